@@ -1,0 +1,52 @@
+# `make test` and `make demo` need nothing but python3 and make: each sets up .venv first.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint format bench build clean
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+$(STAMP): pyproject.toml constraints.txt
+	@echo "== set up $(VENV)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -qq -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## run the worked example
+	$(BIN)/python examples/demo.py
+
+test: lint ## everything CI checks: lint, types, import rules, tests and doctests
+	@echo "== pytest"
+	$(BIN)/python -m pytest
+
+lint: $(STAMP) ## the same without the tests
+	@echo "== ruff check"
+	$(BIN)/python -m ruff check .
+	@echo "== ruff format"
+	$(BIN)/python -m ruff format --check .
+	@echo "== mypy"
+	$(BIN)/python -m mypy
+	@echo "== lint-imports"
+	$(BIN)/lint-imports --no-logo
+
+format: $(STAMP) ## rewrite the code in the house format
+	$(BIN)/python -m ruff check --fix-only .
+	$(BIN)/python -m ruff format .
+
+bench: $(STAMP) ## time the fast paths
+	$(BIN)/python benchmarks/run.py
+
+build: $(STAMP) ## sdist and wheel, in dist/
+	$(BIN)/python -m build
+
+clean: ## remove the environment, the caches and what was built
+	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,256 @@
+"""RelevanceChain: one prediction as a chain of linear maps, and the one loop that contracts it.
+
+Between the input and the output of a model stand node tensors H⁰ … Hᴸ, the *positions* at which a
+walk stands at a node. A chain holds the linear maps between them (in gradient form: relevance
+appears only as ⟨message, H⟩ at the end), where the read-out reads them, and nothing else. Every
+quantity of the library is :func:`contract` with different node weights at the positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from walkwise.operators import Cast, Jacobian, RowMap, Step, Visit
+from walkwise.rows import Rows
+
+#: Puts node weights on the message that arrives at a visit; None drops the message.
+Weigh = Callable[[Visit, Tensor], Tensor | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One call of a message-passing module, and where its relevance can be read off."""
+
+    name: str
+    kind: str
+    route: str  # "closed form" or "autograd"
+    rule: str
+    position: int  # of its input
+    ends: tuple[tuple[int, Tensor], ...]  # slots and values of what it returned
+    starts: tuple[tuple[int, Tensor], ...]  # slots and values of what it read
+
+
+@dataclass(frozen=True, eq=False)
+class RelevanceChain:
+    """A traced prediction; made by :func:`walkwise.trace`, asked by the functions that take a chain."""
+
+    steps: tuple[Step, ...]  # in the model's order
+    seeds: tuple[tuple[int, Tensor], ...]  # (slot, ∂y/∂(slot) through the read-out alone)
+    readout: tuple[tuple[int, Tensor], ...]  # (slot, value) of what the read-out reads, as in seeds
+    roots: tuple[tuple[int, Tensor], ...]  # (slot, H) where walks begin
+    layers: tuple[Layer, ...]
+    num_nodes: int
+    num_layers: int  # L; positions are 0 … L
+    outputs: Tensor  # (G,) the explained output of every graph in the batch
+    edge_index: Tensor  # (2, E) as the first layer got it
+    readout_rule: str = "Zero()"
+    encoder: Step | None = None  # from the model's input features to the roots
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def output(self) -> float:
+        """The explained scalar: the sum of the graphs' own outputs."""
+        return float(self.outputs.sum())
+
+    @cached_property
+    def input_relevance(self) -> float:
+        """The relevance of all walks together: R of the whole graph."""
+        with torch.no_grad():
+            return float(contract(self, all_rows(self), unweighted))
+
+    @property
+    def bias_leak(self) -> float:
+        """What did not reach the input: the output less the relevance of all walks."""
+        return self.output - self.input_relevance
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating-point type of the messages."""
+        return self.roots[0][1].dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the chain lives."""
+        return self.roots[0][1].device
+
+    @cached_property
+    def width(self) -> int:
+        """The widest message, in neurons per node; it sizes the batches of queries."""
+        widths = [seed.shape[-1] for _, seed in self.seeds] + [H.shape[-1] for _, H in self.roots]
+        for step in self.steps:
+            if not isinstance(step.operators, Jacobian):
+                matrices = [op.matrix for op in step.operators if isinstance(op, RowMap)]
+                widths.extend(side for matrix in matrices for side in matrix.shape)
+        return max(widths)
+
+    @cached_property
+    def local(self) -> bool:
+        """Whether the rows of S alone decide the walks inside S.
+
+        True where no map reaches beyond direct neighbours between two positions and the read-out
+        reads nothing that has moved since the last one.
+        """
+        hops: dict[int, int] = {slot: 0 for slot, _ in self.roots}
+        for step in self.steps:
+            after = 0
+            for source, reach in zip(step.sources, step.reaches, strict=True):
+                if reach is None or hops.get(source, 0) + reach > 1:
+                    return False
+                after = max(after, hops.get(source, 0) + reach)
+            for target in step.targets:
+                hops[target] = after if step.visit is None else 0
+        return all(hops.get(slot, 0) == 0 for slot, _ in self.seeds)
+
+    @cached_property
+    def straight(self) -> bool:
+        """Whether every walk stands at a node in every position: no skip passes one by."""
+        visits: dict[int, set[int]] = {}
+        for slot, _ in self.seeds:
+            visits.setdefault(slot, set()).add(0)
+        for step in reversed(self.steps):
+            counts = set().union(*(visits.get(t, set()) for t in step.targets))
+            if step.visit is not None:
+                counts = {count + 1 for count in counts}
+            for source in step.sources:
+                visits.setdefault(source, set()).update(counts)
+        return all(visits.get(slot, set()) <= {self.num_layers + 1} for slot, _ in self.roots)
+
+    @cached_property
+    def visits(self) -> tuple[Visit, ...]:
+        """Where walks stand at nodes, in the model's order."""
+        return tuple(step.visit for step in self.steps if step.visit is not None)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> RelevanceChain:
+        """The same chain on another device, in another floating-point type, or both."""
+        cast = Cast(None if device is None else torch.device(device), dtype)
+
+        def pairs(old: tuple[tuple[int, Tensor], ...]) -> tuple[tuple[int, Tensor], ...]:
+            return tuple((slot, cast(tensor)) for slot, tensor in old)
+
+        return replace(
+            self,
+            steps=tuple(step.to(cast) for step in self.steps),
+            seeds=pairs(self.seeds),
+            readout=pairs(self.readout),
+            roots=pairs(self.roots),
+            layers=tuple(replace(la, ends=pairs(la.ends), starts=pairs(la.starts)) for la in self.layers),
+            outputs=cast(self.outputs),
+            edge_index=cast(self.edge_index),
+            encoder=None if self.encoder is None else self.encoder.to(cast),
+        )
+
+    def report(self) -> str:
+        """What was traced: for every layer its route, the relevance in and out, what biases took."""
+        from walkwise.report import describe
+
+        return describe(self)
+
+    def __repr__(self) -> str:
+        """One line: layers, nodes, output."""
+        return f"RelevanceChain({self.num_layers} layers, {self.num_nodes} nodes, output={self.output:.6g})"
+
+    def __str__(self) -> str:
+        """The report."""
+        return self.report()
+
+
+def contract(
+    chain: RelevanceChain,
+    rows: Rows,
+    weigh: Weigh,
+    *,
+    seeds: Iterable[tuple[int, Tensor]] | None = None,
+    tap: Callable[[int, Tensor], None] | None = None,
+) -> Tensor:
+    """Σ over walks of (product of node weights) · relevance, for every query and lane: (B, D).
+
+    Runs the chain backward once. Messages are gradients of the explained output, so a walk's
+    relevance is the message that comes down along it, times H at its first node (Theorems 1–4).
+
+    Args:
+        chain: the traced prediction.
+        rows: which nodes' messages are carried.
+        weigh: called with each visit and the message (K, B, D, N) there; returns the message with
+            node weights, possibly with more queries or lanes, or None to let it end there.
+        seeds: the slots and messages (K, B, D, N) to start from; by default the read-out's.
+        tap: called with every slot and the complete message that arrived there.
+    """
+    messages: dict[int, Tensor] = {}
+    for slot, seed in seeds if seeds is not None else ((slot, rows.take(seed)) for slot, seed in chain.seeds):
+        _arrive(messages, slot, seed)
+    for step in reversed(chain.steps):
+        arrived = [messages.pop(target, None) for target in step.targets]
+        if tap is not None:
+            _tell(tap, step.targets, arrived)
+        for source, pulled in zip(step.sources, _pull(step, arrived, rows, weigh), strict=True):
+            if pulled is not None:
+                _arrive(messages, source, pulled)
+    if tap is not None:
+        _tell(tap, [slot for slot, _ in chain.roots], [messages.get(slot) for slot, _ in chain.roots])
+    result = torch.zeros(rows.num_queries, 1, dtype=chain.dtype, device=chain.device)
+    for slot, H in chain.roots:
+        if slot in messages:
+            result = _add_lanes(result, rows.total(messages[slot], H))
+    return result
+
+
+def _tell(tap: Callable[[int, Tensor], None], slots: Sequence[int], arrived: list[Tensor | None]) -> None:
+    for slot, message in zip(slots, arrived, strict=True):
+        if message is not None:
+            tap(slot, message)
+
+
+def _pull(step: Step, arrived: list[Tensor | None], rows: Rows, weigh: Weigh) -> list[Tensor | None]:
+    """The messages at a step's sources."""
+    if all(message is None for message in arrived):
+        return [None] * len(step.sources)
+    if isinstance(step.operators, Jacobian):
+        return step.operators.pull_all(arrived)
+    (message,) = arrived
+    assert message is not None
+    if step.visit is not None:
+        return [weigh(step.visit, message)]
+    return [operator.pull(message, rows) for operator in step.operators]
+
+
+def _arrive(messages: dict[int, Tensor], slot: int, message: Tensor) -> None:
+    """Add a message to what has arrived at a slot."""
+    waiting = messages.get(slot)
+    messages[slot] = message if waiting is None else _add_lanes(waiting, message)
+
+
+def _add_lanes(a: Tensor, b: Tensor) -> Tensor:
+    """a + b, where one may have fewer lanes: missing lanes are zero.  # (…, D, N) or (B, D)"""
+    axis = 2 if a.dim() == 4 else 1
+    lanes = max(a.shape[axis], b.shape[axis])
+    return _widen(a, axis, lanes) + _widen(b, axis, lanes)
+
+
+def _widen(tensor: Tensor, axis: int, lanes: int) -> Tensor:
+    missing = lanes - tensor.shape[axis]
+    if missing == 0:
+        return tensor
+    pad = (0, 0) * (tensor.dim() - 1 - axis) + (0, missing)
+    return torch.nn.functional.pad(tensor, pad)
+
+
+def unweighted(visit: Visit, message: Tensor) -> Tensor:
+    """The weight 1 for every node."""
+    return message
+
+
+def all_rows(chain: RelevanceChain, num_queries: int = 1) -> Rows:
+    """Every node's row, shared by all queries."""
+    return Rows(chain.num_nodes, num_queries)
+
+
+def tapped_messages(chain: RelevanceChain) -> Mapping[int, Tensor]:
+    """The complete message at every slot with all node weights 1.  # {slot: (M, N)}"""
+    seen: dict[int, Tensor] = {}
+    contract(chain, all_rows(chain), unweighted, tap=lambda slot, m: seen.update({slot: m[:, 0, 0]}))
+    return seen

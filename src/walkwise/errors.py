@@ -1,0 +1,27 @@
+"""The errors and warnings that walkwise raises at its public boundary."""
+
+from __future__ import annotations
+
+
+class WalkwiseError(Exception):
+    """Base class of every error that walkwise raises on purpose."""
+
+
+class TraceError(WalkwiseError):
+    """The model cannot be written as a relevance chain."""
+
+
+class UnsupportedLayerError(TraceError):
+    """A message-passing layer has no closed form and falling back was not allowed."""
+
+
+class TargetError(TraceError, ValueError):
+    """The scalar to explain could not be selected from the model's output."""
+
+
+class InputError(WalkwiseError, ValueError):
+    """An argument does not fit: shapes, node ids, devices, dtypes, non-finite numbers."""
+
+
+class CoverageWarning(UserWarning):
+    """A part of the model was explained by its plain gradient because no rule covers it."""

@@ -1,0 +1,150 @@
+"""Sums over walks with one node, one step or one input feature fixed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from walkwise.chain import RelevanceChain, all_rows, contract, unweighted
+from walkwise.errors import InputError
+from walkwise.nodesets import budget
+from walkwise.operators import Jacobian, Visit
+from walkwise.rows import Rows
+
+
+@torch.no_grad()
+def node_relevance(chain: RelevanceChain, *, layer: int = 0) -> Tensor:
+    """The relevance of all walks that stand at a node in one position, for every node: (M,).
+
+    Args:
+        chain: the traced prediction.
+        layer: the position, 0 (the first node of the walk, its place in the input) to L (its last).
+    """
+    if not 0 <= layer <= chain.num_layers:
+        raise InputError(f"layer must be a position from 0 to {chain.num_layers}, got {layer}.")
+    total = torch.zeros(chain.num_nodes, dtype=chain.dtype, device=chain.device)
+    for standing in _standings(chain):
+        if standing.visit.position == layer:
+            total += (standing.backward * standing.forward).sum(-1)
+    return total
+
+
+@torch.no_grad()
+def feature_relevance(chain: RelevanceChain) -> Tensor:
+    """The relevance of every input feature of every node: (M, F).
+
+    Where an encoder stands before the first message-passing layer, relevance goes on through it to
+    the features the model was given; where those are not numbers (atom types in an embedding), the
+    features are those of the first layer's input.
+    """
+    arrived: dict[int, Tensor] = {}
+    contract(chain, all_rows(chain), unweighted, tap=lambda slot, m: arrived.update({slot: m}))
+    if chain.encoder is None:
+        slot, H = chain.roots[0]
+        return arrived[slot][:, 0, 0] * H if slot in arrived else torch.zeros_like(H)
+    jacobian = chain.encoder.operators
+    assert isinstance(jacobian, Jacobian)
+    (x,) = jacobian.inputs
+    (message,) = jacobian.pull_all([arrived.get(slot) for slot in chain.encoder.targets])
+    features = x.detach().reshape(len(x), -1)
+    return torch.zeros_like(features) if message is None else message[:, 0, 0] * features
+
+
+@torch.no_grad()
+def edge_relevance(chain: RelevanceChain, *, layer: int | None = None, edge_index: Tensor | None = None) -> Tensor:
+    """The relevance of all walks that step along an edge, for every edge: (E,).
+
+    The relevance of an edge (u, v) in a layer is that of the partial walk with u at the layer's input
+    and v at its output. Edges given more than once share it equally.
+
+    Args:
+        chain: the traced prediction.
+        layer: one message-passing step, 0 to L - 1; by default the sum over all of them.
+        edge_index: the pairs (2, E) asked for, by default the model's edges. A pair (u, u) stands for
+            the walks that stay at u, by a self-loop, a root weight or a skip connection.
+    """
+    if layer is not None and not 0 <= layer < chain.num_layers:
+        raise InputError(f"layer must be a step from 0 to {chain.num_layers - 1}, got {layer}.")
+    pairs = chain.edge_index if edge_index is None else edge_index.to(chain.device)
+    if pairs.dim() != 2 or pairs.shape[0] != 2 or pairs.is_floating_point():
+        raise InputError(f"edge_index has shape (2, E) and holds node ids; got {tuple(pairs.shape)}.")
+    if pairs.numel() and (int(pairs.min()) < 0 or int(pairs.max()) >= chain.num_nodes):
+        raise InputError(f"edge_index names a node that is not among 0 to {chain.num_nodes - 1}.")
+    M = chain.num_nodes
+    keys, which, copies = torch.unique(pairs[0] * M + pairs[1], return_inverse=True, return_counts=True)
+    standings = _standings(chain)
+    total = torch.zeros(len(keys), dtype=chain.dtype, device=chain.device)
+    for step in range(chain.num_layers) if layer is None else [layer]:
+        total += _step_relevance(chain, standings, step, keys // M, keys % M)
+    shared: Tensor = total / copies
+    return shared[which]
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """What passes a visit when all node weights are 1."""
+
+    visit: Visit
+    backward: Tensor  # (M, N) the message that arrives from the output
+    forward: Tensor  # (M, N) what the input sends there: relevance is ⟨backward, forward⟩
+
+
+def _standings(chain: RelevanceChain) -> list[_Standing]:
+    """Backward and forward messages at every visit.
+
+    Relevance is linear in the message at a visit, so the forward message is its gradient.
+    """
+    seen: list[tuple[Visit, Tensor, Tensor]] = []
+
+    def weigh(visit: Visit, message: Tensor) -> Tensor:
+        nothing = torch.zeros_like(message, requires_grad=True)
+        seen.append((visit, message, nothing))
+        return message + nothing
+
+    with torch.enable_grad():
+        total = contract(chain, all_rows(chain), weigh).sum()
+        flows = torch.autograd.grad(total, [nothing for _, _, nothing in seen], allow_unused=True)
+    return [
+        _Standing(visit, message[:, 0, 0].detach(), flow[:, 0, 0])
+        for (visit, message, _), flow in zip(seen, flows, strict=True)
+        if flow is not None
+    ]
+
+
+def _step_relevance(
+    chain: RelevanceChain, standings: list[_Standing], layer: int, before: Tensor, after: Tensor
+) -> Tensor:
+    """The relevance of stepping from ``before`` at a layer's input to ``after`` at its output: (P,)."""
+    flows = {s.visit.slot: s.forward for s in standings if s.visit.position == layer}
+    sources = [s for s in standings if s.visit.position == layer + 1]
+    rows_each = 2 if chain.local else chain.num_nodes
+    most = max(1, budget(chain) // (chain.width * rows_each))
+    parts = []
+    for u, v in zip(torch.split(before, most), torch.split(after, most), strict=True):
+        rows, is_u, is_v = _pair_rows(chain, u, v)
+        arrived: list[Tensor] = []
+
+        def weigh(visit: Visit, message: Tensor, rows: Rows = rows, is_u: Tensor = is_u) -> None:
+            if visit.slot in flows:
+                arrived.append(rows.total(message * is_u, flows[visit.slot])[:, 0])  # noqa: B023
+
+        seeds = [(s.visit.slot, rows.take(s.backward) * is_v) for s in sources]
+        contract(chain, rows, weigh, seeds=seeds)
+        parts.append(torch.stack(arrived).sum(0) if arrived else before.new_zeros(len(u), dtype=chain.dtype))
+    return torch.cat(parts) if parts else torch.zeros(0, dtype=chain.dtype, device=chain.device)
+
+
+def _pair_rows(chain: RelevanceChain, u: Tensor, v: Tensor) -> tuple[Rows, Tensor, Tensor]:
+    """The rows of both nodes of every pair, and which row is which: (K, B, 1, 1)."""
+    M, P = chain.num_nodes, len(u)
+    if not chain.local:
+        nodes = torch.arange(M, device=u.device)[:, None]
+        masks = ((nodes == u), (nodes == v))
+        return all_rows(chain, P), *(m.to(chain.dtype)[:, :, None, None] for m in masks)  # type: ignore[return-value]
+    pair = torch.arange(P, device=u.device)
+    keys = torch.unique(torch.cat([pair * M + u, pair * M + v]))
+    owner, nodes = keys // M, keys % M
+    masks = (nodes == u[owner], nodes == v[owner])
+    return Rows(M, P, nodes, owner), *(m.to(chain.dtype)[:, None, None, None] for m in masks)  # type: ignore[return-value]

@@ -1,0 +1,298 @@
+"""The linear maps a chain is made of, each able to pull a message from its output to its input."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from walkwise.rows import Adjacency, Edges, Rows
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Moves tensors to a device and floating-point ones to a dtype (None: leave as it is)."""
+
+    device: torch.device | None = None
+    dtype: torch.dtype | None = None
+    _edges: dict[int, tuple[Edges, Edges]] = field(default_factory=dict, repr=False)
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        """The tensor, cast."""
+        return tensor.to(device=self.device, dtype=self.dtype if tensor.is_floating_point() else None)
+
+    def edges(self, edges: Edges) -> Edges:
+        """The edges, moved; edges that operators share stay shared."""
+        if id(edges) not in self._edges:
+            self._edges[id(edges)] = edges, Edges(self(edges.source), self(edges.target), edges.num_nodes)
+        return self._edges[id(edges)][1]
+
+
+class Operator(ABC):
+    """A linear map between node tensors, held at the values of one input.
+
+    ``pull`` is the transposed map on messages of shape (K, B, D, N), see :class:`Rows`;
+    ``push`` the map itself on a whole node tensor (M, N).
+    """
+
+    #: How far one application reaches: 0 stays at the node, 1 goes along edges, None anywhere.
+    reach: int | None = 0
+
+    @abstractmethod
+    def pull(self, message: Tensor, rows: Rows) -> Tensor:
+        """The message at the input, given the message at the output."""
+
+    @abstractmethod
+    def push(self, values: Tensor) -> Tensor:
+        """The map applied to node values."""
+
+    def to(self, cast: Cast) -> Operator:
+        """The same map with every tensor cast."""
+        return self
+
+
+@dataclass(frozen=True)
+class Identity(Operator):
+    """Passes a message on as it is."""
+
+    def pull(self, message: Tensor, rows: Rows) -> Tensor:
+        """The message."""
+        return message
+
+    def push(self, values: Tensor) -> Tensor:
+        """The values."""
+        return values
+
+
+@dataclass(frozen=True)
+class Visit(Operator):
+    """Marks where a walk stands at a node; the contraction puts the node weights in here."""
+
+    position: int
+    slot: int  # of its input
+
+    def pull(self, message: Tensor, rows: Rows) -> Tensor:
+        """The message, unweighted."""
+        return message
+
+    def push(self, values: Tensor) -> Tensor:
+        """The values."""
+        return values
+
+
+@dataclass(frozen=True, eq=False)
+class Scale(Operator):
+    """Multiplies entry by entry: activations, ratios, normalisations, gates."""
+
+    factor: Tensor  # (M, N), (1, N), (M, 1) or (1, 1)
+
+    def pull(self, message: Tensor, rows: Rows) -> Tensor:
+        """factor ⊙ message."""
+        if self.factor.shape[0] == 1:
+            return message * self.factor[0]
+        return message * rows.take(self.factor)
+
+    def push(self, values: Tensor) -> Tensor:
+        """factor ⊙ values."""
+        return values * self.factor
+
+    def to(self, cast: Cast) -> Scale:
+        """The same scale, cast."""
+        return Scale(cast(self.factor))
+
+
+@dataclass(frozen=True, eq=False)
+class RowMap(Operator):
+    """The same matrix applied to every node: linear layers."""
+
+    matrix: Tensor  # (N_out, N_in)
+
+    def pull(self, message: Tensor, rows: Rows) -> Tensor:
+        """message · matrix."""
+        flat = message.reshape(-1, message.shape[-1]) @ self.matrix
+        return flat.view(*message.shape[:-1], self.matrix.shape[1])
+
+    def push(self, values: Tensor) -> Tensor:
+        """values · matrixᵀ."""
+        return values @ self.matrix.t()
+
+    def to(self, cast: Cast) -> RowMap:
+        """The same matrix, cast."""
+        return RowMap(cast(self.matrix))
+
+
+@dataclass(frozen=True)
+class Embed(Operator):
+    """Places the input's columns among the output's: one argument of a concatenation."""
+
+    start: int
+    length: int
+    width: int
+
+    def pull(self, message: Tensor, rows: Rows) -> Tensor:
+        """The message's columns that came from this input."""
+        return message.narrow(-1, self.start, self.length)
+
+    def push(self, values: Tensor) -> Tensor:
+        """The values with zero columns on both sides."""
+        after = self.width - self.start - self.length
+        return torch.nn.functional.pad(values, (self.start, after))
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregate(Operator):
+    """Sums over edges, Λ: each edge with one weight, one per head, or one per neuron."""
+
+    edges: Edges
+    weight: Tensor | None = None  # (E,) or (E, H), H dividing N; None for ones
+
+    reach = 1
+
+    def pull(self, message: Tensor, rows: Rows) -> Tensor:
+        """Λᵀ · message over the rows at hand."""
+        adjacency = rows.adjacency(self.edges)
+        if self.weight is None or self.weight.dim() == 1:
+            return _spread(adjacency, self._values(adjacency, message), message.flatten(1)).view_as(message)
+        K, B, D, N = message.shape
+        H = self.weight.shape[1]
+        by_head = message.view(K, B * D, H, N // H).transpose(1, 2).reshape(K * H, -1)
+        pulled = _spread(*_per_head(adjacency, self.weight[adjacency.edge]), by_head)
+        return pulled.view(K, H, B * D, N // H).transpose(1, 2).reshape(K, B, D, N)
+
+    def push(self, values: Tensor) -> Tensor:
+        """Λ · values."""
+        sent = values.index_select(0, self.edges.source)  # (E, N)
+        if self.weight is not None:
+            weight = self.weight.view(len(sent), -1, 1)  # (E, H, 1)
+            sent = (sent.view(len(sent), weight.shape[1], -1) * weight).flatten(1)
+        return torch.zeros_like(values).index_add(0, self.edges.target, sent)
+
+    def to(self, cast: Cast) -> Aggregate:
+        """The same sums, cast."""
+        weight = None if self.weight is None else cast(self.weight)
+        return Aggregate(cast.edges(self.edges), weight)
+
+    def _values(self, adjacency: Adjacency, like: Tensor) -> Tensor:
+        if self.weight is None:
+            return torch.ones(adjacency.edge.shape, dtype=like.dtype, device=like.device)
+        return self.weight[adjacency.edge]
+
+
+def _spread(adjacency: Adjacency, values: Tensor, message: Tensor) -> Tensor:
+    """The sparse product that sums, for each row, the messages of the rows it sends to."""
+    _hear_out_beta_notice()
+    size = (message.shape[0], message.shape[0])
+    matrix = torch.sparse_csr_tensor(adjacency.offsets, adjacency.target_row, values, size, check_invariants=False)
+    product: Tensor = matrix @ message
+    return product
+
+
+@functools.cache
+def _hear_out_beta_notice() -> None:
+    """Make PyTorch give its one-time notice that CSR tensors are in beta where nobody hears it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.eye(1).to_sparse_csr()
+
+
+def _per_head(adjacency: Adjacency, weight: Tensor) -> tuple[Adjacency, Tensor]:
+    """The adjacency of (row, head) pairs, with one weight each.  # weight (P, H)"""
+    H = weight.shape[1]
+    head = torch.arange(H, device=weight.device)
+    counts = adjacency.offsets.diff()  # (K,)
+    row = torch.repeat_interleave(counts)  # (P,)
+    within = torch.arange(row.numel(), device=row.device) - adjacency.offsets[row]
+    # Pairs are listed row by row, and within a row head by head.
+    place = (adjacency.offsets[row] * H + within)[:, None] + counts[row, None] * head  # (P, H)
+    starts = adjacency.offsets[:-1, None] * H + counts[:, None] * head  # (K, H)
+    last = adjacency.offsets[-1:] * H
+    target_row = torch.empty_like(place).flatten()
+    target_row[place.flatten()] = (adjacency.target_row[:, None] * H + head).flatten()
+    values = torch.empty_like(weight).flatten()
+    values[place.flatten()] = weight.flatten()
+    return Adjacency(torch.cat([starts.flatten(), last]), target_row, adjacency.edge), values
+
+
+@dataclass(frozen=True, eq=False)
+class Jacobian:
+    """A differentiable piece of the model whose messages are pulled by autograd.
+
+    It may have several inputs and outputs, of any shape; a message is the gradient that arrives at
+    an output, for all queries at once. ``build`` runs the piece again, for another dtype or device.
+    """
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    build: Callable[[Cast], Jacobian]
+
+    reach: int | None = None
+
+    def pull_all(self, messages: list[Tensor | None]) -> list[Tensor | None]:
+        """The messages at the inputs, given those at the outputs (None where nothing arrives)."""
+        given = [(out, m) for out, m in zip(self.outputs, messages, strict=True) if m is not None]
+        B = max(m.shape[1] for _, m in given)
+        D = max(m.shape[2] for _, m in given)
+        gradients = torch.autograd.grad(
+            [out for out, _ in given],
+            self.inputs,
+            [_as_gradient(m, out, B, D) for out, m in given],
+            retain_graph=True,
+            create_graph=torch.is_grad_enabled(),
+            allow_unused=True,
+            is_grads_batched=B * D > 1,
+        )
+        return [None if g is None else _as_message(g, x, B, D) for g, x in zip(gradients, self.inputs, strict=True)]
+
+    def to(self, cast: Cast) -> Jacobian:
+        """The same piece, run again on cast tensors."""
+        return self.build(cast)
+
+
+def _as_gradient(message: Tensor, like: Tensor, B: int, D: int) -> Tensor:
+    """(K, B, D, N) -> (B·D, *shape), or just the shape where there is one query and lane."""
+    K, _, lanes, N = message.shape
+    message = torch.nn.functional.pad(message, (0, 0, 0, D - lanes)).expand(K, B, D, N)
+    batched = message.permute(1, 2, 0, 3).reshape(B * D, *like.shape)
+    return batched if B * D > 1 else batched[0]
+
+
+def _as_message(gradient: Tensor, like: Tensor, B: int, D: int) -> Tensor:
+    """(B·D, *shape) -> (K, B, D, N)."""
+    K = like.shape[0] if like.dim() else 1
+    return gradient.reshape(B, D, K, -1).permute(2, 0, 1, 3)
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One map of a chain, from the node tensors in slots ``sources`` to those in slots ``targets``.
+
+    Either the target is the sum of one operator per source, or a Jacobian takes all to all.
+    """
+
+    operators: tuple[Operator, ...] | Jacobian
+    sources: tuple[int, ...]
+    targets: tuple[int, ...]
+
+    @property
+    def visit(self) -> Visit | None:
+        """The visit, if this step is one."""
+        first = None if isinstance(self.operators, Jacobian) else self.operators[0]
+        return first if isinstance(first, Visit) else None
+
+    @property
+    def reaches(self) -> list[int | None]:
+        """How far the map reaches from each source."""
+        if isinstance(self.operators, Jacobian):
+            return [self.operators.reach] * len(self.sources)
+        return [operator.reach for operator in self.operators]
+
+    def to(self, cast: Cast) -> Step:
+        """The same step, cast."""
+        if isinstance(self.operators, Jacobian):
+            return replace(self, operators=self.operators.to(cast))
+        return replace(self, operators=tuple(operator.to(cast) for operator in self.operators))

@@ -1,0 +1,177 @@
+"""The library's quantities by the paper's definitions, slow and obvious. The tests' oracle.
+
+Two independent twins stand here, and neither knows a chain:
+
+* *transitions*: every layer's propagation matrix T written out by Eq. (3), by feeding the layer one
+  entry of H at a time, and walks enumerated one by one (for stacks of layers under any rule);
+* *hooks*: the user's model as it is, with every gradient that arrives at a position multiplied by the
+  node weights there (for any model whose LRP-0 is its gradient).
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+
+from walkwise.rules import AlphaBeta, Epsilon, Gamma, Rule, Zero, ZPlus
+
+Walks = dict[tuple[int, ...], float]
+
+
+def transition(affine: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor], H: Tensor, rule: Rule) -> Tensor:
+    """T of Eq. (3) for one affine map at H: (M, N, M', N').
+
+    ``affine(H, lift)`` applies the map with every weight (and bias) lifted.
+    """
+
+    def contributions(lift: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        bias = affine(torch.zeros_like(H), lift)
+        entries = []
+        for m, n in itertools.product(range(H.shape[0]), range(H.shape[1])):
+            alone = torch.zeros_like(H)
+            alone[m, n] = H[m, n]
+            entries.append(affine(alone, lift) - bias)
+        return torch.stack(entries).view(*H.shape, *bias.shape), bias
+
+    def share(part: Tensor, bias: Tensor, epsilon: float = 0.0) -> Tensor:
+        total = part.sum((0, 1)) + bias
+        total = total + epsilon * torch.where(total < 0, -1.0, 1.0)
+        return torch.where(total == 0, 0.0, part / total)
+
+    if isinstance(rule, (AlphaBeta, ZPlus)):
+        alpha, beta = (rule.alpha, rule.beta) if isinstance(rule, AlphaBeta) else (1.0, 0.0)
+        z, b = contributions(lambda w: w)
+        return alpha * share(z.clamp(min=0), b.clamp(min=0)) - beta * share(z.clamp(max=0), b.clamp(max=0))
+    gamma = rule.gamma if isinstance(rule, Gamma) else 0.0
+    assert isinstance(rule, (Zero, Epsilon, Gamma))
+    z, b = contributions(lambda w: w + gamma * w.clamp(min=0))
+    return share(z, b, rule.epsilon if isinstance(rule, Epsilon) else 0.0)
+
+
+def frozen_conv(conv: MessagePassing, H: Tensor, *args: Any, **kwargs: Any) -> Callable[..., Tensor]:
+    """A message-passing layer as an affine map of H: attention as it is at H, weights to be lifted."""
+    attention: list[Any] = []
+
+    def remember(module: Any, inputs: tuple[dict[str, Any]]) -> None:
+        attention.append(inputs[0].get("alpha"))
+
+    handle = conv.register_message_forward_pre_hook(remember)
+    conv(H, *args, **kwargs)
+    handle.remove()
+
+    def apply(values: Tensor, lift: Callable[[Tensor], Tensor]) -> Tensor:
+        lifted = copy.deepcopy(conv)
+        for name, parameter in lifted.named_parameters():
+            if not name.startswith(("att", "lin_edge")):
+                parameter.data = lift(parameter.data)
+        again = iter(attention)
+
+        def recall(module: Any, inputs: tuple[dict[str, Any]]) -> dict[str, Any]:
+            held = next(again)
+            return inputs[0] if held is None else inputs[0] | {"alpha": held}
+
+        lifted.register_message_forward_pre_hook(recall)
+        result: Tensor = lifted(values, *args, **kwargs)
+        return result
+
+    return apply
+
+
+def frozen_linear(linear: nn.Linear) -> Callable[..., Tensor]:
+    """A linear layer as an affine map."""
+
+    def apply(values: Tensor, lift: Callable[[Tensor], Tensor]) -> Tensor:
+        bias = None if linear.bias is None else lift(linear.bias)
+        return nn.functional.linear(values, lift(linear.weight), bias)
+
+    return apply
+
+
+def all_walks(transitions: Sequence[Tensor], last: Tensor) -> Walks:
+    """The relevance of every sequence of nodes, one product of matrices each (Eq. 6).
+
+    Args:
+        transitions: T of every layer, (M, N, M, N').
+        last: the relevance at the last position, (M, N).
+    """
+    M = last.shape[0]
+    relevance: Walks = {}
+    for walk in itertools.product(range(M), repeat=len(transitions) + 1):
+        r = last[walk[-1]]
+        for T, m, after in zip(reversed(transitions), walk[-2::-1], walk[:0:-1], strict=True):
+            r = T[m, :, after, :] @ r
+        relevance[walk] = float(r.sum())
+    return relevance
+
+
+def subgraph_relevance(walks: Walks, nodes: Sequence[int], alpha: float) -> float:
+    """R_α of Eqs. (8-9), walk by walk; -1 in a walk is a position it passes by."""
+    total = 0.0
+    for walk, relevance in walks.items():
+        visited = [m for m in walk if m >= 0]
+        outside = sum(m not in nodes for m in visited)
+        if outside < len(visited):
+            total += alpha**outside * relevance
+    return total
+
+
+def hooked_relevance(
+    model: nn.Module, run: Callable[[], Tensor], weights: Callable[[int], Tensor], num_positions: int
+) -> float:
+    """Σ over walks of (product of node weights) · relevance, under LRP-0, by tensor hooks.
+
+    ``run`` calls the model and returns the explained scalar; ``weights(position)`` gives the node
+    weights (M,). The tensor handed to each message-passing call is a position, and so is what comes
+    out of the last call. The first is where relevance is read off.
+    """
+    calls: list[Tensor] = []
+    results: list[Tensor] = []
+
+    def weigh(tensor: Tensor, position: int) -> None:
+        hook = lambda g: g * weights(position).view(-1, *[1] * (g.dim() - 1))  # noqa: E731
+        tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+
+    def before(module: Any, args: tuple[Any, ...]) -> Any:
+        H = args[0]
+        if not calls:
+            H = H.detach().requires_grad_(True) if not H.requires_grad else H
+        if not any(H is seen for seen in calls):
+            calls.append(H)
+            if len(calls) > 1:
+                weigh(H, len(calls) - 1)
+        return (H, *args[1:])
+
+    def after(module: Any, args: Any, result: Tensor) -> None:
+        results.append(result)
+        if len(calls) == num_positions - 1:
+            weigh(result, num_positions - 1)
+
+    handles = [m.register_forward_pre_hook(before) for m in model.modules() if isinstance(m, MessagePassing)]
+    handles += [m.register_forward_hook(after) for m in model.modules() if isinstance(m, MessagePassing)]
+    try:
+        scalar = run()
+        (gradient,) = torch.autograd.grad(scalar, calls[0])
+    finally:
+        for handle in handles:
+            handle.remove()
+    first = weights(0).view(-1, *[1] * (gradient.dim() - 1))
+    return float((first * gradient * calls[0]).sum())
+
+
+def hooked_subgraph_relevance(
+    model: nn.Module, run: Callable[[], Tensor], nodes: Sequence[int], alpha: float, M: int, num_positions: int
+) -> float:
+    """R_α as all walks discounted, less the walks wholly outside (Eq. 10, Algorithm 2)."""
+    inside = torch.zeros(M, dtype=torch.get_default_dtype())
+    inside[list(nodes)] = 1
+
+    def total(node_weights: Tensor) -> float:
+        return hooked_relevance(model, run, lambda position: node_weights, num_positions)
+
+    return total(inside + alpha * (1 - inside)) - total(alpha * (1 - inside))

@@ -1,0 +1,59 @@
+"""What was traced, in words: routes, rules, relevance in and out of every layer, what biases took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from walkwise.chain import RelevanceChain, tapped_messages
+
+
+@dataclass(frozen=True)
+class Balance:
+    """The relevance that went through one part of the model: out = in + taken."""
+
+    name: str
+    kind: str
+    route: str
+    rule: str
+    relevance_out: float  # at its output
+    relevance_in: float  # passed on to its input
+
+    @property
+    def taken(self) -> float:
+        """What biases, and a rule's stabilizer, kept."""
+        return self.relevance_out - self.relevance_in
+
+
+@torch.no_grad()
+def balances(chain: RelevanceChain) -> tuple[Balance, ...]:
+    """The balance of every message-passing layer and, last, of the read-out."""
+    messages = tapped_messages(chain)
+
+    def relevance(places: Sequence[tuple[int, torch.Tensor]]) -> float:
+        return sum(float((messages[slot] * value).sum()) for slot, value in places if slot in messages)
+
+    layers = [
+        Balance(la.name, la.kind, la.route, la.rule, relevance(la.ends), relevance(la.starts)) for la in chain.layers
+    ]
+    passed = sum(float((seed * value).sum()) for (_, seed), (_, value) in zip(chain.seeds, chain.readout, strict=True))
+    return (*layers, Balance("read-out", "", "autograd", chain.readout_rule, chain.output, passed))
+
+
+def describe(chain: RelevanceChain) -> str:
+    """The report of a chain: a headline, a line per layer, and what a reader should know."""
+    header = ("layer", "kind", "route", "rule", "relevance out", "relevance in", "biases took")
+    numbers = ((b.relevance_out, b.relevance_in, b.taken) for b in balances(chain))
+    rows = [
+        (b.name, b.kind, b.route, b.rule, *(f"{value:.6g}" for value in values))
+        for b, values in zip(balances(chain), numbers, strict=True)
+    ]
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in (header, *rows)]
+    headline = (
+        f"RelevanceChain({chain.num_layers} layers, {chain.num_nodes} nodes, output={chain.output:.6g}, "
+        f"relevance at the input={chain.input_relevance:.6g}, bias leak={chain.bias_leak:.3g})"
+    )
+    return "\n".join([headline, *lines, *(f"note: {note}" for note in chain.notes)])

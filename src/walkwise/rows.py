@@ -1,0 +1,112 @@
+"""Which rows of the node tensors a contraction carries: all nodes, or just those of each subgraph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """Directed edges between nodes, as the aggregation of one layer uses them.
+
+    ``source[e]`` sends to ``target[e]``. Relevance runs the other way, so what a contraction needs
+    is, for every source, the list of its targets.
+    """
+
+    source: Tensor  # (E,)
+    target: Tensor  # (E,)
+    num_nodes: int
+
+    @cached_property
+    def order(self) -> Tensor:
+        """The edges sorted by source.  # (E,)"""
+        return torch.argsort(self.source, stable=True)
+
+    @cached_property
+    def sorted_target(self) -> Tensor:
+        """The targets in that order.  # (E,)"""
+        return self.target[self.order]
+
+    @cached_property
+    def offsets(self) -> Tensor:
+        """Where each source's edges begin in that order.  # (M + 1,)"""
+        return _offsets(torch.bincount(self.source, minlength=self.num_nodes))
+
+    def same_as(self, other: Edges) -> bool:
+        """Whether the other has the very same edges in the same order."""
+        return (
+            self.num_nodes == other.num_nodes
+            and self.source.shape == other.source.shape
+            and bool(torch.equal(self.source, other.source) and torch.equal(self.target, other.target))
+        )
+
+
+@dataclass(frozen=True)
+class Adjacency:
+    """For every row, the rows its node sends to, in compressed form."""
+
+    offsets: Tensor  # (K + 1,)
+    target_row: Tensor  # (P,)
+    edge: Tensor  # (P,) index into the edges
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows of a contraction: a message has shape (K rows, B queries, D lanes, N neurons).
+
+    Either every row is a node and all queries share them (``nodes`` is None, K = M), or every
+    query brings its own rows, one after the other (B = 1; ``owner`` says whose a row is). Only the
+    node axis comes first in both, so the same products serve them.
+    """
+
+    num_nodes: int
+    num_queries: int
+    nodes: Tensor | None = None  # (K,) ascending within each owner
+    owner: Tensor | None = None  # (K,) ascending
+    _adjacency: dict[int, Adjacency] = field(default_factory=dict, repr=False)
+
+    def take(self, per_node: Tensor) -> Tensor:
+        """A node tensor laid out as a message.  # (M, N) -> (K, 1, 1, N)"""
+        chosen = per_node if self.nodes is None else per_node.index_select(0, self.nodes)
+        return chosen[:, None, None, :]
+
+    def total(self, message: Tensor, values: Tensor) -> Tensor:
+        """⟨message, values⟩ for every query and lane.  # (K, B, D, N), (M, N) -> (B, D)"""
+        if self.nodes is None:
+            return torch.einsum("kbdn,kn->bd", message, values)
+        per_row = torch.einsum("kdn,kn->kd", message[:, 0], values.index_select(0, self.nodes))
+        assert self.owner is not None
+        return per_row.new_zeros(self.num_queries, per_row.shape[1]).index_add(0, self.owner, per_row)
+
+    def adjacency(self, edges: Edges) -> Adjacency:
+        """The edges between rows of the same query."""
+        key = id(edges)
+        if key not in self._adjacency:
+            if self.nodes is None:
+                self._adjacency[key] = Adjacency(edges.offsets, edges.sorted_target, edges.order)
+            else:
+                self._adjacency[key] = self._induced(edges)
+        return self._adjacency[key]
+
+    def _induced(self, edges: Edges) -> Adjacency:
+        """The edges of every query's induced subgraph, found by looking up each neighbour's row."""
+        assert self.nodes is not None and self.owner is not None
+        keys = self.owner * self.num_nodes + self.nodes  # (K,) ascending
+        first = edges.offsets[self.nodes]
+        counts = edges.offsets[self.nodes + 1] - first  # (K,)
+        row = torch.repeat_interleave(counts)  # (P',) every out-edge of every row
+        position = torch.arange(row.numel(), device=row.device) + (first - _offsets(counts)[:-1])[row]
+        wanted = (self.owner * self.num_nodes)[row] + edges.sorted_target[position]
+        found = torch.searchsorted(keys, wanted).clamp_(max=keys.numel() - 1)
+        inside = keys[found] == wanted
+        kept = torch.bincount(row[inside], minlength=keys.numel())
+        return Adjacency(_offsets(kept), found[inside], edges.order[position[inside]])
+
+
+def _offsets(counts: Tensor) -> Tensor:
+    """Running totals with a leading zero.  # (K,) -> (K + 1,)"""
+    return torch.nn.functional.pad(counts.cumsum(0), (1, 0))

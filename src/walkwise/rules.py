@@ -1,0 +1,214 @@
+"""LRP rules as small frozen values, and schedules that give one rule to every layer.
+
+A rule says how the relevance of an output neuron is shared among its inputs. In gradient form
+it replaces a linear map ``z = x W + b`` by a surrogate ``p = x W↑`` with the same value once it
+is multiplied by a ratio that is held constant,
+
+    z = p ⊙ [z / (p + b↑)]  +  (what the bias takes),
+
+so a rule is known by how it lifts weights and how it forms that ratio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from walkwise.errors import InputError
+
+
+def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """The quotient, and 0 where the denominator vanishes.
+
+    Every division of the library goes through here: a neuron whose contributions cancel exactly
+    passes nothing on, and nothing is added to any other denominator.
+
+    >>> divide(torch.tensor([3.0, 3.0, 0.0]), torch.tensor([2.0, 0.0, 0.0]))
+    tensor([1.5000, 0.0000, 0.0000])
+    """
+    return torch.nan_to_num(numerator / denominator, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one linear map shares out relevance; the base of all rules, with LRP-0's answers."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the surrogate is the map itself, so that every ratio is 1."""
+        return False
+
+    @property
+    def shares(self) -> tuple[float, float] | None:
+        """The weights of the positive and the negative part, or None for a rule that does not split."""
+        return None
+
+    def lift(self, weight: Tensor) -> Tensor:
+        """The surrogate W↑ of a weight matrix (or bias)."""
+        return weight
+
+    def ratio(self, value: Tensor, surrogate: Tensor) -> Tensor:
+        """The constant ``value / surrogate`` by which the surrogate's gradient is multiplied."""
+        return divide(value, surrogate)
+
+
+@dataclass(frozen=True)
+class Zero(Rule):
+    """LRP-0: relevance in proportion to ``x W``, which is gradient × input."""
+
+    @property
+    def exact(self) -> bool:
+        """LRP-0 is the map itself."""
+        return True
+
+
+@dataclass(frozen=True)
+class Epsilon(Rule):
+    """LRP-ε: ε is added to the magnitude of every denominator and absorbs weak relevance."""
+
+    epsilon: float = 1e-6
+
+    def __post_init__(self) -> None:
+        """Refuse a negative ε."""
+        if not self.epsilon >= 0:
+            raise InputError(f"Epsilon expects epsilon >= 0, got {self.epsilon}.")
+
+    @property
+    def exact(self) -> bool:
+        """ε = 0 is LRP-0."""
+        return self.epsilon == 0
+
+    def ratio(self, value: Tensor, surrogate: Tensor) -> Tensor:
+        """``value / (surrogate ± ε)`` with the surrogate's sign."""
+        push = torch.where(surrogate < 0, -self.epsilon, self.epsilon)
+        return divide(value, surrogate + push)
+
+
+@dataclass(frozen=True)
+class Gamma(Rule):
+    """LRP-γ: W↑ = W + γ max(0, W), the rule of the paper."""
+
+    gamma: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse a negative γ."""
+        if not self.gamma >= 0:
+            raise InputError(f"Gamma expects gamma >= 0, got {self.gamma}.")
+
+    @property
+    def exact(self) -> bool:
+        """γ = 0 is LRP-0."""
+        return self.gamma == 0
+
+    def lift(self, weight: Tensor) -> Tensor:
+        """W + γ max(0, W)."""
+        return torch.add(weight, weight.clamp(min=0), alpha=self.gamma)
+
+
+@dataclass(frozen=True)
+class AlphaBeta(Rule):
+    """LRP-αβ: positive contributions share α, negative ones −β, with α − β = 1.
+
+    Contributions are told apart one by one (input neuron, edge and weight together), and a bias
+    stands with the part of its own sign.
+    """
+
+    alpha: float = 2.0
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse shares that do not conserve relevance."""
+        if self.alpha < 0 or self.beta < 0 or abs(self.alpha - self.beta - 1) > 1e-9:
+            raise InputError(
+                f"AlphaBeta expects alpha, beta >= 0 with alpha - beta = 1, got {self.alpha}, {self.beta}."
+            )
+
+    @property
+    def shares(self) -> tuple[float, float] | None:
+        """α for the positive part, −β for the negative part."""
+        return self.alpha, -self.beta
+
+
+@dataclass(frozen=True)
+class ZPlus(Rule):
+    """The z⁺ rule: only positive contributions count (α = 1, β = 0)."""
+
+    @property
+    def shares(self) -> tuple[float, float] | None:
+        """All for the positive part."""
+        return 1.0, 0.0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One rule for every layer, and one for the read-out.
+
+    >>> Schedule.linear_gamma(3.0, 0.0).rules(3)
+    (Gamma(gamma=3.0), Gamma(gamma=1.5), Gamma(gamma=0.0))
+    """
+
+    layers: Callable[[int], Sequence[Rule]]
+    readout: Rule = Zero()
+
+    @classmethod
+    def constant(cls, rule: Rule, readout: Rule | None = None) -> Schedule:
+        """The same rule in every layer, LRP-0 in the read-out unless another is given."""
+        return cls(lambda num_layers: (rule,) * num_layers, readout or Zero())
+
+    @classmethod
+    def linear_gamma(cls, start: float = 3.0, stop: float = 0.0) -> Schedule:
+        """The paper's schedule: γ falls linearly from ``start`` to ``stop``, LRP-0 in the read-out."""
+
+        def rules(num_layers: int) -> tuple[Rule, ...]:
+            gammas = torch.linspace(start, stop, num_layers, dtype=torch.float64).tolist()
+            return tuple(Gamma(gamma) for gamma in gammas)
+
+        return cls(rules)
+
+    def rules(self, num_layers: int) -> tuple[Rule, ...]:
+        """The rules of a model with that many layers, in order."""
+        rules = tuple(self.layers(num_layers))
+        if len(rules) != num_layers:
+            raise InputError(
+                f"The schedule gives {len(rules)} rules, but the model has {num_layers} message-passing "
+                "layers (one per call). Give one rule per layer, or a single rule for all of them."
+            )
+        return rules
+
+
+RuleLike = str | Rule | Schedule | Sequence[Rule]
+
+_NAMED: dict[str, Callable[[], Schedule]] = {
+    "gamma": Schedule.linear_gamma,
+    "zero": lambda: Schedule.constant(Zero()),
+    "epsilon": lambda: Schedule.constant(Epsilon()),
+    "alphabeta": lambda: Schedule.constant(AlphaBeta()),
+    "zplus": lambda: Schedule.constant(ZPlus()),
+}
+
+
+def as_schedule(rule: RuleLike) -> Schedule:
+    """The schedule meant by a name, a rule, a sequence of rules, or a schedule.
+
+    >>> as_schedule("zero").rules(2)
+    (Zero(), Zero())
+    """
+    if isinstance(rule, Schedule):
+        return rule
+    if isinstance(rule, Rule):
+        return Schedule.constant(rule)
+    if isinstance(rule, str):
+        if rule not in _NAMED:
+            raise InputError(f"Unknown rule {rule!r}: expected one of {', '.join(sorted(_NAMED))}.")
+        return _NAMED[rule]()
+    if isinstance(rule, Sequence):
+        rules = tuple(r for r in rule if isinstance(r, Rule))
+        if len(rules) == len(rule):
+            return Schedule(lambda num_layers: rules)
+    raise InputError(
+        f"rule is a name ({', '.join(sorted(_NAMED))}), a Rule, one Rule per layer or a Schedule; "
+        f"got {type(rule).__name__}."
+    )

@@ -1,0 +1,143 @@
+"""Tracing: any PyTorch Geometric model and one input become a RelevanceChain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from walkwise.chain import RelevanceChain
+from walkwise.errors import InputError, TargetError, TraceError
+from walkwise.rules import RuleLike, as_schedule
+from walkwise.trace import linearize
+from walkwise.trace.lowering import Lowering
+from walkwise.trace.tape import Tape
+from walkwise.trace.target import Target, explained
+from walkwise.trace.watch import Watch, check_model, untouched
+
+__all__ = ["linearize", "trace"]
+
+
+def trace(
+    model: nn.Module,
+    x: Tensor,
+    edge_index: Any,
+    *,
+    target: Target = None,
+    index: int | None = None,
+    rule: RuleLike = "gamma",
+    fallback: str = "autograd",
+    **model_kwargs: Any,
+) -> RelevanceChain:
+    """The relevance chain of one prediction ``model(x, edge_index, **model_kwargs)``.
+
+    The model runs once, in evaluation mode, as its author wrote it, and is left as it was found.
+    Attention coefficients, gates and the statistics of normalisations are held constant; every linear
+    map is under its layer's LRP rule.
+
+    Args:
+        model: a model with torch_geometric message-passing layers.
+        x: the node features, (M, F), or what the model takes in their place (atom numbers, say).
+        edge_index: the edges, (2, E), or a sparse adjacency.
+        target: the output column to explain (default: the largest), one per graph of a batch, or a
+            callable that makes a scalar from the output.
+        index: the output row to explain, for node-level models.
+        rule: "gamma" (the paper's), "zero", "epsilon", "alphabeta", "zplus", a rule, one rule per
+            message-passing layer, or a Schedule.
+        fallback: "autograd" lets layers without a closed form be carried by autograd; "error" refuses.
+        **model_kwargs: passed to the model. With ``batch`` the explained scalar is the sum of the
+            graphs' own outputs, and walks never leave their graph.
+
+    >>> import torch, walkwise as ww
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(in_channels=2, hidden_channels=8, num_layers=2, out_channels=3)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> ww.trace(model, torch.ones(3, 2), edge_index, index=1, target=0)  # doctest: +ELLIPSIS
+    RelevanceChain(2 layers, 3 nodes, output=...)
+    """
+    schedule = as_schedule(rule)
+    if fallback not in ("autograd", "error"):
+        raise InputError(f'fallback must be "autograd" or "error", got {fallback!r}.')
+    model = _unwrapped(model)
+    _check_input(model, x, edge_index, model_kwargs)
+    tape = Tape()
+    features = tape.follow(x) if x.is_floating_point() else None
+    watch = Watch(tape, model, fallback)
+    if not watch.convs:
+        raise TraceError(
+            f"{type(model).__name__} has no message-passing layer. walkwise explains models built from "
+            "torch_geometric.nn.MessagePassing layers."
+        )
+    with untouched(model), torch.enable_grad(), watch.hooked(), tape:
+        output = model(x, edge_index, **model_kwargs)
+        scalar, outputs = explained(output, target, index, _num_graphs(model_kwargs), x.shape[0])
+        slot = tape.slot_of(scalar)
+    if not bool(outputs.isfinite().all()):
+        raise InputError(f"The model's output is not finite ({outputs.tolist()}); there is nothing to explain.")
+    if slot is None:
+        raise TargetError(
+            "The explained scalar does not depend differentiably on the node features: the target (or the "
+            "model) detaches it, rounds it, or takes an index instead of a value."
+        )
+    with torch.no_grad():
+        used = watch.edge_index if watch.edge_index is not None else torch.empty(2, 0, dtype=torch.long)
+        return Lowering(tape, slot, schedule).chain(outputs, used, features)
+
+
+trace.linearize = linearize  # type: ignore[attr-defined]  # so that walkwise.trace.linearize is found
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The model itself, where torch.compile has wrapped it."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
+    original = getattr(model, "_orig_mod", model)
+    return original if isinstance(original, nn.Module) else model
+
+
+def _num_graphs(model_kwargs: dict[str, Any]) -> int:
+    batch = model_kwargs.get("batch")
+    if not isinstance(batch, Tensor) or batch.numel() == 0:
+        return 1
+    return int(batch.max()) + 1
+
+
+def _check_input(model: nn.Module, x: Any, edge_index: Any, model_kwargs: dict[str, Any]) -> None:
+    """Refuse what no relevance can be computed with, before the model runs."""
+    if not isinstance(x, Tensor) or x.dim() == 0:
+        raise InputError(f"x must be a tensor with one row per node, got {_kind(x)}.")
+    check_model(model)
+    given = {"x": x, "edge_index": edge_index} | model_kwargs
+    tensors = {name: value for name, value in given.items() if isinstance(value, Tensor)}
+    for name, tensor in tensors.items():
+        dense = tensor.is_floating_point() and tensor.layout == torch.strided
+        if dense and not bool(tensor.isfinite().all()):
+            raise InputError(f"{name} has NaN or infinite entries; relevance needs finite numbers.")
+    _check_edges(edge_index, x.shape[0])
+    _check_places(next((p for p in model.parameters() if p.is_floating_point()), None), x, tensors)
+
+
+def _check_edges(edge_index: Any, num_nodes: int) -> None:
+    """Refuse edges between nodes that do not exist."""
+    if not isinstance(edge_index, Tensor) or edge_index.dtype != torch.long or not edge_index.numel():
+        return
+    low, high = int(edge_index.min()), int(edge_index.max())
+    if edge_index.dim() == 2 and edge_index.shape[0] == 2 and (low < 0 or high >= num_nodes):
+        raise InputError(f"edge_index names nodes {low} to {high}, but x has {num_nodes} rows (0 to {num_nodes - 1}).")
+
+
+def _check_places(parameter: Tensor | None, x: Tensor, tensors: dict[str, Tensor]) -> None:
+    """Refuse tensors on another device or of another type than the model's weights."""
+    if parameter is None:
+        return
+    for name, tensor in tensors.items():
+        if tensor.device != parameter.device:
+            raise InputError(f"{name} is on {tensor.device} but the model is on {parameter.device}; move one of them.")
+    if x.is_floating_point() and x.dtype != parameter.dtype:
+        raise InputError(f"x is {x.dtype} but the model's weights are {parameter.dtype}; convert one of them.")
+
+
+def _kind(value: Any) -> str:
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

@@ -1,0 +1,380 @@
+"""Turns a tape into a RelevanceChain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from walkwise.chain import Layer, RelevanceChain
+from walkwise.errors import TraceError
+from walkwise.operators import Cast, Identity, Jacobian, Step, Visit
+from walkwise.rules import Rule, Schedule
+from walkwise.trace.flow import Builder, Flow
+from walkwise.trace.meaning import Interpreter, NotClosedError, warn_uncovered
+from walkwise.trace.tape import Call, Op, Tape
+
+#: Operations through which a neuron stays a neuron, back to the linear map that made it.
+_KEEPS_NEURONS = frozenset({
+    "add", "sub", "neg", "mul", "div", "propagate", "view", "reshape", "flatten", "mean", "index_select",
+    "expand", "expand_as", "scatter_add", "index_add", "scatter_reduce", "unsqueeze", "squeeze",
+})  # fmt: skip
+
+
+class Lowering:
+    """The tape of one prediction on its way to a chain.
+
+    Operations fall into three parts: the encoder before the first message-passing layer, the chain
+    proper, and the read-out, which is everything no later position depends on.
+    """
+
+    def __init__(self, tape: Tape, output: int, schedule: Schedule) -> None:
+        """Sort the tape's operations into the three parts."""
+        self.tape = tape
+        self.output = output
+        self.producer = {slot: op for op in tape.ops for slot in op.outputs if slot is not None}
+        self.ops = self._live(tape.ops, {output})
+        self._fold_batch_norms()
+        calls_run = {op.call for op in self.ops if op.call is not None}
+        self.calls = [(i, call) for i, call in enumerate(tape.calls) if i in calls_run]
+        if not self.calls:
+            raise TraceError(
+                "The explained output does not depend on any message-passing layer. walkwise explains models "
+                "with torch_geometric.nn.MessagePassing layers; is the target the right part of the output?"
+            )
+        rules = schedule.rules(len(self.calls))
+        self.rules = {index: rule for (index, _), rule in zip(self.calls, rules, strict=True)}
+        self.readout_rule = schedule.readout
+        self.positions = self._positions()
+        self.num_nodes = tape.values[self.calls[0][1].handed].shape[0]
+        self._check_sizes()
+        self.builder = Builder(self.num_nodes)
+        self._sort()
+
+    # -- sorting ------------------------------------------------------------------------------
+
+    def _live(self, ops: list[Op], wanted: set[int]) -> list[Op]:
+        """The operations that the wanted slots depend on."""
+        wanted, live = set(wanted), []
+        for op in reversed(ops):
+            if not wanted.isdisjoint(op.outputs):
+                wanted.update(op.inputs)
+                live.append(op)
+        return live[::-1]
+
+    def _fold_batch_norms(self) -> None:
+        """A batch normalisation right after a linear map or a layer belongs to it."""
+        readers: dict[int, int] = {}
+        for op in self.ops:
+            for slot in op.inputs:
+                readers[slot] = readers.get(slot, 0) + 1
+        for op in self.ops:
+            before = self.producer.get(op.inputs[0]) if op.name == "batch_norm" else None
+            if before is None or readers[op.inputs[0]] > 1:
+                continue
+            if op.call is None and before.call is not None:
+                call = self.tape.calls[before.call]
+                call.outputs = [op.outputs[0] if s == op.inputs[0] else s for s in call.outputs]  # type: ignore[misc]
+                op.call = before.call
+            self._turn_signs(before, op)
+
+    def _turn_signs(self, before: Op, norm: Op) -> None:
+        """Tell the linear maps before a batch normalisation which neurons it turns over."""
+        weight = norm.args[3] if len(norm.args) > 3 else norm.kwargs.get("weight")
+        if weight is None or bool((weight >= 0).all()):
+            return
+        todo = [before]
+        while todo:
+            op = todo.pop()
+            if op.name in ("linear", "matmul", "addmm"):
+                op.sign = torch.where(weight < 0, -1.0, 1.0).to(weight.dtype).detach()
+            elif op.name in _KEEPS_NEURONS:
+                sources = [self.producer.get(slot) for slot in op.inputs]
+                todo.extend(s for s in sources if s is not None and s.call == before.call)
+
+    def _positions(self) -> dict[int, int]:
+        """The slots at which a walk stands at a node: what each layer is handed, and what the last return."""
+        positions: dict[int, int] = {}
+        for _, call in self.calls:
+            positions.setdefault(call.handed, len(positions))
+        feeding = {op.call for op in self._live(self.ops, set(positions))}
+        last = len(positions)
+        for index, call in self.calls:
+            if index not in feeding:
+                positions.update({slot: last for slot in call.outputs if slot not in positions})
+        self.num_layers = last
+        return positions
+
+    def _check_sizes(self) -> None:
+        for slot in self.positions:
+            shape = self.tape.values[slot].shape
+            if len(shape) < 2 or shape[0] != self.num_nodes:
+                raise TraceError(
+                    f"Every message-passing layer must run on the same nodes: the first has {self.num_nodes}, "
+                    f"another is handed a tensor of shape {tuple(shape)}. Pooling, sampling or bipartite steps "
+                    "between layers are not supported."
+                )
+
+    def _sort(self) -> None:
+        before = self._live(self.ops, set(self.positions))  # encoder and chain
+        after_first: set[int] = set(self.positions)
+        inner: list[Op] = []
+        for op in before:
+            if not after_first.isdisjoint(op.inputs):
+                after_first.update(slot for slot in op.outputs if slot is not None)
+                inner.append(op)
+        # A position that hangs on no other is where walks begin.
+        reached = {slot for op in inner for slot in op.outputs}
+        self.root_slots = [slot for slot in self.positions if slot not in reached]
+        inner_set = set(map(id, inner))
+        self.encoder_ops = [op for op in before if id(op) not in inner_set]
+        self.chain_ops = inner
+        before_set = set(map(id, before))
+        self.readout_ops = [op for op in self.ops if id(op) not in before_set]
+
+    # -- building -----------------------------------------------------------------------------
+
+    def rule_of(self, op: Op) -> Rule:
+        """The rule of an operation: of its layer, of the layer before it, or of the read-out."""
+        if op.call is not None:
+            return self.rules[op.call]
+        if id(op) in self._readout_ids:
+            return self.readout_rule
+        begun = [index for index in self.rules if index < op.era]
+        return self.rules[begun[-1] if begun else next(iter(self.rules))]
+
+    def chain(self, outputs: Tensor, edge_index: Tensor, features: int | None) -> RelevanceChain:
+        """The relevance chain."""
+        self._readout_ids = set(map(id, self.readout_ops))
+        self.uncovered: dict[str, Op] = {}
+        self.notes: list[str] = []
+        self.main = self._interpreter()
+        roots = [(self._begin(slot), self.main.value(slot)) for slot in self.root_slots]
+        layers = self._run_chain()
+        seeds, readout = self._seeds()
+        encoder = self._encoder(features, roots)
+        notes = (*self.notes, *warn_uncovered(self.uncovered, self._where))
+        return RelevanceChain(
+            steps=tuple(_reachable(self.builder.steps, {slot for slot, _ in seeds})),
+            seeds=tuple(seeds),
+            readout=tuple(readout),
+            readout_rule=repr(self.readout_rule),
+            roots=tuple(roots),
+            layers=tuple(layers),
+            num_nodes=self.num_nodes,
+            num_layers=self.num_layers,
+            outputs=outputs,
+            edge_index=edge_index,
+            encoder=encoder,
+            notes=notes,
+        )
+
+    def _interpreter(self, builder: Builder | None = None, values: list[Tensor] | None = None) -> Interpreter:
+        return Interpreter(builder or self.builder, values or self.tape.values, self.rule_of)
+
+    def _begin(self, slot: int) -> int:
+        """A root: a new chain slot, and the visit of its position."""
+        chain_slot = self.builder.new_slot()
+        value = self.main.value(slot)
+        self.main.flows[slot] = self._visited(slot, Flow(value, (value,), (chain_slot,)))
+        return chain_slot
+
+    def _visited(self, slot: int, flow: Flow) -> Flow:
+        flow = self.builder.settle(flow)
+        visit = Visit(self.positions[slot], flow.slots[0])
+        return replace(flow, slots=self.builder.emit([visit], list(flow.slots)))
+
+    def _run_chain(self) -> list[Layer]:
+        layers: list[Layer] = []
+        todo = list(self.chain_ops)
+        done: set[int] = set()
+        for op in todo:
+            if op.call is None:
+                self._run_group([op])
+            elif op.call not in done:
+                done.add(op.call)
+                layers.append(self._run_call(op.call, [o for o in todo if o.call == op.call]))
+        return layers
+
+    def _run_call(self, index: int, ops: list[Op]) -> Layer:
+        """A message-passing call, in closed form if every operation has one."""
+        call = self.tape.calls[index]
+        inside = {slot for op in ops for slot in op.outputs}
+        read = list(dict.fromkeys(slot for op in ops for slot in op.inputs if slot not in inside))
+        starts = []
+        for slot in read:
+            flow = self._reader(slot)
+            own = self.builder.new_slot()  # so that what this call alone sends back can be told apart
+            self.builder.steps.append(Step((Identity(),), flow.slots, (own,)))
+            starts.append((slot, replace(flow, slots=(own,)), flow))
+            self.main.flows[slot] = starts[-1][1]
+        route = "closed form" if self._run_group(ops) else "autograd"
+        for slot, _, flow in starts:
+            self.main.flows[slot] = flow
+        ends = tuple(
+            (self.main.flows[slot].slots[0], self.main.flows[slot].value.reshape(self.num_nodes, -1))
+            for slot in call.outputs
+            if slot in self.main.flows
+        )
+        return Layer(
+            name=call.name,
+            kind=type(call.module).__name__,
+            route=route,
+            rule=repr(self.rules[index]),
+            position=self.positions[call.handed],
+            ends=ends,
+            starts=tuple((own.slots[0], flow.value.reshape(len(flow.value), -1)) for _, own, flow in starts),
+        )
+
+    def _reader(self, slot: int) -> Flow:
+        """A settled flow for a slot read from outside; one that no walk has passed is constant."""
+        if slot not in self.main.flows:
+            value = self.tape.values[slot]
+            self.main.flows[slot] = Flow(value, (value,), (self.builder.new_slot(),))
+            self.notes.append(
+                "the model reads its input features around the first message-passing layer; that part of the "
+                "output is on no walk"
+            )
+        self.main.flows[slot] = self.builder.settle(self.main.flows[slot])
+        return self.main.flows[slot]
+
+    def _run_group(self, ops: list[Op]) -> bool:
+        """Operations in closed form, or all of them as one Jacobian; says which."""
+        mark, known = len(self.builder.steps), dict(self.main.flows)
+        written = [slot for op in ops for slot in op.outputs if slot is not None]
+        closed = ops[0].call is None or self.tape.calls[ops[0].call].closed
+        try:
+            if not closed:
+                raise NotClosedError
+            for op in ops:
+                for slot in op.inputs:
+                    if slot not in self.main.flows:
+                        self._reader(slot)
+                self.main.run(op)
+                self._stand(slot for slot in op.outputs if slot is not None and op.call is None)
+        except NotClosedError:
+            closed = False
+            del self.builder.steps[mark:]
+            self.main.flows = known
+            self._run_jacobian(ops, written)
+        if ops[0].call is not None:
+            self._end_call(ops[0].call)
+        return closed
+
+    def _end_call(self, index: int) -> None:
+        """What a call returns is settled, and stood on if it is a position."""
+        for slot in self.tape.calls[index].outputs:
+            if slot in self.main.flows:
+                self.main.flows[slot] = self.builder.settle(self.main.flows[slot])
+        self._stand(self.tape.calls[index].outputs)
+
+    def _stand(self, slots: Iterable[int]) -> None:
+        for slot in slots:
+            if slot in self.positions and slot in self.main.flows:
+                self.main.flows[slot] = self._visited(slot, self.main.flows[slot])
+
+    # -- autograd -----------------------------------------------------------------------------
+
+    def _run_jacobian(self, ops: list[Op], written: list[int]) -> None:
+        """A group that autograd carries, as one step of the chain."""
+        later = {slot for op in self.ops if op not in ops for slot in op.inputs} | {self.output}
+        wanted = [slot for slot in written if slot in later]
+        inside = set(written)
+        read = list(dict.fromkeys(slot for op in ops for slot in op.inputs if slot not in inside))
+        flows = [self._reader(slot) for slot in read]
+        jacobian = self._jacobian(ops, read, wanted)
+        slots = tuple(self.builder.new_slot() for _ in wanted)
+        self.builder.steps.append(Step(jacobian, tuple(f.slots[0] for f in flows), slots))
+        for slot, chain_slot in zip(wanted, slots, strict=True):
+            value = self.tape.values[slot]
+            if value.dim() > 1 and value.shape[0] == self.num_nodes:
+                value = value.reshape(self.num_nodes, -1)
+            self.main.flows[slot] = Flow(value, (value,), (chain_slot,))
+            if ops[0].call is None:
+                self._stand([slot])
+
+    def _jacobian(self, ops: list[Op], read: list[int], wanted: list[int]) -> Jacobian:
+        """The piece of the model between some slots, run under autograd with the rules' constants held."""
+
+        def build(cast: Cast) -> Jacobian:
+            builder = Builder(self.num_nodes)
+            builder.graph = True
+            interpreter = self._interpreter(builder, [cast(v) for v in self.tape.values])
+            leaves = []
+            with torch.enable_grad():
+                for slot in read:
+                    leaf = interpreter.values[slot].detach().clone().requires_grad_(True)
+                    interpreter.flows[slot] = Flow(interpreter.values[slot], (leaf,), ())
+                    leaves.append(leaf)
+                for op in ops:
+                    interpreter.run(op if cast == Cast() else _cast_op(op, cast))
+                ends = [builder.settle(interpreter.flows[slot]).parts[0] for slot in wanted]
+            self.uncovered.update(interpreter.uncovered)
+            return Jacobian(tuple(leaves), tuple(ends), build)
+
+        return build(Cast())
+
+    def _seeds(self) -> tuple[list[tuple[int, Tensor]], list[tuple[int, Tensor]]]:
+        """∂y/∂(slot) through the read-out alone, for every slot it reads, and the values there."""
+        inside = {slot for op in self.readout_ops for slot in op.outputs}
+        read = list(dict.fromkeys(s for op in self.readout_ops for s in op.inputs if s not in inside))
+        if not self.readout_ops:
+            read = [self.output]
+        flows = [self._reader(slot) for slot in read]
+        jacobian = self._jacobian(self.readout_ops, read, [self.output])
+        (end,) = jacobian.outputs
+        if not end.requires_grad:
+            raise TraceError("The explained output does not depend differentiably on the node features.")
+        gradients = torch.autograd.grad(end, jacobian.inputs, torch.ones_like(end), allow_unused=True)
+        used = [(f, g.detach()) for f, g in zip(flows, gradients, strict=True) if g is not None]
+        seeds = [(flow.slots[0], _flat_rows(gradient)) for flow, gradient in used]
+        return seeds, [(flow.slots[0], _flat_rows(flow.value)) for flow, _ in used]
+
+    def _encoder(self, features: int | None, roots: list[tuple[int, Tensor]]) -> Step | None:
+        """From the model's input features to where walks begin, if something stands between."""
+        if features is None or not self.encoder_ops or features in self.root_slots:
+            return None
+        jacobian = self._jacobian(self.encoder_ops, [features], self.root_slots)
+        return Step(jacobian, (-1,), tuple(slot for slot, _ in roots))
+
+    def _where(self, op: Op) -> str:
+        if op.call is None:
+            return "the read-out" if id(op) in self._readout_ids else "the code between layers"
+        call: Call = self.tape.calls[op.call]
+        return f"layer '{call.name}' ({type(call.module).__name__})"
+
+
+def _flat_rows(tensor: Tensor) -> Tensor:
+    return tensor.reshape(tensor.shape[0] if tensor.dim() else 1, -1)
+
+
+def _cast_op(op: Op, cast: Cast) -> Op:
+    """The operation with its tensors cast."""
+
+    def visit(item: object) -> object:
+        if isinstance(item, Tensor):
+            return cast(item)
+        if type(item) in (list, tuple):
+            return type(item)(visit(i) for i in item)  # type: ignore[call-arg,attr-defined]
+        if type(item) is dict:
+            return {key: visit(value) for key, value in item.items()}
+        return item
+
+    fields = {name: getattr(op, name) for name in op.__dataclass_fields__}
+    fields["args"], fields["kwargs"] = visit(op.args), visit(op.kwargs)
+    fields["terms"] = tuple((slot, operator.to(cast)) for slot, operator in op.terms)
+    fields["constant"] = None if op.constant is None else cast(op.constant)
+    fields["sign"] = None if op.sign is None else cast(op.sign)
+    return Op(**fields)
+
+
+def _reachable(steps: list[Step], seeded: set[int]) -> list[Step]:
+    """The steps that a message from the read-out passes."""
+    kept = []
+    for step in reversed(steps):
+        if not seeded.isdisjoint(step.targets):
+            seeded = seeded | set(step.sources)
+            kept.append(step)
+    return kept[::-1]

@@ -1,0 +1,246 @@
+"""Records what a model computes from its node features, operation by operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from walkwise.errors import TraceError
+from walkwise.operators import Operator
+from walkwise.trace import vocabulary
+
+
+@dataclass(frozen=True)
+class Ref:
+    """Stands in recorded arguments where a followed tensor was."""
+
+    slot: int
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """What a closed form says of ``propagate``: Σ operator(tensor) + constant.
+
+    Attributes:
+        terms: the node tensors among propagate's arguments, each with the linear map applied to it.
+        constant: what is added whatever those tensors are, (M, N), if anything.
+        activated: whether messages go through an activation, which ends a rule's stretch before it.
+    """
+
+    terms: Sequence[tuple[Tensor, Operator]]
+    constant: Tensor | None = None
+    activated: bool = False
+
+
+@dataclass(eq=False)
+class Op:
+    """One recorded operation."""
+
+    name: str
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    inputs: tuple[int, ...]
+    outputs: tuple[int | None, ...]  # one per tensor of the result; None where it is not followed
+    call: int | None  # the message-passing call it belongs to
+    era: int  # how many calls had begun
+    terms: tuple[tuple[int, Operator], ...] = ()  # of propagate: (slot, map)
+    constant: Tensor | None = None
+    activated: bool = False
+    sign: Tensor | None = None  # of the batch normalisation this linear map is folded with
+
+    def run(self, fill: Callable[[int], Tensor], swap: dict[int, Tensor] | None = None) -> tuple[Any, ...]:
+        """The operation's tensors, computed again with other values for what was followed.
+
+        ``swap`` replaces other tensor arguments, by identity.
+        """
+        args, kwargs = _fill((self.args, self.kwargs), fill, swap or {})
+        result = self.func(*args, **kwargs)
+        return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
+@dataclass(eq=False)
+class Call:
+    """One call of a message-passing module."""
+
+    name: str
+    module: torch.nn.Module
+    handed: int  # the slot of the node tensor handed to it
+    closed: bool = True  # whether every propagate had a closed form
+    outputs: list[int] = field(default_factory=list)
+
+
+class Tape(TorchFunctionMode):
+    """Follows tensors through every torch function called while it is active.
+
+    A *slot* is one value of one followed tensor; an operation in place makes a new slot. What is not
+    followed is constant: weights, edge data, attention over constants, anything detached.
+    """
+
+    def __init__(self) -> None:
+        """An empty tape."""
+        super().__init__()
+        self.ops: list[Op] = []
+        self.values: list[Tensor] = []  # by slot
+        self.calls: list[Call] = []
+        self.active: int | None = None  # the message-passing call under way
+        self.normalising = 0  # depth of normalisation modules
+        self._slot_of: dict[int, int] = {}  # by tensor identity
+        self._alive: list[Any] = []  # keeps identities from being used again
+
+    def follow(self, tensor: Tensor) -> int:
+        """The tensor's slot; it is followed from now on if it was not."""
+        slot = self.slot_of(tensor)
+        return self._new_slot(tensor) if slot is None else slot
+
+    def slot_of(self, tensor: Any) -> int | None:
+        """The tensor's slot, or None if it is not followed."""
+        slot = self._slot_of.get(id(tensor))
+        if slot == -1:
+            raise TraceError(
+                "A node tensor was changed in place through a view of it and then read again, which cannot "
+                "be followed. Use the out-of-place operation (y = x + 1 instead of x += 1)."
+            )
+        return slot
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the function, and record it if a followed tensor went in."""
+        kwargs = kwargs or {}
+        if not self._follows(args) and not (kwargs and self._follows(kwargs.values())):
+            return func(*args, **kwargs)
+        if not torch.is_grad_enabled():
+            return func(*args, **kwargs)
+        with torch.no_grad():
+            return self._record(func, args, kwargs)
+
+    def record_propagate(self, affine: Affine, result: Tensor) -> None:
+        """Record a whole ``propagate`` by its closed form."""
+        terms = tuple(
+            (slot, operator) for tensor, operator in affine.terms if (slot := self.slot_of(tensor)) is not None
+        )
+        if not terms:
+            return
+        op = Op(
+            "propagate", _not_runnable, (), {}, tuple(slot for slot, _ in terms), (self._new_slot(result),),
+            self.active, len(self.calls), terms, affine.constant, affine.activated,
+        )  # fmt: skip
+        self.ops.append(op)
+
+    def _follows(self, items: Any) -> bool:
+        slots = self._slot_of
+        for item in items:  # noqa: SIM110  (a generator would cost as much as the rest)
+            if id(item) in slots or (type(item) in (list, tuple) and self._follows(item)):
+                return True
+        return False
+
+    def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = vocabulary.plain_name(func)
+        written = args[0] if vocabulary.is_inplace(func, args, kwargs) else None
+        if written is not None:
+            (refs, named), inputs = self._refer((self._saved(args), kwargs))
+        result = func(*args, **kwargs)
+        if not self._depends(name, result if name != "setitem" else written):
+            return result
+        if written is None:
+            if name in vocabulary.SAME and isinstance(result, Tensor):
+                return self._same(args[0], result)
+            (refs, named), inputs = self._refer((args, kwargs))
+        else:
+            func = _out_of_place(func, name)
+        tensors = written if name == "setitem" else result
+        outputs = tuple(
+            self._new_slot(t) if isinstance(t, Tensor) and t.is_floating_point() else None
+            for t in (tensors if isinstance(tensors, (tuple, list)) else (tensors,))
+        )
+        if written is not None:
+            self._forget_base(written)
+        self.ops.append(Op(name, func, refs, named, inputs, outputs, self.active, len(self.calls)))
+        return result
+
+    def _depends(self, name: str, result: Any) -> bool:
+        """Whether a result depends differentiably on what went in."""
+        if name in vocabulary.CONSTANT or (self.normalising and name in vocabulary.STATISTICS):
+            return False
+        tensors = result if isinstance(result, (tuple, list)) else (result,)
+        return any(isinstance(t, Tensor) and t.is_floating_point() for t in tensors)
+
+    def _saved(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments with a copy of the first, which is about to be overwritten."""
+        copy = args[0].clone()
+        slot = self.slot_of(args[0])
+        if slot is not None:
+            self.values[slot] = copy
+        return (copy if slot is None else Ref(slot), *args[1:])
+
+    def _same(self, before: Tensor, after: Tensor) -> Tensor:
+        slot = self.slot_of(before)
+        if after is not before and slot is not None:
+            self._slot_of[id(after)] = slot
+            self._alive.append(after)
+        return after
+
+    def _new_slot(self, tensor: Tensor) -> int:
+        slot = len(self.values)
+        self.values.append(tensor.detach())
+        self._slot_of[id(tensor)] = slot
+        self._alive.append(tensor)
+        return slot
+
+    def _forget_base(self, tensor: Tensor) -> None:
+        """A base that was changed through a view of it no longer holds its recorded value."""
+        base = tensor._base
+        if base is not None and base is not tensor and id(base) in self._slot_of:
+            self._slot_of[id(base)] = -1
+
+    def _refer(self, nested: Any) -> tuple[Any, tuple[int, ...]]:
+        """The arguments with followed tensors replaced by references, and their slots."""
+        slots: list[int] = []
+
+        def visit(item: Any) -> Any:
+            slot = self.slot_of(item) if isinstance(item, Tensor) else None
+            if slot is not None:
+                slots.append(slot)
+                return Ref(slot)
+            if isinstance(item, Ref):
+                slots.append(item.slot)
+            if type(item) in (list, tuple):
+                return type(item)(visit(i) for i in item)
+            if type(item) is dict:
+                return {key: visit(value) for key, value in item.items()}
+            return item
+
+        return visit(nested), tuple(dict.fromkeys(slots))
+
+
+def _fill(nested: Any, fill: Callable[[int], Tensor], swap: dict[int, Tensor]) -> Any:
+    if isinstance(nested, Ref):
+        return fill(nested.slot)
+    if type(nested) in (list, tuple):
+        return type(nested)(_fill(item, fill, swap) for item in nested)
+    if type(nested) is dict:
+        return {key: _fill(value, fill, swap) for key, value in nested.items()}
+    return swap.get(id(nested), nested)
+
+
+def _out_of_place(func: Any, name: str) -> Callable[..., Any]:
+    """The function, writing into a copy of its first argument."""
+
+    def run(first: Tensor, *args: Any, **kwargs: Any) -> Any:
+        copy = first.clone()
+        if name == "setitem":
+            copy[args[0]] = args[1]
+            return copy
+        return func(copy, *args, **kwargs)
+
+    return run
+
+
+def _not_runnable(*args: Any, **kwargs: Any) -> Any:
+    raise AssertionError("propagate is carried by its closed form")

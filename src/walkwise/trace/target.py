@@ -1,0 +1,109 @@
+"""Which scalar of the model's output is explained."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from walkwise.errors import TargetError
+
+Target = int | Sequence[int] | Tensor | Callable[[Any], Tensor] | None
+
+
+def explained(output: Any, target: Target, index: int | None, num_graphs: int, num_nodes: int) -> tuple[Tensor, Tensor]:
+    """The explained scalar, and the outputs (G,) it is the sum of.
+
+    One output per graph: of its column ``target`` or the largest; or of the one row ``index``.
+    """
+    if callable(target):
+        return _by_callable(output, target, index)
+    if not isinstance(output, Tensor) or not output.is_floating_point():
+        raise TargetError(
+            f"The model returned {_describe(output)}; expected one floating-point tensor. Select from it with "
+            "target=lambda output: ... (a differentiable scalar)."
+        )
+    if output.dim() > 2:
+        raise TargetError(
+            f"The output has shape {tuple(output.shape)}; expected (rows, columns), (rows,) or a scalar. "
+            "Select from it with target=lambda output: ..."
+        )
+    scores = _as_table(output, num_graphs, num_nodes)
+    rows = _rows(scores, index, num_graphs)
+    columns = _columns(scores.detach(), target, rows)
+    chosen = scores[rows, columns]
+    return chosen.sum(), chosen.detach()
+
+
+def _by_callable(output: Any, target: Callable[[Any], Any], index: int | None) -> tuple[Tensor, Tensor]:
+    if index is not None:
+        raise TargetError("index does not go with a callable target: select the row inside the callable.")
+    scalar = target(output)
+    if not isinstance(scalar, Tensor) or scalar.numel() != 1 or not scalar.is_floating_point():
+        raise TargetError(
+            f"The callable target returned {_describe(scalar)}; expected a floating-point tensor with one "
+            "element that depends differentiably on the output."
+        )
+    scalar = scalar.reshape(())
+    return scalar, scalar.detach().reshape(1)
+
+
+def _as_table(output: Tensor, num_graphs: int, num_nodes: int) -> Tensor:
+    """The output as (rows, columns)."""
+    if output.dim() == 2:
+        return output
+    if output.dim() == 0:
+        return output.reshape(1, 1)
+    per_row = output.shape[0] in (num_graphs, num_nodes)
+    return output.unsqueeze(1) if per_row else output.unsqueeze(0)
+
+
+def _rows(scores: Tensor, index: int | None, num_graphs: int) -> Tensor:
+    """The rows whose outputs are explained."""
+    count = scores.shape[0]
+    if index is not None:
+        row = _integer(index, "index")
+        if not 0 <= row < count:
+            raise TargetError(f"index={row} is out of range: the output has {count} rows, 0 to {count - 1}.")
+        return torch.tensor([row], device=scores.device)
+    if count != num_graphs:
+        raise TargetError(
+            f"The output has {count} rows but the input has {num_graphs} graph(s). For a node-level model pass "
+            "index=<the row to explain>; for several graphs pass batch=<the graph of each node>."
+        )
+    return torch.arange(count, device=scores.device)
+
+
+def _columns(scores: Tensor, target: Any, rows: Tensor) -> Tensor:
+    """The column of every explained row."""
+    count = scores.shape[1]
+    if target is None:
+        return scores[rows].argmax(dim=1)
+    if isinstance(target, Tensor):
+        target = target.tolist()
+    given = list(target) if isinstance(target, Sequence) and not isinstance(target, str) else [target] * len(rows)
+    if len(given) != len(rows):
+        raise TargetError(f"target names {len(given)} columns for {len(rows)} explained row(s).")
+    columns = [_integer(t, "target") for t in given]
+    wrong = [c for c in columns if not 0 <= c < count]
+    if wrong:
+        raise TargetError(f"target={wrong[0]} is out of range: the output has {count} column(s), 0 to {count - 1}.")
+    return torch.tensor(columns, device=scores.device)
+
+
+def _integer(value: Any, name: str) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise TargetError(f"{name} must be an integer, got {value!r} ({type(value).__name__}).") from None
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)} and type {value.dtype}"
+    return f"a {type(value).__name__}"

@@ -1,0 +1,97 @@
+"""What the names of torch functions mean for relevance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_ALIASES = {
+    "radd": "add", "iadd": "add", "isub": "sub", "subtract": "sub", "rmul": "mul", "imul": "mul",
+    "multiply": "mul", "truediv": "div", "itruediv": "div", "idiv": "div", "divide": "div",
+    "true_divide": "div", "negative": "neg", "mm": "matmul", "imatmul": "matmul", "concat": "cat",
+    "concatenate": "cat", "swish": "silu", "log_sigmoid": "logsigmoid", "absolute": "abs",
+    "clip": "clamp", "clamp_min": "clamp", "clamp_max": "clamp", "ipow": "pow",
+}  # fmt: skip
+
+#: Entry by entry, with h = z · [h / z] and the bracket held constant. The ratio at z = 0 is its limit.
+ELEMENTWISE = frozenset({
+    "relu", "leaky_relu", "prelu", "rrelu", "elu", "celu", "selu", "gelu", "silu", "mish", "tanh",
+    "relu6", "hardtanh", "hardswish", "softsign", "tanhshrink", "hardshrink", "softshrink",
+    "threshold", "clamp", "abs", "square", "sqrt", "pow", "sin", "expm1", "log1p", "erf", "atan",
+    "sigmoid", "hardsigmoid", "logsigmoid", "softplus", "exp", "log", "cos", "reciprocal", "rsqrt",
+    "rdiv", "rtruediv", "rpow",
+})  # fmt: skip
+
+#: Of these, the ones whose ratio has no limit (or the limit 0): a zero passes nothing on.
+SINGULAR = frozenset({
+    "sigmoid", "hardsigmoid", "logsigmoid", "softplus", "exp", "log", "cos", "reciprocal", "rsqrt",
+    "sqrt", "pow", "square", "threshold", "rdiv", "rtruediv", "rpow", "div",
+})  # fmt: skip
+
+#: Linear with coefficients that are 0 or positive: they move, copy, sum or average entries.
+STRUCTURAL = frozenset({
+    "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose", "permute", "t",
+    "T", "mT", "swapaxes", "swapdims", "movedim", "view_as", "reshape_as", "expand", "expand_as",
+    "broadcast_to", "repeat", "tile", "cat", "stack", "hstack", "vstack", "split", "chunk",
+    "tensor_split", "unbind", "getitem", "index_select", "select", "narrow", "gather",
+    "take_along_dim", "scatter_add", "index_add", "index_put", "setitem", "index_copy", "sum",
+    "mean", "repeat_interleave", "roll", "flip", "pad", "masked_fill", "masked_select", "where",
+    "tril", "triu", "cumsum", "scatter", "nan_to_num", "to", "type", "float", "double", "type_as",
+    "to_dense_batch", "spmm", "clone", "contiguous", "sparse_mm", "dropout", "trace", "diagonal",
+    "rmatmul", "index",
+})  # fmt: skip
+
+#: Values picked out of the input: the plain gradient is the winner's share.
+SELECTION = frozenset({
+    "max", "min", "amax", "amin", "maximum", "minimum", "sort", "topk", "median", "kthvalue",
+    "cummax", "cummin", "aminmax", "quantile",
+})  # fmt: skip
+
+#: Linear reductions that are selections or products under some of their names.
+REDUCE_ARGUMENT = frozenset({"scatter_reduce", "index_reduce", "segment_reduce"})
+
+#: Statistics inside a normalisation module: held constant.
+STATISTICS = frozenset({
+    "mean", "sum", "var", "std", "norm", "var_mean", "std_mean", "amax", "max", "vector_norm",
+    "scatter_add", "scatter_reduce", "index_add", "scatter", "segment_reduce",
+})  # fmt: skip
+
+#: Floating-point results that do not depend differentiably on their input.
+CONSTANT = frozenset({
+    "detach", "data", "zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like",
+    "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor", "sign", "round", "floor", "ceil",
+    "trunc", "bernoulli", "heaviside", "grad", "rand", "randn",
+})  # fmt: skip
+
+#: The same numbers under another tensor.
+SAME = frozenset({
+    "clone", "contiguous", "dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout",
+    "dropout1d", "dropout2d", "requires_grad", "alias", "positive",
+})  # fmt: skip
+
+#: How much a factor looks like a gate: in a product the higher one is held constant.
+GATE_RANK = {"softmax": 2, "exp": 2, "sigmoid": 2, "hardsigmoid": 2, "tanh": 1}
+
+
+def plain_name(func: Any) -> str:
+    """The name under which a torch function is known here, the same for all its spellings.
+
+    >>> import torch
+    >>> [plain_name(f) for f in (torch.relu_, torch.Tensor.__radd__, torch.Tensor.add_, torch.mm)]
+    ['relu', 'add', 'add', 'matmul']
+    """
+    name = getattr(func, "__name__", type(func).__name__)
+    if name == "__get__":
+        name = getattr(getattr(func, "__self__", None), "__name__", name)
+    name = name.strip("_")
+    return _ALIASES.get(name, name)
+
+
+def is_inplace(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether this call may write into its first argument."""
+    name = getattr(func, "__name__", "")
+    if name.startswith("__i") and name.endswith("__") and name not in ("__invert__", "__index__", "__int__"):
+        return True
+    if name == "__setitem__" or (name.endswith("_") and not name.endswith("__")):
+        return True
+    flagged = kwargs.get("inplace", False) is True or any(arg is True for arg in args[1:])
+    return flagged and plain_name(func) in ELEMENTWISE

@@ -1,0 +1,223 @@
+"""Runs the user's model with a tape on it, and leaves the model exactly as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
+from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.dense.linear import Linear as PygLinear
+
+from walkwise.errors import InputError, TraceError, UnsupportedLayerError
+from walkwise.trace.linearize import ClosedForm, EdgeShelf, PropagateCall, closed_form
+from walkwise.trace.tape import Affine, Call, Tape
+
+_LINEAR = (nn.Linear, PygLinear, nn.Bilinear)
+
+
+@contextmanager
+def untouched(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside; afterwards every attribute, buffer and flag is what it was."""
+    saved = [(m, dict(m.__dict__), dict(m._buffers), dict(m._parameters)) for m in model.modules()]
+    try:
+        for module, attributes, _, _ in saved:
+            if attributes["training"]:
+                module.__dict__["training"] = False
+            if attributes.get("_cached_x") is not None:  # SGConv and its kin would ignore their input
+                module.__dict__["_cached_x"] = None
+        yield
+    finally:
+        for module, attributes, buffers, parameters in saved:
+            _restore(module._buffers, buffers)
+            _restore(module._parameters, parameters)
+            _restore(module.__dict__, attributes)
+
+
+def _restore(now: dict[str, Any], before: dict[str, Any]) -> None:
+    if len(now) != len(before) or any(now.get(key, now) is not value for key, value in before.items()):
+        now.clear()
+        now.update(before)
+
+
+def check_model(model: nn.Module) -> None:
+    """Refuse weights that no relevance can be computed with."""
+    parameters = list(model.parameters())
+    if any(isinstance(p, UninitializedParameter) for p in parameters):
+        raise InputError("The model has lazy parameters that are not initialised. Run it on one input first.")
+    tensors = [p.detach() for p in parameters if p.is_floating_point() and p.numel()]
+    tensors += [b for b in model.buffers() if b.is_floating_point() and b.numel()]
+    if not tensors or bool(torch.stack([t.sum() for t in tensors]).isfinite().all()):
+        return
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise InputError(f"The weights are not finite: {name!r} has NaN or infinite entries.")
+
+
+class Watch:
+    """Hooks that tell the tape where message-passing calls begin and end."""
+
+    def __init__(self, tape: Tape, model: nn.Module, fallback: str) -> None:
+        """Nothing is hooked yet."""
+        self.tape = tape
+        self.fallback = fallback
+        self.shelf = EdgeShelf()
+        self.depth = 0
+        self.edge_index: Tensor | None = None
+        self.convs = [(n, m) for n, m in model.named_modules() if isinstance(m, MessagePassing)]
+        self.others = [(n, m) for n, m in model.named_modules() if not isinstance(m, MessagePassing)]
+        self._pause: Any = None
+        self._affine: Affine | None = None
+
+    @contextmanager
+    def hooked(self) -> Iterator[None]:
+        """The hooks are in place inside, and gone afterwards whatever happens."""
+        with ExitStack() as stack:
+            for name, conv in self.convs:
+                form = closed_form(conv)
+                for handle in (
+                    conv.register_forward_pre_hook(self._begin(name), with_kwargs=True),
+                    conv.register_forward_hook(self._end(name)),
+                    conv.register_propagate_forward_pre_hook(self._before_propagate(name, form)),
+                    conv.register_propagate_forward_hook(self._after_propagate),
+                ):
+                    stack.callback(handle.remove)
+            for name, module in self.others:
+                if _normalises(module):
+                    stack.callback(module.register_forward_pre_hook(self._normalise).remove)
+                    stack.callback(module.register_forward_hook(self._normalised).remove)
+                elif isinstance(module, _LINEAR):
+                    stack.callback(module.register_forward_hook(self._followed(name)).remove)
+            stack.callback(self._resume)
+            yield
+
+    def _begin(self, name: str) -> Callable[..., None]:
+        def hook(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self.depth += 1
+            if self.depth > 1:
+                return
+            handed = _handed(args, kwargs)
+            if handed is None:
+                raise TraceError(
+                    f"Layer '{name}' ({type(module).__name__}) was handed no floating-point node tensor, so "
+                    "there is nothing a walk could begin with. Give it node features (an embedding, say)."
+                )
+            if self.edge_index is None:
+                self.edge_index = _edge_index(args, kwargs)
+            self.tape.calls.append(Call(name, module, self.tape.follow(handed)))
+            self.tape.active = len(self.tape.calls) - 1
+
+        return hook
+
+    def _end(self, name: str) -> Callable[..., None]:
+        def hook(module: Any, args: Any, result: Any) -> None:
+            self.depth -= 1
+            if self.depth:
+                return
+            call = self.tape.calls[-1]
+            tensors = result if isinstance(result, (tuple, list)) else (result,)
+            slots = [self.tape.slot_of(t) for t in tensors if isinstance(t, Tensor)]
+            call.outputs = [slot for slot in slots if slot is not None]
+            self.tape.active = None
+            if not call.outputs:
+                raise TraceError(_lost(name, module))
+
+        return hook
+
+    def _before_propagate(self, name: str, form: ClosedForm | None) -> Callable[..., None]:
+        def hook(module: Any, inputs: tuple[Any, Any, dict[str, Any]]) -> None:
+            edge_index, _, arguments = inputs
+            if self.depth == 0 or self.tape.active is None:
+                return
+            self._affine = None
+            if form is not None:
+                with torch._C.DisableTorchFunction():
+                    self._affine = form(module, PropagateCall(module, edge_index, arguments, self.shelf))
+            if self._affine is not None:
+                self._pause = torch._C.DisableTorchFunction()
+                self._pause.__enter__()
+                return
+            self.tape.calls[self.tape.active].closed = False
+            if self.fallback != "autograd":
+                kind = type(module).__name__
+                raise UnsupportedLayerError(
+                    f"layer '{name}' ({kind}) has no linearization. Register one with "
+                    f'walkwise.trace.linearize.register({kind}), or trace with fallback="autograd".'
+                )
+
+        return hook
+
+    def _after_propagate(self, module: Any, inputs: Any, result: Any) -> None:
+        if self._affine is None:
+            return
+        self._resume()
+        affine, self._affine = self._affine, None
+        _check_affine(module, affine, result)
+        self.tape.record_propagate(affine, result)
+
+    def _resume(self) -> None:
+        if self._pause is not None:
+            self._pause.__exit__(None, None, None)
+            self._pause = None
+
+    def _normalise(self, module: Any, args: Any) -> None:
+        self.tape.normalising += 1
+
+    def _normalised(self, module: Any, args: Any, result: Any) -> None:
+        self.tape.normalising -= 1
+
+    def _followed(self, name: str) -> Callable[..., None]:
+        """Check that a linear module's output is followed if its input is."""
+
+        def hook(module: Any, args: tuple[Any, ...], result: Any) -> None:
+            went_in = any(isinstance(a, Tensor) and self.tape.slot_of(a) is not None for a in args)
+            if went_in and self.tape.slot_of(result) is None and torch.is_grad_enabled():
+                raise TraceError(_lost(name, module))
+
+        return hook
+
+
+def _check_affine(module: Any, affine: Affine, result: Tensor) -> None:
+    """A closed form that a user registered must give what the layer computes."""
+    form = closed_form(module)
+    if form is None or form.__module__.startswith("walkwise."):
+        return
+    total = sum(op.push(t.detach().flatten(1)) for t, op in affine.terms)
+    total = total if affine.constant is None else total + affine.constant
+    if not torch.allclose(total, result.detach().flatten(1), rtol=1e-3, atol=1e-5):  # type: ignore[arg-type]
+        raise TraceError(
+            f"The closed form registered for {type(module).__name__} does not give what its propagate returned "
+            f"(largest difference {float((total - result.flatten(1)).abs().max()):.3g})."
+        )
+
+
+def _normalises(module: nn.Module) -> bool:
+    return type(module).__module__.startswith("torch_geometric.nn.norm")
+
+
+def _handed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """The node tensor handed to a layer: its first floating-point tensor, or the first of a pair."""
+    for item in (*args, *([kwargs["x"]] if "x" in kwargs else []), *kwargs.values()):
+        first = next((i for i in item if i is not None), None) if isinstance(item, (tuple, list)) else item
+        if isinstance(first, Tensor) and first.is_floating_point() and first.layout == torch.strided:
+            return first
+    return None
+
+
+def _edge_index(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """The edge index (2, E) handed to a layer, if it was one."""
+    for item in (*args, *kwargs.values()):
+        if isinstance(item, Tensor) and item.dtype == torch.long and item.dim() == 2 and item.shape[0] == 2:
+            return torch.as_tensor(item)
+    return None
+
+
+def _lost(name: str, module: Any) -> str:
+    return (
+        f"'{name}' ({type(module).__name__}) took in node features, but what it returned cannot be traced back "
+        "to them: it computes in TorchScript, a custom autograd.Function or NumPy. Relevance would be wrong "
+        "without it; write it with ordinary torch functions."
+    )
