@@ -65,19 +65,20 @@ def frozen_conv(conv: MessagePassing, H: Tensor, *args: Any, **kwargs: Any) -> C
     conv(H, *args, **kwargs)
     handle.remove()
 
+    def recall(module: Any, inputs: tuple[dict[str, Any]]) -> dict[str, Any]:
+        return inputs[0] if attention[0] is None else inputs[0] | {"alpha": attention[0]}
+
+    copies: dict[int, tuple[Any, nn.Module]] = {}
+
     def apply(values: Tensor, lift: Callable[[Tensor], Tensor]) -> Tensor:
-        lifted = copy.deepcopy(conv)
-        for name, parameter in lifted.named_parameters():
-            if not name.startswith(("att", "lin_edge")):
-                parameter.data = lift(parameter.data)
-        again = iter(attention)
-
-        def recall(module: Any, inputs: tuple[dict[str, Any]]) -> dict[str, Any]:
-            held = next(again)
-            return inputs[0] if held is None else inputs[0] | {"alpha": held}
-
-        lifted.register_message_forward_pre_hook(recall)
-        result: Tensor = lifted(values, *args, **kwargs)
+        if id(lift) not in copies:
+            lifted = copy.deepcopy(conv)
+            for name, parameter in lifted.named_parameters():
+                if not name.startswith(("att", "lin_edge")):
+                    parameter.data = lift(parameter.data)
+            lifted.register_message_forward_pre_hook(recall)
+            copies[id(lift)] = lift, lifted
+        result: Tensor = copies[id(lift)][1](values, *args, **kwargs)
         return result
 
     return apply
@@ -131,7 +132,7 @@ def hooked_relevance(
     out of the last call. The first is where relevance is read off.
     """
     calls: list[Tensor] = []
-    results: list[Tensor] = []
+    leaves: dict[int, Tensor] = {}
 
     def weigh(tensor: Tensor, position: int) -> None:
         hook = lambda g: g * weights(position).view(-1, *[1] * (g.dim() - 1))  # noqa: E731
@@ -139,8 +140,8 @@ def hooked_relevance(
 
     def before(module: Any, args: tuple[Any, ...]) -> Any:
         H = args[0]
-        if not calls:
-            H = H.detach().requires_grad_(True) if not H.requires_grad else H
+        if not H.requires_grad:
+            H = leaves.setdefault(id(H), H.detach().requires_grad_(True))
         if not any(H is seen for seen in calls):
             calls.append(H)
             if len(calls) > 1:
@@ -148,7 +149,6 @@ def hooked_relevance(
         return (H, *args[1:])
 
     def after(module: Any, args: Any, result: Tensor) -> None:
-        results.append(result)
         if len(calls) == num_positions - 1:
             weigh(result, num_positions - 1)
 
@@ -161,7 +161,7 @@ def hooked_relevance(
         for handle in handles:
             handle.remove()
     first = weights(0).view(-1, *[1] * (gradient.dim() - 1))
-    return float((first * gradient * calls[0]).sum())
+    return float((first * gradient * calls[0].detach()).sum())
 
 
 def hooked_subgraph_relevance(

@@ -155,7 +155,7 @@ class Lowering:
         layers = self._run_chain()
         seeds, readout = self._seeds()
         encoder = self._encoder(features, roots)
-        notes = (*self.notes, *warn_uncovered(self.uncovered, self._where))
+        notes = (*dict.fromkeys(self.notes), *warn_uncovered(self.uncovered, self._where))
         return RelevanceChain(
             steps=tuple(_reachable(self.builder.steps, {slot for slot, _ in seeds})),
             seeds=tuple(seeds),
@@ -312,6 +312,7 @@ class Lowering:
                     interpreter.run(op if cast == Cast() else _cast_op(op, cast))
                 ends = [builder.settle(interpreter.flows[slot]).parts[0] for slot in wanted]
             self.uncovered.update(interpreter.uncovered)
+            self.notes.extend(interpreter.remarks)
             return Jacobian(tuple(leaves), tuple(ends), build)
 
         return build(Cast())

@@ -36,6 +36,7 @@ class Interpreter:
         self.rule_of = rule_of
         self.flows: dict[int, Flow] = {}
         self.uncovered: dict[str, Op] = {}
+        self.remarks: set[str] = set()
 
     def run(self, op: Op) -> None:
         """Make the flows of an operation's outputs."""
@@ -108,10 +109,19 @@ class Interpreter:
         self._weighted(op, left.slot, right.detach().t(), RowMap, None)
 
     def _addmm(self, op: Op) -> None:
+        """beta · bias + alpha · left · right; the bias may be a followed tensor, a skip."""
         bias, left, right = op.args[:3]
-        if isinstance(bias, Ref) or not isinstance(left, Ref) or isinstance(right, Ref) or op.kwargs:
-            return self._multilinear(op)
-        self._weighted(op, left.slot, right.detach().t(), RowMap, bias)
+        beta, alpha = float(op.kwargs.get("beta", 1)), float(op.kwargs.get("alpha", 1))
+        if not isinstance(left, Ref) or isinstance(right, Ref):
+            return self._gradient(op)
+        weight = right.detach().t() * alpha
+        if not isinstance(bias, Ref):
+            return self._weighted(op, left.slot, weight, RowMap, bias * beta)
+        flow, weights = self._lifted(op, left.slot, weight, RowMap)
+        skip = self.read(op, bias.slot, within=op.call is not None)
+        if len(flow.parts) == 2:
+            skip = self.builder.split(skip, self.rule_of(op))
+        self.combine(op, [(flow, weights), (skip, self._times(op, skip, beta))])
 
     def _multilinear(self, op: Op) -> None:
         """einsum, bmm and the like: linear in the one followed argument, the other one a weight."""
@@ -133,7 +143,11 @@ class Interpreter:
     def _weighted(
         self, op: Op, slot: int, weight: Tensor, make: Callable[[Tensor], Operator], bias: Tensor | None
     ) -> None:
-        """A weight matrix: where the rule acts. A second one in a stretch begins a new stretch."""
+        """A weight matrix and its bias: where the rule acts."""
+        self.combine(op, [self._lifted(op, slot, weight, make)], _detached(bias))
+
+    def _lifted(self, op: Op, slot: int, weight: Tensor, make: Callable[[Tensor], Operator]) -> tuple[Flow, SignedMap]:
+        """A flow and the lifted weight it meets. A second weight in a stretch begins a new stretch."""
         rule = self.rule_of(op)
         flow = self.read(op, slot, within=True)
         if flow.linear:
@@ -147,7 +161,7 @@ class Interpreter:
         else:
             flow = replace(flow, rule=rule)
             weights = SignedMap.positive(make(_lift(rule, weight, op.sign)))
-        self.combine(op, [(replace(flow, linear=not flow.settled), weights)], _detached(bias))
+        return replace(flow, linear=not flow.settled), weights
 
     def _propagate(self, op: Op) -> None:
         terms = [(self.read(op, slot, within=not op.activated), operator) for slot, operator in op.terms]
@@ -311,6 +325,7 @@ class Interpreter:
 
     def _log_softmax(self, op: Op) -> None:
         """The logit; the normaliser is a statistic and held constant."""
+        self.remarks.add("log_softmax's normaliser is held constant, so that the logit is explained")
         self._rescaled(op, lambda z, h: torch.ones_like(z))
 
     def _layer_norm(self, op: Op) -> None:

@@ -1,0 +1,162 @@
+"""The names users see, and the one place where they can add to the library."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from torch_geometric.nn import MessagePassing
+
+import walkwise as ww
+from walkwise.errors import TraceError
+from walkwise.trace.tape import Affine
+
+
+def test_there_are_few_names():
+    assert len(ww.__all__) <= 25
+    assert ww.__all__ == sorted(ww.__all__)
+    assert len(set(ww.__all__)) == len(ww.__all__)
+
+
+@pytest.mark.parametrize("name", ww.__all__)
+def test_every_name_is_there_and_explained(name):
+    thing = getattr(ww, name)
+    lines = (inspect.getdoc(thing) or "").splitlines()
+    assert lines
+    assert not lines[0].startswith("RelevanceChain(")  # what a dataclass makes up by itself
+    if inspect.isfunction(thing):
+        options = list(inspect.signature(thing).parameters.values())
+        assert all(o.default is inspect.Parameter.empty or o.kind is o.KEYWORD_ONLY for o in options)
+        if len(options) > 1:
+            assert "Args:" in inspect.getdoc(thing)
+            missing = [o.name for o in options if f"{o.name}:" not in inspect.getdoc(thing)]
+            assert not missing
+
+
+@pytest.mark.parametrize("kind", [value for value in vars(ww.errors).values() if inspect.isclass(value)])
+def test_every_error_is_a_walkwise_error(kind):
+    assert issubclass(kind, ww.errors.WalkwiseError) or issubclass(kind, Warning)
+    assert kind.__doc__
+
+
+# -- layers of one's own ----------------------------------------------------------------------
+
+
+def narrower(affine):
+    """The same without the last column."""
+    ((tensor, operator),) = affine.terms
+    return Affine([(tensor[:, :-1], operator)])
+
+
+def weighted_conv():
+    """A fresh class every time, since registering is for good."""
+
+    class WeightedConv(MessagePassing):
+        def forward(self, x, edge_index, edge_weight):
+            return self.propagate(edge_index, x=x, edge_weight=edge_weight)
+
+        def message(self, x_j, edge_weight):
+            return x_j * edge_weight.view(-1, 1)
+
+    return WeightedConv
+
+
+@pytest.fixture
+def traced(graph):
+    """Traces a model of one such layer, between two linear maps."""
+
+    def trace(kind):
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(0)
+                self.first, self.conv, self.last = torch.nn.Linear(3, 4), kind(), torch.nn.Linear(4, 2)
+
+            def forward(self, x, edge_index, edge_weight):
+                return self.last(self.conv(self.first(x), edge_index, edge_weight).relu()).sum(0, keepdim=True)
+
+        x, edge_index = graph()
+        weight = torch.linspace(0.5, 2, edge_index.shape[1], dtype=torch.float64)
+        return ww.trace(Model().double(), x, edge_index, edge_weight=weight)
+
+    return trace
+
+
+def test_a_registered_closed_form_is_used(traced):
+    kind = weighted_conv()
+    by_autograd = traced(kind)
+
+    @ww.trace.linearize.register(kind)
+    def form(conv, call):
+        return call.sum("x", weight=call["edge_weight"])
+
+    closed = traced(kind)
+    assert [layer.route for layer in by_autograd.layers] == ["autograd"]
+    assert [layer.route for layer in closed.layers] == ["closed form"]
+    assert not by_autograd.local
+    assert closed.local
+    subgraphs = [[0, 1], [2, 3, 5]]
+    for alpha in (0.0, 0.5):
+        a, b = (ww.subgraph_relevance(chain, subgraphs, alpha=alpha) for chain in (by_autograd, closed))
+        assert torch.allclose(a, b)
+    assert torch.allclose(ww.edge_relevance(by_autograd), ww.edge_relevance(closed))
+
+
+def test_a_subclass_is_served_unless_it_changes_the_messages(traced):
+    kind = weighted_conv()
+    ww.trace.linearize.register(kind)(lambda conv, call: call.sum("x", weight=call["edge_weight"]))
+
+    class Same(kind):
+        pass
+
+    class Other(kind):
+        def message(self, x_j, edge_weight):
+            return 2 * x_j * edge_weight.view(-1, 1)
+
+    assert traced(Same).layers[0].route == "closed form"
+    assert traced(Other).layers[0].route == "autograd"
+
+
+def test_a_closed_form_may_decline(traced):
+    kind = weighted_conv()
+    ww.trace.linearize.register(kind)(lambda conv, call: None)
+    assert traced(kind).layers[0].route == "autograd"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda conv, call: call.sum("x"),
+        lambda conv, call: call.sum("x", weight=call["edge_weight"].flip(0)),
+        lambda conv, call: narrower(call.sum("x", weight=call["edge_weight"])),
+    ],
+    ids=["unweighted", "wrong weights", "wrong width"],
+)
+def test_a_wrong_closed_form_is_refused(traced, form):
+    kind = weighted_conv()
+    ww.trace.linearize.register(kind)(form)
+    with pytest.raises(TraceError, match="closed form registered for WeightedConv does not give"):
+        traced(kind)
+
+
+def test_a_closed_form_names_the_arguments_of_propagate(traced):
+    """A term in a tensor that is not followed would be lost without a word."""
+    kind = weighted_conv()
+
+    @ww.trace.linearize.register(kind)
+    def form(conv, call):
+        ((x, operator),) = call.sum("x", weight=call["edge_weight"] / 2).terms
+        return Affine([(x, operator), (x.clone(), operator)])
+
+    with pytest.raises(TraceError, match="closed form registered for WeightedConv"):
+        traced(kind)
+
+
+def test_registering_twice_is_refused():
+    kind = weighted_conv()
+    register = ww.trace.linearize.register(kind)
+    form = register(lambda conv, call: None)
+    assert callable(form)
+    with pytest.raises(ValueError, match="WeightedConv has a closed form already"):
+        register(lambda conv, call: None)

@@ -1,0 +1,411 @@
+"""What tracing takes, and the clear error that everything else gets."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import GCNConv, MessagePassing, TopKPooling
+
+import walkwise as ww
+from walkwise.errors import InputError, TargetError, TraceError, UnsupportedLayerError
+from walkwise.rules import Gamma, Zero
+
+
+def spoiled(tensor, value):
+    with torch.no_grad():
+        tensor.view(-1)[1] = value
+    return tensor
+
+
+class Wrapped(nn.Module):
+    """A model whose output is handed on by a function."""
+
+    def __init__(self, inner, change):
+        super().__init__()
+        self.inner = inner
+        self.change = change
+
+    def forward(self, x, edge_index, **kwargs):
+        return self.change(self.inner(x, edge_index, **kwargs))
+
+
+@pytest.fixture
+def refused(graph, unchanged):
+    """Asserts that tracing raises an error with these words and changes nothing."""
+
+    def check(model, error, words, **arguments):
+        x, edge_index = graph()
+        arguments = {"x": x, "edge_index": edge_index} | arguments
+        tensors = [a for a in arguments.values() if isinstance(a, torch.Tensor) and not a.isnan().any()]
+        with unchanged(model, *tensors), pytest.raises(error, match=words) as caught:
+            ww.trace(model, **arguments)
+        assert type(caught.value) is error
+
+    return check
+
+
+# -- numbers ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("name", ["x", "edge_weight"])
+def test_arguments_must_be_finite(net, graph, refused, name, value):
+    x, edge_index = graph()
+    given = {"x": x, "edge_weight": torch.ones(edge_index.shape[1], dtype=torch.float64)}
+    refused(net(), InputError, f"{name} has NaN or infinite", **given | {name: spoiled(given[name], value)})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["convs.1.lin.weight", "head.1.running_var"])
+def test_the_model_must_be_finite(net, graph, name, value):
+    model, (x, edge_index) = net(), graph()
+    model.head = nn.Sequential(model.head, nn.BatchNorm1d(3).double().eval())
+    spoiled(model.get_buffer(name) if "running" in name else model.get_parameter(name), value)
+    with pytest.raises(InputError, match=f"'{name}' has NaN or infinite"):
+        ww.trace(model, x, edge_index)
+
+
+def test_weights_that_cancel_infinities_are_seen(net, graph):
+    model, (x, edge_index) = net(), graph()
+    spoiled(model.head.weight, float("inf"))
+    spoiled(model.head.bias, -float("inf"))
+    with pytest.raises(InputError, match=r"head\.weight"):
+        ww.trace(model, x, edge_index)
+
+
+def test_the_output_must_be_finite(net, refused):
+    refused(Wrapped(net(), lambda out: (out * 0).log()), InputError, "output is not finite")
+
+
+def test_large_finite_weights_are_no_error(net, graph):
+    model, (x, edge_index) = net(), graph()
+    with torch.no_grad():
+        model.head.weight.fill_(1e300)  # their sum is still finite, a careless norm would not be
+    assert ww.trace(model, x * 1e-10, edge_index).output
+
+
+# -- shapes and types -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", [6, 100, -1])
+def test_edges_must_be_between_nodes(net, graph, refused, wrong):
+    _, edge_index = graph()
+    edge_index[1, 3] = wrong
+    refused(net(), InputError, f"edge_index names nodes .*{wrong}.* x has 6 rows", edge_index=edge_index)
+
+
+def test_edges_must_be_columns(net, graph, refused):
+    refused(net(), InputError, r"edge_index.*\(14, 2\)", edge_index=graph()[1].t().contiguous())
+
+
+@pytest.mark.parametrize("x", [None, [[1.0]], torch.tensor(1.0), torch.ones(6, 3).numpy()])
+def test_x_must_be_a_tensor_of_nodes(net, refused, x):
+    refused(net(), InputError, "x must be a tensor with one row per node", x=x)
+
+
+def test_there_must_be_nodes(net, graph, refused):
+    refused(net(), InputError, "no nodes", x=graph()[0][:0], edge_index=torch.empty(2, 0, dtype=torch.long))
+
+
+def test_flat_features_are_refused(graph, refused):
+    class Flat(MessagePassing):
+        def forward(self, x, edge_index):
+            return x * 2
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = Flat()
+
+        def forward(self, x, edge_index):
+            return self.conv(x, edge_index).sum().view(1, 1)
+
+    refused(Model(), TraceError, r"shape \(6,\)", x=graph()[0][:, 0].clone())
+
+
+def test_flat_features_that_the_model_shapes_are_fine(net, graph):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = net(features=1)
+
+        def forward(self, x, edge_index):
+            return self.inner(x.view(-1, 1), edge_index)
+
+    x, edge_index = graph()
+    chain = ww.trace(Model(), x[:, 0].clone(), edge_index)
+    assert ww.feature_relevance(chain).shape == (6, 1)
+    assert float(ww.feature_relevance(chain).sum()) == pytest.approx(chain.input_relevance)
+
+
+def test_dtypes_must_agree(net, graph, refused):
+    refused(net(), InputError, r"x is torch\.float32 .* weights are torch\.float64", x=graph()[0].float())
+
+
+@pytest.mark.parametrize("lazy", [nn.LazyLinear(2), nn.LazyBatchNorm1d(affine=False)])
+def test_lazy_parameters_must_be_initialised(net, graph, lazy):
+    model = Wrapped(net(), lazy)
+    with pytest.raises(InputError, match=r"not initialised.*Run it"):
+        ww.trace(model, *graph())
+
+
+def test_the_model_must_be_a_module(graph):
+    with pytest.raises(InputError, match=r"torch\.nn\.Module, got function"):
+        ww.trace(lambda x, edge_index: x.sum(), *graph())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"rule": "gama"}, "'gama'.*alphabeta, epsilon, gamma, zero, zplus"),
+        ({"rule": 3}, "got int"),
+        ({"rule": [Zero(), "gamma"]}, "one Rule per layer"),
+        ({"rule": [Zero(), Zero(), Gamma(1.0)]}, "3 rules.*2 message-passing"),
+        ({"fallback": "guess"}, "'guess'"),
+        ({"fallback": None}, "None"),
+    ],
+)
+def test_options_must_be_known(net, refused, arguments, words):
+    refused(net(), InputError, words, **arguments)
+
+
+# -- targets ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"target": 3}, r"target=3 .*3 column\(s\), 0 to 2"),
+        ({"target": -1}, "target=-1 is out of range"),
+        ({"target": 1.0}, r"integer, got 1\.0"),
+        ({"target": True}, r"integer, got True \(bool\)"),
+        ({"target": torch.tensor(True)}, "integer, got True"),
+        ({"target": "1"}, "integer, got '1'"),
+        ({"target": [0, 1]}, "2 columns for 1 explained row"),
+        ({"target": []}, "0 columns for 1 explained row"),
+        ({"index": 1}, "index=1 is out of range: the output has 1 rows"),
+        ({"target": lambda out: out[0, 0], "index": 0}, "inside the callable"),
+        ({"target": lambda out: out}, r"tensor of shape \(1, 3\)"),
+        ({"target": lambda out: out.argmax()}, "floating-point"),
+        ({"target": lambda out: out.argmax().double()}, "does not depend differentiably"),
+        ({"target": lambda out: out.max().detach()}, "does not depend differentiably"),
+        ({"target": lambda out: out.max().round()}, "does not depend differentiably"),
+        ({"target": lambda out: (out > 0).double().sum()}, "does not depend differentiably"),
+        ({"target": lambda out: out.max().item()}, "a float"),
+        ({"target": lambda out: None}, "a NoneType"),
+    ],
+)
+def test_targets_of_graph_models(net, refused, arguments, words):
+    refused(net(), TargetError, words, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "6 rows but the input has 1 graph.*index="),
+        ({"index": 6}, "index=6 is out of range: the output has 6 rows, 0 to 5"),
+        ({"index": -1}, "index=-1 is out of range"),
+        ({"index": 1.0}, r"index must be an integer, got 1\.0"),
+        ({"index": True}, "index must be an integer, got True"),
+        ({"index": 2, "target": 3}, "target=3 is out of range"),
+        ({"index": 2, "target": [0, 1]}, "2 columns for 1"),
+    ],
+)
+def test_targets_of_node_models(net, refused, arguments, words):
+    refused(net(pooled=False), TargetError, words, **arguments)
+
+
+def test_one_target_per_graph(net, refused):
+    batch = torch.tensor([0, 0, 0, 0, 1, 1])
+    refused(net(), TargetError, r"3 columns for 2 explained row\(s\)", batch=batch, target=[0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda out: out.view(1, 1, 3), r"shape \(1, 1, 3\).*target=lambda"),
+        (lambda out: (out, out), "a tuple.*target=lambda"),
+        (lambda out: {"logits": out}, "a dict.*target=lambda"),
+        (lambda out: out.argmax(1), r"int64.*target=lambda"),
+    ],
+)
+def test_outputs_that_need_a_callable(net, refused, change, words):
+    refused(Wrapped(net(), change), TargetError, words, target=0)
+
+
+def test_a_callable_picks_from_any_output(net, graph):
+    model, (x, edge_index) = net(), graph()
+    plain = ww.node_relevance(ww.trace(model, x, edge_index, target=1))
+    for change, pick in [
+        (lambda out: (out, None), lambda out: out[0][0, 1]),
+        (lambda out: {"logits": out.view(1, 3, 1)}, lambda out: out["logits"][:, 1]),
+    ]:
+        chain = ww.trace(Wrapped(model, change), x, edge_index, target=pick)
+        assert torch.allclose(ww.node_relevance(chain), plain)
+
+
+def test_relevance_of_a_difference_is_the_difference(net, graph):
+    model, (x, edge_index) = net(), graph()
+    first, second = (ww.trace(model, x, edge_index, target=t, rule="zero") for t in (0, 1))
+    chain = ww.trace(model, x, edge_index, target=lambda out: out[0, 0] - out[0, 1], rule="zero")
+    assert chain.output == pytest.approx(first.output - second.output)
+    assert torch.allclose(ww.node_relevance(chain), ww.node_relevance(first) - ww.node_relevance(second))
+
+
+def test_a_link_score(net, graph):
+    """Each of the two embeddings gets half of a product, so the score is conserved without biases."""
+    model, (x, edge_index) = net(pooled=False, bias=False), graph()
+    chain = ww.trace(model, x, edge_index, target=lambda z: (z[0] * z[1]).sum(), rule="zero")
+    z = model(x, edge_index)
+    assert chain.output == pytest.approx(float((z[0] @ z[1]).detach()))
+    assert chain.input_relevance == pytest.approx(chain.output)
+    ends = ww.node_relevance(chain, layer=2)
+    assert torch.allclose(ends[2:], torch.zeros(4, dtype=torch.float64))
+    assert float(ends[0]) == pytest.approx(chain.output / 2)
+
+
+def test_one_row_of_a_node_model(net, graph):
+    model, (x, edge_index) = net(pooled=False), graph()
+    chain = ww.trace(model, x, edge_index, index=2, target=1)
+    assert chain.output == pytest.approx(float(model(x, edge_index)[2, 1].detach()))
+    assert ww.node_relevance(chain, layer=2).nonzero().tolist() == [[2]]
+    largest = ww.trace(model, x, edge_index, index=2)
+    assert largest.output == pytest.approx(float(model(x, edge_index)[2].max().detach()))
+
+
+@pytest.mark.parametrize(
+    ("pooled", "out", "change", "arguments"),
+    [
+        (True, 3, lambda out: out[0], {"target": 1}),  # the columns of one graph
+        (True, 1, lambda out: out.squeeze(1), {}),  # one number per graph
+        (True, 1, lambda out: out.squeeze(), {"target": 0}),  # a scalar
+        (False, 1, lambda out: out.squeeze(1), {"index": 2}),  # one number per node
+    ],
+)
+def test_outputs_with_fewer_dimensions(net, graph, pooled, out, change, arguments):
+    model, (x, edge_index) = net(pooled=pooled, out=out), graph()
+    flat = ww.trace(Wrapped(model, change), x, edge_index, **arguments)
+    full = ww.trace(model, x, edge_index, **arguments)
+    assert flat.output == full.output
+    assert torch.allclose(ww.node_relevance(flat), ww.node_relevance(full))
+
+
+# -- models -----------------------------------------------------------------------------------
+
+
+def test_a_model_without_message_passing(graph, unchanged):
+    class Bag(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 2).double()
+
+        def forward(self, x, edge_index):
+            return self.linear(x).sum(0, keepdim=True)
+
+    model = Bag()
+    with unchanged(model), pytest.raises(TraceError, match="Bag has no message-passing layer"):
+        ww.trace(model, *graph())
+
+
+def test_a_model_that_ignores_its_layers(net, refused):
+    class Idle(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net()
+
+        def forward(self, x, edge_index):
+            return x.sum(0, keepdim=True)
+
+    refused(Idle(), TraceError, "does not depend on any message-passing layer")
+
+
+@pytest.mark.parametrize("ratio", [0.5, 0.99], ids=["fewer nodes", "other order"])
+def test_pooling_between_layers(refused, ratio):
+    class Pooled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.second = GCNConv(3, 4).double(), GCNConv(4, 2).double()
+            self.pool = TopKPooling(4, ratio=ratio).double()
+
+        def forward(self, x, edge_index):
+            x, edge_index, *_ = self.pool(self.first(x, edge_index), edge_index)
+            return self.second(x, edge_index).sum(0, keepdim=True)
+
+    refused(Pooled(), TraceError, r"same nodes.*Pooling")
+
+
+def test_an_unsupported_layer_is_named(net, refused):
+    words = r"'convs\.0' \(TransformerConv\).*linearize\.register\(TransformerConv\).*fallback=\"autograd\""
+    refused(net("Transformer"), UnsupportedLayerError, words, fallback="error")
+
+
+def test_supported_layers_need_no_fallback(net, graph):
+    for kind in ("GCN", "GIN", "SAGE", "GAT", "SG"):
+        chain = ww.trace(net(kind), *graph(), fallback="error")
+        assert {layer.route for layer in chain.layers} == {"closed form"}
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+class DoubleConv(GCNConv):
+    def forward(self, x, edge_index):
+        return Double.apply(super().forward(x, edge_index))
+
+
+class DoubleModule(nn.Module):
+    def forward(self, x):
+        return Double.apply(x)
+
+
+class Between(nn.Module):
+    """Something between two layers."""
+
+    def __init__(self, between):
+        super().__init__()
+        self.first, self.second = GCNConv(3, 4).double(), GCNConv(4, 2).double()
+        self.between = between
+
+    def forward(self, x, edge_index):
+        return self.second(self.between(self.first(x, edge_index)), edge_index).sum(0, keepdim=True)
+
+
+def test_a_layer_that_cannot_be_followed(net, refused):
+    model = net(lambda i, o, bias: DoubleConv(i, o))
+    refused(model, TraceError, r"'convs\.0' \(DoubleConv\).*custom autograd\.Function")
+
+
+@pytest.mark.parametrize(
+    "between",
+    [DoubleModule(), Double.apply, lambda h: torch.from_numpy(2 * h.numpy())],
+    ids=["module", "call", "numpy"],
+)
+def test_what_cannot_be_followed_between_layers(refused, between):
+    """The second layer must not pass for the first."""
+    refused(Between(between), TraceError, r"autograd\.Function")
+
+
+def test_a_scripted_module_cannot_be_followed(refused):
+    model = Between(torch.jit.script(nn.Linear(4, 4).double()))
+    refused(model, TraceError, r"'between'.*TorchScript")
+
+
+def test_a_read_out_that_cannot_be_followed(net, refused):
+    refused(Wrapped(net(), Double.apply), TargetError, "does not depend differentiably")
+
+
+def test_a_compiled_model_is_unwrapped(net, graph):
+    model, (x, edge_index) = net(), graph()
+    compiled = torch.compile(model, backend="eager")
+    assert torch.equal(
+        ww.node_relevance(ww.trace(compiled, x, edge_index)), ww.node_relevance(ww.trace(model, x, edge_index))
+    )

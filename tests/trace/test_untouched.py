@@ -1,0 +1,207 @@
+"""The user's model is left exactly as it was found, whatever happens while it is traced."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import GATConv, GCNConv, GraphConv, SGConv
+
+import walkwise as ww
+from walkwise.errors import TargetError, UnsupportedLayerError
+
+KINDS = ["GCN", "GIN", "GAT", "SG", "Transformer"]
+
+
+class BrokenMessageConv(GCNConv):
+    def message(self, x_j, edge_weight):
+        raise RuntimeError("broken message")
+
+
+class Broken(nn.Module):
+    """Fails after its layer has run."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = GCNConv(3, 4).double()
+
+    def forward(self, x, edge_index):
+        self.conv(x, edge_index)
+        raise RuntimeError("broken forward")
+
+
+class Busy(nn.Module):
+    """Writes down things on itself while it runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = GCNConv(3, 2).double()
+        self.register_buffer("calls", torch.zeros(()))
+        self.last = None
+
+    def forward(self, x, edge_index):
+        self.last = self.conv(x, edge_index)
+        self.new = self.last
+        self.calls = self.calls + 1
+        self.weight = nn.Parameter(torch.ones(()))
+        return self.last.sum(0, keepdim=True)
+
+
+def broken_target(output):
+    raise RuntimeError("broken target")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("grad", [True, False])
+def test_tracing_leaves_no_trace(net, graph, unchanged, kind, grad):
+    model, (x, edge_index) = net(kind), graph()
+    with torch.set_grad_enabled(grad), unchanged(model, x, edge_index):
+        chain = ww.trace(model, x, edge_index)
+        ww.subgraph_relevance(chain, [[0, 1]], alpha=[0.0, 0.5])
+        ww.edge_relevance(chain)
+        str(chain)
+
+
+def test_no_grad_gives_the_same_chain(net, graph):
+    model, (x, edge_index) = net("Transformer"), graph()
+    with torch.no_grad():
+        quiet = ww.trace(model, x, edge_index)
+    usual = ww.trace(model, x, edge_index)
+    assert torch.equal(ww.node_relevance(quiet), ww.node_relevance(usual))
+
+
+def test_inference_mode_gives_the_same_chain(net, graph):
+    model, (x, edge_index) = net("Transformer"), graph()
+    with torch.inference_mode():
+        quiet = ww.node_relevance(ww.trace(model, x, edge_index))
+    assert torch.equal(quiet.clone(), ww.node_relevance(ww.trace(model, x, edge_index)))
+
+
+def test_features_that_require_grad_stay_so(net, graph, unchanged):
+    model, (x, edge_index) = net(), graph()
+    plain = ww.node_relevance(ww.trace(model, x, edge_index))
+    x.requires_grad_(True)
+    with unchanged(model, x, edge_index):
+        followed = ww.node_relevance(ww.trace(model, x, edge_index))
+    assert torch.equal(followed, plain)
+    assert not followed.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "error", "words"),
+    [
+        (lambda i, o, bias: BrokenMessageConv(i, o), {}, RuntimeError, "broken message"),
+        (lambda i, o, bias: GraphConv(i, o), {"edge_weight": torch.ones(3).double()}, RuntimeError, "size"),
+        ("GCN", {"target": 9}, TargetError, "target=9 is out of range"),
+        ("Transformer", {"target": broken_target}, RuntimeError, "broken target"),
+        ("Transformer", {"fallback": "error"}, UnsupportedLayerError, r"convs\.0"),
+        ("GCN", {"rule": [ww.rules.Zero()]}, ww.errors.InputError, "1 rules"),
+        ("GCN", {"unknown": 1}, TypeError, "unknown"),
+    ],
+)
+def test_failing_leaves_no_trace(net, graph, unchanged, kind, arguments, error, words):
+    model, (x, edge_index) = net(kind).train(), graph()
+    with unchanged(model, x, edge_index), pytest.raises(error, match=words):
+        ww.trace(model, x, edge_index, **arguments)
+
+
+def test_failing_forward_leaves_no_trace(graph, unchanged):
+    model, (x, edge_index) = Broken(), graph()
+    with unchanged(model, x, edge_index), pytest.raises(RuntimeError, match="broken forward"):
+        ww.trace(model, x, edge_index)
+
+
+def test_attributes_the_model_writes_are_taken_back(graph, unchanged):
+    model, (x, edge_index) = Busy(), graph()
+    with unchanged(model, x, edge_index):
+        ww.trace(model, x, edge_index, target=0)
+    assert model.last is None
+    assert not hasattr(model, "new")
+
+
+def test_hooks_of_the_user_stay_and_run(net, graph, unchanged):
+    model, (x, edge_index) = net(), graph()
+    ran = []
+    model.convs[0].register_forward_hook(lambda *_: ran.append("forward"))
+    model.convs[1].register_propagate_forward_pre_hook(lambda *_: ran.append("propagate"))
+    with unchanged(model, x, edge_index):
+        ww.trace(model, x, edge_index)
+    assert ran == ["forward", "propagate"]
+
+
+def tripled_messages(conv):
+    conv.message = lambda x_j, edge_weight: 3 * edge_weight.view(-1, 1) * x_j
+
+
+def hooked_messages(conv):
+    conv.register_message_forward_hook(lambda conv, inputs, messages: 3 * messages)
+
+
+def hooked_before_messages(conv):
+    conv.register_message_forward_pre_hook(lambda conv, inputs: (inputs[0] | {"x_j": 3 * inputs[0]["x_j"]},))
+
+
+def hooked_after_propagate(conv):
+    conv.register_propagate_forward_hook(lambda conv, inputs, result: 3 * result)
+
+
+def masked_edges(conv):
+    conv.explain = True  # as torch_geometric.explain leaves it
+    conv._edge_mask, conv._apply_sigmoid, conv._loop_mask = torch.full((14,), 3.0), False, torch.ones(14) > 0
+
+
+CHANGES = [tripled_messages, hooked_messages, hooked_before_messages, hooked_after_propagate, masked_edges]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_what_the_user_did_to_a_layer_counts(net, graph, change):
+    """A closed form is for the class as written; it must not pass for a layer that computes otherwise."""
+    model, (x, edge_index) = net(bias=False), graph()
+    plain = model(x, edge_index).detach()
+    change(model.convs[0])
+    chain = ww.trace(model, x, edge_index, target=0, rule="zero")
+    assert chain.output == pytest.approx(float(model(x, edge_index)[0, 0].detach()))
+    assert chain.output != pytest.approx(float(plain[0, 0]))
+    assert chain.input_relevance == pytest.approx(chain.output)
+
+
+def test_features_survive_a_model_that_writes_into_them(graph, unchanged):
+    class Overwriting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = GCNConv(3, 2).double()
+
+        def forward(self, x, edge_index):
+            return self.conv(x.relu_(), edge_index).sum(0, keepdim=True)
+
+    model, (x, edge_index) = Overwriting(), graph()
+    with unchanged(model, x, edge_index):
+        ww.trace(model, x, edge_index)
+
+
+@pytest.mark.parametrize("filled", [True, False])
+@pytest.mark.parametrize("kind", [GCNConv, SGConv])
+def test_caches_are_restored(net, graph, unchanged, kind, filled):
+    model, (x, edge_index) = net(lambda i, o, bias: kind(i, o, cached=True)), graph()
+    plain = net(lambda i, o, bias: kind(i, o))
+    plain.load_state_dict(model.state_dict())
+    if filled:
+        model(x, edge_index)
+    with unchanged(model, x, edge_index):
+        cached = ww.node_relevance(ww.trace(model, x, edge_index, target=0))
+    assert torch.allclose(cached, ww.node_relevance(ww.trace(plain, x, edge_index, target=0)))
+
+
+@pytest.mark.parametrize("training", ["none", "all", "first"])
+def test_dropout_is_off_while_tracing(net, graph, unchanged, training):
+    model, (x, edge_index) = net(lambda i, o, bias: GATConv(i, o, dropout=0.5)), graph()
+    model.head = nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(4), model.head).double()
+    expected = model.eval()(x, edge_index).detach().max()
+    if training == "all":
+        model.train()
+    elif training == "first":
+        model.convs[0].train()
+        model.head[1].train()
+    with unchanged(model, x, edge_index):
+        chain = ww.trace(model, x, edge_index)
+    assert chain.output == pytest.approx(float(expected), rel=1e-12)
