@@ -185,13 +185,15 @@ def contract(
         _arrive(messages, slot, seed)
     for step in reversed(chain.steps):
         arrived = [messages.pop(target, None) for target in step.targets]
+        if all(message is None for message in arrived):
+            continue
         if tap is not None:
             _tell(tap, step.targets, arrived)
         for source, pulled in zip(step.sources, _pull(step, arrived, rows, weigh), strict=True):
             if pulled is not None:
                 _arrive(messages, source, pulled)
     if tap is not None:
-        _tell(tap, [slot for slot, _ in chain.roots], [messages.get(slot) for slot, _ in chain.roots])
+        _tell(tap, list(messages), list(messages.values()))
     result = torch.zeros(rows.num_queries, 1, dtype=chain.dtype, device=chain.device)
     for slot, H in chain.roots:
         if slot in messages:
@@ -207,8 +209,6 @@ def _tell(tap: Callable[[int, Tensor], None], slots: Sequence[int], arrived: lis
 
 def _pull(step: Step, arrived: list[Tensor | None], rows: Rows, weigh: Weigh) -> list[Tensor | None]:
     """The messages at a step's sources."""
-    if all(message is None for message in arrived):
-        return [None] * len(step.sources)
     if isinstance(step.operators, Jacobian):
         return step.operators.pull_all(arrived)
     (message,) = arrived
@@ -249,8 +249,10 @@ def all_rows(chain: RelevanceChain, num_queries: int = 1) -> Rows:
     return Rows(chain.num_nodes, num_queries)
 
 
-def tapped_messages(chain: RelevanceChain) -> Mapping[int, Tensor]:
-    """The complete message at every slot with all node weights 1.  # {slot: (M, N)}"""
+def tapped_messages(
+    chain: RelevanceChain, seeds: Iterable[tuple[int, Tensor]] | None = None, weigh: Weigh = unweighted
+) -> Mapping[int, Tensor]:
+    """The complete message at every slot, by default with all node weights 1.  # {slot: (M, 1, 1, N)}"""
     seen: dict[int, Tensor] = {}
-    contract(chain, all_rows(chain), unweighted, tap=lambda slot, m: seen.update({slot: m[:, 0, 0]}))
+    contract(chain, all_rows(chain), weigh, seeds=seeds, tap=lambda slot, m: seen.update({slot: m}))
     return seen

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain as flatten
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -58,6 +59,8 @@ class NodeSets:
 def as_node_sets(chain: RelevanceChain, subgraphs: Subgraphs) -> NodeSets:
     """The subgraphs checked: ids in range, none twice in a subgraph."""
     M = chain.num_nodes
+    if isinstance(subgraphs, np.ndarray):
+        subgraphs = torch.as_tensor(subgraphs)
     if isinstance(subgraphs, Tensor) and subgraphs.dtype == torch.bool:
         if subgraphs.dim() != 2 or subgraphs.shape[1] != M:
             raise InputError(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from walkwise.rows import Adjacency, Edges, Rows
+from walkwise.rows import Adjacency, Edges, Rows, sparse_matrix
 
 
 @dataclass(frozen=True)
@@ -155,13 +154,15 @@ class Aggregate(Operator):
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """Λᵀ · message over the rows at hand."""
-        adjacency = rows.adjacency(self.edges)
         if self.weight is None or self.weight.dim() == 1:
-            return _spread(adjacency, self._values(adjacency, message), message.flatten(1)).view_as(message)
+            matrix = rows.matrix(self.edges, self.weight, message)
+            return (matrix @ message.flatten(1)).view_as(message)
+        adjacency = rows.adjacency(self.edges)
         K, B, D, N = message.shape
         H = self.weight.shape[1]
         by_head = message.view(K, B * D, H, N // H).transpose(1, 2).reshape(K * H, -1)
-        pulled = _spread(*_per_head(adjacency, self.weight[adjacency.edge]), by_head)
+        offsets, columns, values = _per_head(adjacency, self.weight[adjacency.edge])
+        pulled = sparse_matrix(offsets, columns, values) @ by_head
         return pulled.view(K, H, B * D, N // H).transpose(1, 2).reshape(K, B, D, N)
 
     def push(self, values: Tensor) -> Tensor:
@@ -177,31 +178,9 @@ class Aggregate(Operator):
         weight = None if self.weight is None else cast(self.weight)
         return Aggregate(cast.edges(self.edges), weight)
 
-    def _values(self, adjacency: Adjacency, like: Tensor) -> Tensor:
-        if self.weight is None:
-            return torch.ones(adjacency.edge.shape, dtype=like.dtype, device=like.device)
-        return self.weight[adjacency.edge]
 
-
-def _spread(adjacency: Adjacency, values: Tensor, message: Tensor) -> Tensor:
-    """The sparse product that sums, for each row, the messages of the rows it sends to."""
-    _hear_out_beta_notice()
-    size = (message.shape[0], message.shape[0])
-    matrix = torch.sparse_csr_tensor(adjacency.offsets, adjacency.target_row, values, size, check_invariants=False)
-    product: Tensor = matrix @ message
-    return product
-
-
-@functools.cache
-def _hear_out_beta_notice() -> None:
-    """Make PyTorch give its one-time notice that CSR tensors are in beta where nobody hears it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.eye(1).to_sparse_csr()
-
-
-def _per_head(adjacency: Adjacency, weight: Tensor) -> tuple[Adjacency, Tensor]:
-    """The adjacency of (row, head) pairs, with one weight each.  # weight (P, H)"""
+def _per_head(adjacency: Adjacency, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The sparse matrix of (row, head) pairs: offsets, columns and values.  # weight (P, H)"""
     H = weight.shape[1]
     head = torch.arange(H, device=weight.device)
     counts = adjacency.offsets.diff()  # (K,)
@@ -215,7 +194,7 @@ def _per_head(adjacency: Adjacency, weight: Tensor) -> tuple[Adjacency, Tensor]:
     target_row[place.flatten()] = (adjacency.target_row[:, None] * H + head).flatten()
     values = torch.empty_like(weight).flatten()
     values[place.flatten()] = weight.flatten()
-    return Adjacency(torch.cat([starts.flatten(), last]), target_row, adjacency.edge), values
+    return torch.cat([starts.flatten(), last]), target_row, values
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,7 +257,7 @@ class Step:
     sources: tuple[int, ...]
     targets: tuple[int, ...]
 
-    @property
+    @cached_property
     def visit(self) -> Visit | None:
         """The visit, if this step is one."""
         first = None if isinstance(self.operators, Jacobian) else self.operators[0]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from walkwise.chain import RelevanceChain, tapped_messages
 
@@ -31,15 +32,21 @@ class Balance:
 def balances(chain: RelevanceChain) -> tuple[Balance, ...]:
     """The balance of every message-passing layer and, last, of the read-out."""
     messages = tapped_messages(chain)
-
-    def relevance(places: Sequence[tuple[int, torch.Tensor]]) -> float:
-        return sum(float((messages[slot] * value).sum()) for slot, value in places if slot in messages)
-
-    layers = [
-        Balance(la.name, la.kind, la.route, la.rule, relevance(la.ends), relevance(la.starts)) for la in chain.layers
-    ]
+    below = {step.targets[0]: step.sources[0] for step in chain.steps if step.visit is not None}
+    layers = []
+    for layer in chain.layers:
+        # What the layer alone sends back: its own messages, followed until they reach a position.
+        seeds = [(below.get(slot, slot), messages[slot]) for slot, _ in layer.ends if slot in messages]
+        sent = tapped_messages(chain, seeds, lambda visit, message: None)
+        out, back = _relevance(messages, layer.ends), _relevance(sent, layer.starts)
+        layers.append(Balance(layer.name, layer.kind, layer.route, layer.rule, out, back))
     passed = sum(float((seed * value).sum()) for (_, seed), (_, value) in zip(chain.seeds, chain.readout, strict=True))
     return (*layers, Balance("read-out", "", "autograd", chain.readout_rule, chain.output, passed))
+
+
+def _relevance(messages: Mapping[int, Tensor], places: Sequence[tuple[int, Tensor]]) -> float:
+    """Σ ⟨message, value⟩ over places."""
+    return sum(float((messages[slot][:, 0, 0] * value).sum()) for slot, value in places if slot in messages)
 
 
 def describe(chain: RelevanceChain) -> str:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 from torch import Tensor
+
+#: Up to so many rows a dense product is faster than a sparse one.
+_DENSE = 96
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +73,7 @@ class Rows:
     nodes: Tensor | None = None  # (K,) ascending within each owner
     owner: Tensor | None = None  # (K,) ascending
     _adjacency: dict[int, Adjacency] = field(default_factory=dict, repr=False)
+    _matrices: dict[int, Tensor] = field(default_factory=dict, repr=False)
 
     def take(self, per_node: Tensor) -> Tensor:
         """A node tensor laid out as a message.  # (M, N) -> (K, 1, 1, N)"""
@@ -92,6 +98,20 @@ class Rows:
                 self._adjacency[key] = self._induced(edges)
         return self._adjacency[key]
 
+    def matrix(self, edges: Edges, weight: Tensor | None, like: Tensor) -> Tensor:
+        """Λᵀ between rows of the same query, dense where they are few.  # (K, K)"""
+        key = id(edges)
+        if weight is None and key in self._matrices:
+            return self._matrices[key]
+        adjacency = self.adjacency(edges)
+        values = torch.ones_like(adjacency.edge, dtype=like.dtype) if weight is None else weight[adjacency.edge]
+        matrix = sparse_matrix(adjacency.offsets, adjacency.target_row, values)
+        if len(matrix) <= _DENSE and not like.requires_grad:
+            matrix = matrix.to_dense()
+        if weight is None:
+            self._matrices[key] = matrix
+        return matrix
+
     def _induced(self, edges: Edges) -> Adjacency:
         """The edges of every query's induced subgraph, found by looking up each neighbour's row."""
         assert self.nodes is not None and self.owner is not None
@@ -105,6 +125,21 @@ class Rows:
         inside = keys[found] == wanted
         kept = torch.bincount(row[inside], minlength=keys.numel())
         return Adjacency(_offsets(kept), found[inside], edges.order[position[inside]])
+
+
+def sparse_matrix(offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+    """The square matrix with these entries in compressed rows."""
+    _hear_out_beta_notice()
+    size = (len(offsets) - 1, len(offsets) - 1)
+    return torch.sparse_csr_tensor(offsets, columns, values, size, check_invariants=False)
+
+
+@functools.cache
+def _hear_out_beta_notice() -> None:
+    """Make PyTorch give its one-time notice that CSR tensors are in beta where nobody hears it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.eye(1).to_sparse_csr()
 
 
 def _offsets(counts: Tensor) -> Tensor:

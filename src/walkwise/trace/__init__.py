@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from walkwise.rules import RuleLike, as_schedule
 from walkwise.trace import linearize
 from walkwise.trace.lowering import Lowering
 from walkwise.trace.tape import Tape
-from walkwise.trace.target import Target, explained
+from walkwise.trace.target import Explained, Target, explained
 from walkwise.trace.watch import Watch, check_model, untouched
 
 __all__ = ["linearize", "trace"]
@@ -61,21 +62,30 @@ def trace(
     if fallback not in ("autograd", "error"):
         raise InputError(f'fallback must be "autograd" or "error", got {fallback!r}.')
     model = _unwrapped(model)
-    _check_input(model, x, edge_index, model_kwargs)
-    tape = Tape()
-    features = tape.follow(x) if x.is_floating_point() else None
-    watch = Watch(tape, model, fallback)
-    if not watch.convs:
-        raise TraceError(
-            f"{type(model).__name__} has no message-passing layer. walkwise explains models built from "
-            "torch_geometric.nn.MessagePassing layers."
-        )
-    with untouched(model), torch.enable_grad(), watch.hooked(), tape:
-        output = model(x, edge_index, **model_kwargs)
-        scalar, outputs = explained(output, target, index, _num_graphs(model_kwargs), x.shape[0])
-        slot = tape.slot_of(scalar)
-    if not bool(outputs.isfinite().all()):
-        raise InputError(f"The model's output is not finite ({outputs.tolist()}); there is nothing to explain.")
+    modules = list(model.named_modules())
+    _check_input(modules, x, edge_index, model_kwargs)
+    num_graphs = _num_graphs(model_kwargs)
+
+    def run(suspects: Sequence[tuple[str, nn.Module]] = ()) -> tuple[Tape, Watch, Explained]:
+        tape = Tape()
+        if x.is_floating_point():
+            tape.follow(x)
+        watch = Watch(tape, modules, fallback)
+        if not watch.convs:
+            raise TraceError(
+                f"{type(model).__name__} has no message-passing layer. walkwise explains models built from "
+                "torch_geometric.nn.MessagePassing layers."
+            )
+        with untouched(modules), torch.enable_grad(), watch.hooked(suspects), tape:
+            output = model(x, edge_index, **model_kwargs)
+            return tape, watch, explained(output, target, index, num_graphs, x.shape[0])
+
+    tape, watch, scalar = run()
+    if unreached := watch.unreached():  # run again and look whether they lose sight of what they take in
+        tape, watch, scalar = run(unreached)
+    slot = tape.slot_of(scalar.tensor)
+    if not bool(scalar.outputs.isfinite().all()):
+        raise InputError(f"The model's output is not finite ({scalar.outputs.tolist()}); nothing can be explained.")
     if slot is None:
         raise TargetError(
             "The explained scalar does not depend differentiably on the node features: the target (or the "
@@ -83,7 +93,7 @@ def trace(
         )
     with torch.no_grad():
         used = watch.edge_index if watch.edge_index is not None else torch.empty(2, 0, dtype=torch.long)
-        return Lowering(tape, slot, schedule).chain(outputs, used, features)
+        return Lowering(tape, slot, schedule).chain(scalar.outputs, scalar.direction, used, tape.slot_of(x))
 
 
 trace.linearize = linearize  # type: ignore[attr-defined]  # so that walkwise.trace.linearize is found
@@ -104,11 +114,13 @@ def _num_graphs(model_kwargs: dict[str, Any]) -> int:
     return int(batch.max()) + 1
 
 
-def _check_input(model: nn.Module, x: Any, edge_index: Any, model_kwargs: dict[str, Any]) -> None:
+def _check_input(
+    modules: Sequence[tuple[str, nn.Module]], x: Any, edge_index: Any, model_kwargs: dict[str, Any]
+) -> None:
     """Refuse what no relevance can be computed with, before the model runs."""
     if not isinstance(x, Tensor) or x.dim() == 0:
         raise InputError(f"x must be a tensor with one row per node, got {_kind(x)}.")
-    check_model(model)
+    weight = check_model(modules)
     given = {"x": x, "edge_index": edge_index} | model_kwargs
     tensors = {name: value for name, value in given.items() if isinstance(value, Tensor)}
     for name, tensor in tensors.items():
@@ -116,14 +128,14 @@ def _check_input(model: nn.Module, x: Any, edge_index: Any, model_kwargs: dict[s
         if dense and not bool(tensor.isfinite().all()):
             raise InputError(f"{name} has NaN or infinite entries; relevance needs finite numbers.")
     _check_edges(edge_index, x.shape[0])
-    _check_places(next((p for p in model.parameters() if p.is_floating_point()), None), x, tensors)
+    _check_places(weight, x, tensors)
 
 
 def _check_edges(edge_index: Any, num_nodes: int) -> None:
     """Refuse edges between nodes that do not exist."""
     if not isinstance(edge_index, Tensor) or edge_index.dtype != torch.long or not edge_index.numel():
         return
-    low, high = int(edge_index.min()), int(edge_index.max())
+    low, high = (int(end) for end in torch.aminmax(edge_index))
     if edge_index.dim() == 2 and edge_index.shape[0] == 2 and (low < 0 or high >= num_nodes):
         raise InputError(f"edge_index names nodes {low} to {high}, but x has {num_nodes} rows (0 to {num_nodes - 1}).")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,8 +14,7 @@ from walkwise.rows import Rows
 from walkwise.rules import Rule
 
 
-@dataclass(frozen=True)
-class Flow:
+class Flow(NamedTuple):
     """A tensor of the model with its surrogate.
 
     A *stretch* is a run of linear maps that share one denominator. While it lasts the surrogate (with
@@ -53,8 +53,7 @@ class Apply(Operator):
         return self.func(values)
 
 
-@dataclass(frozen=True)
-class SignedMap:
+class SignedMap(NamedTuple):
     """A linear map, with its positive and its negative coefficients apart for rules that split."""
 
     whole: Operator
@@ -94,15 +93,17 @@ class Builder:
 
     def combine(self, value: Tensor, terms: list[tuple[Flow, SignedMap]], constant: Tensor | None = None) -> Flow:
         """The flow of Σ map(flow) + constant, all flows having equally many parts."""
+        if not self.graph and all(flow.rule is None for flow, _ in terms):  # the surrogate is the value
+            return Flow(value, (value,), self.emit([m.whole for _, m in terms], [f.slots[0] for f, _ in terms]))
         rule = next((flow.rule for flow, _ in terms if flow.rule is not None), None)
         base = Flow(value, (value,), (), rule=rule, linear=any(flow.linear for flow, _ in terms))
         sides = range(len(terms[0][0].parts))
         pieces = [_pieces(terms, side) for side in sides]
         slots = [s for p in pieces for s in self.emit([o for o, _, _ in p], [f.slots[i] for _, f, i in p if f.slots])]
-        base = replace(base, slots=tuple(slots))
+        base = base._replace(slots=tuple(slots))
         if self.graph or rule is not None:
             parts = tuple(sum_of([o.push(f.parts[i]) for o, f, i in p]) for p in pieces)
-            base = replace(base, parts=parts)
+            base = base._replace(parts=parts)
         if rule is None:
             return self.corrected(base) if constant is not None else base
         return _with_constants(base, terms, pieces, constant)
@@ -112,7 +113,7 @@ class Builder:
         if not self.graph:
             return flow
         part = flow.parts[0]
-        return replace(flow, parts=(part + (flow.value - part).detach(),))
+        return flow._replace(parts=(part + (flow.value - part).detach(),))
 
     def scaled(self, value: Tensor, terms: list[tuple[Flow, int, Tensor]]) -> Flow:
         """The settled flow of Σ factor ⊙ part, the factors held constant."""
@@ -126,13 +127,13 @@ class Builder:
             return flow
         masks = [(flow.value > 0).to(flow.value.dtype), (flow.value < 0).to(flow.value.dtype)]
         slots = [slot for mask in masks for slot in self.emit([Scale(mask)], list(flow.slots))]
-        return replace(flow, parts=tuple(flow.parts[0] * m for m in masks), slots=tuple(slots), rule=rule)
+        return flow._replace(parts=tuple(flow.parts[0] * m for m in masks), slots=tuple(slots), rule=rule)
 
     def settle(self, flow: Flow) -> Flow:
         """The flow with its stretch ended: the surrogate times the rule's ratio."""
         if flow.rule is None:
             return flow
-        return replace(self._ended(flow, flow.value), call=flow.call, gate=flow.gate)
+        return self._ended(flow, flow.value)._replace(call=flow.call, gate=flow.gate)
 
     def activated(self, flow: Flow, value: Tensor, slope: Callable[[Tensor], Tensor]) -> Flow:
         """The settled flow of an entry-by-entry function, h = z · [h / z]; ``slope`` gives h / z."""
@@ -183,7 +184,7 @@ def _with_constants(
         raw.append(new)
         for side, piece in zip(held, share_constant(flow.rule, new), strict=True):
             side.append(piece)
-    return replace(flow, constant=sum_of(raw), held=tuple(sum_of(side) for side in held))
+    return flow._replace(constant=sum_of(raw), held=tuple(sum_of(side) for side in held))
 
 
 def share_constant(rule: Rule, constant: Tensor) -> tuple[Tensor, ...]:

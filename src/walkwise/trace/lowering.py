@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from walkwise.chain import Layer, RelevanceChain
 from walkwise.errors import TraceError
-from walkwise.operators import Cast, Identity, Jacobian, Step, Visit
+from walkwise.operators import Cast, Jacobian, Step, Visit
 from walkwise.rules import Rule, Schedule
 from walkwise.trace.flow import Builder, Flow
 from walkwise.trace.meaning import Interpreter, NotClosedError, warn_uncovered
@@ -145,15 +144,15 @@ class Lowering:
         begun = [index for index in self.rules if index < op.era]
         return self.rules[begun[-1] if begun else next(iter(self.rules))]
 
-    def chain(self, outputs: Tensor, edge_index: Tensor, features: int | None) -> RelevanceChain:
-        """The relevance chain."""
+    def chain(self, outputs: Tensor, direction: Tensor, edge_index: Tensor, features: int | None) -> RelevanceChain:
+        """The relevance chain of ⟨the output slot, direction⟩."""
         self._readout_ids = set(map(id, self.readout_ops))
         self.uncovered: dict[str, Op] = {}
         self.notes: list[str] = []
         self.main = self._interpreter()
         roots = [(self._begin(slot), self.main.value(slot)) for slot in self.root_slots]
         layers = self._run_chain()
-        seeds, readout = self._seeds()
+        seeds, readout = self._seeds(direction)
         encoder = self._encoder(features, roots)
         notes = (*dict.fromkeys(self.notes), *warn_uncovered(self.uncovered, self._where))
         return RelevanceChain(
@@ -184,7 +183,7 @@ class Lowering:
     def _visited(self, slot: int, flow: Flow) -> Flow:
         flow = self.builder.settle(flow)
         visit = Visit(self.positions[slot], flow.slots[0])
-        return replace(flow, slots=self.builder.emit([visit], list(flow.slots)))
+        return flow._replace(slots=self.builder.emit([visit], list(flow.slots)))
 
     def _run_chain(self) -> list[Layer]:
         layers: list[Layer] = []
@@ -203,21 +202,9 @@ class Lowering:
         call = self.tape.calls[index]
         inside = {slot for op in ops for slot in op.outputs}
         read = list(dict.fromkeys(slot for op in ops for slot in op.inputs if slot not in inside))
-        starts = []
-        for slot in read:
-            flow = self._reader(slot)
-            own = self.builder.new_slot()  # so that what this call alone sends back can be told apart
-            self.builder.steps.append(Step((Identity(),), flow.slots, (own,)))
-            starts.append((slot, replace(flow, slots=(own,)), flow))
-            self.main.flows[slot] = starts[-1][1]
+        starts = tuple(self._place(self._reader(slot)) for slot in read)
         route = "closed form" if self._run_group(ops) else "autograd"
-        for slot, _, flow in starts:
-            self.main.flows[slot] = flow
-        ends = tuple(
-            (self.main.flows[slot].slots[0], self.main.flows[slot].value.reshape(self.num_nodes, -1))
-            for slot in call.outputs
-            if slot in self.main.flows
-        )
+        ends = tuple(self._place(self.main.flows[slot]) for slot in call.outputs if slot in self.main.flows)
         return Layer(
             name=call.name,
             kind=type(call.module).__name__,
@@ -225,8 +212,12 @@ class Lowering:
             rule=repr(self.rules[index]),
             position=self.positions[call.handed],
             ends=ends,
-            starts=tuple((own.slots[0], flow.value.reshape(len(flow.value), -1)) for _, own, flow in starts),
+            starts=starts,
         )
+
+    def _place(self, flow: Flow) -> tuple[int, Tensor]:
+        """Where a flow is in the chain, and its value."""
+        return flow.slots[0], _flat_rows(flow.value)
 
     def _reader(self, slot: int) -> Flow:
         """A settled flow for a slot read from outside; one that no walk has passed is constant."""
@@ -301,15 +292,17 @@ class Lowering:
         def build(cast: Cast) -> Jacobian:
             builder = Builder(self.num_nodes)
             builder.graph = True
-            interpreter = self._interpreter(builder, [cast(v) for v in self.tape.values])
+            plain = cast.device is None and cast.dtype is None
+            values = self.tape.values if plain else [cast(v) for v in self.tape.values]
+            interpreter = self._interpreter(builder, values)
             leaves = []
             with torch.enable_grad():
                 for slot in read:
-                    leaf = interpreter.values[slot].detach().clone().requires_grad_(True)
+                    leaf = interpreter.values[slot].detach().requires_grad_(True)
                     interpreter.flows[slot] = Flow(interpreter.values[slot], (leaf,), ())
                     leaves.append(leaf)
                 for op in ops:
-                    interpreter.run(op if cast == Cast() else _cast_op(op, cast))
+                    interpreter.run(op if plain else _cast_op(op, cast))
                 ends = [builder.settle(interpreter.flows[slot]).parts[0] for slot in wanted]
             self.uncovered.update(interpreter.uncovered)
             self.notes.extend(interpreter.remarks)
@@ -317,7 +310,7 @@ class Lowering:
 
         return build(Cast())
 
-    def _seeds(self) -> tuple[list[tuple[int, Tensor]], list[tuple[int, Tensor]]]:
+    def _seeds(self, direction: Tensor) -> tuple[list[tuple[int, Tensor]], list[tuple[int, Tensor]]]:
         """∂y/∂(slot) through the read-out alone, for every slot it reads, and the values there."""
         inside = {slot for op in self.readout_ops for slot in op.outputs}
         read = list(dict.fromkeys(s for op in self.readout_ops for s in op.inputs if s not in inside))
@@ -328,7 +321,7 @@ class Lowering:
         (end,) = jacobian.outputs
         if not end.requires_grad:
             raise TraceError("The explained output does not depend differentiably on the node features.")
-        gradients = torch.autograd.grad(end, jacobian.inputs, torch.ones_like(end), allow_unused=True)
+        gradients = torch.autograd.grad(end, jacobian.inputs, direction, allow_unused=True)
         used = [(f, g.detach()) for f, g in zip(flows, gradients, strict=True) if g is not None]
         seeds = [(flow.slots[0], _flat_rows(gradient)) for flow, gradient in used]
         return seeds, [(flow.slots[0], _flat_rows(flow.value)) for flow, _ in used]
@@ -348,7 +341,7 @@ class Lowering:
 
 
 def _flat_rows(tensor: Tensor) -> Tensor:
-    return tensor.reshape(tensor.shape[0] if tensor.dim() else 1, -1)
+    return tensor if tensor.dim() == 2 else tensor.reshape(tensor.shape[0] if tensor.dim() else 1, -1)
 
 
 def _cast_op(op: Op, cast: Cast) -> Op:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -56,7 +55,7 @@ class Interpreter:
             return value
         if value.dim() == 0 or value.shape[0] != self.builder.num_nodes:
             raise NotClosedError
-        return value.reshape(self.builder.num_nodes, -1)
+        return value if value.dim() == 2 else value.reshape(self.builder.num_nodes, -1)
 
     def read(self, op: Op, slot: int, *, within: bool = False) -> Flow:
         """The flow in a slot. Its stretch goes on only ``within`` the call it began in."""
@@ -65,14 +64,14 @@ class Interpreter:
         if not flow.settled and not (within and flow.call == op.call):
             flow = self.flows[slot] = self.builder.settle(flow)
         if within and op.call is not None and rule.shares is not None and flow.settled:
-            return replace(self.builder.split(flow, rule), call=op.call)
+            return self.builder.split(flow, rule)._replace(call=op.call)
         return flow
 
     def write(self, op: Op, flow: Flow, output: int = 0) -> None:
         """Put a flow into one of the operation's output slots."""
         slot = op.outputs[output]
         if slot is not None:
-            self.flows[slot] = replace(flow, call=op.call)
+            self.flows[slot] = flow._replace(call=op.call)
 
     def combine(
         self, op: Op, terms: list[tuple[Flow, SignedMap]], constant: Tensor | None = None, output: int = 0
@@ -84,7 +83,8 @@ class Interpreter:
         if len({len(flow.parts) for flow, _ in terms}) > 1:
             terms = [(self.builder.settle(flow), m) for flow, m in terms]
         flow = self.builder.combine(self.value(slot), terms, constant)
-        self.write(op, replace(flow, gate=min(f.gate for f, _ in terms)), output)
+        gate = min(f.gate for f, _ in terms)
+        self.write(op, flow._replace(gate=gate) if gate else flow, output)
 
     # -- linear maps --------------------------------------------------------------------------
 
@@ -159,9 +159,9 @@ class Interpreter:
         elif rule.exact:
             weights = SignedMap.positive(make(weight))
         else:
-            flow = replace(flow, rule=rule)
+            flow = flow._replace(rule=rule)
             weights = SignedMap.positive(make(_lift(rule, weight, op.sign)))
-        return replace(flow, linear=not flow.settled), weights
+        return flow._replace(linear=not flow.settled), weights
 
     def _propagate(self, op: Op) -> None:
         terms = [(self.read(op, slot, within=not op.activated), operator) for slot, operator in op.terms]
@@ -247,6 +247,8 @@ class Interpreter:
     def _scale_by(self, op: Op, slot: int, factor: Tensor) -> None:
         """A constant factor, part of the stretch."""
         flow = self.read(op, slot, within=op.call is not None)
+        if factor.numel() == 1 and float(factor) == 1 and self.values[slot].shape == self.values[op.outputs[0]].shape:  # type: ignore[index]
+            return self.write(op, flow)
         factor = factor.detach().to(flow.value.device)
         if self.builder.graph:
             self.combine(op, [(flow, signed(lambda f: Apply(lambda p: p * f), factor, len(flow.parts) == 2))])
@@ -317,7 +319,7 @@ class Interpreter:
         if value.shape != flow.value.shape:
             return self._gradient(op)
         flow = self.builder.activated(flow, value, slope)
-        self.write(op, replace(flow, gate=vocabulary.GATE_RANK.get(op.name, 0)))
+        self.write(op, flow._replace(gate=vocabulary.GATE_RANK.get(op.name, 0)))
 
     def _softmax(self, op: Op) -> None:
         """As an output, the logit scaled; in a product, a gate."""
@@ -362,7 +364,7 @@ class Interpreter:
         flow = self.read(op, op.inputs[0])
         value = self.value(op.outputs[0])
         scaled = self.builder.scaled(value, [(flow, 0, factor(flow.value, value).detach())])
-        self.write(op, replace(scaled, gate=gate))
+        self.write(op, scaled._replace(gate=gate))
 
     def _batch_norm(self, op: Op) -> None:
         """In evaluation an affine map per neuron, folded into the linear map before it."""
@@ -389,7 +391,7 @@ class Interpreter:
         assert slot is not None
         flow = self.flows[slot]
         if flow.rule is not None and flow.constant is not None:
-            self.flows[slot] = replace(flow, held=share_constant(flow.rule, flow.constant))
+            self.flows[slot] = flow._replace(held=share_constant(flow.rule, flow.constant))
 
     def _standardised(self, op: Op, weight: Tensor | None, eps: float) -> None:
         """Batch statistics (no running ones are kept): held constant."""

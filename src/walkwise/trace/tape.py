@@ -92,6 +92,7 @@ class Tape(TorchFunctionMode):
         self.normalising = 0  # depth of normalisation modules
         self._slot_of: dict[int, int] = {}  # by tensor identity
         self._alive: list[Any] = []  # keeps identities from being used again
+        self._names: dict[Any, tuple[str, bool]] = {}
 
     def follow(self, tensor: Tensor) -> int:
         """The tensor's slot; it is followed from now on if it was not."""
@@ -141,8 +142,8 @@ class Tape(TorchFunctionMode):
         return False
 
     def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        name = vocabulary.plain_name(func)
-        written = args[0] if vocabulary.is_inplace(func, args, kwargs) else None
+        name, writes = self._names.get(func) or self._named(func)
+        written = args[0] if writes or vocabulary.asked_to_write(name, args, kwargs) else None
         if written is not None:
             (refs, named), inputs = self._refer((self._saved(args), kwargs))
         result = func(*args, **kwargs)
@@ -164,12 +165,20 @@ class Tape(TorchFunctionMode):
         self.ops.append(Op(name, func, refs, named, inputs, outputs, self.active, len(self.calls)))
         return result
 
+    def _named(self, func: Any) -> tuple[str, bool]:
+        found = vocabulary.plain_name(func), vocabulary.writes(func)
+        self._names[func] = found
+        return found
+
     def _depends(self, name: str, result: Any) -> bool:
         """Whether a result depends differentiably on what went in."""
         if name in vocabulary.CONSTANT or (self.normalising and name in vocabulary.STATISTICS):
             return False
-        tensors = result if isinstance(result, (tuple, list)) else (result,)
-        return any(isinstance(t, Tensor) and t.is_floating_point() for t in tensors)
+        if isinstance(result, Tensor):
+            return result.is_floating_point()
+        return isinstance(result, (tuple, list)) and any(
+            isinstance(t, Tensor) and t.is_floating_point() for t in result
+        )
 
     def _saved(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments with a copy of the first, which is about to be overwritten."""
@@ -202,18 +211,21 @@ class Tape(TorchFunctionMode):
     def _refer(self, nested: Any) -> tuple[Any, tuple[int, ...]]:
         """The arguments with followed tensors replaced by references, and their slots."""
         slots: list[int] = []
+        followed = self._slot_of
 
         def visit(item: Any) -> Any:
-            slot = self.slot_of(item) if isinstance(item, Tensor) else None
-            if slot is not None:
+            kind = type(item)
+            if kind is tuple or kind is list:
+                return kind([visit(i) for i in item])
+            if kind is dict:
+                return {key: visit(value) for key, value in item.items()} if item else item
+            if id(item) in followed:
+                slot = self.slot_of(item)
+                assert slot is not None
                 slots.append(slot)
                 return Ref(slot)
-            if isinstance(item, Ref):
+            if kind is Ref:
                 slots.append(item.slot)
-            if type(item) in (list, tuple):
-                return type(item)(visit(i) for i in item)
-            if type(item) is dict:
-                return {key: visit(value) for key, value in item.items()}
             return item
 
         return visit(nested), tuple(dict.fromkeys(slots))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,13 +15,28 @@ from walkwise.errors import TargetError
 Target = int | Sequence[int] | Tensor | Callable[[Any], Tensor] | None
 
 
-def explained(output: Any, target: Target, index: int | None, num_graphs: int, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """The explained scalar, and the outputs (G,) it is the sum of.
+@dataclass(frozen=True)
+class Explained:
+    """The explained scalar as ⟨tensor, direction⟩."""
 
-    One output per graph: of its column ``target`` or the largest; or of the one row ``index``.
+    tensor: Tensor
+    direction: Tensor
+    outputs: Tensor  # (G,) what it is the sum of
+
+
+def explained(output: Any, target: Target, index: int | None, num_graphs: int, num_nodes: int) -> Explained:
+    """The explained scalar: the sum of one output per graph, or one row's output.
+
+    Of every row its column ``target``, or the largest. A callable is called, and followed if a tape is on.
     """
     if callable(target):
-        return _by_callable(output, target, index)
+        scalar = _by_callable(output, target, index)
+        return Explained(scalar, torch.ones_like(scalar), scalar.detach().reshape(1))
+    with torch._C.DisableTorchFunction():
+        return _selected(output, target, index, num_graphs, num_nodes)
+
+
+def _selected(output: Any, target: Any, index: int | None, num_graphs: int, num_nodes: int) -> Explained:
     if not isinstance(output, Tensor) or not output.is_floating_point():
         raise TargetError(
             f"The model returned {_describe(output)}; expected one floating-point tensor. Select from it with "
@@ -31,14 +47,15 @@ def explained(output: Any, target: Target, index: int | None, num_graphs: int, n
             f"The output has shape {tuple(output.shape)}; expected (rows, columns), (rows,) or a scalar. "
             "Select from it with target=lambda output: ..."
         )
-    scores = _as_table(output, num_graphs, num_nodes)
+    scores = _as_table(output.detach(), num_graphs, num_nodes)
     rows = _rows(scores, index, num_graphs)
-    columns = _columns(scores.detach(), target, rows)
-    chosen = scores[rows, columns]
-    return chosen.sum(), chosen.detach()
+    columns = _columns(scores, target, rows)
+    direction = torch.zeros_like(scores)
+    direction[rows, columns] = 1
+    return Explained(output, direction.view_as(output), scores[rows, columns])
 
 
-def _by_callable(output: Any, target: Callable[[Any], Any], index: int | None) -> tuple[Tensor, Tensor]:
+def _by_callable(output: Any, target: Callable[[Any], Any], index: int | None) -> Tensor:
     if index is not None:
         raise TargetError("index does not go with a callable target: select the row inside the callable.")
     scalar = target(output)
@@ -47,8 +64,7 @@ def _by_callable(output: Any, target: Callable[[Any], Any], index: int | None) -
             f"The callable target returned {_describe(scalar)}; expected a floating-point tensor with one "
             "element that depends differentiably on the output."
         )
-    scalar = scalar.reshape(())
-    return scalar, scalar.detach().reshape(1)
+    return scalar
 
 
 def _as_table(output: Tensor, num_graphs: int, num_nodes: int) -> Tensor:
@@ -61,27 +77,28 @@ def _as_table(output: Tensor, num_graphs: int, num_nodes: int) -> Tensor:
     return output.unsqueeze(1) if per_row else output.unsqueeze(0)
 
 
-def _rows(scores: Tensor, index: int | None, num_graphs: int) -> Tensor:
+def _rows(scores: Tensor, index: int | None, num_graphs: int) -> list[int]:
     """The rows whose outputs are explained."""
     count = scores.shape[0]
     if index is not None:
         row = _integer(index, "index")
         if not 0 <= row < count:
             raise TargetError(f"index={row} is out of range: the output has {count} rows, 0 to {count - 1}.")
-        return torch.tensor([row], device=scores.device)
+        return [row]
     if count != num_graphs:
         raise TargetError(
             f"The output has {count} rows but the input has {num_graphs} graph(s). For a node-level model pass "
             "index=<the row to explain>; for several graphs pass batch=<the graph of each node>."
         )
-    return torch.arange(count, device=scores.device)
+    return list(range(count))
 
 
-def _columns(scores: Tensor, target: Any, rows: Tensor) -> Tensor:
+def _columns(scores: Tensor, target: Any, rows: list[int]) -> list[int]:
     """The column of every explained row."""
     count = scores.shape[1]
     if target is None:
-        return scores[rows].argmax(dim=1)
+        best: list[int] = scores[rows].argmax(dim=1).tolist()
+        return best
     if isinstance(target, Tensor):
         target = target.tolist()
     given = list(target) if isinstance(target, Sequence) and not isinstance(target, str) else [target] * len(rows)
@@ -91,7 +108,7 @@ def _columns(scores: Tensor, target: Any, rows: Tensor) -> Tensor:
     wrong = [c for c in columns if not 0 <= c < count]
     if wrong:
         raise TargetError(f"target={wrong[0]} is out of range: the output has {count} column(s), 0 to {count - 1}.")
-    return torch.tensor(columns, device=scores.device)
+    return columns
 
 
 def _integer(value: Any, name: str) -> int:

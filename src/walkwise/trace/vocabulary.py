@@ -86,12 +86,21 @@ def plain_name(func: Any) -> str:
     return _ALIASES.get(name, name)
 
 
-def is_inplace(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether this call may write into its first argument."""
+def writes(func: Any) -> bool:
+    """Whether a function always writes into its first argument.
+
+    >>> import torch
+    >>> [writes(f) for f in (torch.relu_, torch.Tensor.__iadd__, torch.relu)]
+    [True, True, False]
+    """
     name = getattr(func, "__name__", "")
     if name.startswith("__i") and name.endswith("__") and name not in ("__invert__", "__index__", "__int__"):
         return True
-    if name == "__setitem__" or (name.endswith("_") and not name.endswith("__")):
-        return True
-    flagged = kwargs.get("inplace", False) is True or any(arg is True for arg in args[1:])
-    return flagged and plain_name(func) in ELEMENTWISE
+    return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+
+
+def asked_to_write(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an activation was called with inplace=True."""
+    if name not in ELEMENTWISE:
+        return False
+    return kwargs.get("inplace", False) is True or any(arg is True for arg in args[1:])

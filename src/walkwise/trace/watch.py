@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedParameter
+from torch.nn.parameter import is_lazy
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.dense.linear import Linear as PygLinear
 
@@ -20,9 +20,9 @@ _LINEAR = (nn.Linear, PygLinear, nn.Bilinear)
 
 
 @contextmanager
-def untouched(model: nn.Module) -> Iterator[None]:
+def untouched(modules: Sequence[tuple[str, nn.Module]]) -> Iterator[None]:
     """Evaluation mode inside; afterwards every attribute, buffer and flag is what it was."""
-    saved = [(m, dict(m.__dict__), dict(m._buffers), dict(m._parameters)) for m in model.modules()]
+    saved = [(m, m.__dict__.copy(), m._buffers.copy(), m._parameters.copy()) for _, m in modules]
     try:
         for module, attributes, _, _ in saved:
             if attributes["training"]:
@@ -38,61 +38,78 @@ def untouched(model: nn.Module) -> Iterator[None]:
 
 
 def _restore(now: dict[str, Any], before: dict[str, Any]) -> None:
-    if len(now) != len(before) or any(now.get(key, now) is not value for key, value in before.items()):
+    try:
+        same = now == before  # looks at identity first, so this is cheap where nothing has changed
+    except Exception:  # tensors and arrays that have changed refuse to be compared as a whole
+        same = False
+    if not same:
         now.clear()
         now.update(before)
 
 
-def check_model(model: nn.Module) -> None:
-    """Refuse weights that no relevance can be computed with."""
-    parameters = list(model.parameters())
-    if any(isinstance(p, UninitializedParameter) for p in parameters):
+def check_model(modules: Sequence[tuple[str, nn.Module]]) -> Tensor | None:
+    """Refuse weights that no relevance can be computed with; returns one of them."""
+    owned = [(n, m._parameters) for n, m in modules] + [(n, m._buffers) for n, m in modules]
+    named = [(f"{n}.{key}", t) for n, tensors in owned for key, t in tensors.items() if t is not None]
+    if any(is_lazy(t) for _, t in named):
         raise InputError("The model has lazy parameters that are not initialised. Run it on one input first.")
-    tensors = [p.detach() for p in parameters if p.is_floating_point() and p.numel()]
-    tensors += [b for b in model.buffers() if b.is_floating_point() and b.numel()]
-    if not tensors or bool(torch.stack([t.sum() for t in tensors]).isfinite().all()):
-        return
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise InputError(f"The weights are not finite: {name!r} has NaN or infinite entries.")
+    floating = [(name, t.detach()) for name, t in named if t.is_floating_point() and t.numel()]
+    if not floating:
+        return None
+    if not bool(torch.stack([t.sum() for _, t in floating]).isfinite().all()):
+        for name, tensor in floating:
+            if not bool(tensor.isfinite().all()):
+                raise InputError(f"The weights are not finite: {name.lstrip('.')!r} has NaN or infinite entries.")
+    return floating[0][1]
 
 
 class Watch:
     """Hooks that tell the tape where message-passing calls begin and end."""
 
-    def __init__(self, tape: Tape, model: nn.Module, fallback: str) -> None:
+    def __init__(self, tape: Tape, modules: Sequence[tuple[str, nn.Module]], fallback: str) -> None:
         """Nothing is hooked yet."""
         self.tape = tape
         self.fallback = fallback
         self.shelf = EdgeShelf()
         self.depth = 0
         self.edge_index: Tensor | None = None
-        self.convs = [(n, m) for n, m in model.named_modules() if isinstance(m, MessagePassing)]
-        self.others = [(n, m) for n, m in model.named_modules() if not isinstance(m, MessagePassing)]
+        self.convs = [(n, m) for n, m in modules if isinstance(m, MessagePassing)]
+        self.norms = [m for _, m in modules if type(m).__module__.startswith("torch_geometric.nn.norm")]
+        self.linears = [(n, m) for n, m in modules if isinstance(m, _LINEAR)]
         self._pause: Any = None
         self._affine: Affine | None = None
 
+    def unreached(self) -> list[tuple[str, nn.Module]]:
+        """Linear modules whose weight met no followed tensor: not called, on constants, or out of sight."""
+        used = {id(argument) for op in self.tape.ops for argument in op.args}
+        return [(name, module) for name, module in self.linears if id(module.weight) not in used]
+
     @contextmanager
-    def hooked(self) -> Iterator[None]:
-        """The hooks are in place inside, and gone afterwards whatever happens."""
-        with ExitStack() as stack:
+    def hooked(self, suspects: Sequence[tuple[str, nn.Module]] = ()) -> Iterator[None]:
+        """The hooks are in place inside, and gone afterwards whatever happens.
+
+        ``suspects`` are linear modules to be checked for losing sight of what they take in.
+        """
+        handles: list[Any] = []
+        try:
             for name, conv in self.convs:
-                form = closed_form(conv)
-                for handle in (
+                handles += [
                     conv.register_forward_pre_hook(self._begin(name), with_kwargs=True),
                     conv.register_forward_hook(self._end(name)),
-                    conv.register_propagate_forward_pre_hook(self._before_propagate(name, form)),
+                    conv.register_propagate_forward_pre_hook(self._before_propagate(name, closed_form(conv))),
                     conv.register_propagate_forward_hook(self._after_propagate),
-                ):
-                    stack.callback(handle.remove)
-            for name, module in self.others:
-                if _normalises(module):
-                    stack.callback(module.register_forward_pre_hook(self._normalise).remove)
-                    stack.callback(module.register_forward_hook(self._normalised).remove)
-                elif isinstance(module, _LINEAR):
-                    stack.callback(module.register_forward_hook(self._followed(name)).remove)
-            stack.callback(self._resume)
+                ]
+            for norm in self.norms:
+                handles += [
+                    norm.register_forward_pre_hook(self._normalise),
+                    norm.register_forward_hook(self._normalised),
+                ]
+            handles += [linear.register_forward_hook(self._followed(name)) for name, linear in suspects]
             yield
+        finally:
+            self._resume()
+            for handle in handles:
+                handle.remove()
 
     def _begin(self, name: str) -> Callable[..., None]:
         def hook(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -194,12 +211,10 @@ def _check_affine(module: Any, affine: Affine, result: Tensor) -> None:
         )
 
 
-def _normalises(module: nn.Module) -> bool:
-    return type(module).__module__.startswith("torch_geometric.nn.norm")
-
-
 def _handed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     """The node tensor handed to a layer: its first floating-point tensor, or the first of a pair."""
+    if args and isinstance(args[0], Tensor) and args[0].is_floating_point() and args[0].layout == torch.strided:
+        return args[0]
     for item in (*args, *([kwargs["x"]] if "x" in kwargs else []), *kwargs.values()):
         first = next((i for i in item if i is not None), None) if isinstance(item, (tuple, list)) else item
         if isinstance(first, Tensor) and first.is_floating_point() and first.layout == torch.strided:
