@@ -152,7 +152,7 @@ def test_a_skip_past_a_layer_is_not_straight(graph):
             return global_mean_pool(x, None)
 
     chain = ww.trace(Residual(), *graph(), rule="zero")
-    assert chain.local
+    assert (chain.local, chain.straight) == (True, False)
     assert chain.num_layers == 3
     assert chain.input_relevance == pytest.approx(chain.output)
     walks = ww.enumerate_walks(chain)

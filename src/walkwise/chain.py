@@ -8,15 +8,32 @@ quantity of the library is :func:`contract` with different node weights at the p
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
 from walkwise.operators import Cast, Jacobian, RowMap, Step, Visit
 from walkwise.rows import Rows
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def without_gradients(query: Callable[P, T]) -> Callable[P, T]:
+    """A query that runs without recording gradients, and in ordinary tensors even in inference mode."""
+
+    @functools.wraps(query)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        with torch.inference_mode(False), torch.no_grad():
+            return query(*args, **kwargs)
+
+    return run
+
 
 #: Puts node weights on the message that arrives at a visit; None drops the message.
 Weigh = Callable[[Visit, Tensor], Tensor | None]
@@ -60,8 +77,7 @@ class RelevanceChain:
     @cached_property
     def input_relevance(self) -> float:
         """The relevance of all walks together: R of the whole graph."""
-        with torch.no_grad():
-            return float(contract(self, all_rows(self), unweighted))
+        return float(without_gradients(contract)(self, all_rows(self), unweighted))
 
     @property
     def bias_leak(self) -> float:

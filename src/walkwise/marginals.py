@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from walkwise.chain import RelevanceChain, all_rows, contract, unweighted
+from walkwise.chain import RelevanceChain, all_rows, contract, unweighted, without_gradients
 from walkwise.errors import InputError
 from walkwise.nodesets import budget
 from walkwise.operators import Jacobian, Visit
 from walkwise.rows import Rows
 
 
-@torch.no_grad()
+@without_gradients
 def node_relevance(chain: RelevanceChain, *, layer: int = 0) -> Tensor:
     """The relevance of all walks that stand at a node in one position, for every node: (M,).
 
@@ -31,7 +31,7 @@ def node_relevance(chain: RelevanceChain, *, layer: int = 0) -> Tensor:
     return total
 
 
-@torch.no_grad()
+@without_gradients
 def feature_relevance(chain: RelevanceChain) -> Tensor:
     """The relevance of every input feature of every node: (M, F).
 
@@ -52,7 +52,7 @@ def feature_relevance(chain: RelevanceChain) -> Tensor:
     return torch.zeros_like(features) if message is None else message[:, 0, 0] * features
 
 
-@torch.no_grad()
+@without_gradients
 def edge_relevance(chain: RelevanceChain, *, layer: int | None = None, edge_index: Tensor | None = None) -> Tensor:
     """The relevance of all walks that step along an edge, for every edge: (E,).
 
@@ -117,6 +117,8 @@ def _step_relevance(
     chain: RelevanceChain, standings: list[_Standing], layer: int, before: Tensor, after: Tensor
 ) -> Tensor:
     """The relevance of stepping from ``before`` at a layer's input to ``after`` at its output: (P,)."""
+    if len(before) == 0:
+        return torch.zeros(0, dtype=chain.dtype, device=chain.device)
     flows = {s.visit.slot: s.forward for s in standings if s.visit.position == layer}
     sources = [s for s in standings if s.visit.position == layer + 1]
     rows_each = 2 if chain.local else chain.num_nodes
@@ -133,7 +135,7 @@ def _step_relevance(
         seeds = [(s.visit.slot, rows.take(s.backward) * is_v) for s in sources]
         contract(chain, rows, weigh, seeds=seeds)
         parts.append(torch.stack(arrived).sum(0) if arrived else before.new_zeros(len(u), dtype=chain.dtype))
-    return torch.cat(parts) if parts else torch.zeros(0, dtype=chain.dtype, device=chain.device)
+    return torch.cat(parts)
 
 
 def _pair_rows(chain: RelevanceChain, u: Tensor, v: Tensor) -> tuple[Rows, Tensor, Tensor]:

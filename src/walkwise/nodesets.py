@@ -56,11 +56,12 @@ class NodeSets:
             first, row = last, upto
 
 
-def as_node_sets(chain: RelevanceChain, subgraphs: Subgraphs) -> NodeSets:
+def as_node_sets(chain: RelevanceChain, given: Any) -> NodeSets:
     """The subgraphs checked: ids in range, none twice in a subgraph."""
     M = chain.num_nodes
-    if isinstance(subgraphs, np.ndarray):
-        subgraphs = torch.as_tensor(subgraphs)
+    if isinstance(given, np.ndarray):
+        given = torch.as_tensor(given) if given.dtype == bool else list(given)
+    subgraphs = given
     if isinstance(subgraphs, Tensor) and subgraphs.dtype == torch.bool:
         if subgraphs.dim() != 2 or subgraphs.shape[1] != M:
             raise InputError(

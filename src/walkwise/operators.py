@@ -169,8 +169,9 @@ class Aggregate(Operator):
         """Λ · values."""
         sent = values.index_select(0, self.edges.source)  # (E, N)
         if self.weight is not None:
-            weight = self.weight.view(len(sent), -1, 1)  # (E, H, 1)
-            sent = (sent.view(len(sent), weight.shape[1], -1) * weight).flatten(1)
+            heads = 1 if self.weight.dim() == 1 else self.weight.shape[1]
+            shape = (len(sent), heads, sent.shape[1] // heads)
+            sent = (sent.view(shape) * self.weight.view(len(sent), heads, 1)).flatten(1)
         return torch.zeros_like(values).index_add(0, self.edges.target, sent)
 
     def to(self, cast: Cast) -> Aggregate:

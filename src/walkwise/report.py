@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from walkwise.chain import RelevanceChain, tapped_messages
+from walkwise.chain import RelevanceChain, tapped_messages, without_gradients
 
 
 @dataclass(frozen=True)
@@ -28,9 +27,13 @@ class Balance:
         return self.relevance_out - self.relevance_in
 
 
-@torch.no_grad()
+@without_gradients
 def balances(chain: RelevanceChain) -> tuple[Balance, ...]:
-    """The balance of every message-passing layer and, last, of the read-out."""
+    """The balance of every message-passing layer and, last, of the read-out.
+
+    Linear maps and normalisations between layers stand on a line of their own if their biases took
+    anything, with just that.
+    """
     messages = tapped_messages(chain)
     below = {step.targets[0]: step.sources[0] for step in chain.steps if step.visit is not None}
     layers = []
@@ -41,7 +44,11 @@ def balances(chain: RelevanceChain) -> tuple[Balance, ...]:
         out, back = _relevance(messages, layer.ends), _relevance(sent, layer.starts)
         layers.append(Balance(layer.name, layer.kind, layer.route, layer.rule, out, back))
     passed = sum(float((seed * value).sum()) for (_, seed), (_, value) in zip(chain.seeds, chain.readout, strict=True))
-    return (*layers, Balance("read-out", "", "autograd", chain.readout_rule, chain.output, passed))
+    readout = Balance("read-out", "", "autograd", chain.readout_rule, chain.output, passed)
+    between = chain.bias_leak - sum(part.taken for part in (*layers, readout))
+    if abs(between) <= 1e-9 * max(1.0, abs(chain.output)):
+        return (*layers, readout)
+    return (*layers, Balance("between layers", "", "", "", between, 0.0), readout)
 
 
 def _relevance(messages: Mapping[int, Tensor], places: Sequence[tuple[int, Tensor]]) -> float:

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from walkwise.chain import RelevanceChain, Weigh, all_rows, contract, unweighted
+from walkwise.chain import RelevanceChain, Weigh, all_rows, contract, unweighted, without_gradients
 from walkwise.errors import InputError
 from walkwise.nodesets import NodeSets, Subgraphs, as_node_sets, budget
 from walkwise.operators import Visit
 
 
-@torch.no_grad()
+@without_gradients
 def subgraph_relevance(chain: RelevanceChain, subgraphs: Subgraphs, *, alpha: float | Sequence[float] = 0.0) -> Tensor:
     """The relevance R_α of every subgraph: (B,), or (B, A) for a sequence of α.
 
@@ -37,7 +37,7 @@ def subgraph_relevance(chain: RelevanceChain, subgraphs: Subgraphs, *, alpha: fl
     >>> ww.subgraph_relevance(chain, [[0], [0, 1]], alpha=[0.0, 0.5]).shape
     torch.Size([2, 2])
     """
-    several = isinstance(alpha, Sequence) or getattr(alpha, "ndim", 0) > 0
+    several = isinstance(alpha, (list, tuple)) or getattr(alpha, "ndim", 0) > 0
     given: Iterable[Any] = alpha if several else [alpha]  # type: ignore[assignment]
     alphas = [_discount(a) for a in given]
     sets = as_node_sets(chain, subgraphs)
@@ -53,12 +53,12 @@ def subgraph_relevance(chain: RelevanceChain, subgraphs: Subgraphs, *, alpha: fl
             powers = torch.tensor([a**d for d in range(polynomial.shape[1])], dtype=chain.dtype)
             columns[a] = polynomial @ powers.to(chain.device)
     if several:
-        shape = (sets.count, 0)
-        return torch.stack([columns[a] for a in alphas], dim=1) if alphas else torch.zeros(shape)
+        nothing = torch.zeros(sets.count, 0, dtype=chain.dtype, device=chain.device)
+        return torch.stack([columns[a] for a in alphas], dim=1) if alphas else nothing
     return columns[alphas[0]]
 
 
-@torch.no_grad()
+@without_gradients
 def subgraph_polynomial(chain: RelevanceChain, subgraphs: Subgraphs) -> Tensor:
     """The coefficients of R_α(S) as a polynomial in α, lowest first: (B, L + 1).
 
@@ -142,7 +142,10 @@ def _padded(lanes: Tensor, count: int) -> Tensor:
 
 
 def _discount(alpha: float) -> float:
-    value = float(alpha)
+    try:
+        value = float(alpha)
+    except (TypeError, ValueError):
+        raise InputError(f"alpha is a discount between 0 and 1, or a sequence of them; got {alpha!r}.") from None
     if not math.isfinite(value) or not 0 <= value <= 1:
         raise InputError(f"alpha is a discount between 0 and 1, got {alpha}.")
     return value

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from walkwise.chain import RelevanceChain, all_rows, contract
+from walkwise.chain import RelevanceChain, all_rows, contract, without_gradients
 from walkwise.errors import InputError, WalkwiseError
 from walkwise.nodesets import budget
 from walkwise.operators import Visit
@@ -19,7 +19,7 @@ class TooManyWalksError(WalkwiseError):
     """Listing every walk would take more room than allowed."""
 
 
-@torch.no_grad()
+@without_gradients
 def walk_relevance(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]]) -> Tensor:
     """The relevance R(m) of every walk: (K,).
 
@@ -37,7 +37,7 @@ def walk_relevance(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]
     return torch.cat([_relevance(chain, batch) for batch in torch.split(table, most)])
 
 
-@torch.no_grad()
+@without_gradients
 def enumerate_walks(chain: RelevanceChain, *, max_walks: int = 1_000_000) -> Tensor:
     """Every walk that can carry relevance: (K, L + 1), -1 where a walk passes a position by.
 

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from walkwise.chain import RelevanceChain
 from walkwise.errors import InputError, TargetError, TraceError
-from walkwise.rules import RuleLike, as_schedule
+from walkwise.rules import RuleLike, Schedule, as_schedule
 from walkwise.trace import linearize
 from walkwise.trace.lowering import Lowering
 from walkwise.trace.tape import Tape
 from walkwise.trace.target import Explained, Target, explained
-from walkwise.trace.watch import Watch, check_model, untouched
+from walkwise.trace.watch import Watch, check_fresh, check_model, untouched
 
 __all__ = ["linearize", "trace"]
 
@@ -64,12 +64,31 @@ def trace(
     model = _unwrapped(model)
     modules = list(model.named_modules())
     _check_input(modules, x, edge_index, model_kwargs)
+    with torch.inference_mode(False):
+        return _traced(model, modules, x, edge_index, target, index, schedule, fallback, model_kwargs)
+
+
+trace.linearize = linearize  # type: ignore[attr-defined]  # so that walkwise.trace.linearize is found
+
+
+def _traced(
+    model: nn.Module,
+    modules: Sequence[tuple[str, nn.Module]],
+    x: Tensor,
+    edge_index: Any,
+    target: Target,
+    index: int | None,
+    schedule: Schedule,
+    fallback: str,
+    model_kwargs: dict[str, Any],
+) -> RelevanceChain:
     num_graphs = _num_graphs(model_kwargs)
+    features = x.detach().clone()  # a model may write into its input
 
     def run(suspects: Sequence[tuple[str, nn.Module]] = ()) -> tuple[Tape, Watch, Explained]:
         tape = Tape()
-        if x.is_floating_point():
-            tape.follow(x)
+        if features.is_floating_point():
+            tape.follow_features(features)
         watch = Watch(tape, modules, fallback)
         if not watch.convs:
             raise TraceError(
@@ -77,12 +96,15 @@ def trace(
                 "torch_geometric.nn.MessagePassing layers."
             )
         with untouched(modules), torch.enable_grad(), watch.hooked(suspects), tape:
-            output = model(x, edge_index, **model_kwargs)
+            output = model(features, edge_index, **model_kwargs)
             return tape, watch, explained(output, target, index, num_graphs, x.shape[0])
 
     tape, watch, scalar = run()
     if unreached := watch.unreached():  # run again and look whether they lose sight of what they take in
         tape, watch, scalar = run(unreached)
+    if watch.fresh:
+        with untouched(modules), torch.no_grad():
+            check_fresh(watch, lambda: model(x.detach().clone(), edge_index, **model_kwargs))
     slot = tape.slot_of(scalar.tensor)
     if not bool(scalar.outputs.isfinite().all()):
         raise InputError(f"The model's output is not finite ({scalar.outputs.tolist()}); nothing can be explained.")
@@ -93,10 +115,7 @@ def trace(
         )
     with torch.no_grad():
         used = watch.edge_index if watch.edge_index is not None else torch.empty(2, 0, dtype=torch.long)
-        return Lowering(tape, slot, schedule).chain(scalar.outputs, scalar.direction, used, tape.slot_of(x))
-
-
-trace.linearize = linearize  # type: ignore[attr-defined]  # so that walkwise.trace.linearize is found
+        return Lowering(tape, slot, schedule).chain(scalar.outputs, scalar.direction, used, tape.first)
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
@@ -120,6 +139,8 @@ def _check_input(
     """Refuse what no relevance can be computed with, before the model runs."""
     if not isinstance(x, Tensor) or x.dim() == 0:
         raise InputError(f"x must be a tensor with one row per node, got {_kind(x)}.")
+    if x.shape[0] == 0:
+        raise InputError("x has no nodes: a graph needs at least one.")
     weight = check_model(modules)
     given = {"x": x, "edge_index": edge_index} | model_kwargs
     tensors = {name: value for name, value in given.items() if isinstance(value, Tensor)}
@@ -133,10 +154,14 @@ def _check_input(
 
 def _check_edges(edge_index: Any, num_nodes: int) -> None:
     """Refuse edges between nodes that do not exist."""
-    if not isinstance(edge_index, Tensor) or edge_index.dtype != torch.long or not edge_index.numel():
+    if not isinstance(edge_index, Tensor) or edge_index.dtype != torch.long or edge_index.layout != torch.strided:
+        return
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        raise InputError(f"edge_index has shape (2, E), one column per edge; got {tuple(edge_index.shape)}.")
+    if not edge_index.numel():
         return
     low, high = (int(end) for end in torch.aminmax(edge_index))
-    if edge_index.dim() == 2 and edge_index.shape[0] == 2 and (low < 0 or high >= num_nodes):
+    if low < 0 or high >= num_nodes:
         raise InputError(f"edge_index names nodes {low} to {high}, but x has {num_nodes} rows (0 to {num_nodes - 1}).")
 
 

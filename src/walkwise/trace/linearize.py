@@ -31,7 +31,9 @@ from walkwise.trace.tape import Affine
 ClosedForm = Callable[[Any, "PropagateCall"], "Affine | None"]
 
 _FORMS: dict[type, ClosedForm] = {}
-_PARTS = ("message", "aggregate", "update", "message_and_aggregate", "propagate", "edge_update")
+_PARTS = ("message", "aggregate", "update", "message_and_aggregate")
+_HOOKED = ("message", "aggregate", "message_and_aggregate")
+_HOOKS = ("_propagate_forward_hooks", *(f"_{p}_forward{when}_hooks" for p in _HOOKED for when in ("", "_pre")))
 
 
 def register(kind: type) -> Callable[[ClosedForm], ClosedForm]:
@@ -50,14 +52,19 @@ def register(kind: type) -> Callable[[ClosedForm], ClosedForm]:
 
 
 def closed_form(conv: torch.nn.Module) -> ClosedForm | None:
-    """The closed form that serves a module, or None."""
+    """The closed form that serves a module, or None.
+
+    It speaks for the class as written: a layer whose parts were overridden, replaced or hooked, or whose
+    messages an explainer masks, computes something else.
+    """
     kind = type(conv)
-    for base in kind.__mro__:
-        if base in _FORMS:
-            same = all(getattr(kind, part, None) is getattr(base, part, None) for part in _PARTS[:-2])
-            hooked = any(getattr(conv, f"_{part}_forward_hooks", None) for part in _PARTS[:2])
-            return _FORMS[base] if same and not hooked else None
-    return None
+    base = next((base for base in kind.__mro__ if base in _FORMS), None)
+    if base is None or getattr(conv, "explain", False):
+        return None
+    same = all(getattr(kind, part, None) is getattr(base, part, None) for part in _PARTS)
+    replaced = any(part in conv.__dict__ for part in (*_PARTS, "propagate"))
+    hooked = any(getattr(conv, hooks, None) for hooks in _HOOKS)
+    return None if replaced or hooked or not same else _FORMS[base]
 
 
 @dataclass(eq=False)

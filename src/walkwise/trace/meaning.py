@@ -523,7 +523,7 @@ def warn_uncovered(uncovered: dict[str, Op], where: Callable[[Op], str]) -> tupl
     """Warn about operations that no rule covers; returns the notes for the report."""
     notes = tuple(f"{name} in {where(op)} has no rule; its plain gradient was used" for name, op in uncovered.items())
     for note in notes:
-        warnings.warn(note + ".", CoverageWarning, stacklevel=4)
+        warnings.warn(note + ".", CoverageWarning, stacklevel=5)
     return notes
 
 

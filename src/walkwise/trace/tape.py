@@ -90,6 +90,7 @@ class Tape(TorchFunctionMode):
         self.calls: list[Call] = []
         self.active: int | None = None  # the message-passing call under way
         self.normalising = 0  # depth of normalisation modules
+        self.first: int | None = None  # the slot of the input features
         self._slot_of: dict[int, int] = {}  # by tensor identity
         self._alive: list[Any] = []  # keeps identities from being used again
         self._names: dict[Any, tuple[str, bool]] = {}
@@ -98,6 +99,10 @@ class Tape(TorchFunctionMode):
         """The tensor's slot; it is followed from now on if it was not."""
         slot = self.slot_of(tensor)
         return self._new_slot(tensor) if slot is None else slot
+
+    def follow_features(self, tensor: Tensor) -> None:
+        """Follow the model's input features."""
+        self.first = self.follow(tensor)
 
     def slot_of(self, tensor: Any) -> int | None:
         """The tensor's slot, or None if it is not followed."""

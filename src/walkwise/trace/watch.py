@@ -16,13 +16,18 @@ from walkwise.errors import InputError, TraceError, UnsupportedLayerError
 from walkwise.trace.linearize import ClosedForm, EdgeShelf, PropagateCall, closed_form
 from walkwise.trace.tape import Affine, Call, Tape
 
+_OUT_OF_SIGHT = (
+    "Something computes in TorchScript, a custom autograd.Function or NumPy. Relevance would be wrong without it; "
+    "write it with ordinary torch functions."
+)
 _LINEAR = (nn.Linear, PygLinear, nn.Bilinear)
 
 
 @contextmanager
 def untouched(modules: Sequence[tuple[str, nn.Module]]) -> Iterator[None]:
     """Evaluation mode inside; afterwards every attribute, buffer and flag is what it was."""
-    saved = [(m, m.__dict__.copy(), m._buffers.copy(), m._parameters.copy()) for _, m in modules]
+    plain = [m for _, m in modules if not isinstance(m, torch.jit.ScriptModule)]
+    saved = [(m, m.__dict__.copy(), m._buffers.copy(), m._parameters.copy()) for m in plain]
     try:
         for module, attributes, _, _ in saved:
             if attributes["training"]:
@@ -76,6 +81,9 @@ class Watch:
         self.convs = [(n, m) for n, m in modules if isinstance(m, MessagePassing)]
         self.norms = [m for _, m in modules if type(m).__module__.startswith("torch_geometric.nn.norm")]
         self.linears = [(n, m) for n, m in modules if isinstance(m, _LINEAR)]
+        self.pools = [(n, m) for n, m in modules if _pools(m)]
+        self.pooled: str | None = None  # the pooling that has changed the nodes
+        self.fresh: list[int] = []  # later calls that were handed a tensor nothing is known of
         self._pause: Any = None
         self._affine: Affine | None = None
 
@@ -93,17 +101,19 @@ class Watch:
         handles: list[Any] = []
         try:
             for name, conv in self.convs:
+                form = closed_form(conv)
                 handles += [
                     conv.register_forward_pre_hook(self._begin(name), with_kwargs=True),
                     conv.register_forward_hook(self._end(name)),
-                    conv.register_propagate_forward_pre_hook(self._before_propagate(name, closed_form(conv))),
-                    conv.register_propagate_forward_hook(self._after_propagate),
+                    conv.register_propagate_forward_pre_hook(self._before_propagate(name, form)),
+                    conv.register_propagate_forward_hook(self._after_propagate(form)),
                 ]
             for norm in self.norms:
                 handles += [
                     norm.register_forward_pre_hook(self._normalise),
                     norm.register_forward_hook(self._normalised),
                 ]
+            handles += [pool.register_forward_hook(self._pool(name)) for name, pool in self.pools]
             handles += [linear.register_forward_hook(self._followed(name)) for name, linear in suspects]
             yield
         finally:
@@ -122,8 +132,15 @@ class Watch:
                     f"Layer '{name}' ({type(module).__name__}) was handed no floating-point node tensor, so "
                     "there is nothing a walk could begin with. Give it node features (an embedding, say)."
                 )
+            if self.pooled is not None:
+                raise TraceError(
+                    f"Every message-passing layer must run on the same nodes, but '{self.pooled}' drops or reorders "
+                    f"them before layer '{name}'. Pooling between layers is not supported."
+                )
             if self.edge_index is None:
                 self.edge_index = _edge_index(args, kwargs)
+            if self.tape.calls and self.tape.slot_of(handed) is None:
+                self.fresh.append(len(self.tape.calls))
             self.tape.calls.append(Call(name, module, self.tape.follow(handed)))
             self.tape.active = len(self.tape.calls) - 1
 
@@ -167,13 +184,16 @@ class Watch:
 
         return hook
 
-    def _after_propagate(self, module: Any, inputs: Any, result: Any) -> None:
-        if self._affine is None:
-            return
-        self._resume()
-        affine, self._affine = self._affine, None
-        _check_affine(module, affine, result)
-        self.tape.record_propagate(affine, result)
+    def _after_propagate(self, form: ClosedForm | None) -> Callable[..., None]:
+        def hook(module: Any, inputs: Any, result: Any) -> None:
+            if self._affine is None or form is None:
+                return
+            self._resume()
+            affine, self._affine = self._affine, None
+            _check_affine(form, module, affine, result, inputs[2])
+            self.tape.record_propagate(affine, result)
+
+        return hook
 
     def _resume(self) -> None:
         if self._pause is not None:
@@ -186,6 +206,12 @@ class Watch:
     def _normalised(self, module: Any, args: Any, result: Any) -> None:
         self.tape.normalising -= 1
 
+    def _pool(self, name: str) -> Callable[..., None]:
+        def hook(module: Any, args: Any, result: Any) -> None:
+            self.pooled = name
+
+        return hook
+
     def _followed(self, name: str) -> Callable[..., None]:
         """Check that a linear module's output is followed if its input is."""
 
@@ -197,18 +223,74 @@ class Watch:
         return hook
 
 
-def _check_affine(module: Any, affine: Affine, result: Tensor) -> None:
+def check_fresh(watch: Watch, run: Callable[[], Any]) -> None:
+    """Refuse a model in which a later layer's input depends on an earlier layer out of the tape's sight.
+
+    Runs the model again with the first layer's output disturbed: what a later layer is handed must then
+    change only if it was followed.
+    """
+    handed: list[Tensor] = []
+
+    def look(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        tensor = _handed(args, kwargs)
+        assert tensor is not None
+        handed.append(tensor.clone())
+
+    def disturb(module: Any, args: Any, result: Any) -> Any:
+        if len(handed) > 1 or not isinstance(result, Tensor):
+            return None
+        return result + torch.linspace(1, 2, result.numel(), dtype=result.dtype, device=result.device).view_as(result)
+
+    def outer(hook: Callable[..., Any]) -> list[Any]:
+        kind = {"with_kwargs": True} if hook is look else {}
+        register = "register_forward_pre_hook" if hook is look else "register_forward_hook"
+        return [getattr(conv, register)(hook, **kind) for _, conv in watch.convs]
+
+    seen = []
+    for hooks in ([look], [look, disturb]):
+        handed = []
+        handles = [handle for hook in hooks for handle in outer(hook)]
+        try:
+            run()
+        finally:
+            for handle in handles:
+                handle.remove()
+        seen.append(handed)
+    for call in watch.fresh:
+        if not torch.equal(seen[0][call], seen[1][call]):
+            name, module = watch.tape.calls[call].name, watch.tape.calls[call].module
+            raise TraceError(
+                f"Layer '{name}' ({type(module).__name__}) was handed node features that depend on an earlier layer "
+                f"but cannot be traced back to it. {_OUT_OF_SIGHT}"
+            )
+
+
+def _check_affine(form: ClosedForm, module: Any, affine: Affine, result: Tensor, arguments: dict[str, Any]) -> None:
     """A closed form that a user registered must give what the layer computes."""
-    form = closed_form(module)
-    if form is None or form.__module__.startswith("walkwise."):
+    if form.__module__.startswith("walkwise."):
         return
-    total = sum(op.push(t.detach().flatten(1)) for t, op in affine.terms)
-    total = total if affine.constant is None else total + affine.constant
-    if not torch.allclose(total, result.detach().flatten(1), rtol=1e-3, atol=1e-5):  # type: ignore[arg-type]
+    given = [t for value in arguments.values() for t in (value if isinstance(value, (tuple, list)) else (value,))]
+    problem = None
+    if not all(any(t is g for g in given) for t, _ in affine.terms):
+        problem = "names a tensor that is not among propagate's arguments"
+    else:
+        total = sum(op.push(t.detach().flatten(1)) for t, op in affine.terms)
+        total = total if affine.constant is None else total + affine.constant
+        expected = result.detach().flatten(1)
+        if total.shape != expected.shape:  # type: ignore[union-attr]
+            problem = f"gives shape {tuple(total.shape)} instead of {tuple(expected.shape)}"  # type: ignore[union-attr]
+        elif not torch.allclose(total, expected, rtol=1e-3, atol=1e-5):  # type: ignore[arg-type]
+            problem = f"is off by up to {float((total - expected).abs().max()):.3g}"
+    if problem:
         raise TraceError(
-            f"The closed form registered for {type(module).__name__} does not give what its propagate returned "
-            f"(largest difference {float((total - result.flatten(1)).abs().max()):.3g})."
+            f"The closed form registered for {type(module).__name__} does not give what its propagate returned: "
+            f"it {problem}."
         )
+
+
+def _pools(module: nn.Module) -> bool:
+    """Whether a module drops or reorders nodes."""
+    return type(module).__module__.startswith("torch_geometric.nn.pool") and not hasattr(module, "aggr")
 
 
 def _handed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
@@ -233,6 +315,5 @@ def _edge_index(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
 def _lost(name: str, module: Any) -> str:
     return (
         f"'{name}' ({type(module).__name__}) took in node features, but what it returned cannot be traced back "
-        "to them: it computes in TorchScript, a custom autograd.Function or NumPy. Relevance would be wrong "
-        "without it; write it with ordinary torch functions."
+        f"to them. {_OUT_OF_SIGHT}"
     )
