@@ -70,6 +70,12 @@ def as_node_sets(chain: RelevanceChain, given: Any) -> NodeSets:
         owner, nodes = subgraphs.to(chain.device).nonzero(as_tuple=True)
         return NodeSets(M, len(subgraphs), nodes, owner)
     lists = [_ids(subgraph, i) for i, subgraph in enumerate(_sequence(subgraphs))]
+    if len(lists) <= 4 and all(type(i) is int and 0 <= i < M for ids in lists for i in ids):
+        ascending = [sorted(ids) for ids in lists]
+        if all(len(set(ids)) == len(ids) for ids in ascending):  # few and sound: no need for tensors to see it
+            owners = [number for number, ids in enumerate(ascending) for _ in ids]
+            few = torch.tensor([list(flatten.from_iterable(ascending)), owners], dtype=torch.long, device=chain.device)
+            return NodeSets(M, len(lists), few[0], few[1])
     nodes = _node_tensor(list(flatten.from_iterable(lists)))
     owner = torch.repeat_interleave(torch.tensor([len(ids) for ids in lists], dtype=torch.long))
     if nodes.numel():

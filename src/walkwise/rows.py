@@ -41,6 +41,12 @@ class Edges:
         """Where each source's edges begin in that order.  # (M + 1,)"""
         return _offsets(torch.bincount(self.source, minlength=self.num_nodes))
 
+    @cached_property
+    def dense(self) -> Tensor:
+        """How many edges lead from one node to another.  # (M, M) float64, for small graphs"""
+        counts = torch.zeros(self.num_nodes, self.num_nodes, dtype=torch.float64, device=self.source.device)
+        return counts.index_put_((self.source, self.target), counts.new_ones(()), accumulate=True)
+
     def same_as(self, other: Edges) -> bool:
         """Whether the other has the very same edges in the same order."""
         return (
@@ -102,6 +108,9 @@ class Rows:
         """Λᵀ between rows of the same query, dense where they are few.  # (K, K)"""
         key = id(edges)
         if weight is None and key in self._matrices:
+            return self._matrices[key]
+        if weight is None and self.nodes is None and self.num_nodes <= _DENSE:
+            self._matrices[key] = edges.dense.to(like.dtype)
             return self._matrices[key]
         adjacency = self.adjacency(edges)
         values = torch.ones_like(adjacency.edge, dtype=like.dtype) if weight is None else weight[adjacency.edge]

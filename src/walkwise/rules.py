@@ -163,8 +163,8 @@ class Schedule:
         """The paper's schedule: γ falls linearly from ``start`` to ``stop``, LRP-0 in the read-out."""
 
         def rules(num_layers: int) -> tuple[Rule, ...]:
-            gammas = torch.linspace(start, stop, num_layers, dtype=torch.float64).tolist()
-            return tuple(Gamma(gamma) for gamma in gammas)
+            steps = max(1, num_layers - 1)
+            return tuple(Gamma(start + (stop - start) * layer / steps) for layer in range(num_layers))
 
         return cls(rules)
 

@@ -15,6 +15,9 @@ from walkwise.errors import InputError
 from walkwise.nodesets import NodeSets, Subgraphs, as_node_sets, budget
 from walkwise.operators import Visit
 
+#: Up to so many rows in all it is quicker to carry every node than to look up those of S.
+_FEW_ROWS = 256
+
 
 @without_gradients
 def subgraph_relevance(chain: RelevanceChain, subgraphs: Subgraphs, *, alpha: float | Sequence[float] = 0.0) -> Tensor:
@@ -73,8 +76,8 @@ def subgraph_polynomial(chain: RelevanceChain, subgraphs: Subgraphs) -> Tensor:
 
 
 def _inside(chain: RelevanceChain, sets: NodeSets) -> Tensor:
-    """Walks inside S, Theorem 1."""
-    if not chain.local:
+    """Walks inside S, Theorem 1: the rows of S suffice, unless finding them costs more than they save."""
+    if not chain.local or sets.count * chain.num_nodes <= _FEW_ROWS:
         return _over_all_nodes(chain, sets, 1, lambda inside: lambda _, m: m * inside)[:, 0]
     most_rows = max(1, budget(chain) // chain.width)
     parts = [
@@ -126,14 +129,14 @@ def _polynomial(chain: RelevanceChain, sets: NodeSets) -> Tensor:
 
 def _over_all_nodes(chain: RelevanceChain, sets: NodeSets, lanes: int, weights: Callable[[Tensor], Weigh]) -> Tensor:
     """Contractions that carry every node's message; ``weights`` gets S as (M, B, 1, 1)."""
+    if sets.count == 0:
+        return torch.zeros(0, lanes, dtype=chain.dtype, device=chain.device)
     most_sets = max(1, budget(chain) // (chain.width * chain.num_nodes * lanes))
     parts = []
-    for batch in sets.batches(most_sets, chain.num_nodes * most_sets):
+    for batch in sets.batches(most_sets, chain.num_nodes * most_sets) if sets.count > most_sets else [sets]:
         inside = batch.mask().to(chain.dtype)[:, :, None, None]
         parts.append(contract(chain, all_rows(chain, batch.count), weights(inside)))
-    if not parts:
-        return torch.zeros(0, lanes, dtype=chain.dtype, device=chain.device)
-    return torch.cat(parts)
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
 def _padded(lanes: Tensor, count: int) -> Tensor:

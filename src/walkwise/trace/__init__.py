@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.nn import HypergraphConv
 
 from walkwise.chain import RelevanceChain
 from walkwise.errors import InputError, TargetError, TraceError
@@ -33,7 +34,7 @@ def trace(
 ) -> RelevanceChain:
     """The relevance chain of one prediction ``model(x, edge_index, **model_kwargs)``.
 
-    The model runs once, in evaluation mode, as its author wrote it, and is left as it was found.
+    The model runs in evaluation mode, as its author wrote it, and is left as it was found.
     Attention coefficients, gates and the statistics of normalisations are held constant; every linear
     map is under its layer's LRP rule.
 
@@ -102,7 +103,7 @@ def _traced(
     tape, watch, scalar = run()
     if unreached := watch.unreached():  # run again and look whether they lose sight of what they take in
         tape, watch, scalar = run(unreached)
-    if watch.fresh:
+    if watch.fresh and not tape.cut:
         with untouched(modules), torch.no_grad():
             check_fresh(watch, lambda: model(x.detach().clone(), edge_index, **model_kwargs))
     slot = tape.slot_of(scalar.tensor)
@@ -148,7 +149,8 @@ def _check_input(
         dense = tensor.is_floating_point() and tensor.layout == torch.strided
         if dense and not bool(tensor.isfinite().all()):
             raise InputError(f"{name} has NaN or infinite entries; relevance needs finite numbers.")
-    _check_edges(edge_index, x.shape[0])
+    if not any(isinstance(module, HypergraphConv) for _, module in modules):  # whose second row names hyperedges
+        _check_edges(edge_index, x.shape[0])
     _check_places(weight, x, tensors)
 
 

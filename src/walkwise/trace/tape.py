@@ -15,7 +15,7 @@ from walkwise.operators import Operator
 from walkwise.trace import vocabulary
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Ref:
     """Stands in recorded arguments where a followed tensor was."""
 
@@ -91,6 +91,7 @@ class Tape(TorchFunctionMode):
         self.active: int | None = None  # the message-passing call under way
         self.normalising = 0  # depth of normalisation modules
         self.first: int | None = None  # the slot of the input features
+        self.cut = False  # whether the model has detached something
         self._slot_of: dict[int, int] = {}  # by tensor identity
         self._alive: list[Any] = []  # keeps identities from being used again
         self._names: dict[Any, tuple[str, bool]] = {}
@@ -123,8 +124,11 @@ class Tape(TorchFunctionMode):
             return func(*args, **kwargs)
         if not torch.is_grad_enabled():
             return func(*args, **kwargs)
-        with torch.no_grad():
+        torch._C._set_grad_enabled(False)  # what torch.no_grad() does, without the cost of making one
+        try:
             return self._record(func, args, kwargs)
+        finally:
+            torch._C._set_grad_enabled(True)
 
     def record_propagate(self, affine: Affine, result: Tensor) -> None:
         """Record a whole ``propagate`` by its closed form."""
@@ -150,21 +154,24 @@ class Tape(TorchFunctionMode):
         name, writes = self._names.get(func) or self._named(func)
         written = args[0] if writes or vocabulary.asked_to_write(name, args, kwargs) else None
         if written is not None:
-            (refs, named), inputs = self._refer((self._saved(args), kwargs))
+            refs, named, inputs = self._refer(self._saved(args), kwargs)
         result = func(*args, **kwargs)
         if not self._depends(name, result if name != "setitem" else written):
             return result
         if written is None:
             if name in vocabulary.SAME and isinstance(result, Tensor):
                 return self._same(args[0], result)
-            (refs, named), inputs = self._refer((args, kwargs))
+            refs, named, inputs = self._refer(args, kwargs)
         else:
             func = _out_of_place(func, name)
         tensors = written if name == "setitem" else result
-        outputs = tuple(
-            self._new_slot(t) if isinstance(t, Tensor) and t.is_floating_point() else None
-            for t in (tensors if isinstance(tensors, (tuple, list)) else (tensors,))
-        )
+        outputs: tuple[int | None, ...]
+        if isinstance(tensors, Tensor):
+            outputs = (self._new_slot(tensors),)
+        else:
+            several: tuple[Any, ...] = tuple(tensors or ())
+            floating = [t if isinstance(t, Tensor) and t.is_floating_point() else None for t in several]
+            outputs = tuple(None if t is None else self._new_slot(t) for t in floating)
         if written is not None:
             self._forget_base(written)
         self.ops.append(Op(name, func, refs, named, inputs, outputs, self.active, len(self.calls)))
@@ -177,6 +184,8 @@ class Tape(TorchFunctionMode):
 
     def _depends(self, name: str, result: Any) -> bool:
         """Whether a result depends differentiably on what went in."""
+        if name in ("detach", "data"):
+            self.cut = True
         if name in vocabulary.CONSTANT or (self.normalising and name in vocabulary.STATISTICS):
             return False
         if isinstance(result, Tensor):
@@ -202,7 +211,7 @@ class Tape(TorchFunctionMode):
 
     def _new_slot(self, tensor: Tensor) -> int:
         slot = len(self.values)
-        self.values.append(tensor.detach())
+        self.values.append(tensor.detach() if tensor.requires_grad else tensor)
         self._slot_of[id(tensor)] = slot
         self._alive.append(tensor)
         return slot
@@ -213,27 +222,27 @@ class Tape(TorchFunctionMode):
         if base is not None and base is not tensor and id(base) in self._slot_of:
             self._slot_of[id(base)] = -1
 
-    def _refer(self, nested: Any) -> tuple[Any, tuple[int, ...]]:
+    def _refer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, tuple[int, ...]]:
         """The arguments with followed tensors replaced by references, and their slots."""
         slots: list[int] = []
         followed = self._slot_of
 
         def visit(item: Any) -> Any:
-            kind = type(item)
-            if kind is tuple or kind is list:
-                return kind([visit(i) for i in item])
-            if kind is dict:
-                return {key: visit(value) for key, value in item.items()} if item else item
             if id(item) in followed:
                 slot = self.slot_of(item)
                 assert slot is not None
                 slots.append(slot)
                 return Ref(slot)
+            kind = type(item)
+            if kind is tuple or kind is list:
+                return kind([visit(i) for i in item])
             if kind is Ref:
                 slots.append(item.slot)
             return item
 
-        return visit(nested), tuple(dict.fromkeys(slots))
+        refs = tuple([visit(item) for item in args])
+        named = {key: visit(value) for key, value in kwargs.items()} if kwargs else kwargs
+        return refs, named, tuple(slots) if len(slots) < 2 else tuple(dict.fromkeys(slots))
 
 
 def _fill(nested: Any, fill: Callable[[int], Tensor], swap: dict[int, Tensor]) -> Any:

@@ -17,8 +17,8 @@ from walkwise.trace.linearize import ClosedForm, EdgeShelf, PropagateCall, close
 from walkwise.trace.tape import Affine, Call, Tape
 
 _OUT_OF_SIGHT = (
-    "Something computes in TorchScript, a custom autograd.Function or NumPy. Relevance would be wrong without it; "
-    "write it with ordinary torch functions."
+    "Something computes in TorchScript, a custom autograd.Function, NumPy or under torch.no_grad(). Relevance "
+    "would be wrong without it: write it with ordinary torch functions, or detach() what is meant to be constant."
 )
 _LINEAR = (nn.Linear, PygLinear, nn.Bilinear)
 
@@ -30,7 +30,7 @@ def untouched(modules: Sequence[tuple[str, nn.Module]]) -> Iterator[None]:
     saved = [(m, m.__dict__.copy(), m._buffers.copy(), m._parameters.copy()) for m in plain]
     try:
         for module, attributes, _, _ in saved:
-            if attributes["training"]:
+            if attributes.get("training"):
                 module.__dict__["training"] = False
             if attributes.get("_cached_x") is not None:  # SGConv and its kin would ignore their input
                 module.__dict__["_cached_x"] = None
@@ -126,7 +126,8 @@ class Watch:
             self.depth += 1
             if self.depth > 1:
                 return
-            handed = _handed(args, kwargs)
+            known = self.tape.slot_of(args[0]) if args else None  # no look at the tensor: the tape would see it
+            handed = _handed(args, kwargs) if known is None else args[0]
             if handed is None:
                 raise TraceError(
                     f"Layer '{name}' ({type(module).__name__}) was handed no floating-point node tensor, so "
@@ -139,7 +140,7 @@ class Watch:
                 )
             if self.edge_index is None:
                 self.edge_index = _edge_index(args, kwargs)
-            if self.tape.calls and self.tape.slot_of(handed) is None:
+            if self.tape.calls and known is None and self.tape.slot_of(handed) is None:
                 self.fresh.append(len(self.tape.calls))
             self.tape.calls.append(Call(name, module, self.tape.follow(handed)))
             self.tape.active = len(self.tape.calls) - 1
@@ -295,8 +296,6 @@ def _pools(module: nn.Module) -> bool:
 
 def _handed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     """The node tensor handed to a layer: its first floating-point tensor, or the first of a pair."""
-    if args and isinstance(args[0], Tensor) and args[0].is_floating_point() and args[0].layout == torch.strided:
-        return args[0]
     for item in (*args, *([kwargs["x"]] if "x" in kwargs else []), *kwargs.values()):
         first = next((i for i in item if i is not None), None) if isinstance(item, (tuple, list)) else item
         if isinstance(first, Tensor) and first.is_floating_point() and first.layout == torch.strided:
@@ -306,9 +305,10 @@ def _handed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
 
 def _edge_index(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     """The edge index (2, E) handed to a layer, if it was one."""
-    for item in (*args, *kwargs.values()):
-        if isinstance(item, Tensor) and item.dtype == torch.long and item.dim() == 2 and item.shape[0] == 2:
-            return torch.as_tensor(item)
+    with torch._C.DisableTorchFunction():
+        for item in (*args, *kwargs.values()):
+            if isinstance(item, Tensor) and item.dtype == torch.long and item.dim() == 2 and item.shape[0] == 2:
+                return torch.as_tensor(item)
     return None
 
 
