@@ -145,10 +145,10 @@ def sparse_matrix(offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
 
 @functools.cache
 def _hear_out_beta_notice() -> None:
-    """Make PyTorch give its one-time notice that CSR tensors are in beta where nobody hears it."""
+    """Make PyTorch give its one-time notices about CSR tensors where nobody hears them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.eye(1).to_sparse_csr()
+        torch.sparse_csr_tensor(torch.tensor([0, 0]), torch.tensor([], dtype=torch.long), torch.tensor([]), (1, 1))
 
 
 def _offsets(counts: Tensor) -> Tensor:

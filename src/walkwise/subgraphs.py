@@ -115,7 +115,17 @@ def _polynomial(chain: RelevanceChain, sets: NodeSets) -> Tensor:
     """R_α with lane d for d steps outside; the walks wholly outside are taken off."""
 
     def all_walks(inside: Tensor) -> Weigh:
-        return lambda _, m: pad(m * inside, (0, 0, 0, 1)) + pad(m * (1 - inside), (0, 0, 1, 0))
+        outside = 1 - inside
+
+        def weigh(visit: Visit, message: Tensor) -> Tensor:
+            K, _, D, N = message.shape
+            shifted = message.new_empty(K, inside.shape[1], D + 1, N)
+            torch.mul(message, inside, out=shifted[:, :, :D])
+            shifted[:, :, D] = 0
+            shifted[:, :, 1:].addcmul_(message, outside)
+            return shifted
+
+        return weigh
 
     def outside_walks(inside: Tensor) -> Weigh:
         return lambda _, m: pad(m * (1 - inside), (0, 0, 1, 0))
