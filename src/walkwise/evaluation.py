@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -238,6 +239,14 @@ def scores_of_order(order: Nodes) -> Tensor:
     scores = torch.empty(len(places), dtype=torch.float64)
     scores[places] = torch.arange(len(places), 0, -1, dtype=torch.float64)
     return scores
+
+
+def mean_and_error(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean over the first axis, and its standard error: not a number for a single score."""
+    mean = scores.mean(0)
+    if len(scores) < 2:
+        return mean, torch.full_like(mean, math.nan)
+    return mean, scores.std(0, correction=1) / math.sqrt(len(scores))
 
 
 def prefixes(order: Nodes, num_nodes: int) -> Tensor:

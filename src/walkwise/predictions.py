@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,16 +108,39 @@ def predict(
     return Prediction(model, x, edge_index, arguments, column, index, output)
 
 
-@torch.no_grad()
 def call(model: nn.Module, x: Tensor, edge_index: Tensor, arguments: Mapping[str, Any]) -> Any:
-    """The model's output, in evaluation mode, without caches, the model left as it was."""
+    """The model's output, in evaluation mode, without caches or gradients, the model left as it was."""
+    with torch.no_grad(), at_rest(model) as resting:
+        return resting(x, edge_index, **arguments)
+
+
+@contextmanager
+def at_rest(model: nn.Module) -> Iterator[nn.Module]:
+    """The model in evaluation mode, with empty caches; afterwards it is what it was."""
     model = getattr(model, "_orig_mod", model)  # torch.compile wraps the model itself
     with untouched(model):
         for module in model.modules():
             for name, empty in _CACHES.items():
                 if name in module.__dict__:
                     module.__dict__[name] = empty
-        return model(x, edge_index, **arguments)
+        yield model
+
+
+def value_at(prediction: Prediction, x: Tensor) -> float:
+    """f at other node features than the prediction's own."""
+    output = call(prediction.model, x, prediction.edge_index, prediction.arguments)
+    return float(_scalar(prediction, output))
+
+
+def input_gradient(prediction: Prediction, x: Tensor) -> Tensor:
+    """∂f/∂x at other node features than the prediction's own: the shape of x."""
+    if not x.is_floating_point():
+        raise InputError(f"There is no gradient with respect to {x.dtype} node features; give floating-point ones.")
+    with torch.enable_grad(), at_rest(prediction.model) as model:
+        x = x.detach().requires_grad_(True)
+        output = model(x, prediction.edge_index, **prediction.arguments)
+        (gradient,) = torch.autograd.grad(_scalar(prediction, output), x, allow_unused=True)
+    return torch.zeros_like(x) if gradient is None else gradient
 
 
 def subgraph_values(
@@ -163,6 +187,14 @@ def check_on(on: str) -> None:
     """Refuse anything but the two names of f."""
     if on not in ("logit", "probability"):
         raise InputError(f'on is "logit" or "probability", got {on!r}.')
+
+
+def _scalar(prediction: Prediction, output: Any) -> Tensor:
+    """The explained number of the whole graph's output, differentiable."""
+    if callable(prediction.target):
+        return prediction.target(output).reshape(())
+    rows = _table(output, 1 if prediction.index is None else prediction.num_nodes)
+    return rows[prediction.index or 0, prediction.target]
 
 
 def _mixes(prediction: Prediction, mask: Tensor) -> bool:
