@@ -12,7 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from walkwise.chain import RelevanceChain
 from walkwise.errors import InputError
+from walkwise.rules import RuleLike
+from walkwise.trace import trace
 from walkwise.trace.watch import untouched
 
 #: An output column, or a function that makes a scalar from the model's whole output.
@@ -124,6 +127,20 @@ def at_rest(model: nn.Module) -> Iterator[nn.Module]:
                 if name in module.__dict__:
                     module.__dict__[name] = empty
         yield model
+
+
+def traced(prediction: Prediction, *, rule: RuleLike = "gamma") -> RelevanceChain:
+    """The prediction as a relevance chain."""
+    arguments = dict(prediction.arguments)
+    return trace(
+        prediction.model,
+        prediction.x,
+        prediction.edge_index,
+        target=prediction.target,
+        index=prediction.index,
+        rule=rule,
+        **arguments,
+    )
 
 
 def value_at(prediction: Prediction, x: Tensor) -> float:

@@ -13,9 +13,8 @@ from torch_geometric.data import Data
 from walkwise.errors import InputError
 from walkwise.evaluation import Motif, mean_and_error, motif_auroc, prefixes, scores_of_order
 from walkwise.greedy import order_nodes
-from walkwise.predictions import Prediction, predict, subgraph_values
+from walkwise.predictions import Prediction, predict, subgraph_values, traced
 from walkwise.rules import RuleLike
-from walkwise.trace import trace
 
 #: The eleven discounts of the paper's figures.
 ALPHAS = tuple(step / 10 for step in range(11))
@@ -83,7 +82,8 @@ def tune_alpha(
     rows: list[Tensor] = []
     for data in tqdm(list(graphs), disable=not progress, leave=False):
         prediction = predict(model, data, target=_of(target, data), index=_of(index, data))
-        orders = _orders(prediction, "pruning" if task == "pruning" else "activation", tried, rule)  # (A, M)
+        mode = "pruning" if task == "pruning" else "activation"
+        orders = order_nodes(traced(prediction, rule=rule), mode=mode, alpha=tried).cpu()  # (A, M)
         if task == "motif":
             assert motif is not None
             known = motif(data)
@@ -96,16 +96,6 @@ def tune_alpha(
     mean, error = mean_and_error(scores)
     best = mean.argmin() if task == "pruning" else mean.argmax()
     return AlphaCurve(task, tried[int(best)], tried, mean, error, scores)
-
-
-def _orders(prediction: Prediction, mode: str, alphas: Sequence[float], rule: RuleLike) -> Tensor:
-    """The greedy orders of one graph, for every α.  # (A, M)"""
-    arguments = dict(prediction.arguments)
-    target, index = prediction.target, prediction.index
-    chain = trace(
-        prediction.model, prediction.x, prediction.edge_index, target=target, index=index, rule=rule, **arguments
-    )
-    return order_nodes(chain, mode=mode, alpha=alphas).cpu()
 
 
 def _areas(prediction: Prediction, orders: Tensor, task: str, on: str) -> Tensor:

@@ -7,9 +7,7 @@ from torch import Tensor
 
 from walkwise.baselines.attribution import Attribution, of_nodes
 from walkwise.baselines.registry import register_baseline
-from walkwise.chain import RelevanceChain
-from walkwise.predictions import Prediction, input_gradient
-from walkwise.trace import trace
+from walkwise.predictions import Prediction, input_gradient, traced
 
 
 @register_baseline("gradient")
@@ -43,7 +41,7 @@ def cam(prediction: Prediction) -> Attribution:
     The share is Σ_n H_mn ∂f/∂H_mn for what the read-out reads of node m, which is the term of node m in the
     output if the read-out is linear, and its first-order share otherwise.
     """
-    chain = _chain(prediction)
+    chain = traced(prediction, rule="zero")
     shares = [(value * seed).sum(-1) for (_, value), (_, seed) in zip(chain.readout, chain.seeds, strict=True)]
     return of_nodes(torch.stack(shares).sum(0).abs())
 
@@ -51,18 +49,9 @@ def cam(prediction: Prediction) -> Attribution:
 @register_baseline("grad-cam")
 def grad_cam(prediction: Prediction) -> Attribution:
     """Grad-CAM: max(0, Σ_n w_n H_mn) at the read-out, with w_n the mean of ∂f/∂H_mn over the nodes m."""
-    chain = _chain(prediction)
+    chain = traced(prediction, rule="zero")
     maps = [(value * seed.mean(0)).sum(-1) for (_, value), (_, seed) in zip(chain.readout, chain.seeds, strict=True)]
     return of_nodes(torch.stack(maps).sum(0).clamp(min=0))
-
-
-def _chain(prediction: Prediction) -> RelevanceChain:
-    """The prediction under LRP-0, for what the read-out reads."""
-    target, index = prediction.target, prediction.index
-    arguments = dict(prediction.arguments)
-    return trace(
-        prediction.model, prediction.x, prediction.edge_index, target=target, index=index, rule="zero", **arguments
-    )
 
 
 def _per_node(values: Tensor) -> Tensor:

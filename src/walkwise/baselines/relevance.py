@@ -8,26 +8,21 @@ from walkwise.baselines.attribution import Attribution, Walks, of_nodes
 from walkwise.baselines.registry import register_baseline
 from walkwise.chain import RelevanceChain
 from walkwise.marginals import node_relevance
-from walkwise.predictions import Prediction
+from walkwise.predictions import Prediction, traced
 from walkwise.rules import RuleLike
-from walkwise.trace import trace
 from walkwise.walks import enumerate_walks, walk_relevance
 
 
 @register_baseline("sgnn-lrp")
 def sgnn_lrp(prediction: Prediction, *, rule: RuleLike = "gamma") -> RelevanceChain:
     """The method of the paper: R_α of any node set, without listing walks."""
-    target, index = prediction.target, prediction.index
-    arguments = dict(prediction.arguments)
-    return trace(
-        prediction.model, prediction.x, prediction.edge_index, target=target, index=index, rule=rule, **arguments
-    )
+    return traced(prediction, rule=rule)
 
 
 @register_baseline("gnn-lrp")
 def gnn_lrp(prediction: Prediction, *, rule: RuleLike = "gamma", max_walks: int = 1_000_000) -> Walks:
     """GNN-LRP by listing every walk: the same scores as "sgnn-lrp", at exponential cost."""
-    chain = sgnn_lrp(prediction, rule=rule)
+    chain = traced(prediction, rule=rule)
     walks = enumerate_walks(chain, max_walks=max_walks)
     return Walks(walks, walk_relevance(chain, walks), chain.num_nodes)
 
@@ -35,7 +30,7 @@ def gnn_lrp(prediction: Prediction, *, rule: RuleLike = "gamma", max_walks: int 
 @register_baseline("lrp")
 def lrp(prediction: Prediction, *, rule: RuleLike = "gamma") -> Attribution:
     """Node-level LRP: the relevance of all walks that begin at a node, with its sign."""
-    return of_nodes(node_relevance(sgnn_lrp(prediction, rule=rule)))
+    return of_nodes(node_relevance(traced(prediction, rule=rule)))
 
 
 @register_baseline("random")
