@@ -132,6 +132,9 @@ def test_chunks_do_not_change_the_values():
     once = subgraph_values(prediction, masks).values
     for most_rows in (1, 100, 333):
         torch.testing.assert_close(subgraph_values(prediction, masks, most_rows=most_rows).values, once)
+    first = subgraph_values(prediction, masks[7:])
+    assert first.route == "batched"
+    torch.testing.assert_close(first.values, once[7:])
     assert float(once[7]) == 0  # of no nodes at all, every logit is 0
     assert float(subgraph_values(prediction, masks, on="probability").values[7]) == pytest.approx(1 / 3)
 

@@ -171,9 +171,9 @@ def subgraph_values(
     """f(S) for every subgraph S: the model's output on the graph that S induces.
 
     Nodes outside S are removed with their edges, their attributes with them. Where the model takes a
-    ``batch`` vector, many subgraphs go through it in one pass; the whole graph goes along, and if it comes
-    out other than alone (a layer that mixes graphs), or the output has not one row per graph, every
-    subgraph gets a pass of its own. The explained node of a node-level model always stays. With nothing
+    ``batch`` vector, many subgraphs go through it in one pass. First the whole graph is tried beside a single
+    node: if it comes out other than alone (a layer that mixes graphs), or the output has not one row per
+    graph, every subgraph gets a pass of its own. The explained node of a node-level model always stays. With nothing
     left, every output column is 0.
 
     Args:
@@ -192,7 +192,7 @@ def subgraph_values(
         masks[:, prediction.index] = True
     chunk = max(2, most_rows // (prediction.num_nodes + prediction.edge_index.shape[1]))
     batched = "batch" in prediction.arguments and not callable(prediction.target) and len(masks) > 1
-    if batched and _mixes(prediction, masks[:1]):
+    if batched and _mixes(prediction):
         batched = False
     parts = _bar(torch.split(masks, chunk if batched else 1), progress)
     values = [_values(prediction, part, on) for part in parts]
@@ -214,9 +214,12 @@ def _scalar(prediction: Prediction, output: Any) -> Tensor:
     return rows[prediction.index or 0, prediction.target]
 
 
-def _mixes(prediction: Prediction, mask: Tensor) -> bool:
-    """Whether the whole graph comes out otherwise beside another one than alone."""
-    beside = _rows(prediction, torch.cat([torch.ones_like(mask), mask]))
+def _mixes(prediction: Prediction) -> bool:
+    """Whether the whole graph comes out otherwise beside a single node than alone."""
+    masks = torch.zeros(2, prediction.num_nodes, dtype=torch.bool, device=prediction.x.device)
+    masks[0] = True
+    masks[1, prediction.index or 0] = True
+    beside = _rows(prediction, masks)
     if beside is None or beside.shape[1] != prediction.logits.shape[0]:
         return True
     return not torch.allclose(beside[0], prediction.logits, rtol=1e-3, atol=1e-4)

@@ -26,6 +26,7 @@ from walkwise.evaluation import (
     motif_accuracy,
     motif_auroc,
     pruning_along,
+    scores_of_order,
 )
 from walkwise.predictions import Prediction, check_on, predict
 
@@ -66,6 +67,12 @@ class Explained:
         return node_order(self.explanation, "pruning", alpha=self.alpha)
 
     @property
+    def scores(self) -> Tensor:
+        """A score per node: the method's own, or by the place in the activation order.  # (M,)"""
+        own = not takes_alpha(self.explanation)
+        return node_scores(self.explanation) if own else scores_of_order(self.activation_order)
+
+    @property
     def top(self) -> list[int]:
         """The most important nodes that the sparsity leaves room for, one at least."""
         keep = max(1, math.floor((1 - self.sparsity) * self.prediction.num_nodes + 1e-9))
@@ -89,7 +96,7 @@ METRICS: Mapping[str, Metric] = {
     "fidelity+": lambda e: fidelities(e.prediction, e.top, on=e.on)[0],
     "fidelity-": lambda e: fidelities(e.prediction, e.top, on=e.on)[1],
     "accuracy": lambda e: motif_accuracy(e.activation_order, e.truth),
-    "auroc": lambda e: motif_auroc(node_scores(e.explanation, alpha=e.alpha), e.truth),
+    "auroc": lambda e: motif_auroc(e.scores, e.truth),
 }
 
 
