@@ -333,8 +333,8 @@ def mutag_areas(root, alpha, every=1):
     areas = {"auac_pos": [], "auac_neg": [], "aupc_pos": [], "aupc_neg": []}
     for data in list(mutag(root))[::every]:
         chain, sign = chain_of(model, data), "pos" if data.y == 0 else "neg"
-        activation = ev.activation_curve(model, data, order_nodes(chain, "activation", alpha), target=data.y)
-        pruning = ev.pruning_curve(model, data, order_nodes(chain, "pruning", alpha), target=data.y)
+        activation = ev.activation_curve(model, data, order_nodes(chain, mode="activation", alpha=alpha), target=data.y)
+        pruning = ev.pruning_curve(model, data, order_nodes(chain, mode="pruning", alpha=alpha), target=data.y)
         areas[f"auac_{sign}"].append(activation.area)
         areas[f"aupc_{sign}"].append(pruning.area)
     return {name: sum(values) / len(values) for name, values in areas.items()}
@@ -352,7 +352,7 @@ def ba2motif_figures(root, alpha, numbers):
     model = Published(root / "golden/weights", "gin-3-ba2motif")
     found = []
     for data in ba2motif(root, numbers):
-        order, motif = order_nodes(chain_of(model, data), "activation", alpha), list(range(20, 25))
+        order, motif = order_nodes(chain_of(model, data), mode="activation", alpha=alpha), list(range(20, 25))
         curve = ev.activation_curve(model, data, order, target=data.y, on="probability")
         found.append((ev.motif_accuracy(order, motif), ev.motif_auroc(ev.scores_of_order(order), motif), curve.area))
     return dict(zip(("acc", "auc", "auac"), np.mean(found, axis=0), strict=True))

@@ -39,7 +39,7 @@ def graphs():
 
 def slow_score(model, data, task, alpha):
     chain = traced(predict(model, data, target=data.y))
-    order = order_nodes(chain, "pruning" if task == "pruning" else "activation", alpha)
+    order = order_nodes(chain, mode="pruning" if task == "pruning" else "activation", alpha=alpha)
     if task == "motif":
         return motif_auroc(scores_of_order(order), [0, 1])
     curve = pruning_curve if task == "pruning" else activation_curve

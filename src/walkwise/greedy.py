@@ -45,10 +45,10 @@ def greedy_order(scores: Callable[[Tensor], Tensor], num_nodes: int, mode: str =
     return torch.tensor(order, dtype=torch.long)
 
 
-def order_nodes(chain: RelevanceChain, mode: str = "activation", alpha: float | Sequence[float] = 0.0) -> Tensor:
+def order_nodes(chain: RelevanceChain, *, mode: str = "activation", alpha: float | Sequence[float] = 0.0) -> Tensor:
     """The greedy order by the relevance R_α of subgraphs: (M,), or (A, M) for a sequence of α."""
     if isinstance(alpha, Sequence):
-        orders = [order_nodes(chain, mode, a) for a in alpha]
+        orders = [order_nodes(chain, mode=mode, alpha=a) for a in alpha]
         return torch.stack(orders) if orders else torch.empty(0, chain.num_nodes, dtype=torch.long)
     return greedy_order(lambda sets: subgraph_relevance(chain, sets, alpha=alpha), chain.num_nodes, mode)
 

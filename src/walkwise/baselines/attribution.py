@@ -92,7 +92,7 @@ def node_order(explanation: Explanation, mode: str = "activation", *, alpha: flo
     [1, 2, 0]
     """
     if isinstance(explanation, RelevanceChain):
-        return order_nodes(explanation, mode, alpha)
+        return order_nodes(explanation, mode=mode, alpha=alpha)
     if isinstance(explanation, Attribution) and explanation.edges is None and mode == "activation":
         return explanation.nodes.argsort(descending=True, stable=True).cpu()
     count = explanation.num_nodes if isinstance(explanation, Walks) else len(explanation.nodes)
