@@ -82,6 +82,7 @@ class _Search:
     def _choose(self, nodes: NodeSet) -> NodeSet:
         """The child with the best mean worth so far, plus a bonus for the rarely visited."""
         options = self.after(nodes)
+        self._appraise(options)
         tried = math.sqrt(sum(self._visits.get(option, 0) for option in options))
 
         def appeal(option: NodeSet) -> float:
@@ -102,16 +103,26 @@ class _Search:
 
     def worth(self, nodes: NodeSet) -> float:
         """The Shapley value of a node set as one player among the nodes around it, by sampling."""
-        if nodes not in self._worth:
-            inside = torch.zeros(self.prediction.num_nodes, dtype=torch.bool)
-            inside[sorted(nodes)] = True
-            others = _around(self.prediction, nodes, self.hops) & ~inside
-            coalition = _coalitions(others, self.samples) | ~(others | inside)  # what is far away stays
-            values = subgraph_values(
-                self.prediction, torch.cat([coalition | inside, coalition & ~inside]), on=_scale(self.prediction)
-            ).values
-            self._worth[nodes] = float((values[: self.samples] - values[self.samples :]).mean())
+        self._appraise([nodes])
         return self._worth[nodes]
+
+    def _appraise(self, node_sets: list[NodeSet]) -> None:
+        """Find the worth of all these node sets in one go, where it is not known."""
+        new = [nodes for nodes in node_sets if nodes not in self._worth]
+        if not new:
+            return
+        with_us, without_us = zip(*(self._games(nodes) for nodes in new), strict=True)
+        sets = torch.cat([*with_us, *without_us])
+        values = subgraph_values(self.prediction, sets, on=_scale(self.prediction)).values.view(2, len(new), -1)
+        self._worth.update(zip(new, (values[0] - values[1]).mean(dim=1).tolist(), strict=True))
+
+    def _games(self, nodes: NodeSet) -> tuple[Tensor, Tensor]:
+        """Random coalitions with a node set and without it.  # (B, M) bool each"""
+        inside = torch.zeros(self.prediction.num_nodes, dtype=torch.bool)
+        inside[sorted(nodes)] = True
+        others = _around(self.prediction, nodes, self.hops) & ~inside
+        coalition = _coalitions(others, self.samples) | ~(others | inside)  # what is far away stays
+        return coalition | inside, coalition
 
 
 def _scale(prediction: Prediction) -> str:
