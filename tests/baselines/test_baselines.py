@@ -284,6 +284,18 @@ def test_compare_gives_mean_error_and_time():
     assert first.standard_error == pytest.approx(float(error))
 
 
+def test_compare_draws_anew_for_every_graph():
+    drawn = []
+
+    def draw(prediction):
+        drawn.append(torch.rand(1).item())
+        return baselines.of_nodes(torch.zeros(prediction.num_nodes))
+
+    baselines.compare({"one": draw, "two": draw}, made(), [graph(), graph()], metrics=["auac"])
+    assert drawn[:2] == drawn[2:]
+    assert drawn[0] != drawn[1]
+
+
 def test_compare_says_what_it_left_out():
     rows = baselines.compare(["attention", "random"], made(), [graph()], metrics=["auac"])
     assert rows[0].graphs == 0

@@ -119,8 +119,8 @@ def compare(
     """The mean, standard error and time of every method under every measure.
 
     A graph that a method cannot explain (too many walks to list, no attention in the model) is left out of
-    its mean, and the row's note says so. Every explanation starts from the same seed; the caller's random
-    numbers are left alone.
+    its mean, and the row's note says so. Every graph has a seed of its own, the same for all methods; the
+    caller's random numbers are left alone.
 
     Args:
         methods: names of :func:`available_baselines`, or labels with names or functions of a Prediction.
@@ -135,7 +135,7 @@ def compare(
         on: "logit" or "probability", what the curves and fidelities follow.
         sparsity: how much of the graph the fidelities' explanation leaves out.
         train_graphs: what learning methods learn from (default: the graphs themselves).
-        seed: where random numbers start.
+        seed: where the random numbers of the first graph start.
         progress: show a bar.
 
     >>> from torch_geometric.nn import GCN
@@ -163,9 +163,9 @@ def compare(
         with _seeded(seed):
             explain = baseline(method, taught) if isinstance(method, str) else method
         tally = _Tally(label)
-        for data, prediction in asked:
+        for number, (data, prediction) in enumerate(asked):
             known = None if motif is None else motif(data)
-            with _seeded(seed):
+            with _seeded(seed + number):
                 tally.add(explain, prediction, alphas, measures, known, on, sparsity)
             bar.update()
         rows.extend(tally.rows(measures))
