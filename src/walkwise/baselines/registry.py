@@ -1,0 +1,65 @@
+"""The explainers by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from walkwise.baselines.attribution import Explanation
+from walkwise.errors import InputError
+from walkwise.predictions import Prediction
+
+#: Explains one prediction.
+Explain = Callable[[Prediction], Explanation]
+
+#: Learns from predictions how to explain others.
+Train = Callable[[Sequence[Prediction]], Explain]
+
+AnyExplain = TypeVar("AnyExplain", bound=Explain)
+AnyTrain = TypeVar("AnyTrain", bound=Train)
+
+_TRAINERS: dict[str, Train] = {}
+
+
+def register_baseline(name: str) -> Callable[[AnyExplain], AnyExplain]:
+    """A decorator that makes an explainer known under a name; a name is given once.
+
+    >>> @register_baseline("degree")
+    ... def degree(prediction):
+    ...     ones = prediction.edge_index[0].new_ones(prediction.edge_index.shape[1], dtype=float)
+    ...     return of_nodes(ones.new_zeros(prediction.num_nodes).index_add(0, prediction.edge_index[0], ones))
+    >>> from walkwise.baselines.attribution import of_nodes
+    >>> "degree" in available_baselines()
+    True
+    >>> _ = _TRAINERS.pop("degree")
+    """
+
+    def add(explain: AnyExplain) -> AnyExplain:
+        register_trained_baseline(name)(lambda predictions: explain)
+        return explain
+
+    return add
+
+
+def register_trained_baseline(name: str) -> Callable[[AnyTrain], AnyTrain]:
+    """The same for an explainer that is trained first: predictions in, explainer out."""
+
+    def add(train: AnyTrain) -> AnyTrain:
+        if name in _TRAINERS:
+            raise InputError(f"There is a baseline named {name!r} already. Choose another name.")
+        _TRAINERS[name] = train
+        return train
+
+    return add
+
+
+def available_baselines() -> tuple[str, ...]:
+    """The names of all explainers, in alphabetical order."""
+    return tuple(sorted(_TRAINERS))
+
+
+def baseline(name: str, predictions: Sequence[Prediction] = ()) -> Explain:
+    """The explainer of that name, trained on the predictions if it learns at all."""
+    if name not in _TRAINERS:
+        raise InputError(f"Unknown baseline {name!r}: expected one of {', '.join(available_baselines())}.")
+    return _TRAINERS[name](predictions)

@@ -1,0 +1,322 @@
+"""Every explainer against its definition, and all of them against the promise to leave the model alone."""
+
+import copy
+import itertools
+import math
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GATConv, GCNConv, GINConv, global_add_pool
+from torch_geometric.utils import remove_self_loops, to_undirected
+
+import walkwise as ww
+from walkwise import baselines
+from walkwise.baselines.gradients import cam, grad_cam, gradient, gradient_times_input, integrated_gradients
+from walkwise.baselines.pgm import chi_square, pgm_explainer
+from walkwise.baselines.pyg import gnn_explainer
+from walkwise.baselines.subgraphx import subgraphx
+from walkwise.errors import InputError
+from walkwise.predictions import predict, traced, value_at
+
+
+class Classifier(nn.Module):
+    def __init__(self, conv="gin", columns=3, layers=2):
+        super().__init__()
+        kinds = {
+            "gin": lambda i, o: GINConv(nn.Sequential(nn.Linear(i, o), nn.ReLU())),
+            "gcn": GCNConv,
+            "gat": lambda i, o: GATConv(i, o, heads=2, concat=False),
+        }
+        self.convs = nn.ModuleList([kinds[conv](4 if i == 0 else 6, 6) for i in range(layers)])
+        self.head = nn.Linear(6, columns)
+
+    def forward(self, x, edge_index, batch=None):
+        for conv in self.convs:
+            x = conv(x, edge_index).relu()
+        return self.head(global_add_pool(x, batch))
+
+
+class NodeLevel(nn.Module):
+    def __init__(self, columns=3):
+        super().__init__()
+        self.conv = GCNConv(4, columns)
+
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index)
+
+
+def graph(M=7, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    ring = torch.stack([torch.arange(M), (torch.arange(M) + 1) % M])
+    chords = torch.randint(0, M, (2, M // 2), generator=rng)
+    edge_index = to_undirected(remove_self_loops(torch.cat([ring, chords], 1))[0], num_nodes=M)
+    return Data(torch.rand(M, 4, generator=rng, dtype=torch.float64), edge_index)
+
+
+def made(kind=Classifier, *args, **kwargs):
+    torch.manual_seed(2)
+    return kind(*args, **kwargs).double()
+
+
+def snapshot(model):
+    return [
+        (name, dict(m.__dict__), {k: dict(v) for k, v in m.__dict__.items() if k.endswith("hooks")})
+        for name, m in model.named_modules()
+    ]
+
+
+FAST = [name for name in baselines.available_baselines() if name != "attention"]
+
+
+@pytest.mark.parametrize("name", [*FAST, "attention"])
+def test_every_baseline_orders_the_nodes_and_leaves_the_model_alone(name):
+    model = made(Classifier, "gat" if name == "attention" else "gin").train()
+    weights, before = copy.deepcopy(model.state_dict()), snapshot(model)
+    prediction = predict(model, graph(), target=1)
+    explanation = baselines.baseline(name, [prediction])(prediction)
+    for mode, alpha in itertools.product(("activation", "pruning"), (0.0, 0.5)):
+        order = baselines.node_order(explanation, mode, alpha=alpha)
+        assert sorted(order.tolist()) == list(range(7))
+    scores = baselines.node_scores(explanation)
+    assert scores.shape == (7,)
+    assert scores.isfinite().all()
+    assert not scores.requires_grad
+
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(torch.equal(weights[key], value) for key, value in model.state_dict().items())
+    for (_, attributes, hooks), (_, old, old_hooks) in zip(snapshot(model), before, strict=True):
+        assert attributes.keys() == old.keys()
+        assert all(attributes[key] is value for key, value in old.items())
+        assert hooks == old_hooks
+
+
+@pytest.mark.parametrize("name", ["gradient", "cam", "lrp", "gnn-lrp", "gnnexplainer", "pgexplainer", "pgmexplainer"])
+@pytest.mark.parametrize("columns", [1, 3])
+def test_node_level_models_and_single_outputs(name, columns):
+    prediction = predict(made(NodeLevel, columns), graph(), index=3)
+    explanation = baselines.baseline(name, [prediction])(prediction)
+    assert sorted(baselines.node_order(explanation).tolist()) == list(range(7))
+    prediction = predict(made(Classifier, columns=columns), graph())
+    explanation = baselines.baseline(name, [prediction])(prediction)
+    assert sorted(baselines.node_order(explanation).tolist()) == list(range(7))
+
+
+def test_gradients_by_their_formulas():
+    model, data = made(), graph()
+    prediction = predict(model, data, target=2)
+    x = data.x.clone().requires_grad_(True)
+    (expected,) = torch.autograd.grad(model.eval()(x, data.edge_index)[0, 2], x)
+    torch.testing.assert_close(gradient(prediction).nodes, expected.sum(1).abs())
+    torch.testing.assert_close(gradient_times_input(prediction).nodes, (expected * data.x).sum(1))
+    integrated = integrated_gradients(prediction, steps=500).nodes
+    gap = prediction.value() - value_at(prediction, torch.zeros_like(data.x))
+    assert float(integrated.sum()) == pytest.approx(gap, rel=1e-3)
+
+
+def test_integrated_gradients_are_captums():
+    attr = pytest.importorskip("captum.attr")
+    model, data = made().eval(), graph()
+
+    def forward(x):  # captum puts its steps along the first axis
+        steps = x.view(-1, *data.x.shape)
+        return torch.stack([model(step, data.edge_index)[0] for step in steps])
+
+    method = attr.IntegratedGradients(forward)
+    theirs = method.attribute(data.x[None], target=1, n_steps=64, method="riemann_middle")[0].sum(1)
+    ours = integrated_gradients(predict(model, data, target=1), steps=64).nodes
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_cam_gives_every_node_its_term_of_a_linear_read_out():
+    model, data = made(), graph()
+    x = data.x
+    for conv in model.convs:
+        x = conv(x, data.edge_index).relu()
+    terms = (x @ model.head.weight[1]).detach()
+    prediction = predict(model, data, target=1)
+    assert float(terms.sum() + model.head.bias[1]) == pytest.approx(prediction.value())
+    torch.testing.assert_close(cam(prediction).nodes, terms.abs())
+    torch.testing.assert_close(grad_cam(prediction).nodes, terms.clamp(min=0))
+
+
+@given(st.integers(0, 30), st.sampled_from([0.0, 0.3, 1.0]))
+@settings(max_examples=15, deadline=None)
+def test_listed_walks_score_node_sets_as_the_chain_does(seed, alpha):
+    prediction = predict(made(), graph(6, seed), target=0)
+    chain, walks = traced(prediction), baselines.baseline("gnn-lrp")(prediction)
+    sets = torch.rand(12, 6, generator=torch.Generator().manual_seed(seed)) < 0.5
+    expected = ww.subgraph_relevance(chain, sets, alpha=alpha)
+    torch.testing.assert_close(baselines.subgraph_scores(walks, sets, alpha=alpha), expected)
+    torch.testing.assert_close(baselines.subgraph_scores(chain, sets, alpha=alpha), expected)
+    for mode in ("activation", "pruning"):
+        ours, theirs = (baselines.node_order(e, mode, alpha=alpha) for e in (chain, walks))
+        assert torch.equal(ours, theirs)
+
+
+@given(st.integers(0, 30), st.sampled_from([0.0, 0.3, 1.0]))
+@settings(max_examples=15, deadline=None)
+def test_edges_are_walks_of_one_step(seed, alpha):
+    """Appendix K, edge by edge."""
+    rng = torch.Generator().manual_seed(seed)
+    data = graph(6, seed)
+    edges = torch.randn(data.num_edges, generator=rng, dtype=torch.float64)
+    explanation = baselines.Attribution(torch.zeros(6, dtype=torch.float64), edges, data.edge_index)
+    sets = torch.rand(8, 6, generator=rng) < 0.5
+    found = baselines.subgraph_scores(explanation, sets, alpha=alpha)
+    for inside, score in zip(sets.tolist(), found.tolist(), strict=True):
+        total = 0.0
+        for (u, v), weight in zip(data.edge_index.t().tolist(), edges.tolist(), strict=True):
+            total += weight * {0: 0.0, 1: alpha, 2: 1.0}[inside[u] + inside[v]]
+        assert score == pytest.approx(total)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+@settings(max_examples=30, deadline=None)
+def test_scores_of_nodes_are_sorted_both_ways(scores):
+    values = torch.tensor(scores, dtype=torch.float64)
+    explanation = baselines.of_nodes(values)
+    down, up = (values[baselines.node_order(explanation, mode)] for mode in ("activation", "pruning"))
+    torch.testing.assert_close(down, values.sort(descending=True).values)
+    assert ((up[1:] - up[:-1]) >= -1e-9).all()
+
+
+def test_gnnexplainer_finds_the_edge_that_matters():
+    class OneEdge(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = GINConv(nn.Identity(), eps=-1.0)
+
+        def forward(self, x, edge_index, batch=None):
+            arrived = self.conv(x, edge_index)[:, :1] * x[:, 1:2]  # only node 1 listens, only node 0 speaks
+            return torch.cat([10 * global_add_pool(arrived, batch), torch.full((1, 1), 5.0).to(x)], 1)
+
+    data = graph()
+    data.x = torch.zeros(7, 2, dtype=torch.float64)
+    data.x[0, 0], data.x[1, 1] = 1, 1
+    torch.manual_seed(0)
+    found = gnn_explainer(predict(OneEdge(), data, target=0), epochs=200)
+    assert data.edge_index[:, found.edges.argmax()].tolist() == [0, 1]
+
+
+def test_attention_refuses_models_without_any():
+    with pytest.raises(InputError, match="attention layers"):
+        baselines.baseline("attention")(predict(made(), graph()))
+
+
+def test_chi_square_is_scipys():
+    stats = pytest.importorskip("scipy.stats")
+    rng = torch.Generator().manual_seed(0)
+    perturbed, changed = torch.rand(60, 4, generator=rng) < 0.5, torch.rand(60, generator=rng) < 0.3
+    for column, found in zip(perturbed.t(), chi_square(perturbed, changed), strict=True):
+        table = [[int(((column == a) & (changed == b)).sum()) for b in (0, 1)] for a in (0, 1)]
+        assert float(found) == pytest.approx(stats.chi2_contingency(table, correction=False).statistic)
+    assert chi_square(torch.ones(5, 2, dtype=torch.bool), changed[:5]).tolist() == [0, 0]
+
+
+class Planted(nn.Module):
+    """Counts the triangle's nodes that are there, and cares for nothing else."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = GINConv(nn.Identity())
+
+    def forward(self, x, edge_index, batch=None):
+        score = (self.conv(x, edge_index)[:, :1] * x[:, :1]).relu()
+        total = global_add_pool(score, batch)
+        return torch.cat([total, torch.full_like(total, 4.5)], dim=1)
+
+
+def planted():
+    """A path of nine nodes whose nodes 3, 4, 5 form a triangle and carry the feature."""
+    path = torch.stack([torch.arange(8), torch.arange(1, 9)])
+    edge_index = to_undirected(torch.cat([path, torch.tensor([[3], [5]])], dim=1))
+    x = torch.zeros(9, 1, dtype=torch.float64)
+    x[3:6] = 1
+    return Data(x, edge_index)
+
+
+@pytest.mark.parametrize("method", [subgraphx, pgm_explainer])
+def test_searches_find_a_planted_motif(method):
+    torch.manual_seed(0)
+    options = {"size": 3} if method is subgraphx else {"samples": 1000, "changed": 0.5}
+    found = method(predict(Planted(), planted(), target=0), **options)
+    assert set(found.nodes.topk(3).indices.tolist()) == {3, 4, 5}
+
+
+def test_names_are_given_once_and_unknown_ones_list_the_valid():
+    with pytest.raises(InputError, match="already"):
+        baselines.register_baseline("lrp")(lambda prediction: None)
+    with pytest.raises(InputError, match="expected one of attention, cam"):
+        baselines.baseline("lime")
+    with pytest.raises(InputError, match="learn from"):
+        baselines.baseline("pgexplainer")
+
+
+def test_compare_gives_mean_error_and_time():
+    model, graphs = made(), [graph(7, seed) for seed in range(4)]
+    state = torch.get_rng_state()
+    asked = {
+        "target": lambda data: 1,
+        "alphas": (0.0, 0.5),
+        "metrics": list(baselines.comparison.METRICS),
+        "motif": lambda data: [[0, 1], [2, 3]],
+    }
+    rows = baselines.compare(["random", "sgnn-lrp", "gnn-lrp"], model, graphs, **asked)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert len(rows) == 6 * (1 + 2 + 2)
+    assert all(row.graphs == 4 and row.seconds > 0 and row.standard_error >= 0 for row in rows)
+    again = baselines.compare(["random", "sgnn-lrp", "gnn-lrp"], model, graphs, **asked)
+    assert [row.mean for row in rows] == [row.mean for row in again]
+    ours = [row.mean for row in rows if row.method == "sgnn-lrp"]
+    assert ours == pytest.approx([row.mean for row in rows if row.method == "gnn-lrp"])
+
+    areas = []
+    for data in graphs:
+        order = baselines.node_order(traced(predict(model, data, target=1)))
+        areas.append(ww.evaluation.activation_curve(model, data, order, target=1).area)
+    first = next(row for row in rows if row.method == "sgnn-lrp" and row.metric == "auac" and row.alpha == 0)
+    assert first.mean == pytest.approx(sum(areas) / 4)
+    error = torch.tensor(areas, dtype=torch.float64).std() / 2
+    assert first.standard_error == pytest.approx(float(error))
+
+
+def test_compare_draws_anew_for_every_graph():
+    drawn = []
+
+    def draw(prediction):
+        drawn.append(torch.rand(1).item())
+        return baselines.of_nodes(torch.zeros(prediction.num_nodes))
+
+    baselines.compare({"one": draw, "two": draw}, made(), [graph(), graph()], metrics=["auac"])
+    assert drawn[:2] == drawn[2:]
+    assert drawn[0] != drawn[1]
+
+
+def test_compare_says_what_it_left_out():
+    rows = baselines.compare(["attention", "random"], made(), [graph()], metrics=["auac"])
+    assert rows[0].graphs == 0
+    assert math.isnan(rows[0].mean)
+    assert "1 left out" in rows[0].note
+    assert rows[1].note == ""
+    with pytest.raises(InputError, match="Unknown metric 'auc'"):
+        baselines.compare(["random"], made(), [graph()], metrics=["auc"])
+    with pytest.raises(InputError, match="need the motif"):
+        baselines.compare(["random"], made(), [graph()], metrics=["auroc"])
+
+
+def test_compare_takes_functions_and_tables_come_out():
+    pandas = pytest.importorskip("pandas")
+    methods = {
+        "first": lambda prediction: baselines.of_nodes(torch.arange(prediction.num_nodes, 0, -1.0)),
+        "ours": "sgnn-lrp",
+    }
+    rows = baselines.compare(methods, made(), [graph(), graph(5, 1)], metrics={"first": lambda e: float(e.top[0])})
+    frame = baselines.to_pandas(rows)
+    assert isinstance(frame, pandas.DataFrame)
+    assert frame["method"].tolist() == ["first", "ours"]
+    assert frame["mean"][0] == 0
+    assert "| ours | 0 |" in baselines.to_markdown(rows)
