@@ -46,7 +46,7 @@ def top_walks(
     k: int,
     *,
     by: Literal["relevance", "magnitude"] = "relevance",
-    max_expansions: int = 1_000_000,
+    max_expansions: int = 100_000,
 ) -> TopWalks:
     """The k walks of largest relevance R(m), or of largest |R(m)|, exactly.
 
