@@ -50,7 +50,7 @@ def enumerate_walks(chain: RelevanceChain, *, max_walks: int = 1_000_000) -> Ten
             f"The graph has {chain.num_nodes} nodes: listing its walks one by one is for small graphs (up to "
             "2000 nodes). Ask for the relevance of subgraphs instead."
         )
-    steps, ends = _possible_steps(chain)
+    steps, ends = possible_steps(chain)
     counts = _counts(chain, steps, ends)
     starts = sorted({visit.position for visit in chain.visits if visit.slot in dict(chain.roots)})
     total = sum(int(counts[position].sum()) for position in starts)
@@ -113,7 +113,7 @@ def _relevance(chain: RelevanceChain, walks: Tensor) -> Tensor:
     return lanes[torch.arange(K, device=walks.device), visits]
 
 
-def _possible_steps(chain: RelevanceChain) -> tuple[dict[tuple[int, int], Tensor], dict[int, Tensor]]:
+def possible_steps(chain: RelevanceChain) -> tuple[dict[tuple[int, int], Tensor], dict[int, Tensor]]:
     """Which node pairs a walk can step between, for every pair of positions, and where it can end.
 
     Found by sending a random message down from each node alone and seeing where it arrives.

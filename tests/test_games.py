@@ -1,0 +1,191 @@
+"""Shapley values and interactions against their definitions over all orders and all subsets."""
+
+import itertools
+from math import factorial
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch_geometric.nn import GCN, GIN
+
+import walkwise as ww
+from walkwise.errors import InputError
+from walkwise.games import (
+    as_game,
+    as_interaction_values,
+    sampled_shapley_values,
+    shapley_interactions,
+    shapley_values,
+)
+from walkwise.walks import TooManyWalksError
+
+torch.set_num_threads(1)
+
+
+class Pooled(nn.Module):
+    def __init__(self, gnn):
+        super().__init__()
+        self.gnn = gnn
+
+    def forward(self, x, edge_index):
+        return self.gnn(x, edge_index).sum(0, keepdim=True)
+
+
+def chain_of(seed, M=5, layers=3, x=None, edges=None, **kwargs):
+    torch.manual_seed(seed)
+    model = Pooled([GCN, GIN][seed % 2](2, 4, num_layers=layers, out_channels=2, **kwargs)).double().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.uniform_(0, 0.5)
+    path = torch.stack([torch.arange(M - 1), torch.arange(1, M)])
+    edges = torch.cat([path, path.flip(0), torch.randint(M, (2, 3))], dim=1) if edges is None else edges
+    x = torch.rand(M, 2, dtype=torch.float64) if x is None else x
+    return ww.trace(model, x, edges, target=0, rule="gamma")
+
+
+def worth(chain):
+    """v of every subset, each asked for as a subgraph."""
+    nodes = range(chain.num_nodes)
+    subsets = [s for size in range(len(nodes) + 1) for s in itertools.combinations(nodes, size)]
+    values = ww.subgraph_relevance(chain, [list(s) for s in subsets]).tolist()
+    return dict(zip(map(frozenset, subsets), values, strict=True))
+
+
+def by_permutations(chain):
+    v, M = worth(chain), chain.num_nodes
+    values = [0.0] * M
+    for order in itertools.permutations(range(M)):
+        for i, node in enumerate(order):
+            values[node] += (v[frozenset(order[: i + 1])] - v[frozenset(order[:i])]) / factorial(M)
+    return values
+
+
+def sii(chain, order):
+    """Σ over T ⊆ N∖S of t! (n − t − s)! / (n − s + 1)! · Δ_S v(T), as Grabisch and Roubens define it."""
+    v, n = worth(chain), chain.num_nodes
+    found = {}
+    for S in itertools.combinations(range(n), order):
+        rest, total = [m for m in range(n) if m not in S], 0.0
+        for t in range(len(rest) + 1):
+            weight = factorial(t) * factorial(n - t - order) / factorial(n - order + 1)
+            for T in itertools.combinations(rest, t):
+                inner = (K for k in range(order + 1) for K in itertools.combinations(S, k))
+                total += weight * sum((-1) ** (order - len(K)) * v[frozenset(T + K)] for K in inner)
+        found[S] = total
+    return found
+
+
+CHAINS = [chain_of(0), chain_of(1), chain_of(2, jk="cat"), chain_of(3, layers=4), chain_of(5, M=6)]
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_shapley_values_by_all_permutations(chain):
+    found = shapley_values(chain)
+    assert found.method == "walks"
+    assert found.values.tolist() == pytest.approx(by_permutations(chain), abs=1e-10)
+    assert not bool(found.standard_error.any())
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_interactions_by_all_subsets(chain, order):
+    dense = shapley_interactions(chain, order=order).dense()
+    want = sii(chain, order)
+    assert any(abs(value) > 1e-6 for value in want.values())
+    for S, value in want.items():
+        for turned in itertools.permutations(S):
+            assert float(dense[turned]) == pytest.approx(value, abs=1e-10)
+    if order == 2:
+        assert not bool(dense.diagonal().any())
+
+
+def test_moebius_terms_beyond_the_walks_vanish():
+    chain = chain_of(1, M=6, layers=1)
+    v = worth(chain)
+    for T in (s for s in v if len(s) > 2):
+        subsets = (K for k in range(len(T) + 1) for K in itertools.combinations(T, k))
+        assert sum((-1) ** (len(T) - len(K)) * v[frozenset(K)] for K in subsets) == pytest.approx(0, abs=1e-12)
+    assert len(shapley_interactions(chain, order=3).values) == 0
+
+
+@given(st.integers(0, 10**6))
+@settings(deadline=None, max_examples=30)
+def test_efficiency(seed):
+    chain = chain_of(seed)
+    assert float(shapley_values(chain).values.sum()) == pytest.approx(chain.input_relevance, abs=1e-9)
+    assert float(sampled_shapley_values(chain, permutations=3).values.sum()) == pytest.approx(
+        chain.input_relevance, abs=1e-9
+    )
+
+
+@given(st.integers(0, 10**6))
+@settings(deadline=None, max_examples=20)
+def test_symmetry_and_dummies(seed):
+    """The ends of a path that look alike get the same; a node that shares no walk has no interactions."""
+    x = torch.tensor([[0.3, 1.0], [0.5, 0.2], [0.3, 1.0], [0.0, 0.0]], dtype=torch.float64)
+    edges = torch.tensor([[0, 1, 2, 1], [1, 0, 1, 2]])
+    chain = chain_of(seed, M=4, x=x, edges=edges)
+    values = shapley_values(chain).values
+    assert float(values[0]) == pytest.approx(float(values[2]), abs=1e-10)
+    pairs = shapley_interactions(chain).dense()
+    assert float(pairs[0, 1]) == pytest.approx(float(pairs[1, 2]), abs=1e-10)
+    assert not bool(pairs[3].any())
+
+
+def test_sampling_comes_within_its_error():
+    chain = CHAINS[4]
+    exact, found = shapley_values(chain).values, sampled_shapley_values(chain, permutations=800, seed=1)
+    assert found.method == "permutations"
+    assert bool((found.standard_error > 0).any())
+    assert bool(((found.values - exact).abs() <= 4.5 * found.standard_error + 1e-10).all())
+    rough = sampled_shapley_values(chain, permutations=50, seed=1)
+    assert float(rough.standard_error.mean() / found.standard_error.mean()) == pytest.approx(4.0, rel=0.35)
+
+
+def test_standard_error_is_that_of_the_mean():
+    """Over many seeds the estimates scatter as the error says."""
+    chain = CHAINS[0]
+    runs = [sampled_shapley_values(chain, permutations=20, seed=seed) for seed in range(200)]
+    scatter = torch.stack([run.values for run in runs]).std(0)
+    said = torch.stack([run.standard_error for run in runs]).square().mean(0).sqrt()
+    assert scatter.tolist() == pytest.approx(said.tolist(), rel=0.25, abs=1e-9)
+
+
+def test_refuse():
+    with pytest.raises(TooManyWalksError, match="sampled_shapley_values"):
+        shapley_values(CHAINS[3], max_walks=10)
+    with pytest.raises(InputError, match="at least 2"):
+        sampled_shapley_values(CHAINS[0], permutations=1)
+    with pytest.raises(InputError, match="at least 1"):
+        shapley_interactions(CHAINS[0], order=0)
+
+
+# -- shapiq -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("M", [5, 9, 12])
+def test_shapiq_computes_the_same(M):
+    shapiq = pytest.importorskip("shapiq", reason="shapiq is not installed")
+    chain = chain_of(M, M=M)
+    computer = shapiq.ExactComputer(as_game(chain), n_players=M)
+    theirs = computer("SV", 1)
+    ours = shapley_values(chain).values
+    assert float(ours.abs().max()) > 1e-3
+    assert [theirs[(m,)] for m in range(M)] == pytest.approx(ours.tolist(), abs=1e-6)
+    pairs, dense = computer("SII", 2), shapley_interactions(chain).dense()
+    given = as_interaction_values(chain)
+    for i, j in itertools.combinations(range(M), 2):
+        assert pairs[(i, j)] == pytest.approx(float(dense[i, j]), abs=1e-6)
+        assert given[(i, j)] == pytest.approx(float(dense[i, j]), abs=1e-12)
+    assert [given[(m,)] for m in range(M)] == pytest.approx(ours.tolist(), abs=1e-12)
+
+
+def test_shapiq_plots_the_values():
+    pytest.importorskip("shapiq", reason="shapiq is not installed")
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    values = as_interaction_values(CHAINS[0])
+    assert values.plot_network(show=False) is not None

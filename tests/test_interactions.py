@@ -1,0 +1,169 @@
+"""Interactions and formulas against the walks themselves."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch_geometric.nn import GCN, GIN
+
+import walkwise as ww
+from walkwise.errors import InputError
+from walkwise.interactions import interactions, query
+
+torch.set_num_threads(1)
+
+
+class Pooled(nn.Module):
+    def __init__(self, gnn):
+        super().__init__()
+        self.gnn = gnn
+
+    def forward(self, x, edge_index):
+        return self.gnn(x, edge_index).sum(0, keepdim=True)
+
+
+def chain_of(seed, M=6, layers=3, **kwargs):
+    torch.manual_seed(seed)
+    model = Pooled([GCN, GIN][seed % 2](2, 4, num_layers=layers, out_channels=2, **kwargs)).double().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.uniform_(0, 0.5)
+    path = torch.stack([torch.arange(M - 1), torch.arange(1, M)])
+    edges = torch.cat([path, path.flip(0), torch.randint(M, (2, 3))], dim=1)
+    return ww.trace(model, torch.rand(M, 2, dtype=torch.float64), edges, target=0, rule="gamma")
+
+
+def walks_of(chain):
+    walks = ww.enumerate_walks(chain)
+    assert len(walks) > 20
+    relevance = ww.walk_relevance(chain, walks).tolist()
+    return [({m for m in w if m >= 0}, r) for w, r in zip(walks.tolist(), relevance, strict=True)]
+
+
+CHAINS = [chain_of(0), chain_of(1), chain_of(2, jk="cat"), chain_of(5)]
+GROUPS = {"ring": [0, 1], "NO2": [2], "Cl": [4]}
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("groups", [GROUPS, {"a": [0, 3], "b": [1, 2], "c": [4], "d": [5]}, {"all": list(range(6))}])
+def test_terms_are_the_walks_that_visit_exactly_these_groups(chain, groups):
+    found = interactions(chain, groups)
+    for size in range(1, len(groups) + 1):
+        for chosen in itertools.combinations(groups, size):
+            inside = set().union(*(groups[name] for name in chosen))
+            walks = [r for v, r in walks_of(chain) if v <= inside and all(v & set(groups[name]) for name in chosen)]
+            assert found.terms.get(chosen, 0.0) == pytest.approx(sum(walks), abs=1e-10)
+    union = sorted(set().union(*groups.values()))
+    whole = float(ww.subgraph_relevance(chain, [union])[0])
+    assert sum(found.terms.values()) == pytest.approx(whole, abs=1e-10)
+    assert found.remainder == pytest.approx(0, abs=1e-10)
+
+
+def test_the_formula_of_the_paper():
+    chain, (a, b, c) = CHAINS[0], GROUPS.values()
+    sets = [a + b + c, a + b, a + c, b + c, a, b, c]
+    signs = torch.tensor([1, -1, -1, -1, 1, 1, 1], dtype=torch.float64)
+    want = float(ww.subgraph_relevance(chain, sets) @ signs)
+    assert interactions(chain, GROUPS)["Cl", "ring", "NO2"] == pytest.approx(want, abs=1e-12)
+
+
+def test_orders_beyond_the_walks_are_zero_and_left_out():
+    chain = chain_of(1, layers=1)
+    found = interactions(chain, {str(m): [m] for m in range(6)})
+    assert max(map(len, found.terms)) == 2
+    assert found.remainder == pytest.approx(0, abs=1e-12)
+    first = interactions(chain, {str(m): [m] for m in range(6)}, max_order=1)
+    assert set(map(len, first.terms)) == {1}
+    assert first.remainder == pytest.approx(sum(v for k, v in found.terms.items() if len(k) == 2), abs=1e-12)
+
+
+def test_interactions_refuse():
+    chain = CHAINS[0]
+    with pytest.raises(InputError, match="'a' and 'b' share node 1"):
+        interactions(chain, {"a": [0, 1], "b": [1, 2]})
+    with pytest.raises(InputError, match="node 9"):
+        interactions(chain, {"a": [0], "b": [9]})
+    with pytest.raises(InputError, match="max_order"):
+        interactions(chain, GROUPS, max_order=0)
+    with pytest.raises(KeyError):
+        interactions(chain, GROUPS)["ring", "gold"]
+
+
+# -- formulas -----------------------------------------------------------------------------------------
+
+NAMES = ["ring", "NO2", "Cl", "rest", "'two words'", "élan_1"]
+OVERLAPPING = GROUPS | {"two words": [1, 2, 3], "élan_1": [0]}
+
+formulas = st.recursive(
+    st.sampled_from(NAMES),
+    lambda inner: st.one_of(
+        inner.map("~{}".format),
+        inner.map("({})".format),
+        st.tuples(inner, inner).map(lambda p: f"({p[0]}) & ({p[1]})"),
+        st.tuples(inner, inner).map(lambda p: f"({p[0]})|({p[1]})"),
+    ),
+    max_leaves=6,
+)
+
+
+@given(formulas, st.integers(0, len(CHAINS) - 1))
+@settings(deadline=None, max_examples=150)
+def test_any_formula_selects_its_walks(formula, which):
+    chain = CHAINS[which]
+    groups = OVERLAPPING | {"rest": sorted(set(range(6)) - set().union(*OVERLAPPING.values()))}
+    text = formula.replace("'two words'", "two_words").replace("~", " not ").replace("&", " and ").replace("|", " or ")
+    total = 0.0
+    for visited, relevance in walks_of(chain):
+        true = {name.replace(" ", "_"): bool(visited & set(nodes)) for name, nodes in groups.items()}
+        total += relevance if eval(text.strip(), {}, true) else 0.0
+    assert query(chain, formula, OVERLAPPING) == pytest.approx(total, abs=1e-9)
+
+
+def test_and_binds_before_or_and_not_before_both():
+    chain = CHAINS[1]
+    assert query(chain, "ring | NO2 & Cl", GROUPS) == pytest.approx(query(chain, "ring | (NO2 & Cl)", GROUPS))
+    assert query(chain, "~ring & Cl", GROUPS) == pytest.approx(query(chain, "(~ring) & Cl", GROUPS))
+    assert query(chain, "ring & ~ring", GROUPS) == 0.0
+    assert query(chain, "ring | ~ring", GROUPS) == pytest.approx(chain.input_relevance)
+    assert query(chain, "ring&NO2&~Cl&~rest", GROUPS) == pytest.approx(interactions(chain, GROUPS)["ring", "NO2"])
+
+
+def test_a_group_called_rest_is_the_callers():
+    chain = CHAINS[0]
+    assert query(chain, "rest", {"rest": [0]}) == pytest.approx(query(chain, "x", {"x": [0]}))
+
+
+@pytest.mark.parametrize(
+    ("formula", "says", "column"),
+    [
+        ("ring & gold", "no group is called 'gold'; the names are 'ring', 'NO2', 'Cl', 'rest'", 7),
+        ("ring NO2", "expected & or | or the end", 5),
+        ("ring &", "expected a name", 6),
+        ("", "expected a name", 0),
+        ("(ring | NO2", "this parenthesis is not closed", 0),
+        ("ring & 'NO2", "this quote is not closed", 7),
+        ("ring + NO2", "not a name, nor one of", 5),
+        ("ring)", "expected & or | or the end", 4),
+        ("ring & __import__('os')", "no group is called '__import__'", 7),
+    ],
+)
+def test_errors_point_at_the_place(formula, says, column):
+    with pytest.raises(InputError) as error:
+        query(CHAINS[0], formula, GROUPS)
+    message, shown, pointer = str(error.value).split("\n")
+    assert says in message
+    assert shown == "  " + formula
+    assert pointer.index("^") - 2 == column
+
+
+def test_too_many_names():
+    groups = {f"g{i}": [i % 6] for i in range(13)}
+    with pytest.raises(InputError, match="names 13 groups; the limit is 12"):
+        query(CHAINS[0], " & ".join(groups), groups)
+    many = chain_of(0, M=40, layers=15)
+    with pytest.raises(InputError, match="the limit is 65536"):
+        interactions(many, {str(m): [m] for m in range(40)})

@@ -1,0 +1,172 @@
+"""The exact search against full enumeration, with bounds that really rule walks out."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as few
+from hypothesis import strategies as st
+from torch import nn
+from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv
+
+import walkwise as ww
+from walkwise.envelopes import ROOM, bounds
+from walkwise.errors import InputError
+from walkwise.partialwalks import descend, openings, stages
+from walkwise.topwalks import SearchLimitError, _search, top_walks
+
+torch.set_num_threads(1)  # on tensors this small threads only wait for each other
+
+KINDS = [
+    lambda i, o: GCNConv(i, o),
+    lambda i, o: GraphConv(i, o),
+    lambda i, o: GINConv(nn.Sequential(nn.Linear(i, o), nn.ReLU(), nn.Linear(o, o))),
+    lambda i, o: GATConv(i, o),
+    lambda i, o: SAGEConv(i, o, aggr="max"),  # carried by autograd
+]
+
+
+class Net(nn.Module):
+    def __init__(self, convs, width, skip, jump):
+        super().__init__()
+        self.convs, self.skip, self.jump = nn.ModuleList(convs), skip, jump
+        self.head = nn.Linear(width * (len(convs) if jump else 1), 2)
+
+    def forward(self, x, edge_index):
+        seen = []
+        for i, conv in enumerate(self.convs):
+            y = conv(x, edge_index).relu()
+            x = y + x if self.skip and i else y
+            seen.append(x)
+        return self.head((torch.cat(seen, -1) if self.jump else x).sum(0, keepdim=True))
+
+
+def random_chain(seed, *, skip=False, jump=False, kind=None, nodes=6, layers=4, width=5):
+    torch.manual_seed(seed)
+    M, L, N = (int(torch.randint(low, high + 1, (1,))) for low, high in ((3, nodes), (2, layers), (3, width)))
+    edges = torch.randint(M, (2, int(torch.randint(M, 3 * M, (1,)))))
+    make = KINDS[seed % 4 if kind is None else kind]
+    model = Net([make(3 if i == 0 else N, N) for i in range(L)], N, skip, jump).double()
+    with torch.no_grad():  # so that not all neurons are off and there are walks to speak of
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.uniform_(0, 0.5)
+    x = torch.randn(M, 3, dtype=torch.float64)
+    return ww.trace(model, x, edges, target=0, rule=["zero", "gamma"][seed % 2])
+
+
+def check(chain, *, settings=((0, 2), (100, 2), (0, 128), (ROOM, 128))):
+    """A few k, both orders, by bounds alone, with some completions kept and with all."""
+    walks = ww.enumerate_walks(chain)
+    relevance = ww.walk_relevance(chain, walks)
+    scale = max(1e-12, float(relevance.abs().max())) if len(walks) else 1.0
+    graph = stages(chain)
+    assert graph.num_walks == len(walks)
+    for by, key in (("relevance", relevance), ("magnitude", relevance.abs())):
+        want = key.sort(descending=True).values
+        for k in (1, 5):
+            for room, batch in settings:
+                found = _search(graph, k, by, 10**6, room, batch)
+                got = found.relevance if by == "relevance" else found.relevance.abs()
+                assert got.shape == want[:k].shape
+                assert float((got - want[:k]).abs().max() if len(got) else 0) <= 1e-12 * scale
+                assert len({tuple(walk) for walk in found.walks.tolist()}) == len(found.walks)
+
+
+@given(st.integers(0, 10**6))
+@few(deadline=None, max_examples=60)
+def test_agrees_with_enumeration(seed):
+    check(random_chain(seed))
+
+
+@given(st.integers(0, 10**6), st.booleans())
+@few(deadline=None, max_examples=40)
+def test_agrees_with_enumeration_with_skips(seed, jump):
+    check(random_chain(seed, skip=True, jump=jump), settings=((0, 2), (100, 2)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_layers_carried_by_autograd(seed):
+    check(random_chain(seed, kind=4, layers=2), settings=((0, 8), (ROOM, 8)))
+
+
+def test_walks_are_ruled_out():
+    """Guards the tests above: searches that look at every walk would agree with any bounds."""
+    graphs = [stages(random_chain(seed)) for seed in range(12)]
+    assert sum(graph.num_walks > 20 for graph in graphs) >= 6
+    every = sum(_search(graph, 10**6, "relevance", 10**6, 0, 128).expansions for graph in graphs)
+    assert sum(_search(graph, 1, "relevance", 10**6, 0, 1).expansions for graph in graphs) < every / 3
+
+
+def test_a_chain_without_walks():
+    chain = random_chain(next(seed for seed in range(300) if stages(random_chain(seed)).num_walks == 0))
+    found = top_walks(chain, 3)
+    assert found.walks.shape == (0, chain.num_layers + 1)
+    assert found.relevance.shape == (0,)
+
+
+@given(st.integers(0, 10**6), st.booleans(), st.sampled_from([0, 200]))
+@few(deadline=None, max_examples=40)
+def test_every_walk_lies_within_the_bounds_of_its_parts(seed, skip, room):
+    chain = random_chain(seed, skip=skip)
+    graph = stages(chain)
+    made = bounds(graph, room)
+    slack = 1e-12 * (1 + abs(chain.output))
+
+    def visit(at):
+        """The least and most relevance below each partial walk, checked against the bounds."""
+        relevance, below = descend(graph, at)
+        least = torch.full((len(at),), torch.inf, dtype=torch.float64)
+        most = -least
+        if graph.begins(at.position):
+            least, most = relevance[:, 0].clone(), relevance[:, 0].clone()
+        for under in below:
+            if len(under):
+                low, high = visit(under)
+                least = least.scatter_reduce(0, under.parent, low, "amin")
+                most = most.scatter_reduce(0, under.parent, high, "amax")
+        low, high = made.range(at)
+        assert bool((low[:, 0] <= least + slack).all())
+        assert bool((most <= high[:, 0] + slack).all())
+        if at.position in made.completions:  # the range of each neuron is attained there
+            for node, kept in made.completions[at.position].items():
+                assert torch.equal(kept.functionals.amax(0), made.upper[at.position][node])
+        return least, most
+
+    for at in openings(graph):
+        if len(at):
+            visit(at)
+
+
+def test_greedy_choices_would_miss_the_best_walk():
+    """The reason for the search: some chain's best walk is not the one of the best continuations."""
+    from walkwise.walksearch import top_walks_amp_ave
+
+    missed = 0
+    for seed in range(30):
+        chain = random_chain(seed)
+        if stages(chain).num_walks:
+            exact, greedy = (float(f(chain, 1).relevance[0]) for f in (top_walks, top_walks_amp_ave))
+            assert greedy <= exact + 1e-12
+            missed += greedy < exact - 1e-9
+    assert missed > 0
+
+
+def test_a_limit_says_how_far_it_came():
+    chain = max((random_chain(seed) for seed in range(8)), key=lambda chain: stages(chain).num_walks)
+    with pytest.raises(SearchLimitError, match="max_expansions=3 partial walks"):
+        _search(stages(chain), 2, "relevance", 3, 0, 1)
+
+
+def test_refuses_what_makes_no_sense():
+    chain = random_chain(0)
+    with pytest.raises(InputError, match="k must be at least 1"):
+        top_walks(chain, 0)
+    with pytest.raises(InputError, match="magnitude"):
+        top_walks(chain, 1, by="size")
+
+
+def test_keeps_the_type():
+    chain = max((random_chain(seed) for seed in range(8)), key=lambda chain: stages(chain).num_walks)
+    narrow = chain.to(dtype=torch.float32)
+    assert top_walks(narrow, 3).relevance.dtype == torch.float32
+    assert top_walks(narrow, 3).relevance.tolist() == pytest.approx(top_walks(chain, 3).relevance.tolist(), rel=1e-4)
