@@ -39,7 +39,7 @@ def subgraph_relevance(chain: RelevanceChain, subgraphs: Subgraphs, *, alpha: fl
     """
     several = isinstance(alpha, Sequence) or getattr(alpha, "ndim", 0) > 0
     given: Iterable[Any] = alpha if several else [alpha]  # type: ignore[assignment]
-    alphas = [_discount(a) for a in given]
+    alphas = [as_discount(a) for a in given]
     sets = as_node_sets(chain, subgraphs)
     columns: dict[float, Tensor] = {}
     if 0.0 in alphas:
@@ -141,7 +141,8 @@ def _padded(lanes: Tensor, count: int) -> Tensor:
     return pad(lanes[:, :count], (0, max(0, count - lanes.shape[1])))
 
 
-def _discount(alpha: float) -> float:
+def as_discount(alpha: float) -> float:
+    """The discount, checked."""
     value = float(alpha)
     if not math.isfinite(value) or not 0 <= value <= 1:
         raise InputError(f"alpha is a discount between 0 and 1, got {alpha}.")
