@@ -101,36 +101,37 @@ class LedgerGains:
         psi = _differences(task.alphas, positions, self.sign)  # (A, n, v, o)
         self.psi, self.stride = psi.ravel(), psi[0].size
         self.row = (length[:, None] * (positions + 1) + self.times) * (positions + 1)  # (T, P) where Ψ_v begins
-        self.outside = np.repeat((length if task.adds else 0 * length)[None], A, axis=0)  # (A, T)
-        self.walk, self.offsets = self._by_place()
+        self.outside = np.tile(length if task.adds else 0 * length, A)  # (A · T,)
+        self._index_by_place()
         self.gain: Floats = np.stack([self._sums(a) for a in range(A)])
 
     def choose(self, a: Ints, place: Ints) -> None:
         """Count the visits of the chosen nodes as inside, or outside."""
         first = self.offsets[place]
         counts = self.offsets[place + 1] - first
-        owner = np.repeat(np.arange(len(place)), counts)
-        entry = self.walk[np.arange(len(owner)) + (first - np.cumsum(counts) + counts)[owner]]
-        walk, times = entry // self.times.shape[1], self.times.ravel()[entry]
-        a = a[owner]
-        before = self.outside[a, walk]
-        after = before + self.sign * times
-        self.outside[a, walk] = after
+        entry = np.arange(counts.sum()) + np.repeat(first - np.cumsum(counts) + counts, counts)
+        a, walk = np.repeat(a, counts), self.walk[entry]
+        now = a * len(self.relevance) + walk
+        before = self.outside[now]
+        after = before + self.step[entry]
+        self.outside[now] = after
         row = self.row[walk] + (a * self.stride)[:, None]  # (X, P)
         change = self.relevance[walk, None] * (self.psi[row + after[:, None]] - self.psi[row + before[:, None]])
         at = self.visited[walk] + (a * self.places)[:, None]
         self.gain += _add_up(at, change, self.gain.size).reshape(self.gain.shape)
 
-    def _by_place(self) -> tuple[Ints, Ints]:
-        """For every place, which entries of the table of visits stand there."""
-        entry = np.flatnonzero(self.times)
-        place = self.visited.ravel()[entry]
-        counts = np.bincount(place, minlength=self.places)
-        return entry[np.argsort(place, kind="stable")], np.concatenate([[0], np.cumsum(counts)])
+    def _index_by_place(self) -> None:
+        """For every place, the walks that come there and by how much choosing it changes their o."""
+        walk, column = np.nonzero(self.times)
+        place = self.visited[walk, column]
+        order = np.argsort(place, kind="stable")
+        self.walk, self.step = walk[order], self.sign * self.times[walk, column][order]
+        self.offsets = np.concatenate([[0], np.cumsum(np.bincount(place, minlength=self.places))])
 
     def _sums(self, a: int) -> Floats:
         """The gains of one discount from the beginning.  # (G · W,)"""
-        weight = self.psi[self.row + a * self.stride + self.outside[a][:, None]]
+        outside = self.outside[: len(self.relevance)]
+        weight = self.psi[self.row + a * self.stride + outside[:, None]]
         return _add_up(self.visited, self.relevance[:, None] * weight, self.places)
 
 

@@ -26,7 +26,7 @@ from walkwise.rows import Rows
 class WalkLedger:
     """The relevance of all walks with the same visits, for every way to visit nodes."""
 
-    visits: Tensor  # (T, L + 1) the nodes visited, ascending, -1 first where a walk passes positions by
+    visits: Tensor  # (T, L + 1) the nodes visited, ascending; -1 first where there are fewer
     relevance: Tensor  # (T,) float64
 
 
@@ -40,24 +40,27 @@ class _Partial:
 
 
 @torch.no_grad()
-def walk_ledger(chain: RelevanceChain, near: Neighbours, *, max_rows: int) -> WalkLedger | None:
+def walk_ledger(chain: RelevanceChain, near: Neighbours, *, max_rows: int, how_often: bool = True) -> WalkLedger | None:
     """The ledger of all walks, or None where listing them takes more than ``max_rows`` messages.
 
     Args:
         chain: the traced prediction.
         near: its :func:`~walkwise.neighbours.step_neighbours`.
         max_rows: how many messages at single nodes may be computed.
+        how_often: whether to tell apart how often a node is visited; α = 0 need not know, and there are
+            fewer entries.
     """
-    return _Follow(chain, near, max_rows).all_walks()
+    return _Follow(chain, near, max_rows, how_often).all_walks()
 
 
 class _Follow:
     """Runs the chain backward from visit to visit, with a message for every past."""
 
-    def __init__(self, chain: RelevanceChain, near: Neighbours, max_rows: int) -> None:
+    def __init__(self, chain: RelevanceChain, near: Neighbours, max_rows: int, how_often: bool) -> None:
         self.chain = chain
         self.near = near
         self.rows_left = max_rows
+        self.how_often = how_often
         reached = {target for step in chain.steps for target in step.targets}
         self.first = {slot: H for slot, H in chain.roots if slot not in reached}  # nothing comes before these
         self.waiting: dict[int, list[_Partial]] = {}
@@ -107,12 +110,19 @@ class _Follow:
     def _arrive(self, visit: Visit, message: Tensor, nodes: Tensor, past: Tensor) -> None:
         """Write down the walks that have come to a visit."""
         flat = message[:, 0, 0]
-        past = torch.cat([nodes[:, None], past[:, 1:]], dim=1).sort(dim=1).values
+        past = self._with(nodes[:, None], past)
         if visit.slot in self.first:
             H = self.first[visit.slot]
             self.finished.append((past, (flat * H[nodes]).sum(-1).double()))
         else:
             self.waiting.setdefault(visit.slot, []).append(_Partial(nodes, past, flat))
+
+    def _with(self, nodes: Tensor, past: Tensor) -> Tensor:
+        """What has been visited once these nodes have been.  # (K, 1), (K, L + 1) -> (K, L + 1)"""
+        if not self.how_often:
+            nodes = nodes.where((past != nodes).all(dim=1, keepdim=True), -1)
+        # The first column is free: there are no more visits than positions.
+        return torch.cat([nodes, past[:, 1:]], dim=1).sort(dim=1).values
 
 
 def _merged(partials: list[_Partial], num_nodes: int) -> _Partial:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from walkwise.chain import RelevanceChain
 from walkwise.errors import InputError
-from walkwise.gains import AskedGains, Bools, Floats, Gains, Ints, Layout, LedgerGains, Mode, Task, check_separate
+from walkwise.gains import AskedGains, Floats, Gains, Ints, Layout, LedgerGains, Mode, Task, check_separate
 from walkwise.ledger import walk_ledger
 from walkwise.neighbours import step_neighbours
 from walkwise.subgraphs import as_discount
@@ -80,7 +80,7 @@ def _orders(chain: RelevanceChain, task: Task) -> list[Ints]:
     if near is None:
         return _greedy(AskedGains(chain, task, None), task)
     check_separate(task.layout, near)
-    ledger = walk_ledger(chain, near, max_rows=_worth(task))
+    ledger = walk_ledger(chain, near, max_rows=_worth(task), how_often=any(task.alphas))
     return _greedy(AskedGains(chain, task, near) if ledger is None else LedgerGains(ledger, task), task)
 
 
@@ -107,27 +107,28 @@ def _worth(task: Task) -> int:
 def _greedy(gains: Gains, task: Task) -> list[Ints]:
     """The nodes in the order they are chosen, for every graph: (A, M_g)."""
     A, G, W = task.shape
-    taken = np.repeat(task.layout.node[None] < 0, A, axis=0)  # (A, G · W)
     shortfall = np.zeros((A, G))  # R_α of what is left, less R(G)
     picks = np.full((A, W, G), -1)
+    gains.gain[:, task.layout.node < 0] = -np.inf
     for step in range(W):
-        place = _best(gains.gain, taken, shortfall, task)  # (A, G)
-        a, graph = np.nonzero(np.broadcast_to(task.layout.sizes > step, (A, G)))
-        chosen = place[a, graph]
-        picks[a, step, graph] = task.layout.node[chosen]
-        shortfall[a, graph] += gains.gain[a, chosen]
-        taken[a, chosen] = True
-        gains.choose(a, chosen)
+        if step == 0 or (task.layout.sizes == step).any():
+            a, graph = np.nonzero(np.broadcast_to(task.layout.sizes > step, (A, G)))  # those with nodes left
+        place = _best(gains.gain, shortfall, task)[a, graph]
+        picks[a, step, graph] = task.layout.node[place]
+        shortfall[a, graph] += gains.gain[a, place]
+        gains.choose(a, place)
+        gains.gain[a, place] = -np.inf
     return [np.ascontiguousarray(picks[:, :size, g]) for g, size in enumerate(task.layout.sizes)]
 
 
-def _best(gain: Floats, taken: Bools, shortfall: Floats, task: Task) -> Ints:
-    """The best free place of every discount and graph, the first of equal ones: (A, G).
+def _best(gain: Floats, shortfall: Floats, task: Task) -> Ints:
+    """The best place of every discount and graph, the first of equal ones: (A, G).
 
     R_α of what has been chosen is the same for all candidates of an activation step: compare the gains.
+    Those of -∞ cannot be chosen.
     """
     gain = gain.reshape(task.shape)
     score = gain if task.adds else -np.abs(shortfall[:, :, None] + gain)
     # numpy's argmax returns the first of equal maxima; torch's does not promise to.
-    place: Ints = np.where(taken.reshape(task.shape), -np.inf, score).argmax(axis=2)
+    place: Ints = score.argmax(axis=2)
     return place + np.arange(task.shape[1]) * task.layout.width
