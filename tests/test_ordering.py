@@ -110,7 +110,7 @@ def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     if request.param == "asked":
         monkeypatch.setattr(ordering, "walk_ledger", lambda *_, **__: None)
     else:
-        monkeypatch.setattr(ordering, "_worth", lambda task: 10**6)
+        monkeypatch.setattr(ordering, "_worth", lambda chain, task: 10**6)
     return request.param
 
 
@@ -171,12 +171,40 @@ def test_graphs_of_a_batch_are_ordered_apart(mode, shuffled, route):
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_graphs_with_many_walks_are_taken_a_few_at_a_time(mode, route, monkeypatch):
+    torch.manual_seed(4)
+    sizes = torch.tensor([6, 3, 0, 7, 2])
+    starts = sizes.cumsum(0) - sizes
+    edges = [erdos_renyi_graph(int(n), 0.6) + s for n, s in zip(sizes, starts, strict=True) if n]
+    batch = torch.repeat_interleave(sizes)
+    x = torch.randn(len(batch), 3, dtype=torch.double)
+    chain = ww.trace(GraphGIN().double(), x, torch.cat(edges, dim=1), target=lambda out: out[:, 0].sum())
+    together = order_nodes(chain, mode=mode, alpha=[0.0, 0.6], graphs=batch)
+    monkeypatch.setattr(ordering, "_MOST_ROWS", 50)
+    few = order_nodes(chain, mode=mode, alpha=[0.0, 0.6], graphs=batch)
+    assert [o.tolist() for o in few] == [o.tolist() for o in together]
+    assert [o.shape for o in few] == [(2, int(n)) for n in sizes]
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_equal_candidates_come_by_index(mode, route):
     torch.manual_seed(0)
     model = GraphGIN().double()
     alone = torch.empty(2, 0, dtype=torch.long)
     chain = ww.trace(model, torch.zeros(4, 3, dtype=torch.double), alone, target=0)
     assert order_nodes(chain, mode=mode).tolist() == [0, 1, 2, 3]  # no walk has any relevance
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tolerance_takes_symmetric_nodes_by_index(mode, route):
+    torch.manual_seed(0)
+    ring = torch.stack([torch.arange(6), (torch.arange(6) + 1) % 6])
+    ring = torch.cat([ring, ring.flip(0)], dim=1)[:, torch.randperm(12)]
+    chain = ww.trace(GraphGIN(), torch.ones(6, 3), ring, target=0)
+    order = order_nodes(chain, mode=mode, alpha=0.3, tolerance=1e-5).tolist()
+    assert order[0] == 0
+    assert order.index(1) < order.index(5)  # the first of each pair of mirror images
+    assert order == order_nodes(chain.to(dtype=torch.float64), mode=mode, alpha=0.3, tolerance=1e-5).tolist()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -219,6 +247,7 @@ def test_empty_requests():
         ({"mode": "random"}, "activation"),
         ({"alpha": 1.5}, "between 0 and 1"),
         ({"alpha": [0.0, float("nan")]}, "between 0 and 1"),
+        ({"tolerance": -1.0}, "small fraction"),
         ({"graphs": torch.zeros(3, dtype=torch.long)}, "each of the 8 nodes"),
         ({"graphs": torch.zeros(8)}, "float32"),
         ({"graphs": torch.arange(8)}, "an edge joins them"),

@@ -44,6 +44,21 @@ class Layout:
         node[place] = np.arange(len(graph))
         return Layout(sizes, width, place, node)
 
+    @property
+    def nodes(self) -> Ints:
+        """All nodes of the graphs.  # (M,)"""
+        return self.node[self.node >= 0]
+
+    def some(self, first: int, last: int) -> Layout:
+        """The layout of some of the graphs alone; the places of other nodes are of no meaning."""
+        if last - first == len(self.sizes):
+            return self
+        width = int(self.sizes[first:last].max())
+        node = self.node.reshape(-1, self.width)[first:last, :width].ravel()
+        place = np.zeros_like(self.place)
+        place[node[node >= 0]] = np.flatnonzero(node >= 0)
+        return Layout(self.sizes[first:last], width, place, node)
+
     def graph(self, places: Ints) -> Ints:
         """The graph that each place belongs to."""
         return places // max(1, self.width)
@@ -56,6 +71,7 @@ class Task:
     mode: Mode
     alphas: tuple[float, ...]
     layout: Layout
+    tolerance: float = 0.0
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -200,7 +216,10 @@ class AskedGains:
 
     def _masks(self, sets: Bools) -> Tensor:
         """Sets of places as sets of nodes.  # (B, G · W) -> (B, M)"""
-        return torch.from_numpy(np.ascontiguousarray(sets[:, self.task.layout.place])).to(self.chain.device)
+        nodes = self.task.layout.nodes
+        masks = np.zeros((len(sets), self.chain.num_nodes), dtype=bool)
+        masks[:, nodes] = sets[:, self.task.layout.place[nodes]]
+        return torch.from_numpy(masks).to(self.chain.device)
 
 
 def check_separate(layout: Layout, near: Neighbours) -> None:

@@ -40,7 +40,9 @@ class _Partial:
 
 
 @torch.no_grad()
-def walk_ledger(chain: RelevanceChain, near: Neighbours, *, max_rows: int, how_often: bool = True) -> WalkLedger | None:
+def walk_ledger(
+    chain: RelevanceChain, near: Neighbours, *, max_rows: int, how_often: bool = True, ends: Tensor | None = None
+) -> WalkLedger | None:
     """The ledger of all walks, or None where listing them takes more than ``max_rows`` messages.
 
     Args:
@@ -49,8 +51,20 @@ def walk_ledger(chain: RelevanceChain, near: Neighbours, *, max_rows: int, how_o
         max_rows: how many messages at single nodes may be computed.
         how_often: whether to tell apart how often a node is visited; α = 0 need not know, and there are
             fewer entries.
+        ends: list only the walks that stand at one of these nodes (K,) when the read-out reads them; by
+            default all.
     """
-    return _Follow(chain, near, max_rows, how_often).all_walks()
+    everyone = torch.arange(chain.num_nodes, device=chain.device)
+    return _Follow(chain, near, max_rows, how_often).all_walks(everyone if ends is None else ends)
+
+
+def count_walks(chain: RelevanceChain, near: Neighbours) -> Tensor:
+    """How many walks of L steps end at each node, at most: (M,) float64."""
+    there, here = near.of(torch.arange(near.num_nodes, device=near.nodes.device))
+    counts = torch.ones(near.num_nodes, dtype=torch.float64, device=near.nodes.device)
+    for _ in range(chain.num_layers):
+        counts = torch.zeros_like(counts).index_add(0, here, counts[there])
+    return counts
 
 
 class _Follow:
@@ -66,11 +80,10 @@ class _Follow:
         self.waiting: dict[int, list[_Partial]] = {}
         self.finished: list[tuple[Tensor, Tensor]] = []
 
-    def all_walks(self) -> WalkLedger | None:
+    def all_walks(self, ends: Tensor) -> WalkLedger | None:
         M, device = self.chain.num_nodes, self.chain.device
-        blank = torch.full((M, self.chain.num_layers + 1), -1, device=device)
-        nodes = torch.arange(M, device=device)
-        unvisited = contract(self.chain, all_rows(self.chain), lambda v, m: self._arrive(v, m, nodes, blank))
+        blank = torch.full((len(ends), self.chain.num_layers + 1), -1, device=device)
+        unvisited = contract(self.chain, all_rows(self.chain), lambda v, m: self._arrive(v, m[ends], ends, blank))
         if bool(unvisited.any()):
             return None
         for visit in reversed(self.chain.visits):

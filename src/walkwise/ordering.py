@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,11 @@ from torch import Tensor
 from walkwise.chain import RelevanceChain
 from walkwise.errors import InputError
 from walkwise.gains import AskedGains, Floats, Gains, Ints, Layout, LedgerGains, Mode, Task, check_separate
-from walkwise.ledger import walk_ledger
-from walkwise.neighbours import step_neighbours
+from walkwise.ledger import count_walks, walk_ledger
+from walkwise.neighbours import Neighbours, step_neighbours
 from walkwise.subgraphs import as_discount
 
-#: What one pass over the operators of a chain costs besides its arithmetic, in messages of one node.
+#: What one pass over the operators of a layer costs besides its arithmetic, in messages of one node.
 _ROWS_PER_CALL = 1000
 #: The most messages that are worth keeping to list all walks.
 _MOST_ROWS = 4_000_000
@@ -29,6 +30,7 @@ def order_nodes(
     mode: Mode = "activation",
     alpha: float | Sequence[float] = 0.0,
     graphs: Tensor | None = None,
+    tolerance: float = 0.0,
 ) -> Tensor | list[Tensor]:
     r"""The nodes in greedy order, most relevant first (activation) or last (pruning): (M,).
 
@@ -38,7 +40,8 @@ def order_nodes(
     pruning: m⁽ⁱ⁾ = argmin_m |R_α(G \ {m⁽¹⁾, …, m⁽ⁱ⁻¹⁾, m}) − R(G)|.
 
     Of equal candidates the lowest index comes first. Nodes that a symmetry of the graph makes equal
-    are compared as they come out of floating-point arithmetic, so rounding decides between them.
+    are compared as they come out of floating-point arithmetic, so by default rounding decides between
+    them; with a tolerance it does not.
 
     All walks are listed once, gathered by the nodes they visit, and choosing a node updates only what
     shares a walk with it. Where there are too many walks for that, every step asks for the candidates
@@ -50,6 +53,9 @@ def order_nodes(
         alpha: the discount of the generalized relevance, or several: (A, M).
         graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then a
             list comes back with the order within each graph, (M_g,) or (A, M_g), in the chain's node ids.
+        tolerance: candidates that fall short of the best by no more than this, relative to the largest change
+            of R_α met so far, count as equal to it. 1e-9 (float32: 1e-5) makes the order of symmetric nodes
+            the same on every machine.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -67,7 +73,9 @@ def order_nodes(
         raise InputError(f'mode must be "activation" or "pruning", got {mode!r}.')
     several = isinstance(alpha, Sequence) or getattr(alpha, "ndim", 0) > 0
     given: Any = alpha if several else [alpha]
-    task = Task(mode, tuple(as_discount(a) for a in given), _layout(chain.num_nodes, graphs))
+    task = Task(mode, tuple(as_discount(a) for a in given), _layout(chain.num_nodes, graphs), tolerance)
+    if not 0 <= tolerance < 1:
+        raise InputError(f"tolerance is a small fraction, 0 for none; got {tolerance}.")
     orders = [torch.from_numpy(o if several else o[0]).to(chain.device) for o in _orders(chain, task)]
     return orders[0] if graphs is None else orders
 
@@ -80,8 +88,29 @@ def _orders(chain: RelevanceChain, task: Task) -> list[Ints]:
     if near is None:
         return _greedy(AskedGains(chain, task, None), task)
     check_separate(task.layout, near)
-    ledger = walk_ledger(chain, near, max_rows=_worth(task), how_often=any(task.alphas))
-    return _greedy(AskedGains(chain, task, near) if ledger is None else LedgerGains(ledger, task), task)
+    orders: list[Ints] = []
+    for part in _parts(chain, near, task):
+        ends = torch.from_numpy(part.layout.nodes).to(chain.device)
+        ledger = walk_ledger(chain, near, max_rows=_worth(chain, part), how_often=any(task.alphas), ends=ends)
+        gains = AskedGains(chain, part, near) if ledger is None else LedgerGains(ledger, part)
+        orders.extend(_greedy(gains, part))
+    return orders
+
+
+def _parts(chain: RelevanceChain, near: Neighbours, task: Task) -> Iterator[Task]:
+    """Graphs that follow each other, as many at a time as have not too many walks together."""
+    if len(task.layout.sizes) == 1:
+        yield task
+        return
+    walks = count_walks(chain, near).cpu().numpy()
+    graph = task.layout.graph(task.layout.place)  # (M,)
+    per_graph = np.bincount(graph, walks, len(task.layout.sizes))
+    first = 0
+    while first < len(per_graph):
+        fit = int(np.searchsorted(np.cumsum(per_graph[first:]), _MOST_ROWS, side="right"))
+        last = first + max(1, fit)
+        yield replace(task, layout=task.layout.some(first, last))
+        first = last
 
 
 def _layout(num_nodes: int, graphs: Tensor | None) -> Layout:
@@ -97,23 +126,26 @@ def _layout(num_nodes: int, graphs: Tensor | None) -> Layout:
     return Layout.of(graphs.cpu().long().numpy())
 
 
-def _worth(task: Task) -> int:
+def _worth(chain: RelevanceChain, task: Task) -> int:
     """How many messages listing all walks may take before asking step by step is cheaper."""
     sizes = task.layout.sizes.astype(np.float64)
-    by_steps = len(task.alphas) * (_ROWS_PER_CALL * sizes.max() + (sizes**3).sum() / 6)
-    return int(min(_MOST_ROWS, by_steps))
+    # With a discount, every query carries all nodes of the chain; without, those of its subgraph.
+    carried = sizes / 3 if not any(task.alphas) else float(chain.num_nodes)
+    by_steps = len(task.alphas) * (_ROWS_PER_CALL * sizes.max() + (sizes**2 / 2 * carried).sum())
+    return int(min(_MOST_ROWS, by_steps * chain.num_layers))
 
 
 def _greedy(gains: Gains, task: Task) -> list[Ints]:
     """The nodes in the order they are chosen, for every graph: (A, M_g)."""
     A, G, W = task.shape
     shortfall = np.zeros((A, G))  # R_α of what is left, less R(G)
+    scale = np.zeros((A, G))  # the largest change of R_α so far
     picks = np.full((A, W, G), -1)
     gains.gain[:, task.layout.node < 0] = -np.inf
     for step in range(W):
         if step == 0 or (task.layout.sizes == step).any():
             a, graph = np.nonzero(np.broadcast_to(task.layout.sizes > step, (A, G)))  # those with nodes left
-        place = _best(gains.gain, shortfall, task)[a, graph]
+        place = _best(gains.gain, shortfall, scale, task)[a, graph]
         picks[a, step, graph] = task.layout.node[place]
         shortfall[a, graph] += gains.gain[a, place]
         gains.choose(a, place)
@@ -121,7 +153,7 @@ def _greedy(gains: Gains, task: Task) -> list[Ints]:
     return [np.ascontiguousarray(picks[:, :size, g]) for g, size in enumerate(task.layout.sizes)]
 
 
-def _best(gain: Floats, shortfall: Floats, task: Task) -> Ints:
+def _best(gain: Floats, shortfall: Floats, scale: Floats, task: Task) -> Ints:
     """The best place of every discount and graph, the first of equal ones: (A, G).
 
     R_α of what has been chosen is the same for all candidates of an activation step: compare the gains.
@@ -129,6 +161,10 @@ def _best(gain: Floats, shortfall: Floats, task: Task) -> Ints:
     """
     gain = gain.reshape(task.shape)
     score = gain if task.adds else -np.abs(shortfall[:, :, None] + gain)
+    if task.tolerance:
+        possible = np.isfinite(gain)
+        np.maximum(scale, np.abs(gain, where=possible, out=np.zeros_like(gain)).max(axis=2), out=scale)
+        score = possible & (score >= (score.max(axis=2) - task.tolerance * scale)[:, :, None])
     # numpy's argmax returns the first of equal maxima; torch's does not promise to.
     place: Ints = score.argmax(axis=2)
     return place + np.arange(task.shape[1]) * task.layout.width
