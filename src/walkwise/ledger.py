@@ -143,8 +143,9 @@ def _merged(partials: list[_Partial], num_nodes: int) -> _Partial:
     node = torch.cat([p.node for p in partials])
     past = torch.cat([p.past for p in partials])
     message = torch.cat([p.message for p in partials])
-    alive = (message != 0).any(dim=1).nonzero()[:, 0]
-    node, past, message = node[alive], past[alive], message[alive]
+    alive = (message != 0).any(dim=1)
+    if not bool(alive.all()):
+        node, past, message = node[alive], past[alive], message[alive]
     if len(partials) == 1 and (past.shape[1] < 3 or not bool((past[:, -3] >= 0).any())):
         return _Partial(node, past, message)  # two visits can be told apart by where the walk stands
     chosen, same = _distinct(torch.cat([node[:, None], past], dim=1), num_nodes)
