@@ -21,7 +21,7 @@ from torch_geometric.utils import remove_self_loops, subgraph, to_undirected
 import walkwise as ww
 from walkwise import evaluation as ev
 from walkwise.errors import InputError
-from walkwise.greedy import order_nodes
+from walkwise.ordering import order_nodes
 from walkwise.predictions import predict, subgraph_values
 
 

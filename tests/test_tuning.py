@@ -9,7 +9,7 @@ from torch_geometric.utils import remove_self_loops, to_undirected
 
 from walkwise.errors import InputError
 from walkwise.evaluation import activation_curve, motif_auroc, pruning_curve, scores_of_order
-from walkwise.greedy import order_nodes
+from walkwise.ordering import order_nodes
 from walkwise.predictions import predict, traced
 from walkwise.tuning import tune_alpha
 

@@ -12,23 +12,43 @@ A traced prediction is a :class:`RelevanceChain`; everything else is a function 
 torch.Size([2])
 """
 
-from walkwise import errors, rules
+from walkwise import baselines, errors, evaluation, rules
 from walkwise.chain import RelevanceChain
+from walkwise.evaluation import activation_curve, pruning_curve
+from walkwise.games import as_game, shapley_interactions, shapley_values
+from walkwise.interactions import interactions, query
 from walkwise.marginals import edge_relevance, feature_relevance, node_relevance
+from walkwise.ordering import order_nodes
+from walkwise.search import find_subgraph
 from walkwise.subgraphs import subgraph_polynomial, subgraph_relevance
+from walkwise.topwalks import top_walks
 from walkwise.trace import trace
+from walkwise.tuning import tune_alpha
 from walkwise.walks import enumerate_walks, walk_relevance
 
 __all__ = [
     "RelevanceChain",
+    "activation_curve",
+    "as_game",
+    "baselines",
     "edge_relevance",
     "enumerate_walks",
     "errors",
+    "evaluation",
     "feature_relevance",
+    "find_subgraph",
+    "interactions",
     "node_relevance",
+    "order_nodes",
+    "pruning_curve",
+    "query",
     "rules",
+    "shapley_interactions",
+    "shapley_values",
     "subgraph_polynomial",
     "subgraph_relevance",
+    "top_walks",
     "trace",
+    "tune_alpha",
     "walk_relevance",
 ]

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walkwise.chain import RelevanceChain
+from walkwise.chain import RelevanceChain, without_gradients
 from walkwise.errors import InputError, WalkwiseError
 from walkwise.nodesets import budget
 from walkwise.subgraphs import subgraph_relevance
@@ -52,7 +52,7 @@ class ShapleyInteractions:
         return table
 
 
-@torch.no_grad()
+@without_gradients
 def shapley_values(chain: RelevanceChain, *, max_walks: int = 1_000_000) -> ShapleyValues:
     """The Shapley value of every node in the game v(S) = R(S), exactly, from the walks.
 
@@ -79,7 +79,7 @@ def shapley_values(chain: RelevanceChain, *, max_walks: int = 1_000_000) -> Shap
     return ShapleyValues(values, torch.zeros_like(values), "walks")
 
 
-@torch.no_grad()
+@without_gradients
 def sampled_shapley_values(chain: RelevanceChain, *, permutations: int = 200, seed: int = 0) -> ShapleyValues:
     """Estimates of the Shapley values by sampling orders of the nodes, with standard errors.
 
@@ -124,7 +124,7 @@ def sampled_shapley_values(chain: RelevanceChain, *, permutations: int = 200, se
     return ShapleyValues(mean.to(chain.device, chain.dtype), error.to(chain.device, chain.dtype), "permutations")
 
 
-@torch.no_grad()
+@without_gradients
 def shapley_interactions(chain: RelevanceChain, *, order: int = 2, max_walks: int = 1_000_000) -> ShapleyInteractions:
     """The Shapley interaction index (SII) of every set of nodes of one order, exactly, from the walks.
 

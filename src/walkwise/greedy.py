@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from walkwise.chain import RelevanceChain
 from walkwise.errors import InputError
-from walkwise.subgraphs import subgraph_relevance
 
 
 def greedy_order(scores: Callable[[Tensor], Tensor], num_nodes: int, mode: str = "activation") -> Tensor:
@@ -43,14 +41,6 @@ def greedy_order(scores: Callable[[Tensor], Tensor], num_nodes: int, mode: str =
         order.append(int(free[_first_best(gains)]))
         chosen[order[-1]] = True
     return torch.tensor(order, dtype=torch.long)
-
-
-def order_nodes(chain: RelevanceChain, *, mode: str = "activation", alpha: float | Sequence[float] = 0.0) -> Tensor:
-    """The greedy order by the relevance R_α of subgraphs: (M,), or (A, M) for a sequence of α."""
-    if isinstance(alpha, Sequence):
-        orders = [order_nodes(chain, mode=mode, alpha=a) for a in alpha]
-        return torch.stack(orders) if orders else torch.empty(0, chain.num_nodes, dtype=torch.long)
-    return greedy_order(lambda sets: subgraph_relevance(chain, sets, alpha=alpha), chain.num_nodes, mode)
 
 
 def _first_best(gains: Tensor) -> int:

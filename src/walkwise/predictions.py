@@ -121,7 +121,7 @@ def call(model: nn.Module, x: Tensor, edge_index: Tensor, arguments: Mapping[str
 def at_rest(model: nn.Module) -> Iterator[nn.Module]:
     """The model in evaluation mode, with empty caches; afterwards it is what it was."""
     model = getattr(model, "_orig_mod", model)  # torch.compile wraps the model itself
-    with untouched(model):
+    with untouched(list(model.named_modules())):
         for module in model.modules():
             for name, empty in _CACHES.items():
                 if name in module.__dict__:
@@ -347,6 +347,6 @@ def _checked_row(rows: Tensor, index: int | None) -> Tensor:
 
 
 def _bar(parts: Any, progress: bool) -> Any:
-    from tqdm.auto import tqdm  # type: ignore[import-untyped]
+    from tqdm.auto import tqdm
 
     return tqdm(parts, disable=not progress, leave=False)

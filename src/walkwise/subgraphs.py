@@ -42,7 +42,7 @@ def subgraph_relevance(chain: RelevanceChain, subgraphs: Subgraphs, *, alpha: fl
     """
     several = isinstance(alpha, (list, tuple)) or getattr(alpha, "ndim", 0) > 0
     given: Iterable[Any] = alpha if several else [alpha]  # type: ignore[assignment]
-    alphas = [_discount(a) for a in given]
+    alphas = [as_discount(a) for a in given]
     sets = as_node_sets(chain, subgraphs)
     columns: dict[float, Tensor] = {}
     if 0.0 in alphas:
@@ -154,7 +154,8 @@ def _padded(lanes: Tensor, count: int) -> Tensor:
     return pad(lanes[:, :count], (0, max(0, count - lanes.shape[1])))
 
 
-def _discount(alpha: float) -> float:
+def as_discount(alpha: float) -> float:
+    """The discount, checked."""
     try:
         value = float(alpha)
     except (TypeError, ValueError):

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from walkwise.chain import RelevanceChain
+from walkwise.chain import RelevanceChain, without_gradients
 from walkwise.envelopes import ROOM, bounds
 from walkwise.errors import InputError, WalkwiseError
 from walkwise.partialwalks import Partials, Stages, descend, openings, stages
@@ -40,7 +40,7 @@ class TopWalks:
     num_walks: int  # how many walks there are
 
 
-@torch.no_grad()
+@without_gradients
 def top_walks(
     chain: RelevanceChain,
     k: int,

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 from walkwise.errors import InputError
 from walkwise.evaluation import Motif, mean_and_error, motif_auroc, prefixes, scores_of_order
-from walkwise.greedy import order_nodes
+from walkwise.ordering import order_nodes
 from walkwise.predictions import Prediction, predict, subgraph_values, traced
 from walkwise.rules import RuleLike
 
@@ -72,7 +72,7 @@ def tune_alpha(
     >>> found.best_alpha in found.alphas
     True
     """
-    from tqdm.auto import tqdm  # type: ignore[import-untyped]
+    from tqdm.auto import tqdm
 
     if task not in ("activation", "pruning", "motif"):
         raise InputError(f'task is "activation", "pruning" or "motif", got {task!r}.')

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from walkwise.chain import RelevanceChain
+from walkwise.chain import RelevanceChain, without_gradients
 from walkwise.errors import InputError
-from walkwise.operators import Identity
 from walkwise.partialwalks import Partials, Stages, descend, openings, stages
 from walkwise.walks import walk_relevance
 
@@ -36,7 +35,7 @@ class FoundWalks:
     relevance: Tensor  # (k,)
 
 
-@torch.no_grad()
+@without_gradients
 def top_walks_emp_neu(chain: RelevanceChain, k: int) -> NeuronWalks:
     """The k neuron walks of largest relevance (EMP-neu), exactly.
 
@@ -84,7 +83,7 @@ def top_walks_emp_neu(chain: RelevanceChain, k: int) -> NeuronWalks:
     )
 
 
-@torch.no_grad()
+@without_gradients
 def top_walks_amp_ave(chain: RelevanceChain, k: int) -> FoundWalks:
     """k walks of large relevance by approximate max-product (AMP-ave): fast, and not always the best ones.
 
@@ -263,10 +262,7 @@ def _followed(start: tuple[int, ...], onward: list[dict[int, int]]) -> tuple[int
 def _values(graph: Stages) -> list[Tensor]:
     """H at every position.  # (M, N) each"""
     chain = graph.chain
-    known = dict(chain.roots) | {slot: H for layer in chain.layers for slot, H in layer.ends}
-    # A layer reads its input through a slot of its own, which the identity ties to the visit.
-    tied = {step.targets[0]: step.sources[0] for step in chain.steps if step.operators == (Identity(),)}
-    known |= {tied[slot]: H for layer in chain.layers for slot, H in layer.starts if slot in tied}
+    known = dict(chain.roots) | {slot: H for layer in chain.layers for slot, H in (*layer.ends, *layer.starts)}
     after = {step.visit: step.targets[0] for step in chain.steps if step.visit is not None}
     return [
         torch.cat([known[v.slot] if v.slot in known else known[after[v]] for v in graph.visits[position]], dim=-1)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from walkwise.chain import RelevanceChain
 from walkwise.evaluation import scores_of_order
-from walkwise.greedy import greedy_order, order_nodes
+from walkwise.greedy import greedy_order
+from walkwise.ordering import order_nodes
 from walkwise.subgraphs import subgraph_relevance
 
 

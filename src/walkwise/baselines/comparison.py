@@ -146,7 +146,7 @@ def compare(
     >>> [(row.method, row.metric, row.graphs) for row in rows]
     [('random', 'auac', 1), ('sgnn-lrp', 'auac', 1)]
     """
-    from tqdm.auto import tqdm  # type: ignore[import-untyped]
+    from tqdm.auto import tqdm
 
     check_on(on)
     measures = _measures(metrics)

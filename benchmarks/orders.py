@@ -1,0 +1,153 @@
+"""How fast greedy node orders are, side by side with a loop over single queries.
+
+python benchmarks/orders.py [--rounds N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
+from torch_geometric.nn import GINConv, global_add_pool
+
+import walkwise as ww
+from walkwise.ordering import order_nodes
+
+
+class Classifier(nn.Module):
+    """The paper's GIN-3: two blocks of two linear layers, one linear layer, a sum over nodes."""
+
+    def __init__(self, features: int, width: int) -> None:
+        super().__init__()
+        widths = [features, width, width]
+        blocks = [
+            nn.Sequential(nn.Linear(before, after), nn.ReLU(), nn.Linear(after, after), nn.ReLU())
+            for before, after in pairwise(widths)
+        ]
+        self.convs = nn.ModuleList(GINConv(block) for block in [*blocks, nn.Linear(width, 2)])
+        for module in self.modules():
+            if isinstance(module, nn.Linear):  # PyTorch's own start leaves most walks without relevance
+                nn.init.kaiming_normal_(module.weight)
+                nn.init.constant_(module.bias, -0.05)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        for conv in self.convs:
+            x = conv(x, edge_index)
+        return global_add_pool(x, batch)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: the slow way over the fast one, median of paired rounds."""
+
+    what: str
+    ratio: float | None
+    fast: float
+    slow: float | None
+    goal: str
+
+    def show(self) -> str:
+        ratio = "" if self.ratio is None else f"{self.ratio:.1f}x"
+        slow = "" if self.slow is None else f"{self.slow * 1e3:.1f}"
+        return f"{self.what:58} {ratio:>8} {self.fast * 1e3:>10.1f} {slow:>10}  {self.goal}"
+
+
+def molecule(nodes: int, seed: int) -> Data:
+    """A random tree with a few rings closed: as sparse as a molecule."""
+    generator = torch.Generator().manual_seed(seed)
+    child = torch.arange(1, nodes)
+    parent = (torch.rand(nodes - 1, generator=generator) * 3).long().clamp(max=2)
+    parent = (child - 1 - parent).clamp(min=0)
+    rings = torch.randint(nodes, (2, 2), generator=generator)
+    once = torch.cat([torch.stack([child, parent]), rings[:, rings[0] != rings[1]]], dim=1)
+    x = nn.functional.one_hot(torch.randint(7, (nodes,), generator=generator), 7).float()
+    return Data(x=x, edge_index=torch.cat([once, once.flip(0)], dim=1))
+
+
+def large(nodes: int, edges: int) -> Data:
+    """A random graph with so many undirected edges."""
+    generator = torch.Generator().manual_seed(0)
+    once = torch.randint(nodes, (2, edges), generator=generator)
+    once = once[:, once[0] != once[1]]
+    return Data(
+        x=torch.randn(nodes, 7, generator=generator), edge_index=torch.cat([once, once.flip(0)], dim=1).unique(dim=1)
+    )
+
+
+def loop_order(chain: ww.RelevanceChain, mode: str, alpha: float) -> list[int]:
+    """The definition, one query at a time."""
+    rest, order, whole = set(range(chain.num_nodes)), [], chain.input_relevance
+    while rest:
+        score = {}
+        for m in sorted(rest):
+            asked = [*order, m] if mode == "activation" else sorted(rest - {m})
+            relevance = float(ww.subgraph_relevance(chain, [asked], alpha=alpha))
+            score[m] = relevance if mode == "activation" else -abs(relevance - whole)
+        order.append(max(score, key=score.__getitem__))
+        rest.remove(order[-1])
+    return order
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Seconds of processor time: what other programs on the machine disturb least."""
+    begun = time.process_time()
+    call()
+    return time.process_time() - begun
+
+
+def compared(what: str, fast: Callable[[], object], slow: Callable[[], object], rounds: int, goal: str) -> Row:
+    """Both in turn, so that each ratio is of neighbours in time."""
+    fast(), slow()
+    pairs = [(min(timed(fast), timed(fast)), timed(slow)) for _ in range(rounds)]
+    ratio = statistics.median(s / f for f, s in pairs)
+    medians = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return Row(what, ratio, *medians, goal)
+
+
+def rows(rounds: int) -> list[Row]:
+    """Everything that is measured."""
+    torch.manual_seed(0)
+    model, data = Classifier(7, 128), molecule(18, seed=1)
+    chain = ww.trace(model, data.x, data.edge_index, target=0)
+    table = []
+    for mode in ("activation", "pruning"):
+        for alpha in (0.0, 0.5):
+            what = f"18 nodes, GIN-3 width 128, {mode}, alpha = {alpha}"
+            fast = lambda mode=mode, alpha=alpha: order_nodes(chain, mode=mode, alpha=alpha)  # noqa: E731
+            slow = lambda mode=mode, alpha=alpha: loop_order(chain, mode, alpha)  # noqa: E731
+            table.append(compared(what, fast, slow, rounds, ">= 30x"))
+    alphas = [i / 20 for i in range(21)]
+    slow = lambda: [loop_order(chain, "pruning", alpha) for alpha in alphas]  # noqa: E731
+    fast = lambda: order_nodes(chain, mode="pruning", alpha=alphas)  # noqa: E731
+    table.append(compared("the same, pruning, 21 alphas", fast, slow, max(1, rounds // 10), ">= 30x"))
+    batch = Batch.from_data_list([molecule(10 + i % 19, seed=i) for i in range(188)])
+    many = ww.trace(model, batch.x, batch.edge_index, batch=batch.batch, target=[0] * 188)
+    for mode in ("activation", "pruning"):
+        seconds = timed(lambda mode=mode: order_nodes(many, mode=mode, alpha=alphas, graphs=batch.batch))
+        table.append(Row(f"188 graphs of 10-28 nodes, {mode}, 21 alphas", None, seconds, None, "< 60 s"))
+    big = large(1000, 2500)
+    chain = ww.trace(Classifier(7, 64), big.x, big.edge_index, target=0)
+    for mode in ("activation", "pruning"):
+        seconds = timed(lambda mode=mode, chain=chain: order_nodes(chain, mode=mode))
+        table.append(Row(f"1000 nodes, 2500 edges, GIN-3 width 64, {mode}", None, seconds, None, "seconds"))
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Time greedy node orders.")
+    parser.add_argument("--rounds", type=int, default=10)
+    torch.set_num_threads(1)  # queries this small gain nothing from more, and processor time stays comparable
+    print(f"{'what':58} {'ratio':>8} {'fast, ms':>10} {'slow, ms':>10}  goal")
+    for row in rows(parser.parse_args().rounds):
+        print(row.show())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""Greedy node orders: which node to add, or to take away, next (section 7.2.1 of the paper)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, cast, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from walkwise.chain import RelevanceChain, without_gradients
+from walkwise.errors import InputError
+from walkwise.gains import AskedGains, Floats, Gains, Ints, Layout, LedgerGains, Mode, Task, check_separate
+from walkwise.ledger import count_walks, walk_ledger
+from walkwise.neighbours import Neighbours, step_neighbours
+from walkwise.subgraphs import as_discount
+
+#: What one pass over the operators of a layer costs besides its arithmetic, in messages of one node.
+_ROWS_PER_CALL = 1000
+#: The most messages that are worth keeping to list all walks.
+_MOST_ROWS = 4_000_000
+
+
+@overload
+def order_nodes(
+    chain: RelevanceChain,
+    *,
+    mode: str = ...,
+    alpha: float | Sequence[float] = ...,
+    graphs: None = ...,
+    tolerance: float | None = ...,
+) -> Tensor: ...
+
+
+@overload
+def order_nodes(
+    chain: RelevanceChain,
+    *,
+    mode: str = ...,
+    alpha: float | Sequence[float] = ...,
+    graphs: Tensor,
+    tolerance: float | None = ...,
+) -> list[Tensor]: ...
+
+
+@without_gradients
+def order_nodes(
+    chain: RelevanceChain,
+    *,
+    mode: str = "activation",
+    alpha: float | Sequence[float] = 0.0,
+    graphs: Tensor | None = None,
+    tolerance: float | None = None,
+) -> Tensor | list[Tensor]:
+    r"""The nodes in greedy order, most relevant first (activation) or last (pruning): (M,).
+
+    Each node is the best one given those before it (section 7.2.1):
+
+    activation: m⁽ⁱ⁾ = argmax_m R_α({m⁽¹⁾, …, m⁽ⁱ⁻¹⁾, m}),
+    pruning: m⁽ⁱ⁾ = argmin_m |R_α(G \ {m⁽¹⁾, …, m⁽ⁱ⁻¹⁾, m}) − R(G)|.
+
+    Of equal candidates the lowest index comes first. Nodes that a symmetry of the graph makes equal come
+    out of floating-point arithmetic a little apart; within the tolerance they count as equal, so that
+    rounding does not decide the order.
+
+    All walks are listed once, gathered by the nodes they visit, and choosing a node updates only what
+    shares a walk with it. Where there are too many walks for that, every step asks for the candidates
+    that can have changed, as one batch of subgraphs.
+
+    Args:
+        chain: the traced prediction.
+        mode: "activation" or "pruning".
+        alpha: the discount of the generalized relevance, or several: (A, M).
+        graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then a
+            list comes back with the order within each graph, (M_g,) or (A, M_g), in the chain's node ids.
+        tolerance: candidates that fall short of the best by no more than this, relative to the largest change
+            of R_α met so far, count as equal to it; by default 1e-9 in float64 and 1e-5 in float32. With 0
+            rounding decides, as in a plain argmax.
+
+    >>> import torch, walkwise as ww
+    >>> from torch_geometric.nn import GCN
+    >>> from walkwise.ordering import order_nodes
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=1)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> chain = ww.trace(model, torch.ones(3, 2), edge_index, index=1)
+    >>> sorted(order_nodes(chain).tolist())
+    [0, 1, 2]
+    >>> order_nodes(chain, mode="pruning", alpha=[0.0, 0.5]).shape
+    torch.Size([2, 3])
+    """
+    if mode != "activation" and mode != "pruning":
+        raise InputError(f'mode must be "activation" or "pruning", got {mode!r}.')
+    several = isinstance(alpha, Sequence) or getattr(alpha, "ndim", 0) > 0
+    given: Any = alpha if several else [alpha]
+    if tolerance is None:
+        tolerance = 1e-9 if chain.dtype == torch.float64 else 1e-5
+    task = Task(cast(Mode, mode), tuple(as_discount(a) for a in given), _layout(chain.num_nodes, graphs), tolerance)
+    if not 0 <= tolerance < 1:
+        raise InputError(f"tolerance is a small fraction, 0 for none; got {tolerance}.")
+    orders = [torch.from_numpy(o if several else o[0]).to(chain.device) for o in _orders(chain, task)]
+    return orders[0] if graphs is None else orders
+
+
+def _orders(chain: RelevanceChain, task: Task) -> list[Ints]:
+    """The order within every graph: (A, M_g)."""
+    if not task.alphas or not chain.num_nodes:
+        return [np.zeros((len(task.alphas), size), dtype=np.int64) for size in task.layout.sizes]
+    near = step_neighbours(chain)
+    if near is None:
+        return _greedy(AskedGains(chain, task, None), task)
+    check_separate(task.layout, near)
+    orders: list[Ints] = []
+    for part in _parts(chain, near, task):
+        ends = torch.from_numpy(part.layout.nodes).to(chain.device)
+        ledger = walk_ledger(chain, near, max_rows=_worth(chain, part), how_often=any(task.alphas), ends=ends)
+        gains = AskedGains(chain, part, near) if ledger is None else LedgerGains(ledger, part)
+        orders.extend(_greedy(gains, part))
+    return orders
+
+
+def _parts(chain: RelevanceChain, near: Neighbours, task: Task) -> Iterator[Task]:
+    """Graphs that follow each other, as many at a time as have not too many walks together."""
+    if len(task.layout.sizes) == 1:
+        yield task
+        return
+    walks = count_walks(chain, near).cpu().numpy()
+    graph = task.layout.graph(task.layout.place)  # (M,)
+    per_graph = np.bincount(graph, walks, len(task.layout.sizes))
+    first = 0
+    while first < len(per_graph):
+        fit = int(np.searchsorted(np.cumsum(per_graph[first:]), _MOST_ROWS, side="right"))
+        last = first + max(1, fit)
+        yield replace(task, layout=task.layout.some(first, last))
+        first = last
+
+
+def _layout(num_nodes: int, graphs: Tensor | None) -> Layout:
+    """Where the nodes of each graph stand, after a look at what the caller gave."""
+    if graphs is None:
+        return Layout.of(np.zeros(num_nodes, dtype=np.int64))
+    wrong = graphs.shape != (num_nodes,) or graphs.is_floating_point() or graphs.dtype == torch.bool
+    if wrong or (num_nodes and int(graphs.min()) < 0):
+        raise InputError(
+            f"graphs says for each of the {num_nodes} nodes which graph it is in, counted from 0; got "
+            f"{tuple(graphs.shape)} of {graphs.dtype}. Pass the vector `batch` of a torch_geometric Batch."
+        )
+    return Layout.of(graphs.cpu().long().numpy())
+
+
+def _worth(chain: RelevanceChain, task: Task) -> int:
+    """How many messages listing all walks may take before asking step by step is cheaper."""
+    sizes = task.layout.sizes.astype(np.float64)
+    # With a discount, every query carries all nodes of the chain; without, those of its subgraph.
+    carried = sizes / 3 if not any(task.alphas) else float(chain.num_nodes)
+    by_steps = len(task.alphas) * (_ROWS_PER_CALL * sizes.max() + (sizes**2 / 2 * carried).sum())
+    return int(min(_MOST_ROWS, by_steps * chain.num_layers))
+
+
+def _greedy(gains: Gains, task: Task) -> list[Ints]:
+    """The nodes in the order they are chosen, for every graph: (A, M_g)."""
+    A, G, W = task.shape
+    shortfall = np.zeros((A, G))  # R_α of what is left, less R(G)
+    scale = np.zeros((A, G))  # the largest change of R_α so far
+    picks = np.full((A, W, G), -1)
+    gains.gain[:, task.layout.node < 0] = -np.inf
+    for step in range(W):
+        if step == 0 or (task.layout.sizes == step).any():
+            a, graph = np.nonzero(np.broadcast_to(task.layout.sizes > step, (A, G)))  # those with nodes left
+        place = _best(gains.gain, shortfall, scale, task)[a, graph]
+        picks[a, step, graph] = task.layout.node[place]
+        shortfall[a, graph] += gains.gain[a, place]
+        gains.choose(a, place)
+        gains.gain[a, place] = -np.inf
+    return [np.ascontiguousarray(picks[:, :size, g]) for g, size in enumerate(task.layout.sizes)]
+
+
+def _best(gain: Floats, shortfall: Floats, scale: Floats, task: Task) -> Ints:
+    """The best place of every discount and graph, the first of equal ones: (A, G).
+
+    R_α of what has been chosen is the same for all candidates of an activation step: compare the gains.
+    Those of -∞ cannot be chosen.
+    """
+    gain = gain.reshape(task.shape)
+    score = gain if task.adds else -np.abs(shortfall[:, :, None] + gain)
+    if task.tolerance:
+        possible = np.isfinite(gain)
+        np.maximum(scale, np.abs(gain, where=possible, out=np.zeros_like(gain)).max(axis=2), out=scale)
+        score = possible & (score >= (score.max(axis=2) - task.tolerance * scale)[:, :, None])
+    # numpy's argmax returns the first of equal maxima; torch's does not promise to.
+    place: Ints = score.argmax(axis=2)
+    return place + np.arange(task.shape[1]) * task.layout.width

@@ -1,0 +1,258 @@
+"""Greedy orders against a loop over single queries."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GCN, GIN, GINConv, JumpingKnowledge, global_add_pool, global_mean_pool
+from torch_geometric.utils import erdos_renyi_graph
+
+import walkwise as ww
+from walkwise import ordering
+from walkwise.errors import InputError
+from walkwise.ledger import walk_ledger
+from walkwise.neighbours import step_neighbours
+from walkwise.ordering import order_nodes
+
+ALPHAS = [0.0, 0.25, 0.7, 1.0]
+MODES = ["activation", "pruning"]
+
+
+class GraphGIN(nn.Module):
+    """GIN layers and a sum over nodes."""
+
+    def __init__(self, width: int = 6, layers: int = 3) -> None:
+        super().__init__()
+        self.gin = GIN(3, width, layers, out_channels=2)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        return global_add_pool(self.gin(x, edge_index), batch)
+
+
+class Jumping(nn.Module):
+    """Two layers, a skip, and a read-out that reads both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = GINConv(nn.Sequential(nn.Linear(3, 5), nn.ReLU()))
+        self.second = GINConv(nn.Sequential(nn.Linear(5, 5), nn.ReLU()))
+        self.jump = JumpingKnowledge("cat")
+        self.last = nn.Linear(10, 2)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        first = self.first(x, edge_index)
+        second = self.second(first, edge_index) + first
+        return self.last(global_mean_pool(self.jump([first, second]), batch))
+
+
+class GraphGCN(nn.Module):
+    """GCN layers, a mean over nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gcn = GCN(3, 6, 2, out_channels=2)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        return global_mean_pool(self.gcn(x, edge_index), batch)
+
+
+class Global(nn.Module):
+    """A layer that looks at all nodes between two others: walks may step anywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = GINConv(nn.Sequential(nn.Linear(3, 5), nn.ReLU()))
+        self.second = GINConv(nn.Sequential(nn.Linear(5, 2), nn.ReLU()))
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        h = self.first(x, edge_index)
+        h = h + h.mean(0, keepdim=True)
+        return global_add_pool(self.second(h, edge_index), batch)
+
+
+MODELS = {"gin": GraphGIN, "jumping": Jumping, "gcn": GraphGCN, "global": Global}
+
+
+def make_chain(name: str, seed: int, nodes: int = 8, directed: bool = False) -> ww.RelevanceChain:
+    torch.manual_seed(seed)
+    model = MODELS[name]().double()
+    edge_index = erdos_renyi_graph(nodes, 0.3, directed=directed)
+    return ww.trace(model, torch.randn(nodes, 3, dtype=torch.double), edge_index, target=0)
+
+
+def slow_scores(chain: ww.RelevanceChain, mode: str, alpha: float, nodes: list[int], before: list[int]) -> dict:
+    """What section 7.2.1 maximises, for every candidate, by single queries."""
+    rest = [m for m in nodes if m not in before]
+    if mode == "activation":
+        return {m: ask(chain, [*before, m], alpha) for m in rest}
+    whole = ask(chain, nodes, 0.0)
+    return {m: -abs(ask(chain, [k for k in rest if k != m], alpha) - whole) for m in rest}
+
+
+def assert_greedy(order, chain, mode, alpha, nodes=None, tolerance=1e-12) -> None:
+    """Every node is the best given those before it; rounding may decide between equal ones."""
+    nodes = list(range(chain.num_nodes)) if nodes is None else nodes
+    assert sorted(order.tolist()) == nodes
+    scale = float(ww.subgraph_relevance(chain, [[m] for m in nodes], alpha=1.0).abs().max())
+    for i, chosen in enumerate(order.tolist()):
+        scores = slow_scores(chain, mode, alpha, nodes, order[:i].tolist())
+        assert scores[chosen] >= max(scores.values()) - tolerance * scale, (i, chosen, scores)
+
+
+def ask(chain: ww.RelevanceChain, nodes: list[int], alpha: float) -> float:
+    return float(ww.subgraph_relevance(chain, [nodes], alpha=alpha))
+
+
+@pytest.fixture(params=["ledger", "asked"])
+def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to an order: all walks listed, and every step asked of the chain."""
+    if request.param == "asked":
+        monkeypatch.setattr(ordering, "walk_ledger", lambda *_, **__: None)
+    else:
+        monkeypatch.setattr(ordering, "_worth", lambda chain, task: 10**6)
+    return request.param
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("mode", MODES)
+def test_equals_the_loop_over_single_queries(mode, name, directed, seed, route):
+    chain = make_chain(name, seed, directed=directed)
+    orders = order_nodes(chain, mode=mode, alpha=ALPHAS)
+    assert orders.shape == (len(ALPHAS), chain.num_nodes)
+    for alpha, order in zip(ALPHAS, orders, strict=True):
+        assert_greedy(order, chain, mode, alpha)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_both_routes_agree_node_for_node(mode, monkeypatch):
+    chains = [make_chain("gin", seed, nodes=12) for seed in range(4)]
+    alphas = [0.0, 0.3, 0.8]  # at 1, nodes without self-relevance are all equal
+    listed = [order_nodes(chain, mode=mode, alpha=alphas).tolist() for chain in chains]
+    monkeypatch.setattr(ordering, "walk_ledger", lambda *_, **__: None)
+    assert listed == [order_nodes(chain, mode=mode, alpha=alphas).tolist() for chain in chains]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_one_discount_gives_one_order(mode, alpha, route):
+    chain = make_chain("gin", 5)
+    order = order_nodes(chain, mode=mode, alpha=alpha)
+    assert order.dtype == torch.long
+    assert order.tolist() == order_nodes(chain, mode=mode, alpha=[alpha])[0].tolist()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_graphs_of_a_batch_are_ordered_apart(mode, shuffled, route):
+    torch.manual_seed(3)
+    model = GraphGIN().double()
+    sizes, parts, shift = [5, 1, 7, 4], [], 0
+    for size in sizes:
+        parts.append(erdos_renyi_graph(size, 0.5) + shift)
+        shift += size
+    batch = torch.repeat_interleave(torch.arange(4), torch.tensor(sizes))
+    edge_index, x = torch.cat(parts, dim=1), torch.randn(shift, 3, dtype=torch.double)
+    if shuffled:
+        mixed = torch.randperm(shift)
+        batch, x, edge_index = batch[mixed], x[mixed], mixed.argsort()[edge_index]
+        chain = ww.trace(model, x, edge_index, target=lambda out: out[:, 0].sum())
+    else:
+        chain = ww.trace(model, x, edge_index, batch=batch, target=[0, 1, 0, 1])
+    orders = order_nodes(chain, mode=mode, alpha=[0.0, 0.5], graphs=batch)
+    for g, order in enumerate(orders):
+        nodes = (batch == g).nonzero().flatten().tolist()
+        assert_greedy(order[0], chain, mode, 0.0, nodes)
+        assert_greedy(order[1], chain, mode, 0.5, nodes)
+    first = order_nodes(chain, mode=mode, graphs=batch)
+    assert [o.tolist() for o in first] == [o[0].tolist() for o in orders]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_graphs_with_many_walks_are_taken_a_few_at_a_time(mode, route, monkeypatch):
+    torch.manual_seed(4)
+    sizes = torch.tensor([6, 3, 0, 7, 2])
+    starts = sizes.cumsum(0) - sizes
+    edges = [erdos_renyi_graph(int(n), 0.6) + s for n, s in zip(sizes, starts, strict=True) if n]
+    batch = torch.repeat_interleave(sizes)
+    x = torch.randn(len(batch), 3, dtype=torch.double)
+    chain = ww.trace(GraphGIN().double(), x, torch.cat(edges, dim=1), target=lambda out: out[:, 0].sum())
+    together = order_nodes(chain, mode=mode, alpha=[0.0, 0.6], graphs=batch)
+    monkeypatch.setattr(ordering, "_MOST_ROWS", 50)
+    few = order_nodes(chain, mode=mode, alpha=[0.0, 0.6], graphs=batch)
+    assert [o.tolist() for o in few] == [o.tolist() for o in together]
+    assert [o.shape for o in few] == [(2, int(n)) for n in sizes]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_equal_candidates_come_by_index(mode, route):
+    torch.manual_seed(0)
+    model = GraphGIN().double()
+    alone = torch.empty(2, 0, dtype=torch.long)
+    chain = ww.trace(model, torch.zeros(4, 3, dtype=torch.double), alone, target=0)
+    assert order_nodes(chain, mode=mode).tolist() == [0, 1, 2, 3]  # no walk has any relevance
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tolerance_takes_symmetric_nodes_by_index(mode, route):
+    torch.manual_seed(0)
+    ring = torch.stack([torch.arange(6), (torch.arange(6) + 1) % 6])
+    ring = torch.cat([ring, ring.flip(0)], dim=1)[:, torch.randperm(12)]
+    chain = ww.trace(GraphGIN(), torch.ones(6, 3), ring, target=0)
+    order = order_nodes(chain, mode=mode, alpha=0.3, tolerance=1e-5).tolist()
+    assert order[0] == 0
+    assert order.index(1) < order.index(5)  # the first of each pair of mirror images
+    assert order == order_nodes(chain.to(dtype=torch.float64), mode=mode, alpha=0.3, tolerance=1e-5).tolist()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_float32_orders_are_greedy_up_to_rounding(mode, route):
+    chain = make_chain("gin", 1, nodes=10).to(dtype=torch.float32)
+    order = order_nodes(chain, mode=mode, alpha=0.5)
+    assert_greedy(order, chain.to(dtype=torch.float64), mode, 0.5, tolerance=1e-5)
+
+
+def test_the_ledger_holds_all_walks():
+    chain = make_chain("jumping", 2)
+    near = step_neighbours(chain)
+    ledger = walk_ledger(chain, near, max_rows=10**6)
+    assert ledger is not None
+    assert float(ledger.relevance.sum()) == pytest.approx(chain.input_relevance)
+    assert len(torch.unique(ledger.visits, dim=0)) == len(ledger.visits)
+    assert walk_ledger(chain, near, max_rows=10) is None
+    assert step_neighbours(make_chain("global", 0)) is None
+
+
+def test_long_keys_do_not_overflow():
+    torch.manual_seed(0)
+    model = GraphGIN(layers=14).double()
+    edge_index = torch.tensor([[0, 30], [30, 0]])
+    chain = ww.trace(model, torch.randn(40, 3, dtype=torch.double), edge_index, target=0)
+    ledger = walk_ledger(chain, step_neighbours(chain), max_rows=10**7)
+    assert ledger is not None
+    assert len(ledger.visits) <= 38 + 16
+    assert float(ledger.relevance.sum()) == pytest.approx(chain.input_relevance)
+
+
+def test_empty_requests():
+    chain = make_chain("gin", 0)
+    assert order_nodes(chain, alpha=[]).shape == (0, 8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mode": "random"}, "activation"),
+        ({"alpha": 1.5}, "between 0 and 1"),
+        ({"alpha": [0.0, float("nan")]}, "between 0 and 1"),
+        ({"tolerance": -1.0}, "small fraction"),
+        ({"graphs": torch.zeros(3, dtype=torch.long)}, "each of the 8 nodes"),
+        ({"graphs": torch.zeros(8)}, "float32"),
+        ({"graphs": torch.arange(8)}, "an edge joins them"),
+    ],
+)
+def test_errors_say_what_is_wrong(arguments, message):
+    with pytest.raises(InputError, match=message):
+        order_nodes(make_chain("gin", 0), **arguments)

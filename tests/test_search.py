@@ -1,0 +1,132 @@
+"""The best subgraph of a size, against looking at all of them."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GIN, global_add_pool
+from torch_geometric.utils import erdos_renyi_graph
+
+import walkwise as ww
+from walkwise.errors import InputError
+from walkwise.search import FoundSubgraph, TooManySubgraphsError, find_subgraph
+
+
+class GraphGIN(nn.Module):
+    """GIN layers and a sum over nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gin = GIN(3, 6, 2, out_channels=2)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return global_add_pool(self.gin(x, edge_index), None)
+
+
+def make_chain(seed: int, nodes: int = 8, edge_index: Tensor | None = None, directed: bool = False):
+    torch.manual_seed(seed)
+    model = GraphGIN().double()
+    if edge_index is None:
+        edge_index = erdos_renyi_graph(nodes, 0.3, directed=directed)
+    return ww.trace(model, torch.randn(nodes, 3, dtype=torch.double), edge_index, target=0)
+
+
+def is_connected(chain, nodes) -> bool:
+    pairs = {frozenset(pair) for pair in chain.edge_index.t().tolist()}
+    reached = {nodes[0]}
+    while more := {m for m in nodes if m not in reached and any(frozenset((m, r)) in pairs for r in reached)}:
+        reached |= more
+    return reached == set(nodes)
+
+
+def brute_force(chain, size, connected, alpha):
+    """All sets of that size, asked one by one."""
+    sets = [s for s in combinations(range(chain.num_nodes), size) if not connected or is_connected(chain, s)]
+    scores = [float(ww.subgraph_relevance(chain, [s], alpha=alpha)) for s in sets]
+    best = max(range(len(sets)), key=lambda i: scores[i])
+    return sets[best], scores[best], len(sets)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("connected", [True, False])
+@pytest.mark.parametrize("alpha", [0.0, 0.4])
+@pytest.mark.parametrize(("method", "beam"), [("exact", 1), ("beam", 10**6)])
+def test_exact_and_a_wide_beam_equal_brute_force(method, beam, alpha, connected, seed):
+    chain = make_chain(seed, directed=seed == 1)
+    for size in (1, 2, 4):
+        nodes, score, count = brute_force(chain, size, connected, alpha)
+        found = find_subgraph(chain, size, connected=connected, alpha=alpha, method=method, beam=beam)
+        assert found.nodes == nodes
+        assert found.score == pytest.approx(score, rel=1e-10)
+        assert (found.evaluated, found.total, found.exhaustive) == (count, count, True)
+
+
+@pytest.mark.parametrize("method", ["beam", "greedy"])
+@pytest.mark.parametrize("size", [2, 5, 7])
+def test_grown_subgraphs_are_connected_and_scored(method, size):
+    chain = make_chain(3, nodes=14)
+    found = find_subgraph(chain, size, method=method, beam=4)
+    assert len(found.nodes) == size
+    assert is_connected(chain, found.nodes)
+    assert found.score == pytest.approx(float(ww.subgraph_relevance(chain, [found.nodes])))
+    assert found.score <= find_subgraph(chain, size, method="exact").score + 1e-12
+
+
+def test_a_narrow_beam_says_that_it_did_not_look_everywhere():
+    found = find_subgraph(make_chain(0, nodes=12), 4, beam=2)
+    assert not found.exhaustive
+    assert found.total is None
+
+
+def test_growing_starts_where_there_is_room():
+    path = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 0, 3, 2, 5, 4]])
+    path = torch.cat([path, torch.tensor([[4, 6], [6, 4]])], dim=1)  # pairs 0-1 and 2-3, and the path 5-4-6
+    for seed in range(5):
+        chain = make_chain(seed, nodes=7, edge_index=path)
+        assert find_subgraph(chain, 3, method="greedy").nodes == (4, 5, 6)
+
+
+@pytest.mark.parametrize("method", ["exact", "beam", "greedy"])
+def test_no_node_one_node_and_all_nodes(method):
+    ring = torch.stack([torch.arange(6), (torch.arange(6) + 1) % 6])
+    chain = make_chain(1, nodes=6, edge_index=torch.cat([ring, ring.flip(0)], dim=1))
+    assert find_subgraph(chain, 0, method=method) == FoundSubgraph((), 0.0, 1, 1)
+    alone = ww.subgraph_relevance(chain, [[m] for m in range(6)])
+    assert find_subgraph(chain, 1, method=method).nodes == (int(alone.argmax()),)
+    whole = find_subgraph(chain, 6, method=method)
+    assert whole.nodes == tuple(range(6))
+    assert whole.score == pytest.approx(chain.input_relevance)
+
+
+def test_too_many_subgraphs_are_counted_not_searched():
+    chain = make_chain(0, nodes=14)
+    with pytest.raises(TooManySubgraphsError, match="3003"):
+        find_subgraph(chain, 6, connected=False, method="exact", max_subgraphs=3000)
+    with pytest.raises(TooManySubgraphsError, match="more than 10"):
+        find_subgraph(chain, 6, method="exact", max_subgraphs=10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"size": 9}, "0 to 8"),
+        ({"size": -1}, "0 to 8"),
+        ({"size": 2.5}, "2.5"),
+        ({"size": 2, "method": "best"}, "'beam', 'greedy', 'exact'"),
+        ({"size": 2, "beam": 0}, "at least 1"),
+        ({"size": 2, "alpha": 2.0}, "between 0 and 1"),
+    ],
+)
+def test_errors_say_what_is_wrong(arguments, message):
+    with pytest.raises(InputError, match=message):
+        find_subgraph(make_chain(0), **arguments)
+
+
+def test_no_connected_subgraph_of_that_size():
+    alone = torch.empty(2, 0, dtype=torch.long)
+    with pytest.raises(InputError, match="connected component has 1"):
+        find_subgraph(make_chain(0, edge_index=alone), 2)
+    assert len(find_subgraph(make_chain(0, edge_index=alone), 2, connected=False).nodes) == 2
