@@ -1,11 +1,6 @@
 """Curves, fidelity and motif scores: against the definitions, and against the authors' published figures."""
 
 import copy
-import json
-import lzma
-import os
-import pickle
-from pathlib import Path
 
 import hypothesis.strategies as st
 import numpy as np
@@ -15,10 +10,11 @@ from hypothesis import given, settings
 from sklearn.metrics import roc_auc_score
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GCN, GATConv, GCNConv, GINConv, GINEConv, global_add_pool
+from torch_geometric.nn import GCN, GATConv, GCNConv, GINEConv, global_add_pool
 from torch_geometric.utils import remove_self_loops, subgraph, to_undirected
 
 import walkwise as ww
+from authors import ba2motif, golden, load, mutag, needs_golden
 from walkwise import evaluation as ev
 from walkwise.errors import InputError
 from walkwise.ordering import order_nodes
@@ -271,67 +267,16 @@ def test_errors_say_what_was_expected(call, says):
 # --- The authors' published figures ---------------------------------------------------------------
 
 
-class Published(nn.Module):
-    """One of the authors' models, as ordinary PyG layers: aggregation (A + I)/2, read-out Σ/√20."""
-
-    def __init__(self, folder, name):
-        super().__init__()
-        spec = json.loads((folder / f"{name}.json").read_text())
-        arrays = np.load(folder / f"{name}.npz")
-        self.convs = nn.ModuleList(GINConv(self._block(block["layers"])) for block in spec["blocks"][1:])
-        for conv, block in zip(self.convs, spec["blocks"][1:], strict=True):
-            linears = [module for module in conv.nn if isinstance(module, nn.Linear)]
-            for linear, layer in zip(linears, block["layers"], strict=True):
-                weight = torch.tensor(arrays[layer["W"]]).t() / (2 if layer["aggregates"] else 1)
-                linear.weight.data = weight.double()
-                linear.bias.data = torch.tensor(arrays[layer["b"]]).double()
-
-    @staticmethod
-    def _block(layers):
-        modules = []
-        for layer in layers:
-            modules.append(nn.Linear(layer["in_width"], layer["out_width"]))
-            modules.extend([nn.ReLU()] if layer["relu"] else [])
-        return nn.Sequential(*modules)
-
-    def forward(self, x, edge_index, batch):
-        for conv in self.convs:
-            x = conv(x, edge_index)
-        return global_add_pool(x, batch) / 20**0.5
-
-
-@pytest.fixture(scope="module")
-def root():
-    if "WALKWISE_DATA" not in os.environ:
-        pytest.skip("WALKWISE_DATA does not say where the authors' weights and figures are")
-    return Path(os.environ["WALKWISE_DATA"])
-
-
-def mutag(root):
-    for entry in json.loads((root / "golden/graphs-mutag.json").read_text()):
-        edges = torch.tensor(entry["edges"]).t()
-        x = torch.eye(7, dtype=torch.float64)[torch.tensor(entry["feature_index"])]
-        yield Data(x, to_undirected(edges, num_nodes=entry["n"]), y=entry["label"])
-
-
-def ba2motif(root, numbers):
-    raw = root / "data/ba2motif/raw/BA-2motif.pkl.xz"
-    dense, _, labels = pickle.loads(lzma.decompress(raw.read_bytes()))
-    for i in numbers:
-        edge_index = remove_self_loops(torch.tensor(dense[i]).nonzero().t())[0]
-        yield Data(torch.ones(25, 1, dtype=torch.float64), edge_index.contiguous(), y=int(labels[i].argmax()))
-
-
 def chain_of(model, data):
     batch = torch.zeros(data.num_nodes, dtype=torch.long)
     return ww.trace(model, data.x, data.edge_index, target=data.y, batch=batch)
 
 
-def mutag_areas(root, alpha, every=1):
+def mutag_areas(alpha, every=1):
     """AUAC and AUPC of the authors' model, the mean over the graphs of each label."""
-    model = Published(root / "golden/weights", "gin-3-mutag")
+    model = load("gin-3-mutag")
     areas = {"auac_pos": [], "auac_neg": [], "aupc_pos": [], "aupc_neg": []}
-    for data in list(mutag(root))[::every]:
+    for data in mutag()[::every]:
         chain, sign = chain_of(model, data), "pos" if data.y == 0 else "neg"
         activation = ev.activation_curve(model, data, order_nodes(chain, mode="activation", alpha=alpha), target=data.y)
         pruning = ev.pruning_curve(model, data, order_nodes(chain, mode="pruning", alpha=alpha), target=data.y)
@@ -340,27 +285,29 @@ def mutag_areas(root, alpha, every=1):
     return {name: sum(values) / len(values) for name, values in areas.items()}
 
 
+@needs_golden
 @pytest.mark.slow
-def test_mutag_areas_are_the_published_ones(root):
-    published = json.loads((root / "golden/published.json").read_text())
-    found = mutag_areas(root, 0.0)
+def test_mutag_areas_are_the_published_ones():
+    published = golden("published")
+    found = mutag_areas(0.0)
     for name, value in (published["mutag_auac"]["0.00"] | published["mutag_aupc"]["0.00"]).items():
         assert found[name] == pytest.approx(value, abs=0.03), name
 
 
-def ba2motif_figures(root, alpha, numbers):
-    model = Published(root / "golden/weights", "gin-3-ba2motif")
+def ba2motif_figures(alpha, numbers):
+    model = load("gin-3-ba2motif")
     found = []
-    for data in ba2motif(root, numbers):
+    for data in (ba2motif()[i] for i in numbers):
         order, motif = order_nodes(chain_of(model, data), mode="activation", alpha=alpha), list(range(20, 25))
         curve = ev.activation_curve(model, data, order, target=data.y, on="probability")
         found.append((ev.motif_accuracy(order, motif), ev.motif_auroc(ev.scores_of_order(order), motif), curve.area))
     return dict(zip(("acc", "auc", "auac"), np.mean(found, axis=0), strict=True))
 
 
+@needs_golden
 @pytest.mark.slow
-def test_ba2motif_figures_are_the_published_ones(root):
-    published = json.loads((root / "golden/published.json").read_text())["ba2motif_gin3"]["0.00"]
-    found = ba2motif_figures(root, 0.0, [*range(400, 500), *range(900, 1000)])
+def test_ba2motif_figures_are_the_published_ones():
+    published = golden("published")["ba2motif_gin3"]["0.00"]
+    found = ba2motif_figures(0.0, [*range(400, 500), *range(900, 1000)])
     for name, value in found.items():
         assert value == pytest.approx(published[name], abs=6e-4), name

@@ -6,35 +6,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
-from torch_geometric.nn import GCN, GIN
 
 import walkwise as ww
+from chains import chain_of
 from walkwise.errors import InputError
 from walkwise.interactions import interactions, query
 
 torch.set_num_threads(1)
-
-
-class Pooled(nn.Module):
-    def __init__(self, gnn):
-        super().__init__()
-        self.gnn = gnn
-
-    def forward(self, x, edge_index):
-        return self.gnn(x, edge_index).sum(0, keepdim=True)
-
-
-def chain_of(seed, M=6, layers=3, **kwargs):
-    torch.manual_seed(seed)
-    model = Pooled([GCN, GIN][seed % 2](2, 4, num_layers=layers, out_channels=2, **kwargs)).double().eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("bias"):
-                parameter.uniform_(0, 0.5)
-    path = torch.stack([torch.arange(M - 1), torch.arange(1, M)])
-    edges = torch.cat([path, path.flip(0), torch.randint(M, (2, 3))], dim=1)
-    return ww.trace(model, torch.rand(M, 2, dtype=torch.float64), edges, target=0, rule="gamma")
 
 
 def walks_of(chain):
@@ -44,7 +22,7 @@ def walks_of(chain):
     return [({m for m in w if m >= 0}, r) for w, r in zip(walks.tolist(), relevance, strict=True)]
 
 
-CHAINS = [chain_of(0), chain_of(1), chain_of(2, jk="cat"), chain_of(5)]
+CHAINS = [chain_of(0, M=6), chain_of(1, M=6), chain_of(2, M=6, jk="cat"), chain_of(5, M=6)]
 GROUPS = {"ring": [0, 1], "NO2": [2], "Cl": [4]}
 
 
@@ -72,7 +50,7 @@ def test_the_formula_of_the_paper():
 
 
 def test_orders_beyond_the_walks_are_zero_and_left_out():
-    chain = chain_of(1, layers=1)
+    chain = chain_of(1, M=6, layers=1)
     found = interactions(chain, {str(m): [m] for m in range(6)})
     assert max(map(len, found.terms)) == 2
     assert found.remainder == pytest.approx(0, abs=1e-12)

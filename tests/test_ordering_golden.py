@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import lzma
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
-from torch_geometric.datasets import BA2MotifDataset
-from torch_geometric.utils import remove_self_loops
 
 import walkwise as ww
+from authors import ba2motif, golden, load, mutag, needs_golden
 from walkwise.ordering import order_nodes
 
-_spec = importlib.util.spec_from_file_location("authors", Path(__file__).with_name("authors.py"))
-authors = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(authors)
+pytestmark = needs_golden
 
 ALPHAS = [0.0, 0.5, 1.0]
 
@@ -53,7 +46,7 @@ def areas(model, data: Batch, rank: Tensor, mode: str) -> Tensor:
 
 @pytest.fixture(scope="module")
 def molecules():
-    model, data = authors.AuthorsGIN("gin-3-mutag"), authors.mutag()
+    model, data = load("gin-3-mutag"), Batch.from_data_list(mutag())
     return model, data, ww.trace(model, data.x, data.edge_index, batch=data.batch, target=data.y.tolist())
 
 
@@ -64,7 +57,7 @@ def test_areas_on_mutag_are_the_published_ones(molecules, mode, name):
     orders = order_nodes(chain, mode=mode, alpha=ALPHAS, graphs=data.batch, tolerance=1e-9)
     for i, alpha in enumerate(ALPHAS):
         area = areas(model, data, ranks(data, orders, i), mode)
-        published = authors.read("published.json")[f"mutag_{name}"][f"{alpha:.2f}"]
+        published = golden("published")[f"mutag_{name}"][f"{alpha:.2f}"]
         assert float(area[data.y == 0].mean()) == pytest.approx(published[f"{name}_pos"], abs=0.03)
         assert float(area[data.y == 1].mean()) == pytest.approx(published[f"{name}_neg"], abs=0.03)
 
@@ -74,22 +67,16 @@ def auroc(score: Tensor, truth: Tensor) -> float:
     return float((score[truth][:, None] > score[~truth][None]).double().mean())
 
 
-def test_motifs_are_found_as_published(tmp_path: Path):
-    model = authors.AuthorsGIN("gin-3-ba2motif")
-    packed = authors.data_folder() / "data/ba2motif/raw/BA-2motif.pkl.xz"
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw/BA-2motif.pkl").write_bytes(lzma.decompress(packed.read_bytes()))
-    dataset = BA2MotifDataset(str(tmp_path))
-    data = Batch.from_data_list([dataset[i] for i in [*range(400, 500), *range(900, 1000)]])
-    edge_index, _ = remove_self_loops(data.edge_index)
-    x = torch.ones(data.num_nodes, 1, dtype=torch.float64)
-    chain = ww.trace(model, x, edge_index, batch=data.batch, target=data.y.tolist())
+def test_motifs_are_found_as_published():
+    model, graphs = load("gin-3-ba2motif"), ba2motif()
+    data = Batch.from_data_list([graphs[i] for i in [*range(400, 500), *range(900, 1000)]])
+    chain = ww.trace(model, data.x, data.edge_index, batch=data.batch, target=data.y.tolist())
     motif = torch.arange(25) >= 20
     orders = order_nodes(chain, alpha=ALPHAS, graphs=data.batch)
     for i, alpha in enumerate(ALPHAS):
         rank = ranks(data, orders, i).view(200, 25)
         accuracy = float(((rank < 5) == motif).double().mean())
         area = sum(auroc(-r, motif) for r in rank) / 200
-        published = authors.read("published.json")["ba2motif_gin3"][f"{alpha:.2f}"]
+        published = golden("published")["ba2motif_gin3"][f"{alpha:.2f}"]
         assert accuracy == pytest.approx(published["acc"], abs=1e-9)
         assert area == pytest.approx(published["auc"], abs=1.01e-4)  # four digits, and one pair more or less

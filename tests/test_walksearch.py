@@ -1,47 +1,24 @@
 """EMP-neu and AMP-ave against enumeration and against the numbers of the paper's authors."""
 
 import itertools
-import json
-import os
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from torch import nn
-from torch_geometric.nn import GCN, GIN, GINConv
+from torch_geometric.nn import GCN, GIN
 
 import walkwise as ww
+from authors import golden, load, mutag, needs_golden
+from chains import pooled
 from walkwise.errors import InputError
 from walkwise.partialwalks import stages
 from walkwise.topwalks import _search, top_walks
 from walkwise.walksearch import _lattice, top_walks_amp_ave, top_walks_emp_neu
 
-GOLDEN = Path(os.environ.get("WALKWISE_DATA", "")) / "golden"
 torch.set_num_threads(1)  # on tensors this small threads only wait for each other
-
-golden = pytest.mark.skipif(
-    "WALKWISE_DATA" not in os.environ or not GOLDEN.is_dir(),
-    reason="golden values not found: set WALKWISE_DATA to the folder that holds golden/",
-)
-
-
-class Pooled(nn.Module):
-    def __init__(self, gnn):
-        super().__init__()
-        self.gnn = gnn
-
-    def forward(self, x, edge_index):
-        return self.gnn(x, edge_index).sum(0, keepdim=True)
 
 
 def small_chain(seed, kind=GIN, rule="zero", M=4, **kwargs):
-    torch.manual_seed(seed)
-    model = Pooled(kind(2, 4, num_layers=2, out_channels=2, **kwargs)).double().eval()
-    with torch.no_grad():  # so that not all neurons are off
-        for name, parameter in model.named_parameters():
-            if name.endswith("bias"):
-                parameter.uniform_(0, 0.5)
+    model = pooled(kind, seed, layers=2, **kwargs)
     edges = torch.randint(M, (2, 6))
     return ww.trace(model, torch.rand(M, 2, dtype=torch.float64), edges, target=0, rule=rule)
 
@@ -105,45 +82,14 @@ def test_refuse_skips_and_no_walks_at_all():
 # -- the authors' numbers -----------------------------------------------------------------------------
 
 
-class Gin(nn.Module):
-    def __init__(self, blocks):
-        super().__init__()
-        self.convs = nn.ModuleList(GINConv(nn.Sequential(*block)) for block in blocks)
-
-    def forward(self, x, edge_index):
-        for conv in self.convs:
-            x = conv(x, edge_index)
-        return x.sum(0, keepdim=True) / 20**0.5
-
-
-def authors_model(name):
-    spec = json.loads((GOLDEN / "weights" / f"{name}.json").read_text())
-    arrays = np.load(GOLDEN / "weights" / f"{name}.npz")
-    layers = [block["layers"] for block in spec["blocks"][1:]]
-    linears = [[nn.Linear(la["in_width"], la["out_width"], dtype=torch.float64) for la in block] for block in layers]
-    blocks = [
-        [m for linear, la in zip(row, block, strict=True) for m in ([linear, nn.ReLU()] if la["relu"] else [linear])]
-        for row, block in zip(linears, layers, strict=True)
-    ]
-    model = Gin(blocks)
-    with torch.no_grad():  # after GINConv has reset its network; their sums run over (A + I) / 2
-        for linear, la in zip(itertools.chain(*linears), itertools.chain(*layers), strict=True):
-            linear.weight.copy_(torch.tensor(arrays[la["W"]]).t() * (0.5 if la["aggregates"] else 1.0))
-            linear.bias.copy_(torch.tensor(arrays[la["b"]]))
-    return model.eval()
-
-
 @pytest.fixture(scope="module")
 def cases():
     """(chain under the γ rule, the authors' lists) of eight molecules."""
-    listed = json.loads((GOLDEN / "walks-mutag.json").read_text())
-    graphs = json.loads((GOLDEN / "graphs-mutag.json").read_text())
-    model, found = authors_model(listed["meta"]["model"]), []
+    listed, graphs = golden("walks-mutag"), mutag()
+    model, found = load(listed["meta"]["model"]), []
     for entry in listed["graphs"]:
-        edges = torch.tensor(graphs[entry["graph"]]["edges"]).t()
-        x = torch.eye(7, dtype=torch.float64)[torch.tensor(graphs[entry["graph"]]["feature_index"])]
-        chain = ww.trace(model, x, torch.cat([edges, edges.flip(0)], 1), target=entry["target_predicted_class"])
-        found.append((chain, entry["rules"]["gamma"]))
+        data, target = graphs[entry["graph"]], entry["target_predicted_class"]
+        found.append((ww.trace(model, data.x, data.edge_index, target=target), entry["rules"]["gamma"]))
     return found
 
 
@@ -151,7 +97,7 @@ def values(listed):
     return pytest.approx([walk["relevance"] for walk in listed], rel=1e-9)
 
 
-@golden
+@needs_golden
 def test_exact_search_meets_the_authors_enumeration(cases):
     for chain, listed in cases:
         assert top_walks(chain, 10).relevance.tolist() == values(listed["exhaustive_top10"])
@@ -159,7 +105,7 @@ def test_exact_search_meets_the_authors_enumeration(cases):
         assert largest.abs().tolist() == pytest.approx([abs(w["relevance"]) for w in listed["exhaustive_top10_abs"]])
 
 
-@golden
+@needs_golden
 def test_exact_search_beyond_the_ties(cases):
     """Their ten best are mostly one tie, and all completions fit in memory: search deep, with bounds alone."""
     for chain, _ in cases:
@@ -171,7 +117,7 @@ def test_exact_search_beyond_the_ties(cases):
                 assert got.tolist() == pytest.approx(key.sort(descending=True).values[:k].tolist(), rel=1e-9)
 
 
-@golden
+@needs_golden
 def test_emp_neu_meets_the_authors(cases):
     for chain, listed in cases:
         found = top_walks_emp_neu(chain, 10).relevance.tolist()
@@ -179,7 +125,7 @@ def test_emp_neu_meets_the_authors(cases):
         assert found == values(listed["exhaustive_neuron_top10"])
 
 
-@golden
+@needs_golden
 def test_amp_ave_meets_the_authors_in_the_order_found(cases):
     for chain, listed in cases:
         assert top_walks_amp_ave(chain, 10).relevance.tolist() == values(listed["amp_ave_top10_in_order_found"])

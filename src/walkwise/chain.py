@@ -85,6 +85,12 @@ class RelevanceChain:
         return self.output - self.input_relevance
 
     @property
+    def size(self) -> str:
+        """Layers and nodes, in words."""
+        layers, nodes = ("" if n == 1 else "s" for n in (self.num_layers, self.num_nodes))
+        return f"{self.num_layers} layer{layers}, {self.num_nodes} node{nodes}"
+
+    @property
     def dtype(self) -> torch.dtype:
         """The floating-point type of the messages."""
         return self.roots[0][1].dtype
@@ -168,7 +174,7 @@ class RelevanceChain:
 
     def __repr__(self) -> str:
         """One line: layers, nodes, output."""
-        return f"RelevanceChain({self.num_layers} layers, {self.num_nodes} nodes, output={self.output:.6g})"
+        return f"RelevanceChain({self.size}, output={self.output:.6g})"
 
     def __str__(self) -> str:
         """The report."""

@@ -23,5 +23,9 @@ class InputError(WalkwiseError, ValueError):
     """An argument does not fit: shapes, node ids, devices, dtypes, non-finite numbers."""
 
 
+class TooManyWalksError(WalkwiseError):
+    """Listing every walk would take more room than allowed."""
+
+
 class CoverageWarning(UserWarning):
     """A part of the model was explained by its plain gradient because no rule covers it."""

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from walkwise.chain import RelevanceChain, without_gradients
-from walkwise.errors import InputError, WalkwiseError
+from walkwise.errors import InputError, TooManyWalksError, WalkwiseError
 from walkwise.nodesets import budget
 from walkwise.subgraphs import subgraph_relevance
-from walkwise.walks import TooManyWalksError, enumerate_walks, walk_relevance
+from walkwise.walks import enumerate_walks, walk_relevance
 
 
 class MissingExtraError(WalkwiseError, ImportError):

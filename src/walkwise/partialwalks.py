@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from walkwise.chain import RelevanceChain, all_rows, contract
+from walkwise.errors import TooManyWalksError
 from walkwise.nodesets import budget
 from walkwise.operators import Visit
 from walkwise.rows import Rows
-from walkwise.walks import TooManyWalksError, possible_steps
+from walkwise.walks import possible_steps
 
 
 @dataclass(frozen=True, eq=False)

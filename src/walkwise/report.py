@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from walkwise.chain import RelevanceChain, tapped_messages, without_gradients
@@ -20,11 +21,13 @@ class Balance:
     rule: str
     relevance_out: float  # at its output
     relevance_in: float  # passed on to its input
+    rounding: float = 0.0
 
     @property
     def taken(self) -> float:
-        """What biases, and a rule's stabilizer, kept."""
-        return self.relevance_out - self.relevance_in
+        """What biases kept (and a rule's stabilizer, and functions that conserve nothing); 0 within rounding."""
+        taken = self.relevance_out - self.relevance_in
+        return 0.0 if abs(taken) <= self.rounding * max(abs(self.relevance_out), abs(self.relevance_in)) else taken
 
 
 @without_gradients
@@ -36,17 +39,19 @@ def balances(chain: RelevanceChain) -> tuple[Balance, ...]:
     """
     messages = tapped_messages(chain)
     below = {step.targets[0]: step.sources[0] for step in chain.steps if step.visit is not None}
+    rounding = 20 * torch.finfo(chain.dtype).eps
     layers = []
     for layer in chain.layers:
         # What the layer alone sends back: its own messages, followed until they reach a position.
         seeds = [(below.get(slot, slot), messages[slot]) for slot, _ in layer.ends if slot in messages]
         sent = tapped_messages(chain, seeds, lambda visit, message: None)
         out, back = _relevance(messages, layer.ends), _relevance(sent, layer.starts)
-        layers.append(Balance(layer.name, layer.kind, layer.route, layer.rule, out, back))
+        layers.append(Balance(layer.name or "(model)", layer.kind, layer.route, layer.rule, out, back, rounding))
     passed = sum(float((seed * value).sum()) for (_, seed), (_, value) in zip(chain.seeds, chain.readout, strict=True))
-    readout = Balance("read-out", "", "autograd", chain.readout_rule, chain.output, passed)
+    readout = Balance("read-out", "", "autograd", chain.readout_rule, chain.output, passed, rounding)
     between = chain.bias_leak - sum(part.taken for part in (*layers, readout))
-    if abs(between) <= 1e-9 * max(1.0, abs(chain.output)):
+    largest = max(abs(part.relevance_out) for part in (*layers, readout))
+    if abs(between) <= 100 * torch.finfo(chain.dtype).eps * max(largest, abs(chain.input_relevance)):
         return (*layers, readout)
     return (*layers, Balance("between layers", "", "", "", between, 0.0), readout)
 
@@ -67,7 +72,7 @@ def describe(chain: RelevanceChain) -> str:
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in (header, *rows)]
     headline = (
-        f"RelevanceChain({chain.num_layers} layers, {chain.num_nodes} nodes, output={chain.output:.6g}, "
+        f"RelevanceChain({chain.size}, output={chain.output:.6g}, "
         f"relevance at the input={chain.input_relevance:.6g}, bias leak={chain.bias_leak:.3g})"
     )
     return "\n".join([headline, *lines, *(f"note: {note}" for note in chain.notes)])

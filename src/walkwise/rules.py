@@ -173,8 +173,8 @@ class Schedule:
         rules = tuple(self.layers(num_layers))
         if len(rules) != num_layers:
             raise InputError(
-                f"The schedule gives {len(rules)} rules, but the model has {num_layers} message-passing "
-                "layers (one per call). Give one rule per layer, or a single rule for all of them."
+                f"{len(rules)} rules were given, but the model has {num_layers} message-passing layers (one per "
+                "call). Give one rule per layer, or a single rule for all of them."
             )
         return rules
 

@@ -9,14 +9,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from walkwise.chain import RelevanceChain, all_rows, contract, without_gradients
-from walkwise.errors import InputError, WalkwiseError
+from walkwise.errors import InputError, TooManyWalksError
 from walkwise.nodesets import budget
 from walkwise.operators import Visit
 from walkwise.rows import Rows
-
-
-class TooManyWalksError(WalkwiseError):
-    """Listing every walk would take more room than allowed."""
 
 
 @without_gradients

@@ -268,7 +268,7 @@ def check_fresh(watch: Watch, run: Callable[[], Any]) -> None:
 
 def _check_affine(form: ClosedForm, module: Any, affine: Affine, result: Tensor, arguments: dict[str, Any]) -> None:
     """A closed form that a user registered must give what the layer computes."""
-    if form.__module__.startswith("walkwise."):
+    if (form.__module__ or "").startswith("walkwise."):
         return
     given = [t for value in arguments.values() for t in (value if isinstance(value, (tuple, list)) else (value,))]
     problem = None
