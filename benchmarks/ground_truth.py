@@ -41,6 +41,7 @@ OURS = "sgnn-lrp"
 FIXED_ALPHAS = (0.0, 0.3)
 SLOW = {"subgraphx": 5}  # how many graphs it gets
 SAME_SCORES = {"gnn-lrp": OURS}  # its tuned α is taken over, being the same method
+ENOUGH = 1e-3  # the validation loss at which training is done
 LEARNS_FROM = 40  # training graphs, for methods that are trained
 TITLES = {"ba2motif": "BA-2motif", "benzene": "Benzene", "logic7": "Logic7", "logic8": "Logic8"}
 TRUTHS = {
@@ -184,7 +185,7 @@ def fit(name: str, split: Split, width: int, epochs: int, patience: int) -> Fit:
         bar.set_postfix(validation=f"{now:.4f}")
         if now < best_loss:
             best, best_loss, best_epoch = copy.deepcopy(model.state_dict()), now, epoch
-        elif epoch - best_epoch >= patience:
+        if epoch - best_epoch >= patience or best_loss < ENOUGH:
             break
     model.load_state_dict(best)
     model.eval()
@@ -342,8 +343,8 @@ def document(fits: Mapping[str, Fit], results: Mapping[str, Sequence[Line]], com
 
 
 INTRODUCTION = f"""\
-One GIN per data set (three layers, sum pooling, linear head; seed 0) is trained, then explained on test graphs that have
-a ground truth and that it classifies rightly, for the logit of the right label. AUROC is the chance that a node of the
+One GIN per data set (three layers, sum pooling, linear head; seed 0) is trained, then explained on test graphs that
+have a ground truth and that it classifies rightly, for the logit of the right label. AUROC is the chance that a node of the
 truth scores above another node; accuracy takes as many nodes from the top of the order as the truth has. Where a
 graph has several alternative truths, the best counts. Numbers are means ± standard errors over the graphs; the time is
 wall-clock time on one thread of a shared machine.
@@ -351,7 +352,7 @@ wall-clock time on one thread of a shared machine.
 - Methods that attribute edges or walks order the nodes greedily, by α. "Tuned" is the α, of eleven, with the best AUROC
   on up to 15 validation graphs: it has seen ground truth of other graphs, which methods without α have not.
 - `gnn-lrp` lists the walks that `{OURS}` sums without listing: the scores are the same, only the time differs.
-- Learning methods learn from {LEARNS_FROM} training graphs, without ground truth. All methods have their default settings.
+- Learning methods learn from {LEARNS_FROM} training graphs, without ground truth. All methods have default settings.
 - Atoms have as features their element and the number of their bonds of each kind; BA-2motif has constant features. The
   nodes of every graph are renamed at random, so that ties favour nobody.
 - The truth is what decides the label, not what this model looks at: a model may use other nodes, or the absence of

@@ -180,10 +180,9 @@ def _with_constants(
     raw = [m.whole.push(f.constant) for f, m in terms if f.constant is not None]
     held = [[o.push(f.held[i]) for o, f, i in p if f.held is not None] for p in pieces]
     if new is not None:
-        new = new.expand_as(flow.value)
-        raw.append(new)
+        raw.append(new.expand_as(flow.value))
         for side, piece in zip(held, share_constant(flow.rule, new), strict=True):
-            side.append(piece)
+            side.append(piece.expand_as(flow.value))
     return flow._replace(constant=sum_of(raw), held=tuple(sum_of(side) for side in held))
 
 

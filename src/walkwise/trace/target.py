@@ -50,9 +50,10 @@ def _selected(output: Any, target: Any, index: int | None, num_graphs: int, num_
     scores = _as_table(output.detach(), num_graphs, num_nodes)
     rows = _rows(scores, index, num_graphs)
     columns = _columns(scores, target, rows)
-    direction = torch.zeros_like(scores)
-    direction[rows, columns] = 1
-    return Explained(output, direction.view_as(output), scores[rows, columns])
+    places = torch.tensor([row * scores.shape[1] + column for row, column in zip(rows, columns, strict=True)])
+    places = places.to(scores.device)
+    direction = torch.zeros_like(output).view(-1).index_fill(0, places, 1).view_as(output)
+    return Explained(output, direction, scores.reshape(-1)[places])
 
 
 def _by_callable(output: Any, target: Callable[[Any], Any], index: int | None) -> Tensor:

@@ -189,10 +189,10 @@ class Watch:
         def hook(module: Any, inputs: Any, result: Any) -> None:
             if self._affine is None or form is None:
                 return
-            self._resume()
             affine, self._affine = self._affine, None
             _check_affine(form, module, affine, result, inputs[2])
             self.tape.record_propagate(affine, result)
+            self._resume()
 
         return hook
 
