@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -217,16 +217,31 @@ class Jacobian:
         given = [(out, m) for out, m in zip(self.outputs, messages, strict=True) if m is not None]
         B = max(m.shape[1] for _, m in given)
         D = max(m.shape[2] for _, m in given)
-        gradients = torch.autograd.grad(
-            [out for out, _ in given],
+        outputs = [out for out, _ in given]
+        arriving = [_as_gradient(m, out, B, D) for out, m in given]
+        try:
+            gradients = self._gradients(outputs, arriving, batched=B * D > 1)
+        except RuntimeError:
+            if B * D == 1:
+                raise
+            one_by_one = [self._gradients(outputs, [m[i] for m in arriving]) for i in range(B * D)]
+            gradients = [None if g[0] is None else torch.stack(g) for g in zip(*one_by_one, strict=True)]
+        return [None if g is None else _as_message(g, x, B, D) for g, x in zip(gradients, self.inputs, strict=True)]
+
+    def _gradients(
+        self, outputs: list[Tensor], arriving: list[Tensor], batched: bool = False
+    ) -> Sequence[Tensor | None]:
+        """Vector-Jacobian products; not every torch operation can batch them."""
+        gradients: Sequence[Tensor | None] = torch.autograd.grad(
+            outputs,
             self.inputs,
-            [_as_gradient(m, out, B, D) for out, m in given],
+            arriving,
             retain_graph=True,
             create_graph=torch.is_grad_enabled(),
             allow_unused=True,
-            is_grads_batched=B * D > 1,
+            is_grads_batched=batched,
         )
-        return [None if g is None else _as_message(g, x, B, D) for g, x in zip(gradients, self.inputs, strict=True)]
+        return gradients
 
     def to(self, cast: Cast) -> Jacobian:
         """The same piece, run again on cast tensors."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import HypergraphConv
 
 from walkwise.chain import RelevanceChain
-from walkwise.errors import InputError, TargetError, TraceError
+from walkwise.errors import CoverageWarning, InputError, TargetError, TraceError
 from walkwise.rules import RuleLike, Schedule, as_schedule
 from walkwise.trace import linearize
 from walkwise.trace.lowering import Lowering
@@ -69,6 +71,8 @@ def trace(
         return _traced(model, modules, x, edge_index, target, index, schedule, fallback, model_kwargs)
 
 
+_HIDDEN = "node features went {}; what comes out of it counts as constant"
+
 trace.linearize = linearize  # type: ignore[attr-defined]  # so that walkwise.trace.linearize is found
 
 
@@ -85,6 +89,10 @@ def _traced(
 ) -> RelevanceChain:
     num_graphs = _num_graphs(model_kwargs)
     features = x.detach().clone()  # a model may write into its input
+    model_kwargs = {
+        name: features if value is x else value.clone() if _is_floating(value) else value
+        for name, value in model_kwargs.items()
+    }
 
     def run(suspects: Sequence[tuple[str, nn.Module]] = ()) -> tuple[Tape, Watch, Explained]:
         tape = Tape()
@@ -114,9 +122,22 @@ def _traced(
             "The explained scalar does not depend differentiably on the node features: the target (or the "
             "model) detaches it, rounds it, or takes an index instead of a value."
         )
+    rows = tape.values[tape.calls[0].handed].shape[0] if tape.calls else x.shape[0]
+    if rows != x.shape[0]:
+        raise TraceError(
+            f"x has {x.shape[0]} rows but the first message-passing layer runs on {rows} nodes. Trace on the subgraph "
+            "itself, so that node ids mean rows of x."
+        )
+    for where in sorted(tape.hidden):
+        warnings.warn(f"{_HIDDEN.format(where)}.", CoverageWarning, stacklevel=4)
     with torch.no_grad():
         used = watch.edge_index if watch.edge_index is not None else torch.empty(2, 0, dtype=torch.long)
-        return Lowering(tape, slot, schedule).chain(scalar.outputs, scalar.direction, used, tape.first)
+        chain = Lowering(tape, slot, schedule).chain(scalar.outputs, scalar.direction, used, tape.first)
+    return replace(chain, notes=(*chain.notes, *(_HIDDEN.format(where) for where in sorted(tape.hidden))))
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point() and value.layout == torch.strided
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:

@@ -24,7 +24,7 @@ from torch_geometric.nn import conv as pyg
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.utils import is_sparse, to_edge_index
 
-from walkwise.operators import Aggregate, Scale
+from walkwise.operators import Aggregate, Operator, Scale
 from walkwise.rows import Edges
 from walkwise.trace.tape import Affine
 
@@ -71,20 +71,20 @@ def closed_form(conv: torch.nn.Module) -> ClosedForm | None:
 class EdgeShelf:
     """Hands out one Edges for equal edges, so that layers share what is computed for them."""
 
-    _made: list[tuple[Any, Edges]] = field(default_factory=list)
+    _made: list[tuple[Any, str, Edges]] = field(default_factory=list)
 
     def get(self, edge_index: Tensor, num_nodes: int, flow: str) -> Edges:
         """The edges of an edge index (2, E), source to target."""
-        for key, edges in self._made:
-            if key is edge_index and edges.num_nodes == num_nodes:
+        for key, way, edges in self._made:
+            if key is edge_index and way == flow and edges.num_nodes == num_nodes:
                 return edges
         source, target = edge_index if flow == "source_to_target" else edge_index.flip(0)
         fresh = Edges(source.contiguous(), target.contiguous(), num_nodes)
-        for _, edges in self._made:
+        for _, _, edges in self._made:
             if edges.same_as(fresh):
                 fresh = edges
                 break
-        self._made.append((edge_index, fresh))
+        self._made.append((edge_index, flow, fresh))
         return fresh
 
 
@@ -96,6 +96,7 @@ class PropagateCall:
     edge_index: Any
     arguments: dict[str, Any]
     shelf: EdgeShelf
+    follows: Callable[[Any], bool] = lambda _: False
 
     def __getitem__(self, name: str) -> Any:
         """One of propagate's keyword arguments."""
@@ -187,7 +188,7 @@ def _rgcn(conv: Any, call: PropagateCall) -> Affine | None:
 def _gine(conv: Any, call: PropagateCall) -> Affine | None:
     """relu(x_j + e): the edge's part is constant, and so is which neurons are on."""
     x, edge_attr = call.node_tensor("x"), call["edge_attr"]
-    if not call.additive or edge_attr is None or is_sparse(call.edge_index):
+    if not call.additive or edge_attr is None or is_sparse(call.edge_index) or call.follows(edge_attr):
         return None
     edges, _ = call.edges(x.shape[0])
     edge_attr = (edge_attr if conv.lin is None else conv.lin(edge_attr)).detach()  # (E, N)
@@ -208,5 +209,8 @@ def _le(conv: Any, call: PropagateCall) -> Affine | None:
     weight = a.new_ones(edges.source.numel()) if weight is None else weight.view(-1)
     weight = call.weights(edges, weight, a)
     assert weight is not None
-    received = torch.zeros_like(a[:, :1]).index_add(0, edges.target, weight.view(-1, 1))  # (M, 1)
-    return Affine([(a, Aggregate(edges, weight)), (b, Scale(-received))])
+    terms: list[tuple[Tensor, Operator]] = [(a, Aggregate(edges, weight))]
+    for part in (weight.clamp(min=0), weight.clamp(max=0)):  # apart, for rules that tell signs apart
+        received = torch.zeros_like(a[:, :1]).index_add(0, edges.target, part.view(-1, 1))  # (M, 1)
+        terms.append((b, Scale(-received)))
+    return Affine(terms)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from walkwise.chain import Layer, RelevanceChain
 from walkwise.errors import TraceError
@@ -102,7 +103,7 @@ class Lowering:
         last = len(positions)
         for index, call in self.calls:
             if index not in feeding:
-                positions.update({slot: last for slot in call.outputs if slot not in positions})
+                positions.update({slot: last for slot in call.outputs[:1] if slot not in positions})
         self.num_layers = last
         return positions
 
@@ -296,7 +297,7 @@ class Lowering:
             values = self.tape.values if plain else [cast(v) for v in self.tape.values]
             interpreter = self._interpreter(builder, values)
             leaves = []
-            with torch.enable_grad():
+            with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):  # fused attention has no second derivative
                 for slot in read:
                     leaf = interpreter.values[slot].detach().requires_grad_(True)
                     interpreter.flows[slot] = Flow(interpreter.values[slot], (leaf,), ())

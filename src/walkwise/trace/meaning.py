@@ -16,6 +16,8 @@ from walkwise.trace import vocabulary
 from walkwise.trace.flow import Apply, Builder, Flow, SignedMap, share_constant, signed
 from walkwise.trace.tape import Op, Ref
 
+_SQUASHED = "{} as h = z · [h / z] turns the sign of relevance where z < 0; if it is the output, explain the logit"
+
 
 class NotClosedError(Exception):
     """This operation has no closed form here; autograd must carry it."""
@@ -91,7 +93,7 @@ class Interpreter:
     def _linear(self, op: Op) -> None:
         weight, bias = op.args[1], op.args[2] if len(op.args) > 2 else op.kwargs.get("bias")
         if isinstance(weight, Ref) or not isinstance(op.args[0], Ref):
-            return self._bilinear(op)
+            return self._product(op)
         if not self.builder.graph and self.values[op.args[0].slot].dim() != 2:
             raise NotClosedError
         self._weighted(op, op.args[0].slot, weight.detach(), RowMap, bias)
@@ -99,14 +101,27 @@ class Interpreter:
     def _matmul(self, op: Op) -> None:
         left, right = op.args[0], op.args[1]
         if isinstance(left, Ref) and isinstance(right, Ref):
-            return self._bilinear(op)
-        if isinstance(right, Ref):  # a constant matrix that mixes rows, such as an adjacency
-            return self._structural(op)
+            return self._product(op)
+        if isinstance(right, Ref):
+            return self._from_the_left(op, left, right)
         if not self.builder.graph and (self.values[left.slot].dim(), right.dim()) != (2, 2):
             raise NotClosedError
         if right.dim() != 2:
             return self._multilinear(op)
         self._weighted(op, left.slot, right.detach().t(), RowMap, None)
+
+    def _from_the_left(self, op: Op, left: Tensor, right: Ref) -> None:
+        """A constant matrix that mixes rows: a weight if it is learned, otherwise such as an adjacency."""
+        if not self.builder.graph or left.layout != torch.strided:
+            return self._structural(op)
+
+        def make(matrix: Tensor) -> Operator:
+            return Apply(lambda p: torch.matmul(matrix, p))
+
+        if left.requires_grad:
+            return self._weighted(op, right.slot, left.detach(), make, None)
+        flow = self.read(op, right.slot, within=op.call is not None)
+        self.combine(op, [(flow, signed(make, left, len(flow.parts) == 2))])
 
     def _addmm(self, op: Op) -> None:
         """beta · bias + alpha · left · right; the bias may be a followed tensor, a skip."""
@@ -129,7 +144,7 @@ class Interpreter:
             raise NotClosedError
         tensors = [a for a in _flat(op.args) if isinstance(a, (Tensor, Ref))]
         if sum(isinstance(a, Ref) for a in tensors) != 1 or len(tensors) != 2:
-            return self._bilinear(op) if len(op.inputs) == 2 else self._gradient(op)
+            return self._product(op) if len(op.inputs) == 2 else self._gradient(op)
         ref = next(a for a in tensors if isinstance(a, Ref))
         weight = next(a for a in tensors if isinstance(a, Tensor))
 
@@ -232,7 +247,7 @@ class Interpreter:
     def _mul(self, op: Op) -> None:
         left, right = op.args[0], op.args[1] if len(op.args) > 1 else op.kwargs["other"]
         if isinstance(left, Ref) and isinstance(right, Ref):
-            return self._bilinear(op)
+            return self._product(op)
         ref, factor = (left, right) if isinstance(left, Ref) else (right, left)
         self._scale_by(op, ref.slot, torch.as_tensor(factor, dtype=self.values[ref.slot].dtype))
 
@@ -266,14 +281,19 @@ class Interpreter:
         factor = factor.reshape((1,) * (len(shape) - factor.dim()) + factor.shape)
         return factor.expand(-1, *shape[1:]).reshape(factor.shape[0], -1)
 
-    def _bilinear(self, op: Op) -> None:
+    def _product(self, op: Op) -> None:
         """A product of two followed tensors: the one that is a gate is held constant.
 
         Where neither is, each gets half of the relevance.
         """
         refs = [a for a in op.args if isinstance(a, Ref)][:2]
+        if len(refs) < 2:
+            return self._gradient(op)
         a, b = (self.flows[ref.slot] for ref in refs)
-        moving = [0, 1] if _gate(a) == _gate(b) else [0 if _gate(b) > _gate(a) else 1]
+        ranks = [(flow.gate, -flow.value.numel() if op.name == "mul" else 0) for flow in (a, b)]
+        moving = [0, 1] if ranks[0] == ranks[1] else [0 if ranks[1] > ranks[0] else 1]
+        if len(moving) == 1 and a.gate == b.gate:
+            self.remarks.add("a factor that is broadcast over neurons is held constant, as a gate")
         if op.name == "mul" and len(moving) == 1:
             return self._scale_by(op, refs[moving[0]].slot, self.values[refs[1 - moving[0]].slot])
         share = 1 / len(moving)
@@ -318,11 +338,15 @@ class Interpreter:
         shape, value = self.values[refs[0].slot].shape, self.value(op.outputs[0])
         if value.shape != flow.value.shape:
             return self._gradient(op)
+        if op.name == "sigmoid" and op.call is None:
+            self.remarks.add(_SQUASHED.format("sigmoid"))
         flow = self.builder.activated(flow, value, slope)
         self.write(op, flow._replace(gate=vocabulary.GATE_RANK.get(op.name, 0)))
 
     def _softmax(self, op: Op) -> None:
         """As an output, the logit scaled; in a product, a gate."""
+        if op.call is None:
+            self.remarks.add(_SQUASHED.format("softmax"))
         self._rescaled(op, lambda z, h: divide(h, z), gate=2)
 
     def _log_softmax(self, op: Op) -> None:
@@ -488,9 +512,7 @@ class Interpreter:
                 continue
             matrix = images[output].reshape(len(units), -1).t()
             value = self.value(slot)
-            if matrix.shape[0] != value.shape[1] or not torch.allclose(
-                flow.value @ matrix.t(), value, atol=1e-4, rtol=1e-3
-            ):
+            if matrix.shape[0] != value.shape[1] or not _alike(flow.value @ matrix.t(), value):
                 raise NotClosedError
             self.combine(op, [(flow, SignedMap.positive(RowMap(matrix)))], output=output)
 
@@ -527,17 +549,17 @@ def warn_uncovered(uncovered: dict[str, Op], where: Callable[[Op], str]) -> tupl
     return notes
 
 
+def _alike(a: Tensor, b: Tensor) -> bool:
+    """Equal within rounding, whatever their scale."""
+    return bool((a - b).abs().max() <= 1e-4 * b.abs().max())
+
+
 def _lift(rule: Rule, weight: Tensor, sign: Tensor | None) -> Tensor:
     """W↑, where a batch normalisation that follows may turn the sign of a neuron."""
     if sign is None or weight.shape[0] % sign.numel():
         return rule.lift(weight)
     turn = sign.repeat(weight.shape[0] // sign.numel()).view(-1, *[1] * (weight.dim() - 1))
     return rule.lift(weight * turn) * turn
-
-
-def _gate(flow: Flow) -> tuple[int, int]:
-    """How much a factor is a gate: by the function that made it, then by being broadcast."""
-    return flow.gate, -flow.value.numel()
 
 
 def _negative(operator: Operator) -> SignedMap:

@@ -92,6 +92,7 @@ class Tape(TorchFunctionMode):
         self.normalising = 0  # depth of normalisation modules
         self.first: int | None = None  # the slot of the input features
         self.cut = False  # whether the model has detached something
+        self.hidden: set[str] = set()  # where followed tensors went out of sight
         self._slot_of: dict[int, int] = {}  # by tensor identity
         self._alive: list[Any] = []  # keeps identities from being used again
         self._names: dict[Any, tuple[str, bool]] = {}
@@ -123,6 +124,7 @@ class Tape(TorchFunctionMode):
         if not self._follows(args) and not (kwargs and self._follows(kwargs.values())):
             return func(*args, **kwargs)
         if not torch.is_grad_enabled():
+            self.hidden.add("under torch.no_grad() or in a custom autograd.Function")
             return func(*args, **kwargs)
         torch._C._set_grad_enabled(False)  # what torch.no_grad() does, without the cost of making one
         try:
@@ -152,6 +154,10 @@ class Tape(TorchFunctionMode):
 
     def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name, writes = self._names.get(func) or self._named(func)
+        if kwargs and not args:
+            args, kwargs = vocabulary.positional(name, kwargs)
+        if name in ("numpy", "array", "tolist"):
+            self.hidden.add("in NumPy or Python")
         written = args[0] if writes or vocabulary.asked_to_write(name, args, kwargs) else None
         if written is not None:
             refs, named, inputs = self._refer(self._saved(args), kwargs)
@@ -160,7 +166,10 @@ class Tape(TorchFunctionMode):
             return result
         if written is None:
             if name in vocabulary.SAME and isinstance(result, Tensor):
-                return self._same(args[0], result)
+                if "dropout" not in name or result is args[0]:
+                    return self._same(args[0], result)
+                kept = torch.where(args[0] == 0, 0.0, result / args[0])  # dropout that is on: a constant mask
+                name, func, args, kwargs = "mul", torch.mul, (args[0], kept), {}
             refs, named, inputs = self._refer(args, kwargs)
         else:
             func = _out_of_place(func, name)

@@ -24,7 +24,7 @@ ELEMENTWISE = frozenset({
 #: Of these, the ones whose ratio has no limit (or the limit 0): a zero passes nothing on.
 SINGULAR = frozenset({
     "sigmoid", "hardsigmoid", "logsigmoid", "softplus", "exp", "log", "cos", "reciprocal", "rsqrt",
-    "sqrt", "pow", "square", "threshold", "rdiv", "rtruediv", "rpow", "div",
+    "sqrt", "pow", "square", "threshold", "rdiv", "rtruediv", "rpow", "div", "clamp", "hardtanh",
 })  # fmt: skip
 
 #: Linear with coefficients that are 0 or positive: they move, copy, sum or average entries.
@@ -84,6 +84,18 @@ def plain_name(func: Any) -> str:
         name = getattr(getattr(func, "__self__", None), "__name__", name)
     name = name.strip("_")
     return _ALIASES.get(name, name)
+
+
+def positional(name: str, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments given by name in the places they have, as far as they come first."""
+    rest = dict(kwargs)
+    order = ("input", "weight", "bias") if name == "linear" else ("input", "other")
+    args = []
+    for key in order:
+        if key not in rest:
+            break
+        args.append(rest.pop(key))
+    return tuple(args), rest
 
 
 def writes(func: Any) -> bool:

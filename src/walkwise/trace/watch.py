@@ -27,6 +27,8 @@ _LINEAR = (nn.Linear, PygLinear, nn.Bilinear)
 def untouched(modules: Sequence[tuple[str, nn.Module]]) -> Iterator[None]:
     """Evaluation mode inside; afterwards every attribute, buffer and flag is what it was."""
     plain = [m for _, m in modules if not isinstance(m, torch.jit.ScriptModule)]
+    written = [(b, b._version, b.clone()) for m in plain for b in m._buffers.values() if b is not None]
+    state = torch.get_rng_state()
     saved = [(m, m.__dict__.copy(), m._buffers.copy(), m._parameters.copy()) for m in plain]
     try:
         for module, attributes, _, _ in saved:
@@ -36,6 +38,11 @@ def untouched(modules: Sequence[tuple[str, nn.Module]]) -> Iterator[None]:
                 module.__dict__["_cached_x"] = None
         yield
     finally:
+        torch.set_rng_state(state)
+        for buffer, version, copy in written:
+            if buffer._version != version:
+                with torch.no_grad():
+                    buffer.copy_(copy)
         for module, attributes, buffers, parameters in saved:
             _restore(module._buffers, buffers)
             _restore(module._parameters, parameters)
@@ -79,7 +86,7 @@ class Watch:
         self.depth = 0
         self.edge_index: Tensor | None = None
         self.convs = [(n, m) for n, m in modules if isinstance(m, MessagePassing)]
-        self.norms = [m for _, m in modules if type(m).__module__.startswith("torch_geometric.nn.norm")]
+        self.norms = [m for _, m in modules if _normalises(m)]
         self.linears = [(n, m) for n, m in modules if isinstance(m, _LINEAR)]
         self.pools = [(n, m) for n, m in modules if _pools(m)]
         self.pooled: str | None = None  # the pooling that has changed the nodes
@@ -166,11 +173,14 @@ class Watch:
         def hook(module: Any, inputs: tuple[Any, Any, dict[str, Any]]) -> None:
             edge_index, _, arguments = inputs
             if self.depth == 0 or self.tape.active is None:
-                return
+                raise TraceError(
+                    f"propagate of '{name}' ({type(module).__name__}) was called past the module itself. Call the "
+                    "layer, not its forward or propagate, so that it counts as one."
+                )
             self._affine = None
             if form is not None:
                 with torch._C.DisableTorchFunction():
-                    self._affine = form(module, PropagateCall(module, edge_index, arguments, self.shelf))
+                    self._affine = form(module, PropagateCall(module, edge_index, arguments, self.shelf, self._follows))
             if self._affine is not None:
                 self._pause = torch._C.DisableTorchFunction()
                 self._pause.__enter__()
@@ -195,6 +205,9 @@ class Watch:
             self._resume()
 
         return hook
+
+    def _follows(self, tensor: Any) -> bool:
+        return self.tape.slot_of(tensor) is not None
 
     def _resume(self) -> None:
         if self._pause is not None:
@@ -248,7 +261,9 @@ def check_fresh(watch: Watch, run: Callable[[], Any]) -> None:
         return [getattr(conv, register)(hook, **kind) for _, conv in watch.convs]
 
     seen = []
+    state = torch.get_rng_state()
     for hooks in ([look], [look, disturb]):
+        torch.set_rng_state(state)
         handed = []
         handles = [handle for hook in hooks for handle in outer(hook)]
         try:
@@ -287,6 +302,12 @@ def _check_affine(form: ClosedForm, module: Any, affine: Affine, result: Tensor,
             f"The closed form registered for {type(module).__name__} does not give what its propagate returned: "
             f"it {problem}."
         )
+
+
+def _normalises(module: nn.Module) -> bool:
+    """Whether sums and means inside a module are statistics (in DiffGroupNorm they are its output)."""
+    kind = type(module)
+    return kind.__module__.startswith("torch_geometric.nn.norm") and kind.__name__ != "DiffGroupNorm"
 
 
 def _pools(module: nn.Module) -> bool:
