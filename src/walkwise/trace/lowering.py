@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -297,7 +298,7 @@ class Lowering:
             values = self.tape.values if plain else [cast(v) for v in self.tape.values]
             interpreter = self._interpreter(builder, values)
             leaves = []
-            with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):  # fused attention has no second derivative
+            with torch.enable_grad(), _twice_differentiable(ops):
                 for slot in read:
                     leaf = interpreter.values[slot].detach().requires_grad_(True)
                     interpreter.flows[slot] = Flow(interpreter.values[slot], (leaf,), ())
@@ -339,6 +340,12 @@ class Lowering:
             return "the read-out" if id(op) in self._readout_ids else "the code between layers"
         call: Call = self.tape.calls[op.call]
         return f"layer '{call.name}' ({type(call.module).__name__})"
+
+
+def _twice_differentiable(ops: list[Op]) -> AbstractContextManager[None]:
+    """Attention as plain products where there is any: fused, it has no second derivative."""
+    attends = any("attention" in op.name for op in ops)
+    return sdpa_kernel(SDPBackend.MATH) if attends else nullcontext()
 
 
 def _flat_rows(tensor: Tensor) -> Tensor:
