@@ -18,8 +18,12 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -32,23 +36,24 @@ from torch_geometric.nn import GINConv, global_add_pool
 from torch_geometric.utils import remove_self_loops
 from tqdm.auto import tqdm
 
-import walkwise
-from walkwise.baselines import Row, available_baselines, compare
+from walkwise.baselines import Row, available_baselines, compare, relevance
 from walkwise.evaluation import motif_auroc
+from walkwise.rules import Gamma
 from walkwise.tuning import ALPHAS
 
 OURS = "sgnn-lrp"
 FIXED_ALPHAS = (0.0, 0.3)
-SLOW = {"subgraphx": 5}  # how many graphs it gets
+VARIANTS = {f"{OURS}, γ = {gamma:g}": partial(relevance.sgnn_lrp, rule=Gamma(gamma)) for gamma in (1.0, 3.0)}
+SLOW = {"subgraphx": 10}  # how many graphs it gets
 SAME_SCORES = {"gnn-lrp": OURS}  # its tuned α is taken over, being the same method
 ENOUGH = 1e-3  # the validation loss at which training is done
 LEARNS_FROM = 40  # training graphs, for methods that are trained
 TITLES = {"ba2motif": "BA-2motif", "benzene": "Benzene", "logic7": "Logic7", "logic8": "Logic8"}
 TRUTHS = {
-    "ba2motif": "5-cycle (label 0) or house (label 1) on a random graph of 20 nodes; both labels are explained.",
-    "benzene": "molecules with a benzene ring; the truth is the ring.",
-    "logic7": "molecules with the functional groups of a logical formula (7); the truth is their atoms.",
-    "logic8": "molecules with the functional groups of a logical formula (8); the truth is their atoms.",
+    "ba2motif": "A 5-cycle (label 0) or house (label 1) on a random graph of 20 nodes; both labels are explained.",
+    "benzene": "Molecules with a benzene ring; the truth is the ring.",
+    "logic7": "Molecules with the functional groups of a logical formula (7); the truth is their atoms.",
+    "logic8": "Molecules with the functional groups of a logical formula (8); the truth is their atoms.",
 }
 
 
@@ -213,7 +218,7 @@ def scored(
     methods: Sequence[str], model: nn.Module, graphs: list[Data], train: list[Data], alphas: Sequence[float]
 ) -> tuple[Row, ...]:
     return compare(
-        methods,
+        {method: VARIANTS.get(method, method) for method in methods},
         model,
         graphs,
         metrics=("auroc", "accuracy"),
@@ -234,22 +239,21 @@ def lines(methods: Sequence[str], model: nn.Module, split: Split, name: str, cou
     for method in sorted(methods, key=lambda m: m in SAME_SCORES):
         begun = time.perf_counter()
         graphs = asked[: SLOW.get(method, count)]
-        rows = scored([method], model, graphs, train, FIXED_ALPHAS)
-        tuned = any(row.alpha is not None for row in rows)
-        if tuned:
+        rows = scored([method], model, graphs, train, ALPHAS)
+        shown: set[float | None] = {None, *FIXED_ALPHAS}
+        if any(row.alpha is not None for row in rows):
             if SAME_SCORES.get(method) in best:
                 best[method] = best[SAME_SCORES[method]]
             else:
                 tried = [r for r in scored([method], model, tuning, train, ALPHAS) if r.metric == "auroc"]
                 best[method] = float(max(tried, key=lambda row: row.mean).alpha or 0.0)
-            if best[method] not in FIXED_ALPHAS:
-                rows += scored([method], model, graphs, train, [best[method]])
+            shown.add(best[method])
         tqdm.write(f"{name}: {method}, {time.perf_counter() - begun:.1f} s", file=sys.stderr)
-        for alpha in dict.fromkeys(row.alpha for row in rows):
+        for alpha in dict.fromkeys(row.alpha for row in rows if row.alpha in shown):
             auroc, accuracy = (
                 next(r for r in rows if (r.alpha, r.metric) == (alpha, m)) for m in ("auroc", "accuracy")
             )
-            yield Line(method, alpha, tuned and alpha == best[method], auroc, accuracy)
+            yield Line(method, alpha, alpha is not None and alpha == best[method], auroc, accuracy)
 
 
 def table(found: Sequence[Line]) -> str:
@@ -258,7 +262,7 @@ def table(found: Sequence[Line]) -> str:
     for line in ranked(found):
         alpha = "" if line.alpha is None else f"{line.alpha:g}" + (" (tuned)" if line.tuned else "")
         scores = [f"{row.mean:.3f} ± {row.standard_error:.3f}" for row in (line.auroc, line.accuracy)]
-        method = f"**{line.method}**" if line.method == OURS else line.method
+        method = f"**{line.method}**" if line.method.startswith(OURS) else line.method
         rows.append([method, alpha, *scores, str(line.auroc.graphs), f"{line.auroc.seconds * 1e3:.3g}"])
     text = "\n".join("| " + " | ".join(cells) + " |" for cells in rows)
     left = {line.method: line.auroc.note for line in found if line.auroc.note}
@@ -269,20 +273,30 @@ def ranked(found: Sequence[Line]) -> list[Line]:
     return sorted((line for line in found if line.auroc.graphs), key=lambda line: -line.auroc.mean)
 
 
+def _is_ours(line: Line) -> bool:
+    return line.method.startswith(OURS) or line.method in SAME_SCORES
+
+
 def finding(found: Sequence[Line]) -> str:
     """Who wins, and where ours stands: in words, from the numbers."""
     order = ranked(found)
-    others = [line for line in order if line.method not in (OURS, *SAME_SCORES)]
+    others = [line for line in order if not _is_ours(line)]
+    if not others:
+        return ""
     ours = next(line for line in order if line.method == OURS and line.tuned)
     untuned = next(line for line in order if line.method == OURS and line.alpha == 0)
     parts = []
-    for measure, value in (("AUROC", lambda line: line.auroc), ("accuracy", lambda line: line.accuracy)):
+    for measure, value in (("AUROC", lambda line: line.auroc), ("Accuracy", lambda line: line.accuracy)):
         parts.append(f"{measure}: {_standing(ours, others, value)}")
-    ahead = [line for line in others if line.auroc.mean > untuned.auroc.mean]
+    ahead = [line for line in others if line.auroc.mean > untuned.auroc.mean + 1e-9]
     names = ", ".join(dict.fromkeys(line.method for line in ahead))
     parts.append(
-        f"Untuned (α = 0) ours has AUROC {untuned.auroc.mean:.3f}; " + (f"behind {names}." if ahead else "first.")
+        f"Untuned (α = 0) ours has AUROC {untuned.auroc.mean:.3f}; "
+        + (f"behind {names}." if ahead else "nobody is ahead.")
     )
+    for line in order:
+        if line.method in VARIANTS and line.tuned:
+            parts.append(f"{line.method} in every layer, tuned: {line.auroc.mean:.3f}.")
     return " ".join(parts)
 
 
@@ -291,7 +305,7 @@ def _standing(ours: Line, others: Sequence[Line], value: Callable[[Line], Row]) 
     gap = value(ours).mean - value(rival).mean
     error = math.hypot(value(ours).standard_error, value(rival).standard_error)
     clear = "more than" if abs(gap) > 2 * error else "within"
-    verdict = "ours wins" if gap > 0 else "ours loses" if gap < 0 else "a tie"
+    verdict = "a tie" if abs(gap) < 1e-9 else "ours wins" if gap > 0 else "ours loses"
     at = "" if rival.alpha is None else f" (α = {rival.alpha:g})"
     return (
         f"{verdict}, {value(ours).mean:.3f} (α = {ours.alpha:g}) against {value(rival).mean:.3f} of the best other, "
@@ -301,12 +315,14 @@ def _standing(ours: Line, others: Sequence[Line], value: Callable[[Line], Row]) 
 
 def summary(results: Mapping[str, Sequence[Line]]) -> str:
     """All data sets in one paragraph."""
+    if all(_is_ours(line) for found in results.values() for line in ranked(found)):
+        return ""
     won, lost, beaten = [], [], {}
     for name, found in results.items():
         order = ranked(found)
-        others = [line for line in order if line.method not in (OURS, *SAME_SCORES)]
+        others = [line for line in order if not _is_ours(line)]
         ours = next(line for line in order if line.method == OURS and line.tuned)
-        ahead = dict.fromkeys(line.method for line in others if line.auroc.mean > ours.auroc.mean)
+        ahead = dict.fromkeys(line.method for line in others if line.auroc.mean > ours.auroc.mean + 1e-9)
         (lost if ahead else won).append(TITLES[name])
         beaten[TITLES[name]] = list(ahead)
     text = f"By AUROC, `{OURS}` with tuned α is first on {' and '.join(won) if won else 'no set'}"
@@ -315,8 +331,15 @@ def summary(results: Mapping[str, Sequence[Line]]) -> str:
     return text + (f". Ahead of it: {details}." if details else ".")
 
 
+def _version() -> str:
+    try:
+        return version("walkwise")
+    except PackageNotFoundError:
+        return "(source tree)"
+
+
 def document(fits: Mapping[str, Fit], results: Mapping[str, Sequence[Line]], command: str, missing: str) -> str:
-    packages = f"walkwise {walkwise.__version__}, torch {torch.__version__}, torch_geometric "
+    packages = f"walkwise {_version()}, torch {torch.__version__}, torch_geometric "
     packages += f"{torch_geometric.__version__}, numpy {np.__version__}, Python {platform.python_version()}"
     models = [
         "| set | test accuracy | always the commoner label | test AUROC | epochs | s |",
@@ -326,7 +349,9 @@ def document(fits: Mapping[str, Fit], results: Mapping[str, Sequence[Line]], com
         f"| {TITLES[n]} | {f.accuracy:.3f} | {f.majority:.3f} | {f.auroc:.3f} | {f.epochs} | {f.seconds:.0f} |"
         for n, f in fits.items()
     ]
-    tables = [f"## {TITLES[n]}\n\n{TRUTHS[n]}\n\n{table(found)}\n\n{finding(found)}" for n, found in results.items()]
+    tables = [
+        f"## {TITLES[n]}\n\n{TRUTHS[n]}\n\n{table(found)}\n\n{finding(found)}".rstrip() for n, found in results.items()
+    ]
     return (
         "\n\n".join(
             [
@@ -344,14 +369,16 @@ def document(fits: Mapping[str, Fit], results: Mapping[str, Sequence[Line]], com
 
 INTRODUCTION = f"""\
 One GIN per data set (three layers, sum pooling, linear head; seed 0) is trained, then explained on test graphs that
-have a ground truth and that it classifies rightly, for the logit of the right label. AUROC is the chance that a node of the
-truth scores above another node; accuracy takes as many nodes from the top of the order as the truth has. Where a
+have a ground truth and that it classifies rightly, for the logit of the right label. AUROC is the chance that a node
+of the truth scores above another node; accuracy takes as many nodes from the top of the order as the truth has. Where a
 graph has several alternative truths, the best counts. Numbers are means ± standard errors over the graphs; the time is
 wall-clock time on one thread of a shared machine.
 
 - Methods that attribute edges or walks order the nodes greedily, by α. "Tuned" is the α, of eleven, with the best AUROC
   on up to 15 validation graphs: it has seen ground truth of other graphs, which methods without α have not.
 - `gnn-lrp` lists the walks that `{OURS}` sums without listing: the scores are the same, only the time differs.
+- `{OURS}` has the default rule, the paper's: γ falls linearly from 3 in the first layer to 0 in the last, where the
+  paper's last layer is linear and this model's is not. The rows with a γ have that γ in every layer.
 - Learning methods learn from {LEARNS_FROM} training graphs, without ground truth. All methods have default settings.
 - Atoms have as features their element and the number of their bonds of each kind; BA-2motif has constant features. The
   nodes of every graph are renamed at random, so that ties favour nobody.
@@ -359,41 +386,50 @@ wall-clock time on one thread of a shared machine.
   something, and an explainer that says so scores badly here. One model per set, one seed."""
 
 
+def explained(name: str, folder: Path, methods: Sequence[str], count: int, quick: bool) -> tuple[Fit, list[Line]]:
+    """One data set from its file to its table."""
+    torch.set_num_threads(1)
+    if name == "ba2motif":
+        split, epochs, patience = ba2motif(folder), 400, 60
+    else:
+        split, epochs, patience = molecules(folder, name, 1500 if quick else 4500), 60, 12
+    found = fit(name, split, 32, epochs // 4 if quick else epochs, patience)
+    tqdm.write(f"{name}: model {found.accuracy:.3f} / {found.auroc:.3f}, {found.seconds:.0f} s", sys.stderr)
+    return found, list(lines(methods, found.model, split, name, count))
+
+
 def main() -> None:
     root = os.environ.get("WALKWISE_DATA")
+    known = [*available_baselines(), *VARIANTS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path(root) / "data" if root else None, required=root is None)
     parser.add_argument("--out", type=Path, help="the Markdown file to write (default: standard output)")
-    parser.add_argument("--graphs", type=int, default=25, help="explained graphs per set (subgraphx: 5)")
+    parser.add_argument("--graphs", type=int, default=25, help="explained graphs per set (subgraphx: at most 10)")
     parser.add_argument("--quick", action="store_true", help="a rough look: 5 graphs, short training, no subgraphx")
+    parser.add_argument("--jobs", type=int, default=1, help="data sets worked on at once, one thread each")
     parser.add_argument("--sets", nargs="+", choices=TITLES, default=list(TITLES))
-    parser.add_argument("--methods", nargs="+", choices=available_baselines(), default=list(available_baselines()))
+    parser.add_argument("--methods", nargs="+", choices=known, default=known)
     given = parser.parse_args()
-    torch.set_num_threads(1)
     count = 5 if given.quick else given.graphs
     methods = [m for m in given.methods if not (given.quick and m in SLOW)]
     words = sys.argv[1:]
     if "--data" in words:
         words[words.index("--data") + 1] = "DIR"
     command = f"python benchmarks/ground_truth.py {shlex.join(words)}".strip()
-    absent = [m for m in available_baselines() if m not in methods]
+    absent = [m for m in known if m not in methods]
     missing = f"Left out of this run: {', '.join(absent)}." if absent else ""
     fits: dict[str, Fit] = {}
     results: dict[str, list[Line]] = {}
-    for name in given.sets:
-        if name == "ba2motif":
-            split, epochs, patience = ba2motif(given.data), 400, 60
-        else:
-            split, epochs, patience = molecules(given.data, name, 1500 if given.quick else 4500), 60, 12
-        fits[name] = fit(name, split, 32, epochs // 4 if given.quick else epochs, patience)
-        tqdm.write(
-            f"{name}: model {fits[name].accuracy:.3f} / {fits[name].auroc:.3f}, {fits[name].seconds:.0f} s", sys.stderr
-        )
-        results[name] = list(lines(methods, fits[name].model, split, name, count))
-        text = document(fits, results, command, missing)
-        if given.out:  # after every set: a run that is cut short leaves what it has
-            given.out.parent.mkdir(parents=True, exist_ok=True)
-            given.out.write_text(text)
+    text = ""
+    with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool:
+        started = {pool.submit(explained, name, given.data, methods, count, given.quick): name for name in given.sets}
+        for done in as_completed(started):
+            fits[started[done]], results[started[done]] = done.result()
+            names = [name for name in given.sets if name in fits]
+            text = document({n: fits[n] for n in names}, {n: results[n] for n in names}, command, missing)
+            if given.out:  # after every set: a run that is cut short leaves what it has
+                given.out.parent.mkdir(parents=True, exist_ok=True)
+                given.out.write_text(text)
     if not given.out:
         print(text)
 

@@ -264,6 +264,11 @@ def test_errors_say_what_was_expected(call, says):
         call(made(Classifier), graph())
 
 
+def test_scores_must_be_numbers():
+    with pytest.raises(InputError, match="NaN"):
+        ev.motif_auroc([1.0, float("nan"), 0.0], [0])
+
+
 # --- The authors' published figures ---------------------------------------------------------------
 
 

@@ -226,6 +226,8 @@ def motif_auroc(scores: Tensor | Sequence[float], motif: Motif) -> float:
     0.75
     """
     values = torch.as_tensor(scores).double().cpu()
+    if bool(values.isnan().any()):
+        raise InputError("scores has NaN entries; a node without a score needs a number, such as the lowest.")
     return max(_auroc(values, truth) for truth in _alternatives(motif, len(values)))
 
 
