@@ -14,7 +14,8 @@ from walkwise.errors import TraceError
 from walkwise.operators import Cast, Jacobian, Step, Visit
 from walkwise.rules import Rule, Schedule
 from walkwise.trace.flow import Builder, Flow
-from walkwise.trace.meaning import Interpreter, NotClosedError, warn_uncovered
+from walkwise.trace.meaning import Interpreter
+from walkwise.trace.reading import NotClosedError, warn_uncovered
 from walkwise.trace.tape import Call, Op, Tape
 
 #: Operations through which a neuron stays a neuron, back to the linear map that made it.
