@@ -168,7 +168,7 @@ def test_a_layer_may_return_edge_features_too(x):
     model = Model(lambda m, x, e: pooled(m.a(x, e)[0]), a=WithEdgeOutput())
     chain = ww.trace(model, x, EDGES, target=0, rule="zero")
     expected = (x @ model.a.lin.weight[0])[EDGES[0]].sum()
-    assert chain.input_relevance == pytest.approx(float(expected))
+    assert chain.input_relevance == pytest.approx(float(expected.detach()))
 
 
 def test_small_numbers_do_not_pass_for_equal_ones(x):
