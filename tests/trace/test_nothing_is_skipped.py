@@ -255,3 +255,18 @@ def test_what_the_model_writes_is_taken_back(x):
     ww.trace(model, x, EDGES, target=0, edge_weight=weight)
     assert float(model.count) == 0
     assert torch.equal(weight, torch.ones(EDGES.shape[1]))
+
+
+def test_a_second_run_starts_from_the_same_input(x):
+    """A linear module that is never called makes the model run again; it must not see what the first run wrote."""
+
+    def run(m, x, e, edge_weight):
+        edge_weight.mul_(2)
+        return pooled(m.a(x.mul_(3), e, edge_weight))
+
+    weight = torch.rand(EDGES.shape[1])
+    conv = pyg.GraphConv(4, 2)
+    plain, idle = Model(run, a=conv), Model(run, a=conv, idle=nn.Linear(2, 2))
+    ours, theirs = (ww.trace(m, x, EDGES, target=0, edge_weight=weight) for m in (idle, plain))
+    assert ours.output == pytest.approx(theirs.output)
+    assert same(ours, theirs)

@@ -88,14 +88,18 @@ def _traced(
     model_kwargs: dict[str, Any],
 ) -> RelevanceChain:
     num_graphs = _num_graphs(model_kwargs)
-    features = x.detach().clone()  # a model may write into its input
-    model_kwargs = {
-        name: features if value is x else value.clone() if _is_floating(value) else value
-        for name, value in model_kwargs.items()
-    }
+
+    def copies() -> tuple[Tensor, dict[str, Any]]:
+        """The input anew for every run: a model may write into it."""
+        features = x.detach().clone()
+        return features, {
+            name: features if value is x else value.clone() if _is_floating(value) else value
+            for name, value in model_kwargs.items()
+        }
 
     def run(suspects: Sequence[tuple[str, nn.Module]] = ()) -> tuple[Tape, Watch, Explained]:
         tape = Tape()
+        features, arguments = copies()
         if features.is_floating_point():
             tape.follow_features(features)
         watch = Watch(tape, modules, fallback)
@@ -105,15 +109,20 @@ def _traced(
                 "torch_geometric.nn.MessagePassing layers."
             )
         with untouched(modules), torch.enable_grad(), watch.hooked(suspects), tape:
-            output = model(features, edge_index, **model_kwargs)
+            output = model(features, edge_index, **arguments)
             return tape, watch, explained(output, target, index, num_graphs, x.shape[0])
 
     tape, watch, scalar = run()
     if unreached := watch.unreached():  # run again and look whether they lose sight of what they take in
         tape, watch, scalar = run(unreached)
     if watch.fresh and not tape.cut:
+
+        def again() -> Any:
+            features, arguments = copies()
+            return model(features, edge_index, **arguments)
+
         with untouched(modules), torch.no_grad():
-            check_fresh(watch, lambda: model(x.detach().clone(), edge_index, **model_kwargs))
+            check_fresh(watch, again)
     slot = tape.slot_of(scalar.tensor)
     if not bool(scalar.outputs.isfinite().all()):
         raise InputError(f"The model's output is not finite ({scalar.outputs.tolist()}); nothing can be explained.")
