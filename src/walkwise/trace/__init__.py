@@ -89,17 +89,9 @@ def _traced(
 ) -> RelevanceChain:
     num_graphs = _num_graphs(model_kwargs)
 
-    def copies() -> tuple[Tensor, dict[str, Any]]:
-        """The input anew for every run: a model may write into it."""
-        features = x.detach().clone()
-        return features, {
-            name: features if value is x else value.clone() if _is_floating(value) else value
-            for name, value in model_kwargs.items()
-        }
-
     def run(suspects: Sequence[tuple[str, nn.Module]] = ()) -> tuple[Tape, Watch, Explained]:
         tape = Tape()
-        features, arguments = copies()
+        features, arguments = _copies(x, model_kwargs)
         if features.is_floating_point():
             tape.follow_features(features)
         watch = Watch(tape, modules, fallback)
@@ -118,7 +110,7 @@ def _traced(
     if watch.fresh and not tape.cut:
 
         def again() -> Any:
-            features, arguments = copies()
+            features, arguments = _copies(x, model_kwargs)
             return model(features, edge_index, **arguments)
 
         with untouched(modules), torch.no_grad():
@@ -131,18 +123,33 @@ def _traced(
             "The explained scalar does not depend differentiably on the node features: the target (or the "
             "model) detaches it, rounds it, or takes an index instead of a value."
         )
-    rows = tape.values[tape.calls[0].handed].shape[0] if tape.calls else x.shape[0]
-    if rows != x.shape[0]:
-        raise TraceError(
-            f"x has {x.shape[0]} rows but the first message-passing layer runs on {rows} nodes. Trace on the subgraph "
-            "itself, so that node ids mean rows of x."
-        )
+    _check_rows(tape, x.shape[0])
     for where in sorted(tape.hidden):
         warnings.warn(f"{_HIDDEN.format(where)}.", CoverageWarning, stacklevel=4)
     with torch.no_grad():
         used = watch.edge_index if watch.edge_index is not None else torch.empty(2, 0, dtype=torch.long)
         chain = Lowering(tape, slot, schedule).chain(scalar.outputs, scalar.direction, used, tape.first)
     return replace(chain, notes=(*chain.notes, *(_HIDDEN.format(where) for where in sorted(tape.hidden))))
+
+
+def _copies(x: Tensor, model_kwargs: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+    """The input anew, for every run: a model may write into it."""
+    features = x.detach().clone()
+    arguments = {
+        name: features if value is x else value.clone() if _is_floating(value) else value
+        for name, value in model_kwargs.items()
+    }
+    return features, arguments
+
+
+def _check_rows(tape: Tape, num_nodes: int) -> None:
+    """Refuse a first layer that runs on other nodes than x has rows."""
+    rows = tape.values[tape.calls[0].handed].shape[0] if tape.calls else num_nodes
+    if rows != num_nodes:
+        raise TraceError(
+            f"x has {num_nodes} rows but the first message-passing layer runs on {rows} nodes. Trace on the subgraph "
+            "itself, so that node ids mean rows of x."
+        )
 
 
 def _is_floating(value: Any) -> bool:
