@@ -207,7 +207,7 @@ def contract(
         _arrive(messages, slot, seed)
     for step in reversed(chain.steps):
         arrived = [messages.pop(target, None) for target in step.targets]
-        if all(message is None for message in arrived):
+        if arrived[0] is None and all(message is None for message in arrived):
             continue
         if tap is not None:
             _tell(tap, step.targets, arrived)
@@ -216,11 +216,11 @@ def contract(
                 _arrive(messages, source, pulled)
     if tap is not None:
         _tell(tap, list(messages), list(messages.values()))
-    result = torch.zeros(rows.num_queries, 1, dtype=chain.dtype, device=chain.device)
-    for slot, H in chain.roots:
-        if slot in messages:
-            result = _add_lanes(result, rows.total(messages[slot], H))
-    return result
+    totals = [rows.total(messages[slot], H) for slot, H in chain.roots if slot in messages]
+    if not totals:
+        return torch.zeros(rows.num_queries, 1, dtype=chain.dtype, device=chain.device)
+    total = functools.reduce(_add_lanes, totals)
+    return total if len(total) == rows.num_queries else total.expand(rows.num_queries, -1)
 
 
 def _tell(tap: Callable[[int, Tensor], None], slots: Sequence[int], arrived: list[Tensor | None]) -> None:
@@ -231,13 +231,14 @@ def _tell(tap: Callable[[int, Tensor], None], slots: Sequence[int], arrived: lis
 
 def _pull(step: Step, arrived: list[Tensor | None], rows: Rows, weigh: Weigh) -> list[Tensor | None]:
     """The messages at a step's sources."""
-    if isinstance(step.operators, Jacobian):
-        return step.operators.pull_all(arrived)
+    operators = step.operators
+    if isinstance(operators, Jacobian):
+        return operators.pull_all(arrived)
     (message,) = arrived
     assert message is not None
-    if step.visit is not None:
-        return [weigh(step.visit, message)]
-    return [operator.pull(message, rows) for operator in step.operators]
+    if type(operators[0]) is Visit:
+        return [weigh(operators[0], message)]
+    return [operator.pull(message, rows) for operator in operators]
 
 
 def _arrive(messages: dict[int, Tensor], slot: int, message: Tensor) -> None:

@@ -33,11 +33,11 @@ class NodeSets:
     nodes: Tensor  # (K,)
     owner: Tensor  # (K,) ascending
 
-    def mask(self) -> Tensor:
-        """Who is in which set.  # (M, B) bool"""
-        mask = torch.zeros(self.num_nodes, self.count, dtype=torch.bool, device=self.nodes.device)
-        mask[self.nodes, self.owner] = True
-        return mask
+    def mask(self, dtype: torch.dtype = torch.bool) -> Tensor:
+        """Who is in which set.  # (M, B)"""
+        mask = torch.zeros(self.num_nodes * self.count, dtype=dtype, device=self.nodes.device)
+        places = self.nodes if self.count == 1 else self.nodes * self.count + self.owner
+        return mask.index_fill_(0, places, 1).view(self.num_nodes, self.count)
 
     def rows(self) -> Rows:
         """The sets' own nodes as the rows of a contraction."""

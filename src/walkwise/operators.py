@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -167,6 +166,8 @@ class Aggregate(Operator):
 
     def push(self, values: Tensor) -> Tensor:
         """Λ · values."""
+        if self.weight is None and self.edges.dense is not None:
+            return self.edges.dense.to(values.dtype).t() @ values
         sent = values.index_select(0, self.edges.source)  # (E, N)
         if self.weight is not None:
             heads = 1 if self.weight.dim() == 1 else self.weight.shape[1]
@@ -273,11 +274,11 @@ class Step:
     sources: tuple[int, ...]
     targets: tuple[int, ...]
 
-    @cached_property
+    @property
     def visit(self) -> Visit | None:
         """The visit, if this step is one."""
-        first = None if isinstance(self.operators, Jacobian) else self.operators[0]
-        return first if isinstance(first, Visit) else None
+        first = self.operators[0] if type(self.operators) is tuple else None
+        return first if type(first) is Visit else None
 
     @property
     def reaches(self) -> list[int | None]:

@@ -42,10 +42,12 @@ class Edges:
         return _offsets(torch.bincount(self.source, minlength=self.num_nodes))
 
     @cached_property
-    def dense(self) -> Tensor:
-        """How many edges lead from one node to another.  # (M, M) float64, for small graphs"""
-        counts = torch.zeros(self.num_nodes, self.num_nodes, dtype=torch.float64, device=self.source.device)
-        return counts.index_put_((self.source, self.target), counts.new_ones(()), accumulate=True)
+    def dense(self) -> Tensor | None:
+        """How many edges lead from one node to another, for few nodes.  # (M, M), or None for many"""
+        M = self.num_nodes
+        if M > _DENSE:
+            return None
+        return torch.bincount(self.source * M + self.target, minlength=M * M).view(M, M).float()
 
     def same_as(self, other: Edges) -> bool:
         """Whether the other has the very same edges in the same order."""
@@ -88,6 +90,8 @@ class Rows:
 
     def total(self, message: Tensor, values: Tensor) -> Tensor:
         """⟨message, values⟩ for every query and lane.  # (K, B, D, N), (M, N) -> (B, D)"""
+        if self.nodes is None and message.shape[1] == message.shape[2] == 1:
+            return torch.dot(message.reshape(-1), values.reshape(-1)).view(1, 1)
         if self.nodes is None:
             return torch.einsum("kbdn,kn->bd", message, values)
         per_row = torch.einsum("kdn,kn->kd", message[:, 0], values.index_select(0, self.nodes))
@@ -109,7 +113,7 @@ class Rows:
         key = id(edges)
         if weight is None and key in self._matrices:
             return self._matrices[key]
-        if weight is None and self.nodes is None and self.num_nodes <= _DENSE:
+        if weight is None and self.nodes is None and edges.dense is not None:
             self._matrices[key] = edges.dense.to(like.dtype)
             return self._matrices[key]
         adjacency = self.adjacency(edges)

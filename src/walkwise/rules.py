@@ -105,7 +105,7 @@ class Gamma(Rule):
 
     def lift(self, weight: Tensor) -> Tensor:
         """W + γ max(0, W)."""
-        return torch.add(weight, weight.clamp(min=0), alpha=self.gamma)
+        return torch.maximum(weight, weight * (1 + self.gamma))
 
 
 @dataclass(frozen=True)

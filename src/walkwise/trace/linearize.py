@@ -142,7 +142,8 @@ class PropagateCall:
         A sparse adjacency brings its values as weights where none are given, unless they are ignored.
         """
         x = self.node_tensor(name)
-        if not self.additive or x.dim() not in (2, 3) or not x.is_floating_point():
+        nodes_first = x.dim() == 2 or (x.dim() == 3 and self.conv.node_dim in (0, -3))
+        if not self.additive or not nodes_first or not x.is_floating_point():
             return None
         edges, values = self.edges(x.shape[0])
         if weight is None and not ignore_values:
