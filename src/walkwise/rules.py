@@ -29,7 +29,7 @@ def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     >>> divide(torch.tensor([3.0, 3.0, 0.0]), torch.tensor([2.0, 0.0, 0.0]))
     tensor([1.5000, 0.0000, 0.0000])
     """
-    return torch.nan_to_num(numerator / denominator, nan=0.0, posinf=0.0, neginf=0.0)
+    return torch.nan_to_num_(numerator / denominator, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 @dataclass(frozen=True)

@@ -150,6 +150,7 @@ def _check_finite(
 ) -> None:
     """Refuse features, weights and outputs that are not finite; looks closely only where something is wrong."""
     seen = [tape.values[op.outputs[0]] for op in tape.ops if op.name in _WEIGHTED]  # type: ignore[index]
+    seen += [m.before for op in tape.ops if op.block is not None for m in op.block.maps]
     seen += [t for op in tape.ops if op.name == "batch_norm" for t in op.args[1:] if isinstance(t, Tensor)]
     totals = torch.stack([value.sum() for value in (outputs, *seen) if value.dtype == outputs.dtype])
     if math.isfinite(totals.sum().item()):

@@ -13,6 +13,7 @@ from walkwise.chain import Layer, RelevanceChain
 from walkwise.errors import TraceError
 from walkwise.operators import Cast, Jacobian, Step, Visit
 from walkwise.rules import Rule, Schedule
+from walkwise.trace.block import expanded
 from walkwise.trace.flow import Builder, Flow
 from walkwise.trace.meaning import Interpreter
 from walkwise.trace.reading import NotClosedError, warn_uncovered
@@ -38,8 +39,9 @@ class Lowering:
         self._given_notes = notes
         self.tape = tape
         self.output = output
-        self.producer = {slot: op for op in tape.ops for slot in op.outputs if slot is not None}
         self.ops = self._live(tape.ops, {output})
+        if _in_detail(self.ops, schedule):
+            self.ops = self._live(expanded(tape), {output})
         self._fold_batch_norms()
         calls_run = {op.call for op in self.ops if op.call is not None}
         self.calls = [(i, call) for i, call in enumerate(tape.calls) if i in calls_run]
@@ -70,6 +72,9 @@ class Lowering:
 
     def _fold_batch_norms(self) -> None:
         """A batch normalisation right after a linear map or a layer belongs to it."""
+        if all(op.name != "batch_norm" for op in self.ops):
+            return
+        self.producer = {slot: op for op in self.ops for slot in op.outputs if slot is not None}
         readers: dict[int, int] = {}
         for op in self.ops:
             for slot in op.inputs:
@@ -352,6 +357,14 @@ class Lowering:
             return "the read-out" if id(op) in self._readout_ids else "the code between layers"
         call: Call = self.tape.calls[op.call]
         return f"layer '{call.name}' ({type(call.module).__name__})"
+
+
+def _in_detail(ops: list[Op], schedule: Schedule) -> bool:
+    """Whether blocks must be lowered operation by operation: for rules that split, or to fold a normalisation."""
+    if all(op.block is None for op in ops):
+        return False
+    rules = schedule.rules(len({op.call for op in ops if op.call is not None}))
+    return any(rule.shares is not None for rule in rules) or any(op.name == "batch_norm" for op in ops)
 
 
 def _twice_differentiable(ops: list[Op]) -> AbstractContextManager[None]:

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from walkwise.errors import TraceError
 from walkwise.operators import Operator
 from walkwise.trace import vocabulary
+from walkwise.trace.block import Block
 
 _NOT_IN_PLACE = {"inplace": False}
 
@@ -64,6 +65,7 @@ class Op:
     constant: Tensor | None = None
     activated: bool = False
     sign: Tensor | None = None  # of the batch normalisation this linear map is folded with
+    block: Block | None = None  # what a whole layer computed, where it is one operation
 
     def run(self, fill: Callable[[int], Tensor], swap: dict[int, Tensor] | None = None) -> tuple[Any, ...]:
         """The operation's tensors, computed again with other values for what was followed.
@@ -156,6 +158,16 @@ class Tape(TorchFunctionMode):
             self.active, len(self.calls), terms, affine.constant, affine.activated,
         )  # fmt: skip
         self.ops.append(op)
+
+    def record_block(self, block: Block, source: int, weights: Sequence[Tensor]) -> None:
+        """Record a whole layer, with the weights it has used."""
+        slots, where = (self._new_slot(block.value),), (self.active, len(self.calls))
+        self.ops.append(Op("block", _not_runnable, tuple(weights), {}, (source,), slots, *where, block=block))
+
+    def hold(self, value: Tensor) -> int:
+        """A slot for a value that no tensor of the model stands for."""
+        self.values.append(value)
+        return len(self.values) - 1
 
     def _follows(self, items: Any) -> bool:
         slots = self._slot_of

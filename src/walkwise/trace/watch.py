@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -13,6 +13,8 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.dense.linear import Linear as PygLinear
 
 from walkwise.errors import InputError, TraceError, UnsupportedLayerError
+from walkwise.trace.block import Perceptron, perceptron_of
+from walkwise.trace.block import run as run_block
 from walkwise.trace.linearize import ClosedForm, EdgeShelf, PropagateCall, closed_form
 from walkwise.trace.tape import Affine, Call, Tape
 
@@ -45,17 +47,13 @@ def untouched(modules: Sequence[tuple[str, nn.Module]]) -> Iterator[None]:
                 with torch.no_grad():
                     buffer.copy_(copy)
         for now, before in saved:
-            _restore(now, before)
-
-
-def _restore(now: dict[str, Any], before: dict[str, Any]) -> None:
-    try:
-        same = now == before  # looks at identity first, so this is cheap where nothing has changed
-    except Exception:  # tensors and arrays that have changed refuse to be compared as a whole
-        same = False
-    if not same:
-        now.clear()
-        now.update(before)
+            try:
+                if now == before:  # looks at identity first, so this is cheap where nothing has changed
+                    continue
+            except Exception:  # tensors and arrays that have changed refuse to be compared as a whole
+                pass
+            now.clear()
+            now.update(before)
 
 
 def a_weight(modules: Sequence[tuple[str, nn.Module]]) -> Tensor | None:
@@ -107,11 +105,15 @@ class Watch:
         handles: list[Any] = []
         try:
             for name, conv in self.convs:
-                handles += [
-                    conv.register_forward_pre_hook(self._begin(name), with_kwargs=True),
-                    conv.register_forward_hook(self._end(name)),
-                ]
-                conv.__dict__["propagate"] = self._propagate(name, conv)  # ``untouched`` takes it away again
+                perceptron = None if suspects else perceptron_of(conv)
+                if perceptron is None:
+                    handles += [
+                        conv.register_forward_pre_hook(self._begin(name), with_kwargs=True),
+                        conv.register_forward_hook(self._end(name)),
+                    ]
+                else:
+                    conv.__dict__["forward"] = self._forward(name, conv, perceptron)
+                conv.__dict__["propagate"] = self._propagate(name, conv)  # ``untouched`` takes both away again
             for norm in self.norms:
                 handles += [
                     norm.register_forward_pre_hook(self._normalise),
@@ -164,6 +166,38 @@ class Watch:
                 raise TraceError(_lost(name, module))
 
         return hook
+
+    def _forward(self, name: str, conv: Any, perceptron: Perceptron) -> Callable[..., Any]:
+        """A layer's ``forward`` while it is traced: in one piece where its input is as simple as it is."""
+        original, form = conv.forward, closed_form(conv)
+        begin, end = self._begin(name), self._end(name)
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            begin(conv, args, kwargs)
+            result = None
+            if form is not None and self.depth == 1 and len(args) == 2 and not kwargs:
+                with torch._C.DisableTorchFunction(), torch.no_grad() if torch.is_grad_enabled() else nullcontext():
+                    result = self._block(conv, perceptron, form, *args)
+            if result is None:
+                result = original(*args, **kwargs)
+            end(conv, args, result)
+            return result
+
+        return forward
+
+    def _block(self, conv: Any, perceptron: Perceptron, form: ClosedForm, x: Any, edge_index: Any) -> Tensor | None:
+        """What a layer gives, recorded as one operation; None where that cannot be said in one."""
+        source = self.tape.slot_of(x)
+        if source is None or x.dim() != 2 or conv._propagate_forward_pre_hooks or torch.is_autocast_enabled():
+            return None
+        if x.shape[1] != perceptron[0][0].in_features:  # the layer itself says best what is wrong
+            return None
+        affine = form(conv, PropagateCall(conv, edge_index, {"x": (x, x)}, self.shelf, self._follows))
+        if affine is None:
+            return None
+        block = run_block(conv, perceptron, affine, x)
+        self.tape.record_block(block, source, [layer.weight for layer, _ in perceptron])
+        return block.value
 
     def _propagate(self, name: str, conv: Any) -> Callable[..., Any]:
         """A layer's ``propagate`` while it is traced: recorded whole where it has a closed form."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from walkwise.operators import Aggregate, Operator, RowMap, Scale
 from walkwise.rules import Rule
 from walkwise.trace.arithmetic import Arithmetic
+from walkwise.trace.block import lower
 from walkwise.trace.flow import Apply, Flow, SignedMap, signed
 from walkwise.trace.reading import NotClosedError, flat
 from walkwise.trace.tape import Op, Ref
@@ -126,6 +127,13 @@ class Weights(Arithmetic):
             flow = flow.but(rule=rule)
             weights = SignedMap.positive(make(_lift(rule, weight, op.sign)))
         return flow.but(linear=not flow.settled), weights
+
+    def _block(self, op: Op) -> None:
+        assert op.block is not None and op.outputs[0] is not None
+        flow = self.read(op, op.inputs[0])
+        slots = lower(op.block, flow.slots[0], self.rule_of(op), self.builder)
+        value = op.block.value
+        self.flows[op.outputs[0]] = Flow(value, (value,), slots, call=op.call)
 
     def _propagate(self, op: Op) -> None:
         terms = [(self.read(op, slot, within=not op.activated), operator) for slot, operator in op.terms]
