@@ -8,23 +8,13 @@ from functools import cache
 import pytest
 import torch
 from torch import nn
-from torch_geometric.explain import Explainer
-from torch_geometric.explain.config import ExplainerConfig, ModelConfig
-from torch_geometric.nn import GATConv, GCNConv, GraphConv, TransformerConv, global_add_pool
+from torch_geometric import EdgeIndex
+from torch_geometric.nn import GATConv, GCNConv, GraphConv, TransformerConv
 
 import walkwise as ww
-from walkwise.errors import CoverageWarning, InputError, TargetError
+from explained import BINARY, ENDINGS, MULTICLASS, REGRESSION, Model, columns, edge_index, explainer_of, further, x
+from walkwise.errors import InputError
 
-generator = torch.Generator().manual_seed(3)
-x = torch.randn(8, 3, generator=generator, dtype=torch.float64)
-edge_index = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7], [1, 0, 2, 1, 3, 2, 4, 3, 5, 4, 6, 5, 7, 6]])
-further = {
-    "edge_weight": torch.rand(14, generator=generator, dtype=torch.float64) + 0.5,
-    "batch": torch.tensor([0, 0, 0, 1, 1, 2, 2, 2]),
-    "edge_label_index": torch.tensor([[0, 1, 2, 4], [3, 4, 5, 4]]),
-}
-
-BINARY, MULTICLASS, REGRESSION = "binary_classification", "multiclass_classification", "regression"
 SETTINGS = [
     *itertools.product([BINARY], ["raw", "probs"]),
     *itertools.product([MULTICLASS], ["raw", "probs", "log_probs"]),
@@ -36,51 +26,6 @@ MASKS = [
     for pair in itertools.product([None, "object", "common_attributes", "attributes"], [None, "object"])
     if any(pair)
 ]
-ENDINGS = {
-    (BINARY, "probs"): torch.sigmoid,
-    (MULTICLASS, "probs"): lambda z: z.softmax(dim=-1),
-    (MULTICLASS, "log_probs"): lambda z: nn.functional.log_softmax(z, dim=-1),
-}
-
-
-class Model(nn.Module):
-    """Two layers, then a prediction for graphs, nodes, or pairs of nodes."""
-
-    def __init__(self, level, columns, ending=None, make=GCNConv):
-        super().__init__()
-        torch.manual_seed(1)
-        self.level, self.ending = level, ending
-        self.convs = nn.ModuleList([make(3, 6), make(6, 6)])
-        self.head = nn.Linear(6, columns)
-        self.double()
-
-    def forward(self, x, edge_index, batch=None, edge_weight=None, edge_label_index=None):
-        weight = {} if edge_weight is None else {"edge_weight": edge_weight}
-        for conv in self.convs:
-            x = conv(x, edge_index, **weight).relu()
-        if self.level == "graph":
-            x = global_add_pool(x, batch)
-        elif self.level == "edge":
-            x = x[edge_label_index[0]] * x[edge_label_index[1]]
-        x = self.head(x)
-        return x if self.ending is None else self.ending(x)
-
-
-def columns(mode):
-    return {BINARY: 1, MULTICLASS: 4, REGRESSION: 2}[mode]
-
-
-def explainer_of(model, mode, level, return_type="raw", masks=("object", "object"), kind="model", **options):
-    threshold = options.pop("threshold_config", None)
-    return Explainer(
-        model,
-        algorithm=ww.SubgraphLRPExplainer(**options),
-        explanation_type=kind,
-        node_mask_type=masks[0],
-        edge_mask_type=masks[1],
-        model_config={"mode": mode, "task_level": level, "return_type": return_type},
-        threshold_config=threshold,
-    )
 
 
 @cache
@@ -299,6 +244,12 @@ def test_flow_against_the_edges(make):
     assert torch.allclose(a.edge_relevance, b.edge_relevance)
 
 
+def test_edges_of_another_class():
+    plain = explainer_of(Model("node", 4), MULTICLASS, "node")
+    index = EdgeIndex(edge_index, sparse_size=(8, 8))
+    assert torch.equal(plain(x, index, index=2).edge_mask, plain(x, edge_index, index=2).edge_mask)
+
+
 def test_no_edge_and_nothing_reached():
     explainer = explainer_of(Model("node", 4), MULTICLASS, "node")
     alone = explainer(x, edge_index[:, :0], index=1)
@@ -328,114 +279,26 @@ def test_features_that_are_not_numbers():
             explainer_of(Typed(), MULTICLASS, "node", masks=(kind, None))(types, edge_index, index=2)
 
 
-# -- the model ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("make", [GATConv, TransformerConv])
+@pytest.mark.parametrize("ending", [None, ENDINGS[MULTICLASS, "probs"]])
+def test_edge_features_and_layers_carried_by_autograd(make, ending):
+    class Attended(nn.Module):
+        def __init__(self, ending):
+            super().__init__()
+            torch.manual_seed(1)
+            self.a, self.b, self.ending = make(3, 4, edge_dim=2), make(4, 3, edge_dim=2), ending
+            self.double()
 
+        def forward(self, x, edge_index, edge_attr):
+            h = self.b(self.a(x, edge_index, edge_attr=edge_attr).relu(), edge_index, edge_attr=edge_attr)
+            return h if self.ending is None else self.ending(h)
 
-@pytest.mark.parametrize("make", [GCNConv, GATConv, TransformerConv])
-def test_the_model_is_left_alone(unchanged, make):
-    """By the algorithm itself, with layers in closed form and by autograd."""
-    model = Model("node", 4, lambda z: z.softmax(dim=-1), make).train()
-    model.convs[0].eval()
-    algorithm = ww.SubgraphLRPExplainer()
-    algorithm.connect(
-        ExplainerConfig("model", "attributes", "object"), ModelConfig(MULTICLASS, "node", return_type="probs")
-    )
-    target = torch.zeros(8, dtype=torch.long)
-    with unchanged(model, x, edge_index, target):
-        explanation = algorithm(model, x, edge_index, target=target, index=2)
-        with pytest.raises(TargetError):
-            algorithm(model, x, edge_index, target=target, index=99)
-    assert [layer.route for layer in explanation.chain.layers] == (
-        ["autograd"] * 2 if make is TransformerConv else ["closed form"] * 2
-    )
-
-
-def test_training_and_dropout():
-    model = Model("node", 4, make=lambda i, o: GATConv(i, o, dropout=0.5)).train()
-    explainer = explainer_of(model, MULTICLASS, "node")
-    one, two = (explainer(x, edge_index, index=2) for _ in range(2))
-    assert torch.equal(one.node_mask, two.node_mask)
-    assert all(module.training for module in model.modules())
-
-
-def test_features_that_require_grad():
-    explainer = explainer_of(Model("node", 4), MULTICLASS, "node")
-    explanation = explainer(x.clone().requires_grad_(True), edge_index, index=2)
-    assert not explanation.node_mask.requires_grad
-    with torch.no_grad():
-        assert torch.equal(explainer(x, edge_index, index=2).edge_mask, explanation.edge_mask)
-
-
-# -- refusals ----------------------------------------------------------------------------------
-
-
-def test_probabilities_of_unknown_origin_are_explained_as_they_are():
-    def by_hand_softmax(z):
-        e = z.exp()
-        return e / e.sum(dim=-1, keepdim=True)
-
-    model = Model("node", 4, by_hand_softmax)
-    with pytest.warns(CoverageWarning, match="probabilities come from no softmax or sigmoid"):
-        explanation = explainer_of(model, MULTICLASS, "node", "probs")(x, edge_index, index=2)
-    assert "as they are" in str(explanation.chain)
-    assert explanation.chain.output == pytest.approx(float(explanation.prediction[2].max()))
-
-
-def test_a_column_is_for_regression(caplog):
-    with pytest.raises(ValueError, match="does not support"):
-        explainer_of(Model("node", 4), MULTICLASS, "node", column=1)
-    assert "takes a 'column' for regression only (got mode 'multiclass_classification')" in caplog.text
-
-
-def test_a_regression_target_plays_no_part(caplog):
-    model = Model("node", 2)
-    explainer = explainer_of(model, REGRESSION, "node", kind="phenomenon")
-    assert "play no part" in caplog.text
-    a, b = (explainer(x, edge_index, target=torch.full((8, 2), value), index=1) for value in (0.0, 9.0))
-    assert torch.equal(a.node_relevance, b.node_relevance)
-
-
-def test_heterogeneous_models_are_refused():
-    explainer = explainer_of(Model("node", 4), MULTICLASS, "node", kind="phenomenon")
-    with pytest.raises(ValueError, match="does not explain heterogeneous models"):
-        explainer({"a": x}, {("a", "to", "a"): edge_index}, target=torch.zeros(8))
-
-
-@pytest.mark.parametrize(
-    ("mode", "options", "arguments", "words"),
-    [
-        (MULTICLASS, {}, {"index": 8}, r"index selects from the 8 rows of the output, 0 to 7; got \[8\]"),
-        (MULTICLASS, {}, {"index": torch.tensor([], dtype=torch.long)}, "index selects"),
-        (MULTICLASS, {}, {"target": torch.tensor([0, 1])}, r"one class per row of the output, shape \(8,\)"),
-        (MULTICLASS, {}, {"target": torch.full((8,), 4)}, "target names classes 4 to 4; there are 4"),
-        (BINARY, {}, {"target": torch.full((8,), 2)}, "there are 2"),
-        (REGRESSION, {"column": 2}, {}, r"column=2 is out of range: the output has 2 column\(s\)"),
-    ],
-)
-def test_wrong_targets(mode, options, arguments, words):
-    explainer = explainer_of(Model("node", columns(mode)), mode, "node", kind="phenomenon", **options)
-    with pytest.raises(TargetError, match=words):
-        explainer(x, edge_index, **{"target": torch.zeros(8, dtype=torch.long)} | arguments)
-
-
-def test_wrong_options():
-    with pytest.raises(InputError, match="mask is one of 'positive', 'magnitude', got 'signed'"):
-        ww.SubgraphLRPExplainer(mask="signed")
-    with pytest.raises(InputError, match="leave position as it is"):
-        ww.SubgraphLRPExplainer(alpha=0.5, position=None)
-    with pytest.raises(InputError, match="Unknown rule"):
-        ww.SubgraphLRPExplainer(rule="nonsense")
-    with pytest.raises(InputError, match="position from 0 to 2"):
-        explainer_of(Model("node", 4), MULTICLASS, "node", position=3)(x, edge_index, index=0)
-
-
-def test_edge_masks_need_edges():
-    sparse = torch.sparse_coo_tensor(edge_index.flip(0), torch.ones(14).double(), (8, 8)).to_sparse_csr()
-    model = Model("node", 4)
-    nodes = explainer_of(model, MULTICLASS, "node", masks=("object", None))
-    assert torch.allclose(nodes(x, sparse, index=2).node_mask, nodes(x, edge_index, index=2).node_mask)
-    with pytest.raises(InputError, match="got a sparse adjacency"):
-        explainer_of(model, MULTICLASS, "node")(x, sparse, index=2)
-    model.convs[1].flow = "target_to_source"
-    with pytest.raises(InputError, match="both directions"):
-        explainer_of(model, MULTICLASS, "node")(x, edge_index, index=2)
+    attributes = torch.randn(14, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    explainer = explainer_of(Attended(ending), MULTICLASS, "node", "raw" if ending is None else "probs")
+    explanation = explainer(x, edge_index, index=3, edge_attr=attributes)
+    column = int(explanation.target[3])
+    chain = ww.trace(Attended(None), x, edge_index, index=3, target=column, edge_attr=attributes)
+    assert explanation.chain.output == pytest.approx(chain.output)
+    assert torch.allclose(explanation.node_relevance, ww.node_relevance(chain))
+    assert torch.allclose(explanation.edge_relevance, ww.edge_relevance(chain))
+    assert torch.equal(explanation.edge_attr, attributes)

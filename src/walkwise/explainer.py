@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.explain import Explanation
 from torch_geometric.explain.algorithm import ExplainerAlgorithm
 from torch_geometric.explain.config import ExplanationType, MaskType, ModelMode, ModelReturnType
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import HypergraphConv, MessagePassing
 
 from walkwise.chain import RelevanceChain
 from walkwise.errors import CoverageWarning, InputError, TargetError
@@ -26,7 +26,7 @@ from walkwise.trace.ending import Ending
 #: From signed relevance to [0, 1], before division by the largest entry.
 _MAPS: dict[str, Callable[[Tensor], Tensor]] = {"positive": lambda r: r.clamp(min=0), "magnitude": torch.abs}
 
-_NO_LOGITS = "the model's {} come from no softmax or sigmoid at its end, so they are explained as they are"
+_NO_LOGITS = "no softmax or sigmoid was seen at the end of the model, so what it returns is explained, not the logits"
 
 
 class SubgraphExplanation(Explanation):
@@ -60,8 +60,8 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
     - ``node_relevance`` (M,) and ``feature_relevance`` (M, F) where a node mask is asked for. The mask is made of
       the first for "object", of the second for "attributes" and of its sum over nodes for "common_attributes".
     - ``edge_relevance`` (E,) where an edge mask is asked for: :func:`walkwise.edge_relevance` of the edges as you
-      gave them, summed over layers. Steps along none of them, as when a walk stays at its node by a root weight or
-      by a self-loop that the layer adds, are in no edge.
+      gave them, summed over layers. Steps along none of them are in no edge: those that stay at a node by a root
+      weight or by a self-loop that the layer adds, and those of layers that reach further than neighbours.
     - ``chain``, of the whole graph, for every other question. It stays what it is when an explanation is
       thresholded, cut to a subgraph or moved to another device.
 
@@ -135,13 +135,14 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
                 f"{type(self).__name__} does not explain heterogeneous models, which take dictionaries: walks need "
                 "one set of nodes that all layers run on. Give x and edge_index of a homogeneous graph."
             )
+        steps = None if self.explainer_config.edge_mask_type is None else _steps(model, edge_index)
         chain = self._chain(model, x, edge_index, target, index, kwargs)
         explanation = SubgraphExplanation()
         explanation._chain = chain
         if (kind := self.explainer_config.node_mask_type) is not None:
             self._add_nodes(explanation, chain, x, kind)
-        if self.explainer_config.edge_mask_type is not None:
-            explanation.edge_relevance = edge_relevance(chain, edge_index=_steps(model, edge_index))
+        if steps is not None:
+            explanation.edge_relevance = edge_relevance(chain, edge_index=steps)
             explanation.edge_mask = self._masked(explanation.edge_relevance)
         return explanation
 
@@ -165,25 +166,19 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
         self, model: nn.Module, x: Tensor, edge_index: Any, target: Tensor, index: Any, kwargs: dict[str, Any]
     ) -> RelevanceChain:
         """The chain of the explained scalar."""
-        config = self.model_config
-        missed: set[str] = set()
+        notes: list[str] = []
 
         def scalar(output: Any) -> Tensor:
-            if not isinstance(output, Tensor):
-                raise TargetError(f"The model returned a {type(output).__name__}; PyG's Explainer expects one tensor.")
-            scores = output if config.return_type == ModelReturnType.raw else ending.logits(output)
-            if scores is None:
-                scores = output
-                missed.add(
-                    _NO_LOGITS.format("log-probabilities" if "log" in config.return_type.value else "probabilities")
-                )
-            return _selected(_scores(scores, config.mode, target, self.column), index).sum()
+            scores = output if self.model_config.return_type == ModelReturnType.raw else ending.logits(output)
+            notes[:] = [_NO_LOGITS] if scores is None else []
+            per_row = _per_row(output if scores is None else scores, self.model_config.mode, target, self.column)
+            return _selected(per_row, index).sum()
 
         with Ending() as ending:
             chain = trace(model, x, edge_index, target=scalar, rule=self.schedule, fallback=self.fallback, **kwargs)
-        for note in missed:
-            warnings.warn(f"{note}.", CoverageWarning, stacklevel=4)
-        return replace(chain, notes=(*chain.notes, *missed))
+        for note in notes:
+            warnings.warn(f"{note}.", CoverageWarning, stacklevel=6)  # where the Explainer was called
+        return replace(chain, notes=(*chain.notes, *notes))
 
     def _add_nodes(self, explanation: Explanation, chain: RelevanceChain, x: Tensor, kind: MaskType) -> None:
         """Put the relevance of nodes and features into an explanation, and the node mask."""
@@ -225,22 +220,25 @@ def _steps(model: nn.Module, edge_index: Any) -> Tensor:
             "An edge mask has one entry per column of edge_index, (2, E); got a sparse adjacency. Give edge_index, or "
             "ask for node masks only (edge_mask_type=None)."
         )
-    flows = {module.flow for module in model.modules() if isinstance(module, MessagePassing)}
-    if len(flows) > 1:
+    layers = [module for module in model.modules() if isinstance(module, MessagePassing)]
+    flows = {layer.flow for layer in layers}
+    if len(flows) > 1 or any(isinstance(layer, HypergraphConv) for layer in layers):
         raise InputError(
-            "The layers send messages along edges in both directions (flow), so an edge is not one step. Ask for node "
-            "masks only (edge_mask_type=None)."
+            "A column of edge_index is not one step here: layers send messages in both directions (flow), or it names "
+            "a hyperedge. Ask for node masks only (edge_mask_type=None)."
         )
     pairs = torch.as_tensor(edge_index)
     return pairs if flows == {"source_to_target"} else pairs.flip(0)
 
 
-def _scores(scores: Tensor, mode: ModelMode, target: Tensor, column: int | None) -> Tensor:
-    """What every row counts for in the explained scalar."""
+def _per_row(scores: Any, mode: ModelMode, target: Any, column: int | None) -> Tensor:
+    """What every row of the output counts for in the explained scalar."""
+    if not isinstance(scores, Tensor):
+        raise TargetError(f"The model returned a {type(scores).__name__}; expected one tensor, a row per prediction.")
     if mode == ModelMode.multiclass_classification:
-        chosen = scores.gather(-1, _classes(target, scores.shape[:-1], scores.shape[-1]).unsqueeze(-1)).squeeze(-1)
+        chosen = scores.gather(-1, _classes(target, scores[..., 0], scores.shape[-1]).unsqueeze(-1)).squeeze(-1)
     elif mode == ModelMode.binary_classification:
-        chosen = scores * (2 * _classes(target, scores.shape, 2) - 1)
+        chosen = scores * (2 * _classes(target, scores, 2) - 1)
     elif column is None:
         chosen = scores
     elif 0 <= column < (columns := scores.shape[-1] if scores.dim() else 0):
@@ -250,12 +248,12 @@ def _scores(scores: Tensor, mode: ModelMode, target: Tensor, column: int | None)
     return chosen if chosen.dim() else chosen.reshape(1)
 
 
-def _classes(target: Any, shape: torch.Size, count: int) -> Tensor:
-    """The target as classes, one for every entry of a shape."""
-    if not isinstance(target, Tensor) or target.numel() != shape.numel():
+def _classes(target: Any, rows: Tensor, count: int) -> Tensor:
+    """The target as classes, in the shape and on the device of the rows they are for."""
+    if not isinstance(target, Tensor) or target.numel() != rows.numel():
         got = f"shape {tuple(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
-        raise TargetError(f"target names one class per row of the output, shape {tuple(shape)}; got {got}.")
-    classes = target.detach().long().reshape(shape)
+        raise TargetError(f"target names one class per row of the output, shape {tuple(rows.shape)}; got {got}.")
+    classes = target.detach().long().reshape(rows.shape).to(rows.device)
     if classes.numel() and not 0 <= int(classes.min()) <= int(classes.max()) < count:
         raise TargetError(
             f"target names classes {int(classes.min())} to {int(classes.max())}; there are {count}, from 0."
@@ -267,12 +265,10 @@ def _selected(rows: Tensor, index: Any) -> Tensor:
     """The rows that an index names."""
     if index is None:
         return rows
-    index = torch.as_tensor(index, device=rows.device)
-    count = rows.shape[0]
-    if index.dtype == torch.bool:
-        fits = index.shape == rows.shape[:1]
-    else:
-        fits = index.numel() == 0 or -count <= int(index.min()) <= int(index.max()) < count
-    if not fits or index.numel() == 0:
+    count, index = rows.shape[0], torch.as_tensor(index, device=rows.device)
+    if index.dtype == torch.bool and index.shape == (count,):
+        index = index.nonzero()[:, 0]
+    whole = index.dtype != torch.bool and not index.is_floating_point()
+    if not whole or not index.numel() or not -count <= int(index.min()) <= int(index.max()) < count:
         raise TargetError(f"index selects from the {count} rows of the output, 0 to {count - 1}; got {index.tolist()}.")
     return rows[index]
