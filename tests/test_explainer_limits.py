@@ -9,7 +9,7 @@ from torch_geometric.nn import GATConv, GCNConv, HypergraphConv, TransformerConv
 
 import walkwise as ww
 from explained import BINARY, MULTICLASS, REGRESSION, Model, columns, edge_index, explainer_of, x
-from walkwise.errors import CoverageWarning, InputError, TargetError
+from walkwise.errors import CoverageWarning, InputError, TargetError, UnsupportedLayerError
 
 # -- the model ---------------------------------------------------------------------------------
 
@@ -111,6 +111,12 @@ def test_outputs_that_are_not_a_tensor():
         explainer = explainer_of(model, MULTICLASS, "node", return_type, kind="phenomenon")
         with pytest.raises(TargetError, match="The model returned a tuple; expected one tensor"):
             explainer(x, edge_index, target=torch.zeros(8, dtype=torch.long))
+
+
+def test_falling_back_can_be_refused():
+    explainer = explainer_of(Model("node", 4, make=TransformerConv), MULTICLASS, "node", fallback="error")
+    with pytest.raises(UnsupportedLayerError, match=r"convs\.0"):
+        explainer(x, edge_index, index=2)
 
 
 def test_wrong_options():
