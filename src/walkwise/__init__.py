@@ -15,6 +15,7 @@ torch.Size([2])
 from walkwise import baselines, errors, evaluation, rules
 from walkwise.chain import RelevanceChain
 from walkwise.evaluation import activation_curve, pruning_curve
+from walkwise.explainer import SubgraphLRPExplainer
 from walkwise.games import as_game, shapley_interactions, shapley_values
 from walkwise.interactions import interactions, query
 from walkwise.marginals import edge_relevance, feature_relevance, node_relevance
@@ -28,6 +29,7 @@ from walkwise.walks import enumerate_walks, walk_relevance
 
 __all__ = [
     "RelevanceChain",
+    "SubgraphLRPExplainer",
     "activation_curve",
     "as_game",
     "baselines",
