@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from dataclasses import dataclass
 
 import torch
@@ -50,16 +49,17 @@ def train(
     negative_biases: bool = False,
     progress: bool = False,
 ) -> Training:
-    """How the training went; the model has the weights of the epoch of least validation loss and is in evaluation mode.
+    """How the training went; the model has the weights of the best epoch and is in evaluation mode.
 
-    Adam on the cross-entropy of mini-batches, with the paper's decreasing rate lr / (1 + epoch / epochs).
+    The best epoch has the highest accuracy on the validation graphs, and of several such the least loss. Adam
+    on the cross-entropy of mini-batches, with the paper's decreasing rate lr / (1 + epoch / epochs).
 
     Args:
         model: takes (x, edge_index, batch) and returns logits (G, classes). Its weights change.
         graphs: the data set.
         seed: of the order of the graphs and of dropout. The model's first weights are the caller's.
         epochs: passes over the training graphs at most.
-        patience: stop after so many epochs without a smaller validation loss.
+        patience: stop after so many epochs without a better one.
         batch_size: graphs per step.
         lr: the learning rate at the start.
         negative_biases: keep biases from rising above 0. The authors' are negative by construction, so that biases
@@ -102,7 +102,7 @@ def _fit(
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 / (1 + epoch / epochs))
     history: list[Epoch] = []
-    best, least, kept = 0, math.inf, copy.deepcopy(model.state_dict())
+    best, highest, kept = 0, (-1.0, 0.0), copy.deepcopy(model.state_dict())
     bar = tqdm(range(1, epochs + 1), disable=not progress, leave=False, unit="epoch")
     for epoch in bar:
         loss = _pass(model, graphs, optimizer, batch_size, negative_biases)
@@ -110,8 +110,9 @@ def _fit(
         model.eval()
         history.append(Epoch(loss, *evaluate(model, graphs.graphs, graphs.val)))
         bar.set_postfix(loss=f"{loss:.3f}", val=f"{history[-1].val_accuracy:.1%}")
-        if history[-1].val_loss < least:
-            best, least, kept = epoch, history[-1].val_loss, copy.deepcopy(model.state_dict())
+        score = history[-1].val_accuracy, -history[-1].val_loss
+        if score > highest:
+            best, highest, kept = epoch, score, copy.deepcopy(model.state_dict())
         if epoch - best >= patience:
             break
     bar.close()
