@@ -7,14 +7,16 @@ linear map after each aggregation, so that a layer is PyG's `GINConv`, which sum
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch_geometric.nn import GINConv, global_add_pool
 
 from walkwise.errors import InputError
@@ -45,10 +47,18 @@ class _SumOfNodes(nn.Module):
 
 
 def _conv(perceptron: nn.Sequential) -> nn.Module:
-    """A layer that starts as one with Λ = (A + I)/2 would."""
+    """A layer that starts as the authors' do: weights of variance 1/fan-in, halved for Λ, and biases that differ.
+
+    Their biases are softmin(b) = −½ log(1 + exp(−2b)) of normal b, all negative. Neurons so have different thresholds
+    from the beginning, without which sums of one-hot features are told apart with difficulty.
+    """
     conv = GINConv(perceptron)  # type: ignore[abstract]
+    linears = [module for module in perceptron if isinstance(module, nn.Linear)]
     with torch.no_grad():
-        cast(nn.Linear, perceptron[0]).weight /= 2
+        for linear in linears:
+            linear.weight.normal_(std=linear.in_features**-0.5)
+            linear.bias.copy_(-F.softplus(torch.randn_like(linear.bias), beta=2))
+        linears[0].weight /= 2
     return conv
 
 
@@ -225,6 +235,7 @@ def open_weights(path: str | Path) -> nn.Module:
         raise InputError(
             f"{path} does not say which GIN or GCN it belongs to. Build the model and use load_weights(model, path)."
         ) from error
+    model = model.to(next(iter(state.values())).dtype)
     _copy(model, state, path)
     return model.eval()
 
@@ -234,13 +245,25 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not path.is_file():
         raise InputError(f"Expected a file of weights, got {path}, which is not there.")
     if path.suffix in (".pt", ".pth"):
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        return dict(state), {}
+        return _read_torch(path), {}
     try:
         with safe_open(str(path), framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except SafetensorError as error:
         raise InputError(f"Expected a safetensors file, got {path}: {error}.") from error
+
+
+def _read_torch(path: Path) -> dict[str, Tensor]:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise InputError(
+            f"Expected {path} to hold a state_dict, only tensors by name: it holds something else, which is not run. "
+            "Save model.state_dict(), or use save_weights."
+        ) from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise InputError(f"Expected {path} to hold a state_dict, only tensors by name. Save model.state_dict().")
+    return state
 
 
 def _copy(model: nn.Module, state: dict[str, Tensor], path: str | Path) -> None:
