@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 from authors import ROOT, data_root, needs_golden
 from paper.cases import TINY, case
 from walkwise.cli import app
-from walkwise.errors import InputError, MissingDataError
+from walkwise.errors import InputError, MissingDataError, MissingExtraError
 from walkwise.models import save_weights
 from walkwise.paper import bench as benches
 from walkwise.paper import figure5
@@ -100,6 +101,21 @@ def test_nothing_done_is_a_skipped_section(tmp_path):
     (result,) = reproduce([only], bench, skip_missing=True, progress=False)
     assert result.finding is None
     assert "| Figure 0: counting | skipped | reddit-binary-gin5" in report([result], bench, "")
+
+
+def test_a_picture_that_needs_more_packages_is_skipped_or_raised(tmp_path):
+    def draw(rows):
+        raise MissingExtraError("Molecules need RDKit: pip install 'walkwise[chem]'")
+
+    exhibit, bench = replace(counted([]), draw=draw), FakeBench(TINY, out=tmp_path)
+    (result,) = reproduce([exhibit], bench, skip_missing=True, progress=False)
+    assert not result.drawn
+    text = report([result], bench, "")
+    assert "**Skipped:** the picture: Molecules need RDKit" in text
+    assert "![" not in text
+    exhibit = replace(exhibit, work=exhibit.work[:1])
+    with pytest.raises(MissingExtraError, match="RDKit"):
+        reproduce([exhibit], bench, skip_missing=False, progress=False)
 
 
 # -- models -----------------------------------------------------------------------------------

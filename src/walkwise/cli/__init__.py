@@ -4,6 +4,7 @@ Needs the extra ``cli``.
 """
 
 try:
+    import rich  # noqa: F401
     import typer
 except ImportError as error:
     raise SystemExit("The command walkwise needs typer and rich: pip install 'walkwise[cli]'.") from error

@@ -135,6 +135,8 @@ def _growth(rows: Sequence[Row]) -> float:
 
 def _exponent(rows: Sequence[Row], method: str) -> float:
     points = _times(rows, "size", method)
+    if len(points) < 2:
+        return math.nan
     (x0, y0), (x1, y1) = points[len(points) // 2 - 1], points[-1]
     return math.log(y1 / y0) / math.log(x1 / x0)
 

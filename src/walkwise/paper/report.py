@@ -79,7 +79,7 @@ def _section(result: Result) -> str:
     if finding is not None:
         parts += [
             f"**Here:** {finding.verdict}",
-            f"![{result.exhibit.title}]({name}.png)",
+            f"![{result.exhibit.title}]({name}.png)" if result.drawn else "",
             finding.table,
             "\n".join(f"- {note}" for note in finding.notes),
             f"Numbers: [{name}.csv]({name}.csv). Computed in {result.seconds:.0f} s.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tqdm.auto import tqdm
@@ -27,6 +27,7 @@ class Result:
 
     exhibit: Exhibit
     finding: Finding | None  # None where nothing could be computed
+    drawn: bool  # whether there is a picture
     skipped: tuple[str, ...]  # why parts of it are missing
     seconds: float  # of the units, in whatever run they were computed
     resumed: int  # units that an earlier run had finished
@@ -61,10 +62,10 @@ def reproduce(exhibits: Sequence[Exhibit], bench: Bench, *, skip_missing: bool, 
     prepare(bench.out)
     results = []
     for exhibit in exhibits:
-        result, rows = _make(exhibit, bench, skip_missing, progress)
+        rows, result = _make(exhibit, bench, skip_missing, progress)
         if rows:
             write_csv(rows, bench.out / f"{exhibit.name}.csv")
-            save(exhibit.draw(rows), bench.out, exhibit.name, bench.effort.formats)
+            result = _drawn(result, rows, bench, skip_missing)
         results.append(result)
     return results
 
@@ -80,7 +81,7 @@ def prepare(out: Path) -> None:
         raise InputError(f"Results cannot be written to {out} ({error}). Choose another folder with --out.") from None
 
 
-def _make(exhibit: Exhibit, bench: Bench, skip_missing: bool, progress: bool) -> tuple[Result, list[Row]]:
+def _make(exhibit: Exhibit, bench: Bench, skip_missing: bool, progress: bool) -> tuple[list[Row], Result]:
     done: list[Done] = []
     skipped: list[str] = []
     bar = tqdm(exhibit.work, desc=exhibit.name, disable=not progress, unit="model")
@@ -95,7 +96,19 @@ def _make(exhibit: Exhibit, bench: Bench, skip_missing: bool, progress: bool) ->
     rows = [row for unit in done for row in unit.rows]
     finding = exhibit.judge(rows) if rows else None
     seconds, resumed = sum(unit.seconds for unit in done), sum(unit.resumed for unit in done)
-    return Result(exhibit, finding, tuple(dict.fromkeys(skipped)), seconds, resumed, len(done)), rows
+    return rows, Result(exhibit, finding, False, tuple(skipped), seconds, resumed, len(done))
+
+
+def _drawn(result: Result, rows: Sequence[Row], bench: Bench, skip_missing: bool) -> Result:
+    """The result with its picture, or with the reason why there is none."""
+    try:
+        figure = result.exhibit.draw(rows)
+    except MissingExtraError as error:
+        if not skip_missing:
+            raise
+        return replace(result, skipped=(*result.skipped, f"the picture: {error}"))
+    save(figure, bench.out, result.exhibit.name, bench.effort.formats)
+    return replace(result, drawn=True)
 
 
 def _do(work: Work, bench: Bench, progress: bool) -> list[Done]:
