@@ -14,20 +14,20 @@ def motifs():
 
 def trained(motifs, *, seed=0, start=0, **options):
     torch.manual_seed(start)
-    model = models.GIN(1, 16, 2, 3)
+    model = models.GIN(1, 32, 2, 5)
     return model, training.train(model, motifs, seed=seed, **{"epochs": 3, "batch_size": 32, "lr": 3e-3} | options)
 
 
 @pytest.fixture(scope="module")
 def longer(motifs):
-    return trained(motifs, epochs=15, lr=1e-2)
+    return trained(motifs, epochs=10)
 
 
 def test_it_learns_motifs(motifs, longer):
     model, result = longer
-    assert result.test_accuracy > 0.8
+    assert result.test_accuracy > 0.75
     assert not model.training
-    assert result.history[-1].train_loss < result.history[0].train_loss / 2
+    assert result.history[-1].train_loss < 0.6 * result.history[0].train_loss
     _, accuracy = training.evaluate(model, motifs.graphs, motifs.test)
     assert accuracy == result.test_accuracy
 
@@ -61,7 +61,7 @@ def test_biases_stay_negative_where_asked(motifs, longer):
     def largest(model):
         return max(float(p.detach().max()) for name, p in model.named_parameters() if name.endswith("bias"))
 
-    held, _ = trained(motifs, epochs=15, lr=1e-2, negative_biases=True)
+    held, _ = trained(motifs, epochs=10, negative_biases=True)
     assert largest(held) <= 0 < largest(longer[0])
 
 

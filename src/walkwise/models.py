@@ -47,17 +47,17 @@ class _SumOfNodes(nn.Module):
 
 
 def _conv(perceptron: nn.Sequential) -> nn.Module:
-    """A layer that starts as the authors' do: weights of variance 1/fan-in, halved for Λ, and biases that differ.
+    """A layer that starts with weights of variance 1/fan-in, halved for Λ, and small negative biases that differ.
 
-    Their biases are softmin(b) = −½ log(1 + exp(−2b)) of normal b, all negative. Neurons so have different thresholds
-    from the beginning, without which sums of one-hot features are told apart with difficulty.
+    The authors' biases are softmin(b) = −½ log(1 + exp(−2b)) of normal b and stay as they are drawn. Here they are
+    trained and start at a tenth of that: larger ones leave the deepest models without a living neuron.
     """
     conv = GINConv(perceptron)  # type: ignore[abstract]
     linears = [module for module in perceptron if isinstance(module, nn.Linear)]
     with torch.no_grad():
         for linear in linears:
             linear.weight.normal_(std=linear.in_features**-0.5)
-            linear.bias.copy_(-F.softplus(torch.randn_like(linear.bias), beta=2))
+            linear.bias.copy_(-0.1 * F.softplus(torch.randn_like(linear.bias), beta=2))
         linears[0].weight /= 2
     return conv
 
