@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.patches import Ellipse, FancyArrowPatch
+from matplotlib.patheffects import withStroke
 
 from walkwise.plotting import _style as style
 from walkwise.plotting._style import Bools, Floats, Ints, Nodes, Numbers
@@ -184,9 +185,9 @@ def draw_band(ax: Axes, places: Floats, links: Links, chosen: Bools, diameter: f
 
 
 def draw_labels(
-    ax: Axes, places: Floats, labels: Sequence[Any] | None, diameter: float, inks: Sequence[str], zorder: float = 4
+    ax: Axes, places: Floats, labels: Sequence[Any] | None, diameter: float, inks: Sequence[str], halo: bool = False
 ) -> None:
-    """A text in every node, where there is room."""
+    """A text in every node, where there is room; with a halo, above what is drawn over the nodes."""
     if labels is not None and not len(labels):
         return
     texts = style.names_of(labels, len(places), "labels")
@@ -195,7 +196,9 @@ def draw_labels(
     if len(places) > _MOST_LABELS or (labels is None and size < 4.2):
         return
     for (x, y), text, ink in zip(places, texts, inks, strict=True):
-        ax.text(x, y, text, size=max(size, 5.0), color=ink, ha="center", va="center_baseline", zorder=zorder)
+        written = ax.text(x, y, text, size=max(size, 5.0), color=ink, ha="center", va="center_baseline", zorder=4)
+        if halo:
+            written.set(zorder=7, path_effects=[withStroke(linewidth=2, foreground="white")])
 
 
 def _per_link(edge_scores: Floats, links: Links) -> Floats:
