@@ -165,7 +165,8 @@ def _set(texts: list[str], tree: list[Arc], steps: list[Arc], size: float, acros
 
 def _width(text: str, size: float) -> float:
     """The width of a text in points."""
-    return float(TextPath((0, 0), text, size=size).get_extents().width) if text.strip() else 0.3 * size
+    literal = text.replace("$", r"\$")  # words are not mathematics
+    return float(TextPath((0, 0), literal, size=size).get_extents().width) if text.strip() else 0.3 * size
 
 
 def _frame(ax: Axes, page: _Page, *, squeezed: bool) -> None:
@@ -189,7 +190,7 @@ def _write(ax: Axes, page: _Page, texts: list[str], colours: Any, chosen: Bools,
             "lw": width,
         }
         look: dict[str, Any] = {"size": page.size, "color": style.ink_on(colours[i]), "zorder": 3, "bbox": box}
-        ax.text(page.words.x[i], y, text, ha="center", va="center_baseline", **look)
+        ax.text(page.words.x[i], y, text, ha="center", va="center_baseline", parse_math=False, **look)
         if known[i]:
             half = page.words.width[i] / 2
             ends = [page.words.x[i] - half, page.words.x[i] + half]

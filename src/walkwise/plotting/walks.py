@@ -57,7 +57,7 @@ def top_walks(
         seed: another layout of symmetric parts of a graph.
 
     >>> import torch
-    >>> ax = top_walks([[0, 1, 2], [1, 1, -1]], [0.5, -0.1], torch.tensor([[0, 1], [1, 2]]))
+    >>> ax = top_walks([[0, 1, 2], [1, 1, -1]], [0.5, -0.1], torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> widths = [patch.get_linewidth() for patch in ax.patches]
     >>> len(widths), widths[0] > widths[1]
     (2, True)
