@@ -24,6 +24,8 @@ from walkwise.plotting.curves import activation_curves, alpha_curve
 from walkwise.plotting.graphs import graph_heatmap
 from walkwise.plotting.layouts import graph_layout
 from walkwise.plotting.molecules import molecule_heatmap
+from walkwise.plotting.sentences import sentence_heatmap
+from walkwise.plotting.walks import top_walks
 
 __all__ = [
     "activation_curves",
@@ -35,4 +37,6 @@ __all__ = [
     "molecule_heatmap",
     "molecule_layout",
     "order_bars",
+    "sentence_heatmap",
+    "top_walks",
 ]

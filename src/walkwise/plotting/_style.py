@@ -45,6 +45,8 @@ LINES = (
 )
 #: Points. The smallest that is read without effort in a column 3.3 inches wide.
 SMALL, TEXT = 7.0, 8.0
+#: How thick a colour bar is.
+_BAR = 6.0
 
 
 def axes_for(ax: Axes | None, *, width: float = 4.2, height: float = 3.4) -> Axes:
@@ -52,6 +54,14 @@ def axes_for(ax: Axes | None, *, width: float = 4.2, height: float = 3.4) -> Axe
     if ax is not None:
         return ax
     return plt.figure(figsize=(width, height), layout="constrained").add_subplot()
+
+
+def settle(ax: Axes) -> None:
+    """Lets the figure's layout engine, if it has one, give the axes their place now rather than at drawing."""
+    figure = ax.figure.figure  # the figure itself where the axes are in a part of it
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
 
 
 def size_in_points(ax: Axes) -> tuple[float, float]:
@@ -159,9 +169,10 @@ def ink_on(colour: Any) -> str:
 def colour_bar(ax: Axes, norm: Normalize, words: str, *, blank: bool = False) -> None:
     """A colour bar below the axes: what the ends and the middle stand for, in words."""
     assert norm.vmin is not None and norm.vmax is not None
-    bar = ax.figure.colorbar(
-        ScalarMappable(norm, COLOURS), ax=ax, location="bottom", fraction=0.05, shrink=0.8, aspect=30, pad=0.03
-    )
+    width, height = size_in_points(ax)
+    room: dict[str, Any] = {"fraction": min(1.2 * _BAR / height, 0.3), "shrink": 0.8, "pad": 0.03}
+    mappable = ScalarMappable(norm, COLOURS)
+    bar = ax.figure.colorbar(mappable, ax=ax, location="bottom", aspect=max(0.8 * width / _BAR, 4), **room)
     ends = {} if blank else {norm.vmin: "{} against", norm.vmax: "for {}"}
     ticks = {0.0: "{}", **ends}
     bar.set_ticks(list(ticks), labels=[text.format(short(tick, signed=True)) for tick, text in ticks.items()])
@@ -171,10 +182,15 @@ def colour_bar(ax: Axes, norm: Normalize, words: str, *, blank: bool = False) ->
         texts[2].set_horizontalalignment("right")
     bar.ax.tick_params(labelsize=SMALL, length=2, pad=2, colors=INK)
     bar.outline.set_linewidth(0.4)
-    width = int(size_in_points(ax)[0] / (0.52 * SMALL))
-    bar.set_label(
-        "\n".join(textwrap.fill(line, width) for line in words.split("\n")), fontsize=SMALL, color=INK, labelpad=2
-    )
+    lines = [textwrap.fill(line, int(width / (0.52 * SMALL))) for line in words.split("\n")]
+    bar.set_label("\n".join(lines), fontsize=SMALL, color=INK, labelpad=2)
+
+
+def caption(ax: Axes, words: str, *, above: bool) -> None:
+    """A line of small text below or above the axes."""
+    width = int(size_in_points(ax)[0] / (0.5 * SMALL))
+    place: dict[str, Any] = {"transform": ax.transAxes, "ha": "center", "va": "bottom" if above else "top"}
+    ax.text(0.5, 1.0 if above else -0.01, textwrap.fill(words, width), size=SMALL, color=INK, **place)
 
 
 def meaning_of(meaning: str, total: float, *more: str) -> str:

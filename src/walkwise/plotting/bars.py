@@ -76,7 +76,7 @@ def order_bars(lower: Mapping[str, float], higher: Mapping[str, float], *, ax: A
     ax = style.axes_for(ax, height=0.9 + 0.4 * len(lower))
     series = (("lower order: nodes", lower, "#e69f00", -0.2), ("higher order: walks", higher, "#009e73", 0.2))
     for name, values, colour, shift in series:
-        heights = [values[group] for group in lower]
+        heights = [float(values[group]) for group in lower]
         _draw_bars(ax, list(lower), heights, [colour] * len(lower), 0.38, shift=shift, name=name)
     ax.set_xlabel("relevance of the group", size=style.TEXT)
     tight = {"handlelength": 1.0, "columnspacing": 1.2, "handletextpad": 0.5}
@@ -94,11 +94,11 @@ def _bars(interactions: Interactions, max_bars: int) -> list[_Bar]:
         bars.append(_bar(f"{len(hidden)} smaller terms", sum(interactions.terms[names] for names in hidden), 0))
     if abs(interactions.remainder) > 1e-6 * (abs(interactions.union) or 1.0):
         bars.append(_bar("higher orders", interactions.remainder, 0))
-    return [*bars, _Bar("all together", interactions.union, 0, style.GREY)]
+    return [*bars, _Bar("all together", float(interactions.union), 0, style.GREY)]
 
 
 def _bar(label: str, value: float, order: int) -> _Bar:
-    return _Bar(label, value, order, style.POSITIVE if value >= 0 else style.NEGATIVE)
+    return _Bar(label, float(value), order, style.POSITIVE if value >= 0 else style.NEGATIVE)
 
 
 def _draw_bars(

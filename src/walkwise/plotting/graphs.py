@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.patches import Ellipse, FancyArrowPatch
+from matplotlib.patheffects import withStroke
 
 from walkwise.plotting import _style as style
 from walkwise.plotting._style import Bools, Floats, Ints, Nodes, Numbers
@@ -112,7 +113,8 @@ def graph_heatmap(
 def draw_frame(ax: Axes, places: Floats) -> float:
     """Makes room for the nodes on bare axes; the diameter of a node in points comes back."""
     near = _usual_gap(places)
-    style.bare(ax, places, margin=0.6 * near)
+    across = float(np.ptp(places, axis=0).max()) if len(places) else 0.0
+    style.bare(ax, places, margin=max(0.6 * near, 0.02 * across))
     share = min(style.size_in_points(ax)) / max(len(places), 1) ** 0.5
     return float(np.clip(0.64 * near * style.points_per_unit(ax), np.clip(0.35 * share, 2.2, 6), min(share, 20)))
 
@@ -121,8 +123,9 @@ def _usual_gap(places: Floats) -> float:
     """How near most nodes have their nearest: large graphs crowd here and there."""
     if len(places) < 2:
         return 1.0
-    apart = np.hypot(*(places[:, None] - places[None, :]).transpose(2, 0, 1))
-    np.fill_diagonal(apart, np.inf)
+    some = np.linspace(0, len(places) - 1, min(len(places), 400)).astype(int)
+    apart = np.hypot(*(places[some, None] - places[None, :]).transpose(2, 0, 1))
+    apart[np.arange(len(some)), some] = np.inf
     return float(np.quantile(apart.min(1), 0.25)) or 1.0
 
 
@@ -184,9 +187,9 @@ def draw_band(ax: Axes, places: Floats, links: Links, chosen: Bools, diameter: f
 
 
 def draw_labels(
-    ax: Axes, places: Floats, labels: Sequence[Any] | None, diameter: float, inks: Sequence[str], zorder: float = 4
+    ax: Axes, places: Floats, labels: Sequence[Any] | None, diameter: float, inks: Sequence[str], halo: bool = False
 ) -> None:
-    """A text in every node, where there is room."""
+    """A text in every node, where there is room; with a halo, above what is drawn over the nodes."""
     if labels is not None and not len(labels):
         return
     texts = style.names_of(labels, len(places), "labels")
@@ -195,7 +198,9 @@ def draw_labels(
     if len(places) > _MOST_LABELS or (labels is None and size < 4.2):
         return
     for (x, y), text, ink in zip(places, texts, inks, strict=True):
-        ax.text(x, y, text, size=max(size, 5.0), color=ink, ha="center", va="center_baseline", zorder=zorder)
+        written = ax.text(x, y, text, size=max(size, 5.0), color=ink, ha="center", va="center_baseline", zorder=4)
+        if halo:
+            written.set(zorder=7, path_effects=[withStroke(linewidth=2, foreground="white")])
 
 
 def _per_link(edge_scores: Floats, links: Links) -> Floats:

@@ -18,7 +18,7 @@ from walkwise.plotting.chemistry import Skeleton, bond_numbers, skeleton_of
 # Lengths in ångström, as bonds are: about 1.5 long.
 _DISC, _GLOW, _BOND_HEAT, _GAP = 0.46, 0.66, 0.42, 0.2
 _BAND = 0.86
-_MARGIN = 1.0
+MARGIN = 1.0
 
 
 def molecule_heatmap(
@@ -70,7 +70,7 @@ def molecule_heatmap(
     if bar:
         words = style.meaning_of(meaning, float(scores.sum()), _remarks(heat, chosen, known))
         style.colour_bar(ax, norm, words, blank=limit is None and not scores.any())
-    style.bare(ax, drawn.places, margin=_MARGIN)
+    style.bare(ax, drawn.places, margin=MARGIN)
     _draw_band(ax, drawn, chosen)
     if heat is not None:
         _draw_bond_heat(ax, drawn, heat)
@@ -80,7 +80,7 @@ def molecule_heatmap(
     return ax
 
 
-def draw_skeleton(ax: Axes, drawn: Skeleton, *, colour: str = style.INK) -> None:
+def draw_skeleton(ax: Axes, drawn: Skeleton, *, colour: str = style.INK, top: float = 4) -> None:
     """Bonds and letters, on axes that show the molecule already."""
     scale = style.points_per_unit(ax)
     width = float(np.clip(0.055 * scale, 0.7, 1.8))
@@ -90,7 +90,7 @@ def draw_skeleton(ax: Axes, drawn: Skeleton, *, colour: str = style.INK) -> None
     ax.add_collection(dashes)
     size = float(np.clip(0.5 * scale, 5.5, 13))
     halo = [withStroke(linewidth=0.28 * size, foreground="white")]
-    look: dict[str, Any] = {"size": size, "color": colour, "ha": "center", "va": "center_baseline", "zorder": 4}
+    look: dict[str, Any] = {"size": size, "color": colour, "ha": "center", "va": "center_baseline", "zorder": top}
     for (x, y), text in zip(drawn.places, drawn.letters, strict=True):
         if text:
             ax.text(x, y, text, path_effects=halo, **look)
