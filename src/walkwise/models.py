@@ -249,6 +249,9 @@ def bundled(name: str) -> nn.Module:
 
     Args:
         name: "ba2motif" or "mutag".
+
+    >>> bundled("mutag").sizes["in_channels"]
+    7
     """
     folder = resources.files("walkwise") / "bundled"
     known = sorted(file.name.removesuffix(".safetensors") for file in folder.iterdir() if ".safetensors" in file.name)
