@@ -12,7 +12,7 @@ except ImportError as error:
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
-from walkwise.cli import compare, explain, explore, interactions, options, order, reproduce, train, walks
+from walkwise.cli import compare, demo, explain, explore, interactions, options, order, reproduce, train, walks
 from walkwise.cli.output import Commands
 
 __all__ = ["app"]
@@ -47,6 +47,7 @@ def walkwise(
 
 
 for command in (
+    demo.demo,
     explain.explain,
     order.order,
     walks.walks,

@@ -10,7 +10,7 @@ import typer
 from walkwise import baselines
 from walkwise.baselines.comparison import METRICS
 from walkwise.cli import options
-from walkwise.cli.output import console, print_json, progress, table
+from walkwise.cli.output import print_json, progress, say, show_table
 from walkwise.cli.sources import Session, SourceError, open_session, truth_of
 
 _METHODS = ("random", "gradient-x-input", "gnn-lrp", "sgnn-lrp")
@@ -96,9 +96,8 @@ def _show(report: dict[str, Any]) -> None:
         one = next(iter(found.values()))
         cells = [f"{found[m]['mean']:.4g} ± {found[m]['standard_error']:.2g}" if m in found else "" for m in metrics]
         rows.append((method, alpha, *cells, one["graphs"], 1e3 * one["seconds"]))
-    out = console()
     title = f"{report['model']} on {len(report['graphs'])} graphs of {report['data']}: mean ± standard error"
     columns = ["method", ">α", *(f">{metric}" for metric in metrics), ">graphs", ">ms / graph"]
-    out.print(table(title, columns, rows))
+    show_table(title, columns, rows)
     for note in dict.fromkeys(f"{row['method']}: {row['note']}" for row in report["rows"] if row["note"]):
-        out.print(note, soft_wrap=True, markup=False, highlight=False)
+        say(note)

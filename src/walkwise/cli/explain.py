@@ -6,7 +6,7 @@ from typing import Any
 
 from walkwise.cli import options
 from walkwise.cli.asked import Asked, ask
-from walkwise.cli.output import console, listed, print_json, table
+from walkwise.cli.output import listed, print_json, say, show_table
 from walkwise.cli.sources import SourceError, open_session, truth_of
 from walkwise.evaluation import motif_auroc
 from walkwise.marginals import node_relevance
@@ -79,8 +79,8 @@ def _report(asked: Asked, sets: dict[str, list[int]], alphas: list[float], size:
 
 
 def _show(asked: Asked, report: dict[str, Any]) -> None:
-    out, labels = console(), asked.labels
-    out.print(asked.headline(), soft_wrap=True)
+    labels = asked.labels
+    say(asked.headline())
     scores = report["node_relevance"]
     best = sorted(range(len(scores)), key=lambda node: -abs(scores[node]))[:_SHOWN]
     truth = set(report["truth"]["nodes"]) if report["truth"] else set()
@@ -88,13 +88,13 @@ def _show(asked: Asked, report: dict[str, Any]) -> None:
         (listed([node], labels), scores[node], *(["yes" if node in truth else ""] if truth else [])) for node in best
     ]
     title = f"Nodes by relevance ({len(best)} of {len(scores)})"
-    out.print(table(title, ["node", ">relevance", *(["in the motif"] if truth else [])], rows))
+    show_table(title, ["node", ">relevance", *(["in the motif"] if truth else [])], rows)
     columns = [f">α = {a:g}" for a in report["alphas"]]
     rows = [(s["name"], listed(s["nodes"], labels), *s["relevance"]) for s in report["subgraphs"]]
     note = "α = 0: walks that never leave the set; α = 1: all walks that touch it."
-    out.print(table("Sets of nodes", ["set", "nodes", *columns], rows, note=note))
+    show_table("Sets of nodes", ["set", "nodes", *columns], rows, note=note)
     if truth:
         known = report["truth"]
         words = f"Of the {len(truth)} nodes of the known motif, {known['found']} are in the set that was found"
         auroc = "" if known["node_auroc"] is None else f"; AUROC of the nodes' relevance {known['node_auroc']:.3f}"
-        out.print(f"{words}{auroc}.", soft_wrap=True)
+        say(f"{words}{auroc}.")

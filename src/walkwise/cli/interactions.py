@@ -8,7 +8,7 @@ import typer
 
 from walkwise.cli import options
 from walkwise.cli.asked import Asked, ask
-from walkwise.cli.output import console, listed, print_json, table
+from walkwise.cli.output import listed, print_json, say, show_table
 from walkwise.cli.sources import SourceError, open_session
 from walkwise.interactions import interactions as terms_of
 from walkwise.interactions import query as ask_formula
@@ -34,8 +34,8 @@ def interactions(
 ) -> None:
     """Say what groups of nodes have alone and what they have only together.
 
-    A term is the relevance of the walks that visit exactly these groups: --nodes ring=3-8 --nodes NO2=0-2. A --query such
-    as "ring & NO2" sums the walks that visit both, wherever else they go; "rest" stands for the nodes in no group.
+    A term is the relevance of the walks that visit exactly these groups: --nodes ring=3-8 --nodes NO2=0-2. A --query
+    such as "ring & NO2" sums the walks that visit both, wherever else they go; "rest" stands for the nodes in no group.
     """
     groups = options.node_lists(nodes or [])
     if not groups:
@@ -57,15 +57,14 @@ def interactions(
 
 
 def _show(asked: Asked, report: dict[str, Any]) -> None:
-    out = console()
-    out.print(asked.headline(), soft_wrap=True)
+    say(asked.headline())
     rows: list[tuple[Any, ...]] = [(name, listed(nodes, asked.labels)) for name, nodes in report["groups"].items()]
-    out.print(table("Groups", ["group", "nodes"], rows))
+    show_table("Groups", ["group", "nodes"], rows)
     rows = [(" + ".join(term["groups"]), term["relevance"]) for term in report["terms"]]
     if abs(report["remainder"]) > 1e-5 * abs(report["union"]):
         rows.append(("higher orders", report["remainder"]))
     rows.append(("all of these", report["union"]))
-    out.print(table("Walks that visit exactly these groups", ["groups", ">relevance"], rows))
+    show_table("Walks that visit exactly these groups", ["groups", ">relevance"], rows)
     if report["queries"]:
         rows = [(asked_for["formula"], asked_for["relevance"]) for asked_for in report["queries"]]
-        out.print(table("Walks that satisfy a formula", ["formula", ">relevance"], rows))
+        show_table("Walks that satisfy a formula", ["formula", ">relevance"], rows)

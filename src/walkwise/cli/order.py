@@ -8,7 +8,7 @@ import typer
 
 from walkwise.cli import options
 from walkwise.cli.asked import Asked, ask
-from walkwise.cli.output import console, listed, print_json, table
+from walkwise.cli.output import listed, print_json, say, show_table
 from walkwise.cli.sources import open_session
 from walkwise.evaluation import activation_along, pruning_along
 from walkwise.ordering import order_nodes
@@ -58,16 +58,16 @@ def _orders(asked: Asked, mode: str, alphas: list[float]) -> list[dict[str, Any]
 
 
 def _show(asked: Asked, report: dict[str, Any]) -> None:
-    out, adds = console(), report["mode"] == "activation"
-    out.print(asked.headline(), soft_wrap=True)
+    adds = report["mode"] == "activation"
+    say(asked.headline())
     for found in report["orders"]:
         area = f"{'AUAC' if adds else 'AUPC'} {found['area']:.4g}"
         first = "most relevant first" if adds else "least relevant first"
         title = f"{report['mode'].capitalize()} order, α = {found['alpha']:g}: {first}; {area}"
-        # The i-th value of an activation curve has the i-th node, that of a pruning curve still lacks only those before.
+        # The i-th value of an activation curve has the i-th node; that of a pruning curve lacks only those before it.
         column = ">output with it" if adds else ">change before it goes"
         rows = [
             (step, listed([node], asked.labels), value)
             for step, (node, value) in enumerate(zip(found["nodes"], found["curve"], strict=True), start=1)
         ]
-        out.print(table(title, [">step", "node", column], rows))
+        show_table(title, [">step", "node", column], rows)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -74,14 +75,23 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, note: str = "") -> Table:
-    """A table; columns whose name starts with ">" hold numbers and are set to the right."""
-    made = Table(title=Text(title, style="bold"), title_justify="left", caption=note or None, caption_justify="left")
+def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, note: str = "") -> None:
+    """Prints a table under its title; columns whose name starts with ">" hold numbers and are set to the right."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for column in columns:
         made.add_column(Text(column.lstrip(">")), justify="right" if column.startswith(">") else "left")
     for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else Text(number(cell)) for cell in row))
-    return made
+        made.add_row(*(Text(number(cell)) for cell in row))
+    out = console()
+    out.print(Text(f"\n{title}", style="bold"), soft_wrap=True)
+    out.print(made)
+    say(note, wrap=True)
+
+
+def say(words: str | Text, *, wrap: bool = False) -> None:
+    """Prints a line or several, if there are any; paragraphs are wrapped, paths and commands are not."""
+    if words:
+        console().print(words, soft_wrap=not wrap, markup=False, highlight=False)
 
 
 def number(value: Any) -> str:

@@ -27,9 +27,9 @@ BUNDLED = {"ba2motif": "ba2motif-generated", "mutag": "molecules"}
 
 #: The bundled molecules: what they are called, and their SMILES.
 MOLECULES = {
-    "nitrobenzene": "O=[N+]([O-])c1ccccc1",
-    "4-nitroaniline": "Nc1ccc(cc1)[N+](=O)[O-]",
     "1-nitropyrene": "O=[N+]([O-])c1ccc2ccc3cccc4ccc1c2c34",
+    "2-nitrofluorene": "O=[N+]([O-])c1ccc2c(c1)Cc1ccccc12",
+    "4-nitrotoluene": "O=[N+]([O-])c1ccc(C)cc1",
     "aniline": "Nc1ccccc1",
     "toluene": "Cc1ccccc1",
 }
@@ -125,6 +125,12 @@ def open_session(
         weights: the file with the model's weights.
         smiles: molecules, in place of data.
         root: the folder of data sets.
+
+    >>> session = open_session("ba2motif")
+    >>> session.graph(999)
+    Data(x=[25, 1], edge_index=[2, 52], y=[1], ground_truth=[25])
+    >>> session.names[999], session.class_name(1)
+    ('ba2motif-generated 999', 'house')
     """
     if data and smiles:
         raise SourceError(f"Give either graphs ({data}) or --smiles, not both.")

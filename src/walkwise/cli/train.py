@@ -11,7 +11,7 @@ from torch import nn
 
 from walkwise import datasets, models
 from walkwise.cli import options
-from walkwise.cli.output import console, print_json, progress
+from walkwise.cli.output import print_json, progress, say
 from walkwise.cli.sources import SourceError, load_graphs, load_model
 from walkwise.datasets.graphset import GraphSet, pack
 from walkwise.datasets.splits import set_aside
@@ -68,7 +68,7 @@ def train(
     else:
         shares = ", ".join(f"{part} {report[f'{part}_accuracy']:.1%}" for part in ("train", "val", "test"))
         words = f"{model} on {source}, {report['epochs']} epochs, best {result.best_epoch}. Accuracy: {shares}."
-        console().print(f"{words}\nWeights: {path}", soft_wrap=True, markup=False, highlight=False)
+        say(f"{words}\nWeights: {path}")
 
 
 def _own(

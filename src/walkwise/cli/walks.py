@@ -8,7 +8,7 @@ import typer
 
 from walkwise.cli import options
 from walkwise.cli.asked import Asked, ask
-from walkwise.cli.output import console, print_json, table
+from walkwise.cli.output import print_json, say, show_table
 from walkwise.cli.sources import open_session, truth_of
 from walkwise.topwalks import top_walks
 
@@ -51,8 +51,8 @@ def walks(
 
 
 def _show(asked: Asked, report: dict[str, Any]) -> None:
-    out, labels, truth = console(), asked.labels, set(truth_of(asked.data))
-    out.print(asked.headline(), soft_wrap=True)
+    labels, truth = asked.labels, set(truth_of(asked.data))
+    say(asked.headline())
     columns = ["walk, from input to output", ">relevance", *(["in the known motif"] if truth else [])]
     rows = []
     for walk in report["walks"]:
@@ -61,4 +61,4 @@ def _show(asked: Asked, report: dict[str, Any]) -> None:
         share = [f"{inside} of {len(steps)} steps"] if truth else []
         rows.append((" → ".join(steps), walk["relevance"], *share))
     title = f"The {len(rows)} walks of largest {report['by']}, of {report['num_walks']}"
-    out.print(table(title, columns, rows))
+    show_table(title, columns, rows)
