@@ -24,8 +24,8 @@ def of_motifs(shown: Motif, tallies: Sequence[Tally]) -> Section:
     words = (
         f"A small GIN that tells cycles from houses gets {right} of {graphs} graphs right that were made just now. "
         f"Here is the first with a {name}. Its output for “{name}” is {asked.chain.output:.3g}; all walks together "
-        f"have {asked.chain.input_relevance:.3g}, and biases took {number(asked.chain.bias_leak)}. Of the five nodes of "
-        f"the {name}, {shown.hits} are in the most relevant connected set of five."
+        f"have {asked.chain.input_relevance:.3g}, and biases took {number(asked.chain.bias_leak)}. Of the five nodes "
+        f"of the {name}, {shown.hits} are in the most relevant connected set of five."
     )
     return Section("Motifs in graphs", words, (_sets(shown, name), _walks(shown, name), _truth(tallies)))
 
@@ -68,7 +68,7 @@ def _truth(tallies: Sequence[Tally]) -> Grid:
         for t in tallies
     ]
     columns = ["motif", ">graphs", ">found exactly", ">nodes found", ">node AUROC", ">rank"]
-    return Grid("What was found against the truth, in all graphs", columns, rows, _TRUTH_NOTE)
+    return Grid("What was found against the truth, in all graphs", columns, rows, _TRUTH_NOTE, wide=True)
 
 
 def of_molecules(molecules: Sequence[Molecule]) -> Section:
@@ -91,7 +91,7 @@ def _groups(molecules: Sequence[Molecule]) -> Grid:
         rows.append((asked.session.names[asked.number], said, asked.chain.output, one.terms["carbons"], *others))
     columns = ["molecule", "the model says", ">output", ">carbons", "other group", ">alone", ">with carbons"]
     note = "Output: the logit of “mutagenic”. The groups' terms add up to it, but for what biases took."
-    return Grid("What groups of atoms have alone and together", columns, rows, note)
+    return Grid("What groups of atoms have alone and together", columns, rows, note, wide=True)
 
 
 def _molecule_walks(walks: TopWalks, labels: Sequence[str], name: str) -> Grid:

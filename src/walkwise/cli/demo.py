@@ -118,11 +118,12 @@ def _drawn(
         skipped.append(f"Figures are left out. {error}")
         return list(sections), []
     pictures = [figures.of_motifs(found, shown), *([figures.of_molecules(molecules)] if molecules else [])]
-    files = [path for some in pictures for picture in some for path in picture.save(out)]
-    drawn = [
-        replace(section, images=[Image(p.svg(), p.alt, p.caption, p.wide) for p in some])
-        for section, some in zip(sections, pictures, strict=True)
-    ]
+    drawn, files = [], figures.overview(shown).save(out)[1]
+    for section, some in zip(sections, pictures, strict=True):
+        saved = [(picture, *picture.save(out)) for picture in some]
+        files += [path for _, _, paths in saved for path in paths]
+        images = [Image(svg, picture.alt, picture.caption, picture.width) for picture, svg, _ in saved]
+        drawn.append(replace(section, images=images))
     return drawn, files
 
 

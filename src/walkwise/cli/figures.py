@@ -17,8 +17,6 @@ from walkwise import plotting
 from walkwise.cli.showcase import Molecule, Motif
 from walkwise.marginals import edge_relevance, node_relevance
 
-_TITLE: dict[str, Any] = {"size": 9, "loc": "left"}
-
 
 @dataclass(frozen=True, eq=False)
 class Picture:
@@ -28,47 +26,59 @@ class Picture:
     figure: Figure
     alt: str
     caption: str
-    wide: bool = True  # whether it wants the whole width of a page
+    width: str = "half"  # of a wide page: "half" or "third"
 
-    def svg(self) -> bytes:
-        """The figure as SVG, the same for the same figure."""
+    def save(self, folder: Path) -> tuple[bytes, list[Path]]:
+        """Writes NAME.svg and NAME.png; the SVG comes back too."""
+        paths = [folder / f"{self.name}.{ending}" for ending in ("svg", "png")]
         buffer = BytesIO()
         self.figure.savefig(buffer, format="svg", metadata={"Date": None})
-        return buffer.getvalue()
+        self.figure.set_layout_engine("none")  # everything has found its place
+        paths[0].write_bytes(buffer.getvalue())
+        self.figure.savefig(paths[1], dpi=200)
+        return buffer.getvalue(), paths
 
-    def save(self, folder: Path) -> list[Path]:
-        """Writes NAME.png and NAME.pdf."""
-        paths = [folder / f"{self.name}.{ending}" for ending in ("png", "pdf")]
-        for path in paths:
-            self.figure.savefig(path, dpi=200)
-        return paths
+
+def overview(shown: Motif) -> Picture:
+    """One graph and its α curve side by side, as in the README."""
+    figure = Figure(figsize=(7.2, 3.1), layout="constrained")
+    parts: Any = figure.subfigures(1, 2, width_ratios=[1.2, 1])  # apart, so that the colour bar does not squeeze both
+    left, right = parts
+    _draw_heat(left.subplots(), shown)
+    _draw_discounts(right.subplots(), shown)
+    return Picture("overview", figure, "", "")
 
 
 def of_motifs(motifs: Sequence[Motif], shown: Motif) -> list[Picture]:
     """The figures of the graphs; one graph is shown at length, three of each class in small."""
-    name = shown.asked.session.class_name(shown.asked.target)
-    hits = f"{shown.hits} of {len(shown.truth)} nodes"
+    name = _class(shown)
+    hits = f"{shown.hits} of its {len(shown.truth)} nodes"
     return [
         Picture(
             "graph",
-            _overview(shown),
-            f"Left: a graph, its nodes coloured by relevance, the {name} ringed, the most relevant connected set in a "
-            f"band, with {hits} of the {name}. Right: relevance of the {name} and of other sets against α.",
-            f"Left: which nodes made the model say “{name}”. Right: the relevance of sets of nodes for every α.",
+            _single(_draw_heat, shown, height=3.7),
+            f"A graph, its nodes coloured by relevance; the {name} is ringed, and the most relevant connected set is "
+            f"in a band, with {hits}.",
+            f"Nodes by relevance. Rings: the {name}. Band: the most relevant connected set of that size.",
+        ),
+        Picture(
+            "alpha",
+            _single(_draw_discounts, shown, height=3.7),
+            f"Curves of relevance against α, from 0 to 1: the {name}, and a set that does not touch it; a grey area "
+            "for random sets.",
+            f"The relevance of the {name}, and of other sets, for every α.",
         ),
         Picture(
             "walks",
-            _walks(shown),
+            _single(_draw_walks, shown, height=4.6),
             f"The same graph in grey with its {len(shown.walks.walks)} most relevant walks as arrows.",
             "The most relevant walks. Each begins with a dot, at the input, and ends with an arrowhead, at the output.",
-            wide=False,
         ),
         Picture(
             "motifs",
             _grid(motifs),
             "Six small graphs, three with a cycle and three with a house: the motif ringed, what was found in a band.",
             "What was found (band) and the truth (rings), in the first three graphs of each class.",
-            wide=False,
         ),
     ]
 
@@ -76,69 +86,80 @@ def of_motifs(motifs: Sequence[Motif], shown: Motif) -> list[Picture]:
 def of_molecules(molecules: Sequence[Molecule]) -> list[Picture]:
     """The figures of the molecules."""
     first = molecules[0]
-    name = first.asked.session.names[first.asked.number]
-    drawn = [*molecules[:2], molecules[3]]
-    names = ", ".join(one.asked.session.names[one.asked.number] for one in drawn)
-    return [
+    name = _name(first)
+    drawn = [(one, Figure(figsize=(3.3, 3.1), layout="constrained")) for one in (*molecules[:2], molecules[3])]
+    _same_scale([_draw_molecule(figure.subplots(), one) for one, figure in drawn])
+    for one, figure in drawn:
+        figure.suptitle(f"{_name(one)}: {_said(one)}", size=9)
+    heat = [
         Picture(
-            "molecules",
-            _heat(drawn),
-            f"Structural formulas of {names}; atoms and bonds coloured by their relevance for “mutagenic”.",
-            "Atoms and bonds by their relevance for “mutagenic”: orange speaks for it, blue against.",
-        ),
+            _name(one),
+            figure,
+            f"The structural formula of {_name(one)}, its atoms and bonds coloured by relevance for “mutagenic”.",
+            f"{_name(one)}: the model says {_said(one)}. Orange speaks for “mutagenic”, blue against.",
+            width="third",
+        )
+        for one, figure in drawn
+    ]
+    terms = ", ".join(f"{' and '.join(names)} {value:.3g}" for names, value in first.terms.terms.items())
+    return [
+        *heat,
         Picture(
             "groups",
-            _groups(first),
-            f"Left: bars of what the groups of {name} have alone and together. Right: the model's output as atoms are "
-            "added, most relevant first.",
-            f"{name}. Left: walks by the groups they visit. Right: the model's output on the most relevant atoms.",
+            _single(_draw_groups, first, height=2.8),
+            f"Bars of what the groups of {name} have alone and together: {terms}.",
+            f"{name}: walks by the groups they visit.",
+        ),
+        Picture(
+            "atoms",
+            _single(_draw_atoms, first, height=2.8),
+            f"A curve of the model's output on the most relevant atoms of {name}, from one atom to all.",
+            f"{name}: the model's output as atoms are added in greedy order, with the deciding ones marked.",
         ),
     ]
 
 
-def _overview(motif: Motif) -> Figure:
-    figure = Figure(figsize=(7.2, 3.1), layout="constrained")
-    left, right = _panels(figure, 1, 2, width_ratios=[1.2, 1])[0]  # apart, so that the colour bar does not squeeze both
-    asked = motif.asked
-    name = asked.session.class_name(asked.target)
-    axes = left.subplots()
+def _single(draw: Any, shown: Motif | Molecule, *, height: float) -> Figure:
+    figure = Figure(figsize=(4.6, height), layout="constrained")
+    draw(figure.subplots(), shown)
+    return figure
+
+
+def _draw_heat(axes: Axes, motif: Motif) -> None:
+    name = _class(motif)
     plotting.graph_heatmap(
-        node_relevance(asked.chain),
-        asked.data["edge_index"],
+        node_relevance(motif.asked.chain),
+        motif.asked.data["edge_index"],
         subgraph=list(motif.found.nodes),
         truth=motif.truth,
         meaning=f"relevance for “{name}”",
         ax=axes,
     )
-    axes.set_title(f"Which nodes made the model say “{name}”?", **_TITLE)
-    _discounts(right.subplots(), motif, name)
-    return figure
+    _title(axes, f"Which nodes made the model say “{name}”?")
 
 
-def _discounts(axes: Axes, motif: Motif, name: str) -> None:
+def _draw_discounts(axes: Axes, motif: Motif) -> None:
     at = torch.linspace(0, 1, 101)
-    others = motif.relevance(at.tolist())[3:]
-    low, high = others.quantile(torch.tensor([0.05, 0.95]), dim=0)
+    low, high = motif.relevance(at.tolist())[3:].quantile(torch.tensor([0.05, 0.95]), dim=0)
     apart = [i for i, nodes in enumerate(motif.others, start=3) if not set(nodes) & set(motif.truth)][:1]
-    labels = [f"the {name}", "a set that does not touch it"][: 1 + len(apart)]
+    labels = [f"the {_class(motif)}", "a set that does not touch it"][: 1 + len(apart)]
     axes.fill_between(at, low, high, color="0.88", label="random connected sets, 90 %")
     plotting.alpha_curve(motif.polynomials[[0, *apart]], labels=labels, ax=axes)
-    axes.set_title("Every α from one polynomial", **_TITLE)
+    _title(axes, "Every α from one polynomial")
 
 
-def _walks(motif: Motif) -> Figure:
-    figure = Figure(figsize=(4.6, 3.9), layout="constrained")
-    axes = figure.subplots()
+def _draw_walks(axes: Axes, motif: Motif) -> None:
     plotting.top_walks(motif.walks.walks, motif.walks.relevance, motif.asked.data["edge_index"], ax=axes)
-    axes.set_title(f"The {len(motif.walks.walks)} most relevant of {motif.walks.num_walks} walks", **_TITLE)
-    return figure
+    _title(axes, f"The {len(motif.walks.walks)} most relevant of {motif.walks.num_walks} walks")
 
 
 def _grid(motifs: Sequence[Motif]) -> Figure:
-    figure = Figure(figsize=(7.2, 4.8), layout="constrained")
-    for row, label in zip(_panels(figure, 2, 3), (0, 1), strict=True):
+    """The first three graphs of each class, a column for each."""
+    figure = Figure(figsize=(4.6, 4.6), layout="constrained")
+    panels = figure.subfigures(3, 2, squeeze=False)
+    for label in (0, 1):
         own = [motif for motif in motifs if motif.asked.target == label]
-        for panel, motif in zip(row, own, strict=False):
+        for panel, motif in zip(panels[:, label], own, strict=False):
             plotting.graph_heatmap(
                 node_relevance(motif.asked.chain),
                 motif.asked.data["edge_index"],
@@ -148,28 +169,14 @@ def _grid(motifs: Sequence[Motif]) -> Figure:
                 bar=False,
                 ax=panel.subplots(),
             )
-            name = motif.asked.session.class_name(label)
-            panel.suptitle(f"{name}: {motif.hits} of {len(motif.truth)} nodes found", size=9)
+            panel.suptitle(f"{_class(motif)}: {motif.hits} of {len(motif.truth)} nodes found", size=8)
     return figure
 
 
-def _heat(molecules: Sequence[Molecule]) -> Figure:
-    figure = Figure(figsize=(7.2, 2.9), layout="constrained")
-    drawn = []
-    for panel, one in zip(_panels(figure, 1, len(molecules))[0], molecules, strict=True):
-        asked = one.asked
-        axes = panel.subplots()
-        plotting.molecule_heatmap(asked.data, node_relevance(asked.chain), edge_relevance(asked.chain), ax=axes)
-        said = asked.session.class_name(int(asked.prediction.logits.argmax()))
-        panel.suptitle(f"{asked.session.names[asked.number]}: {said}", size=9)
-        drawn.append(axes)
-    _same_scale(drawn)
-    return figure
-
-
-def _panels(figure: Figure, rows: int, columns: int, **layout: Any) -> Any:
-    """Parts of a figure, each with a title and a colour bar of its own."""
-    return figure.subfigures(rows, columns, squeeze=False, **layout)
+def _draw_molecule(axes: Axes, molecule: Molecule) -> Axes:
+    asked = molecule.asked
+    plotting.molecule_heatmap(asked.data, node_relevance(asked.chain), edge_relevance(asked.chain), ax=axes)
+    return axes
 
 
 def _same_scale(panels: Sequence[Axes]) -> None:
@@ -180,14 +187,29 @@ def _same_scale(panels: Sequence[Axes]) -> None:
         axes.set(xlim=(x - reach, x + reach), ylim=(y - 0.75 * reach, y + 0.75 * reach))
 
 
-def _groups(molecule: Molecule) -> Figure:
-    asked = molecule.asked
-    figure = Figure(figsize=(7.2, 2.7), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=[1, 1.2])
-    plotting.interaction_bars(molecule.terms, ax=left)
-    names = [f"{label}{atom}" for atom, label in enumerate(asked.labels)]
-    plotting.activation_curves(molecule.curve, order=molecule.order, names=names, ax=right)
-    left.set_title("Alone and together", **_TITLE)
-    right.set_title("Atoms added one by one", **_TITLE)
-    right.xaxis.set_major_locator(MaxNLocator(integer=True))
-    return figure
+def _draw_groups(axes: Axes, molecule: Molecule) -> None:
+    plotting.interaction_bars(molecule.terms, ax=axes)
+    _title(axes, f"{_name(molecule)}: alone and together")
+
+
+def _draw_atoms(axes: Axes, molecule: Molecule) -> None:
+    names = [f"{label}{atom}" for atom, label in enumerate(molecule.asked.labels)]
+    plotting.activation_curves(molecule.curve, order=molecule.order, names=names, ax=axes)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _title(axes, f"{_name(molecule)}: atoms added one by one")
+
+
+def _title(axes: Axes, words: str) -> None:
+    axes.set_title(words, size=9, loc="left")
+
+
+def _class(motif: Motif) -> str:
+    return motif.asked.session.class_name(motif.asked.target)
+
+
+def _name(molecule: Molecule) -> str:
+    return molecule.asked.session.names[molecule.asked.number]
+
+
+def _said(molecule: Molecule) -> str:
+    return molecule.asked.session.class_name(int(molecule.asked.prediction.logits.argmax()))

@@ -19,6 +19,7 @@ class Grid:
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     note: str = ""
+    wide: bool = False  # whether it takes the whole width of a wide screen
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Image:
     svg: bytes
     alt: str
     caption: str
-    wide: bool = True  # whether it takes the whole width of a wide screen
+    width: str = "half"  # of a wide screen: "half" or "third"
 
 
 @dataclass(frozen=True)
@@ -53,22 +54,24 @@ h2 { font-size: 1.25rem; margin: 0 0 .5em; }
 p { max-width: 78ch; margin: .4em 0 1em; }
 section { background: var(--paper); border: 1px solid var(--line); border-radius: 10px; margin: 22px 0;
   padding: clamp(14px, 2.5vw, 28px); }
-.figures, .tables { display: grid; gap: 20px; grid-template-columns: repeat(2, minmax(0, 1fr)); }
-.figures > .wide { grid-column: 1 / -1; }
+.figures, .tables { display: grid; gap: 24px 32px; grid-template-columns: repeat(6, minmax(0, 1fr)); margin-top: 18px; }
+.half { grid-column: span 3; }
+.third { grid-column: span 2; }
+.wide { grid-column: 1 / -1; }
 figure { margin: 0; }
 figure img { display: block; width: 100%; height: auto; background: #fff; }
-.wide img { max-width: 900px; margin: 0 auto; }
-figcaption, .note { color: var(--soft); font-size: .9rem; margin-top: .4em; }
+figcaption, .note { color: var(--soft); font-size: .9rem; margin: .4em 0 0; }
 .table { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; font-variant-numeric: tabular-nums; }
-caption { text-align: left; font-weight: 600; padding-bottom: .4em; }
+h3 { font-size: 1rem; margin: 0 0 .3em; }
 th, td { text-align: left; padding: .34em .7em .34em 0; border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 600; }
 .right { text-align: right; padding-left: .7em; white-space: nowrap; }
+.right + :not(.right) { padding-left: 1.2em; }
 pre { background: var(--page); border: 1px solid var(--line); border-radius: 8px; padding: 12px 14px; overflow-x: auto;
   font: .88rem/1.6 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
 footer { color: var(--soft); font-size: .88rem; padding-bottom: 36px; }
-@media (max-width: 760px) { .figures, .tables { grid-template-columns: minmax(0, 1fr); } }
+@media (max-width: 760px) { .half, .third { grid-column: 1 / -1; } }
 @media print { body { background: #fff; } section { break-inside: avoid; border: 0; padding: 0; } }
 """
 
@@ -112,12 +115,9 @@ def _section(section: Section) -> str:
 
 
 def _figure(image: Image) -> str:
-    data = b64encode(image.svg).decode("ascii")
-    kind = ' class="wide"' if image.wide else ""
-    return (
-        f'<figure{kind}><img src="data:image/svg+xml;base64,{data}" alt="{escape(image.alt, quote=True)}">'
-        f"<figcaption>{escape(image.caption)}</figcaption></figure>"
-    )
+    data, alt = b64encode(image.svg).decode("ascii"), escape(image.alt, quote=True)
+    picture = f'<img src="data:image/svg+xml;base64,{data}" alt="{alt}">'
+    return f'<figure class="{image.width}">{picture}<figcaption>{escape(image.caption)}</figcaption></figure>'
 
 
 def _table(grid: Grid) -> str:
@@ -127,6 +127,7 @@ def _table(grid: Grid) -> str:
     lines = [zip(row, sides, strict=True) for row in grid.rows]
     rows = "".join(f"<tr>{''.join(f'<td{s}>{escape(number(cell))}</td>' for cell, s in line)}</tr>" for line in lines)
     note = f'<p class="note">{escape(grid.note)}</p>' if grid.note else ""
-    caption = f"<caption>{escape(grid.title)}</caption>"
-    table = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-    return f'<div><div class="table">{table}</div>{note}</div>'
+    title = escape(grid.title, quote=True)
+    table = f'<table aria-label="{title}"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+    width = "wide" if grid.wide else "half"
+    return f'<div class="{width}"><h3>{title}</h3><div class="table">{table}</div>{note}</div>'
