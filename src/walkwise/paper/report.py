@@ -48,7 +48,7 @@ def _effort(bench: Bench) -> str:
     said = (
         f"This is a {effort.name} run: {effort.samples} graphs per data set in table 3 and {effort.depth_samples} per "
         f"point of figure 4, timed {effort.trials} time{'s' if effort.trials > 1 else ''}; naive GNN-LRP fails after "
-        f"{effort.limit:g} s for one subgraph; {effort.alphas} values of α"
+        f"{effort.limit:g} s for one subgraph, and gets no more graphs after that time; {effort.alphas} values of α"
     )
     if effort.sentences is not None:
         said += f"; the first {effort.sentences} test sentences of Graph-SST2"
