@@ -204,6 +204,7 @@ def test_terms_and_heat_add_up():
     assert sum(row["higher"] for row in terms) == pytest.approx(total)
     assert sum(row["lower"] for row in terms) == pytest.approx(total)
     assert [row["lower"] for row in terms[3:]] == [0.0] * 4
+    assert 0 <= terms[0]["group_rank"] <= 1
     assert terms[0]["group_share"] * total == pytest.approx(float(ww.subgraph_relevance(chain, [range(9)])[0]))
     rows = list(figure1.picture_rows(chain, graph, symbols, set(range(9))))
     atoms = [row for row in rows if row["kind"] == "atom"]

@@ -82,7 +82,7 @@ def _section(result: Result) -> str:
             f"![{result.exhibit.title}]({name}.png)" if result.drawn else "",
             finding.table,
             "\n".join(f"- {note}" for note in finding.notes),
-            f"Numbers: [{name}.csv]({name}.csv). Computed in {result.seconds:.0f} s.",
+            f"Numbers: [{name}.csv]({name}.csv). Computed in {result.seconds:.0f} s of processor time.",
         ]
     parts += [f"**Skipped:** {reason}" for reason in result.skipped]
     return "\n\n".join(part for part in parts if part)
