@@ -27,5 +27,9 @@ class TooManyWalksError(WalkwiseError):
     """Listing every walk would take more room than allowed."""
 
 
+class MissingExtraError(WalkwiseError, ImportError):
+    """A function needs a package that is not installed."""
+
+
 class CoverageWarning(UserWarning):
     """A part of the model was explained by its plain gradient because no rule covers it."""

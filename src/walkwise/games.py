@@ -16,14 +16,10 @@ import torch
 from torch import Tensor
 
 from walkwise.chain import RelevanceChain, without_gradients
-from walkwise.errors import InputError, TooManyWalksError, WalkwiseError
+from walkwise.errors import InputError, MissingExtraError, TooManyWalksError
 from walkwise.nodesets import budget
 from walkwise.subgraphs import subgraph_relevance
 from walkwise.walks import enumerate_walks, walk_relevance
-
-
-class MissingExtraError(WalkwiseError, ImportError):
-    """A function needs a package that is not installed."""
 
 
 @dataclass(frozen=True, eq=False)
