@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +15,7 @@ from torch_geometric.utils import erdos_renyi_graph
 import walkwise as ww
 from walkwise import ordering
 from walkwise.errors import InputError
-from walkwise.ledger import walk_ledger
+from walkwise.ledger import WalkLedger, walk_ledger
 from walkwise.neighbours import step_neighbours
 from walkwise.ordering import order_nodes
 
@@ -108,7 +112,7 @@ def ask(chain: ww.RelevanceChain, nodes: list[int], alpha: float) -> float:
 def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to an order: all walks listed, and every step asked of the chain."""
     if request.param == "asked":
-        monkeypatch.setattr(ordering, "walk_ledger", lambda *_, **__: None)
+        monkeypatch.setattr(ordering, "_ledger", lambda *_: None)
     else:
         monkeypatch.setattr(ordering, "_worth", lambda chain, task: 10**6)
     return request.param
@@ -131,7 +135,7 @@ def test_both_routes_agree_node_for_node(mode, monkeypatch):
     chains = [make_chain("gin", seed, nodes=12) for seed in range(4)]
     alphas = [0.0, 0.3, 0.8]  # at 1, nodes without self-relevance are all equal
     listed = [order_nodes(chain, mode=mode, alpha=alphas).tolist() for chain in chains]
-    monkeypatch.setattr(ordering, "walk_ledger", lambda *_, **__: None)
+    monkeypatch.setattr(ordering, "_ledger", lambda *_: None)
     assert listed == [order_nodes(chain, mode=mode, alpha=alphas).tolist() for chain in chains]
 
 
@@ -220,7 +224,7 @@ def test_the_ledger_holds_all_walks():
     ledger = walk_ledger(chain, near, max_rows=10**6)
     assert ledger is not None
     assert float(ledger.relevance.sum()) == pytest.approx(chain.input_relevance)
-    assert len(torch.unique(ledger.visits, dim=0)) == len(ledger.visits)
+    assert len(np.unique(ledger.visits, axis=0)) == len(ledger.visits)
     assert walk_ledger(chain, near, max_rows=10) is None
     assert step_neighbours(make_chain("global", 0)) is None
 
@@ -234,6 +238,20 @@ def test_long_keys_do_not_overflow():
     assert ledger is not None
     assert len(ledger.visits) <= 38 + 16
     assert float(ledger.relevance.sum()) == pytest.approx(chain.input_relevance)
+
+
+def test_walks_listed_before_serve_again_and_go_with_no_other_chain():
+    chain = make_chain("gin", 3)
+    orders = {mode: order_nodes(chain, mode=mode, alpha=ALPHAS).tolist() for mode in MODES}
+    kept = dict(chain.memo)
+    assert any(isinstance(value, WalkLedger) for value in kept.values())
+    assert {mode: order_nodes(chain, mode=mode, alpha=ALPHAS).tolist() for mode in MODES} == orders
+    assert chain.memo.keys() == kept.keys()
+    assert all(chain.memo[key] is value for key, value in kept.items())
+    moved, loaded = chain.to(dtype=torch.float32), pickle.loads(pickle.dumps(chain))
+    assert moved.memo == {}
+    for other in (replace(chain), loaded, moved.to(dtype=torch.float64)):
+        assert order_nodes(other, alpha=0.7).tolist() == orders["activation"][2]
 
 
 def test_empty_requests():
