@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from walkwise.rules import AlphaBeta, Epsilon, Gamma, Rule, Zero, ZPlus
+from walkwise.rules import AlphaBeta, Epsilon, Gamma, PositivePart, Rule, Zero, ZPlus
 
 Walks = dict[tuple[int, ...], float]
 
@@ -44,6 +44,9 @@ def transition(affine: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor], H
         total = total + epsilon * torch.where(total < 0, -1.0, 1.0)
         return torch.where(total == 0, 0.0, part / total)
 
+    if isinstance(rule, PositivePart):
+        z, b = contributions(lambda w: w)
+        return share(z.clamp(min=0), b.abs())
     if isinstance(rule, (AlphaBeta, ZPlus)):
         alpha, beta = (rule.alpha, rule.beta) if isinstance(rule, AlphaBeta) else (1.0, 0.0)
         z, b = contributions(lambda w: w)
