@@ -13,7 +13,8 @@ from torch_geometric.nn import GCN, GIN, GINConv, JumpingKnowledge, global_add_p
 from torch_geometric.utils import erdos_renyi_graph
 
 import walkwise as ww
-from walkwise import ordering
+from chains import walks_of
+from walkwise import ordering, reference
 from walkwise.errors import InputError
 from walkwise.ledger import WalkLedger, walk_ledger
 from walkwise.neighbours import step_neighbours
@@ -85,27 +86,14 @@ def make_chain(name: str, seed: int, nodes: int = 8, directed: bool = False) -> 
     return ww.trace(model, torch.randn(nodes, 3, dtype=torch.double), edge_index, target=0)
 
 
-def slow_scores(chain: ww.RelevanceChain, mode: str, alpha: float, nodes: list[int], before: list[int]) -> dict:
-    """What section 7.2.1 maximises, for every candidate, by single queries."""
-    rest = [m for m in nodes if m not in before]
-    if mode == "activation":
-        return {m: ask(chain, [*before, m], alpha) for m in rest}
-    whole = ask(chain, nodes, 0.0)
-    return {m: -abs(ask(chain, [k for k in rest if k != m], alpha) - whole) for m in rest}
-
-
 def assert_greedy(order, chain, mode, alpha, nodes=None, tolerance=1e-12) -> None:
     """Every node is the best given those before it; rounding may decide between equal ones."""
-    nodes = list(range(chain.num_nodes)) if nodes is None else nodes
+    nodes, walks = list(range(chain.num_nodes)) if nodes is None else nodes, walks_of(chain)
     assert sorted(order.tolist()) == nodes
-    scale = float(ww.subgraph_relevance(chain, [[m] for m in nodes], alpha=1.0).abs().max())
+    scale = max([abs(reference.subgraph_relevance(walks, [m], 1.0)) for m in nodes] or [0.0])
     for i, chosen in enumerate(order.tolist()):
-        scores = slow_scores(chain, mode, alpha, nodes, order[:i].tolist())
+        scores = reference.order_scores(walks, nodes, order[:i].tolist(), mode, alpha)
         assert scores[chosen] >= max(scores.values()) - tolerance * scale, (i, chosen, scores)
-
-
-def ask(chain: ww.RelevanceChain, nodes: list[int], alpha: float) -> float:
-    return float(ww.subgraph_relevance(chain, [nodes], alpha=alpha))
 
 
 @pytest.fixture(params=["ledger", "asked"])
@@ -128,6 +116,15 @@ def test_equals_the_loop_over_single_queries(mode, name, directed, seed, route):
     assert orders.shape == (len(ALPHAS), chain.num_nodes)
     for alpha, order in zip(ALPHAS, orders, strict=True):
         assert_greedy(order, chain, mode, alpha)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_equals_the_slow_twin_node_for_node(mode, route):
+    for seed in range(3):
+        chain = make_chain("gin", seed)
+        for alpha in (0.0, 0.3):
+            want = reference.order_nodes(walks_of(chain), range(8), mode, alpha)
+            assert order_nodes(chain, mode=mode, alpha=alpha).tolist() == want
 
 
 @pytest.mark.parametrize("mode", MODES)
