@@ -32,6 +32,19 @@ def test_terms_are_the_walks_that_visit_exactly_these_groups(chain, groups):
     assert found.remainder == pytest.approx(0, abs=1e-10)
 
 
+@given(st.integers(0, 10**6), st.lists(st.integers(0, 3), min_size=6, max_size=6))
+def test_terms_sum_back_to_the_union(seed, member):
+    """Groups at random, some empty, some nodes in none (3): the terms of all orders conserve R of the union."""
+    chain = chain_of(seed, M=6, layers=2)
+    groups = {str(g): [m for m in range(6) if member[m] == g] for g in range(3)}
+    found = interactions(chain, groups)
+    union = float(ww.subgraph_relevance(chain, [[m for m in range(6) if member[m] < 3]])[0])
+    assert sum(found.terms.values()) == pytest.approx(union, abs=1e-9)
+    assert found.union == pytest.approx(union, abs=1e-12)
+    pairs = interactions(chain, groups, max_order=2)
+    assert sum(pairs.terms.values()) + pairs.remainder == pytest.approx(union, abs=1e-9)
+
+
 def test_the_formula_of_the_paper():
     chain, (a, b, c) = CHAINS[0], GROUPS.values()
     sets = [a + b + c, a + b, a + c, b + c, a, b, c]

@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch_geometric.nn import GCN, GIN, GINConv, JumpingKnowledge, global_add_pool, global_mean_pool
 from torch_geometric.utils import erdos_renyi_graph
@@ -235,6 +237,15 @@ def test_long_keys_do_not_overflow():
     assert ledger is not None
     assert len(ledger.visits) <= 38 + 16
     assert float(ledger.relevance.sum()) == pytest.approx(chain.input_relevance)
+
+
+@given(st.integers(0, 10**6), st.sampled_from(sorted(MODELS)), st.sampled_from(MODES), st.floats(0, 1))
+def test_every_order_is_a_permutation(seed, name, mode, alpha):
+    chain = make_chain(name, seed, nodes=1 + seed % 7, directed=seed % 2 == 0)
+    orders = order_nodes(chain, mode=mode, alpha=[alpha, 0.0])
+    assert all(sorted(order) == list(range(chain.num_nodes)) for order in orders.tolist())
+    narrow = order_nodes(chain.to(dtype=torch.float32), mode=mode, alpha=alpha, tolerance=0.0)
+    assert sorted(narrow.tolist()) == list(range(chain.num_nodes))
 
 
 def test_walks_listed_before_serve_again_and_go_with_no_other_chain():
