@@ -11,7 +11,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch_geometric.nn import GCN, GIN, GINConv, JumpingKnowledge, global_add_pool, global_mean_pool
+from torch_geometric.nn import (
+    GAT,
+    GCN,
+    GIN,
+    GINConv,
+    GraphSAGE,
+    JumpingKnowledge,
+    global_add_pool,
+    global_mean_pool,
+)
 from torch_geometric.utils import erdos_renyi_graph
 
 import walkwise as ww
@@ -64,6 +73,28 @@ class GraphGCN(nn.Module):
         return global_mean_pool(self.gcn(x, edge_index), batch)
 
 
+class GraphGAT(nn.Module):
+    """Attention: every edge has a weight for each of two heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gat = GAT(3, 4, 2, out_channels=2, heads=2)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        return global_add_pool(self.gat(x, edge_index), batch)
+
+
+class GraphSage(nn.Module):
+    """Means over neighbours: every edge has a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sage = GraphSAGE(3, 5, 2, out_channels=2)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        return global_add_pool(self.sage(x, edge_index), batch)
+
+
 class Global(nn.Module):
     """A layer that looks at all nodes between two others: walks may step anywhere."""
 
@@ -78,7 +109,14 @@ class Global(nn.Module):
         return global_add_pool(self.second(h, edge_index), batch)
 
 
-MODELS = {"gin": GraphGIN, "jumping": Jumping, "gcn": GraphGCN, "global": Global}
+MODELS = {
+    "gin": GraphGIN,
+    "jumping": Jumping,
+    "gcn": GraphGCN,
+    "gat": GraphGAT,
+    "sage": GraphSage,
+    "global": Global,
+}
 
 
 def make_chain(name: str, seed: int, nodes: int = 8, directed: bool = False) -> ww.RelevanceChain:
@@ -260,6 +298,18 @@ def test_walks_listed_before_serve_again_and_go_with_no_other_chain():
     assert moved.memo == {}
     for other in (replace(chain), loaded, moved.to(dtype=torch.float64)):
         assert order_nodes(other, alpha=0.7).tolist() == orders["activation"][2]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("mode", MODES)
+def test_graphs_without_edges_and_with_edges_twice(mode, name):
+    torch.manual_seed(1)
+    model, x = MODELS[name]().double(), torch.randn(4, 3, dtype=torch.double)
+    twice = torch.tensor([[0, 1, 0, 1, 2, 2], [1, 0, 1, 0, 2, 1]])
+    for edge_index in (torch.empty(2, 0, dtype=torch.long), twice):
+        chain = ww.trace(model, x, edge_index, target=lambda out: out[0, 1] - out[0, 0])
+        for alpha, order in zip(ALPHAS, order_nodes(chain, mode=mode, alpha=ALPHAS), strict=True):
+            assert_greedy(order, chain, mode, alpha, tolerance=1e-9)
 
 
 def test_empty_requests():

@@ -200,8 +200,9 @@ class Fan(Rows):
         row, owner, edge = self.incoming(edges)  # (P,) each
         carried = message.index_select(0, owner)  # (P, 1, D, N)
         if weight is not None:
-            by_head = carried.view(*carried.shape[:3], weight[0].numel(), -1)
-            carried = (by_head * weight[edge].view(len(edge), 1, 1, -1, 1)).view_as(carried)
+            heads = 1 if weight.dim() == 1 else weight.shape[1]
+            by_head = carried.view(*carried.shape[:3], heads, carried.shape[3] // heads)
+            carried = (by_head * weight[edge].view(len(edge), 1, 1, heads, 1)).view_as(carried)
         return message.new_zeros(self.nodes.shape[0], *message.shape[1:]).index_add_(0, row, carried)
 
     def add(self, a: Tensor, b: Tensor) -> Tensor:
