@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import settings as few
 from hypothesis import strategies as st
 from torch import nn
-from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv
+from torch_geometric.nn import EdgeConv, GATConv, GCNConv, GINConv, GraphConv, SAGEConv
 
 import walkwise as ww
 from chains import walks_of
@@ -102,6 +102,16 @@ def test_a_chain_without_walks():
     found = top_walks(chain, 3)
     assert found.walks.shape == (0, chain.num_layers + 1)
     assert found.relevance.shape == (0,)
+
+
+def test_a_layer_carried_by_autograd_without_walks():
+    torch.manual_seed(0)
+    mlp = nn.Sequential(nn.Linear(6, 4), nn.ReLU())
+    model = Net([EdgeConv(mlp)], 4, skip=False, jump=False).double()
+    x, nowhere = torch.randn(3, 3, dtype=torch.float64), torch.empty(2, 0, dtype=torch.long)
+    chain = ww.trace(model, x, nowhere, target=0)
+    assert chain.layers[0].route == "autograd"
+    assert len(top_walks(chain, 3).walks) == 0
 
 
 @given(st.integers(0, 10**6), st.booleans(), st.sampled_from([0, 200]))

@@ -145,6 +145,8 @@ def descend(walks: Stages, at: Partials) -> tuple[Tensor, list[Partials]]:
         node that can be stepped to and from which the input can be reached.
     """
     B, D, _ = at.message.shape
+    if B == 0:
+        return at.message.new_zeros(0, D), []
     rows, owner, nodes, seed = _seeded(walks, at)
     arrived: dict[Visit, Tensor] = {}
 
