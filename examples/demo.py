@@ -24,6 +24,7 @@ from torch_geometric.nn import GINConv, global_add_pool
 from torch_geometric.utils import to_networkx, to_undirected
 
 import walkwise as ww
+from walkwise import plotting
 
 CYCLE = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)]
 HOUSE = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 4), (1, 4)]  # four walls; node 4 is the roof
@@ -141,47 +142,27 @@ def print_times(model, graph, chain, others):
     print(f"One forward and backward pass of the model: {1e3 * one_pass:.1f} ms.")
 
 
-def draw_nodes(axes, graph, chain):
-    relevance = ww.node_relevance(chain)
-    most = float(relevance.abs().max())  # the same on both sides, so that white is zero
-    drawn = to_networkx(graph, to_undirected=True)
-    xy = torch.tensor([list(place) for _, place in sorted(nx.kamada_kawai_layout(drawn).items())])  # (M, 2)
-    for u, v in drawn.edges:
-        both = u in MOTIF and v in MOTIF
-        axes.plot(*xy[[u, v]].t(), color="black" if both else "0.6", lw=3.5 if both else 1.2, zorder=1)
-    for nodes, outline, width in ((TREE, "0.4", 1), (MOTIF, "black", 3.5)):
-        style = {"cmap": "RdBu_r", "vmin": -most, "vmax": most, "edgecolors": outline, "linewidths": width}
-        dots = axes.scatter(*xy[nodes].t(), s=330, c=relevance[nodes], zorder=2, **style)
-    axes.set_title('Which nodes made the model say "house"?', loc="left")
-    axes.margins(0.08)
-    axes.axis("off")
-    bar = axes.figure.colorbar(dots, ax=axes, location="bottom", shrink=0.8, aspect=35, pad=0.0)
-    bar.set_label("against  ←  relevance of the node  →  for\nblack outline: the true motif")
-
-
 def draw_discounts(axes, chain, others):
     alpha = torch.linspace(0, 1, 101)
     powers = alpha ** torch.arange(chain.num_layers + 1)[:, None]  # (L + 1, 101)
-    curves = ww.subgraph_polynomial(chain, [MOTIF, *others]) @ powers  # (1 + 1000, 101)
-    low, high = curves[1:].quantile(torch.tensor([0.05, 0.95]), dim=0)
+    polynomials = ww.subgraph_polynomial(chain, [MOTIF, *others])  # (1 + 1000, L + 1)
+    low, high = (polynomials[1:] @ powers).quantile(torch.tensor([0.05, 0.95]), dim=0)
     apart = next(i for i, nodes in enumerate(others, start=1) if not set(nodes) & set(MOTIF))
-    axes.fill_between(alpha, low, high, color="0.88", label="random connected sets, 90 % of them")
-    axes.plot(alpha, curves[apart], color="#2166ac", lw=2.5, ls="--", label="one that does not touch the motif")
-    axes.plot(alpha, curves[0], color="black", lw=3.5, label="the true motif")
-    axes.set(xlim=(0, 1), xlabel="α: what a step outside the set counts", ylabel="relevance of the set")
-    axes.set_title("Every α from one polynomial", loc="left")
-    axes.legend(frameon=False, fontsize=10.5, loc=(0.02, 0.58))
+    axes.fill_between(alpha, low, high, color="0.88", label="random connected sets, 90 %")
+    plotting.alpha_curve(polynomials[[0, apart]], labels=["the true motif", "a set that does not touch it"], ax=axes)
+    axes.set_title("Every α from one polynomial", loc="left", size=9)
 
 
 def draw(graph, chain, others, path):
     """The graph coloured by node relevance, and how the relevance of sets grows with α."""
-    plt.rcParams.update({"font.size": 12, "axes.spines.top": False, "axes.spines.right": False})
-    figure = plt.figure(figsize=(11, 4.6), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=[1.25, 1])  # apart, so that the colour bar does not squeeze both
-    draw_nodes(left.subplots(), graph, chain)
+    figure = plt.figure(figsize=(7, 3), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=[1.2, 1])  # apart, so that the colour bar does not squeeze both
+    axes, meaning = left.subplots(), 'relevance for "house"'
+    plotting.graph_heatmap(ww.node_relevance(chain), graph.edge_index, truth=MOTIF, meaning=meaning, ax=axes)
+    axes.set_title('Which nodes made the model say "house"?', size=9)
     draw_discounts(right.subplots(), chain, others)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=220)
     print(f"\nThe picture is in {path}.")
 
 

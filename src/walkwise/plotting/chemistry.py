@@ -1,0 +1,235 @@
+"""Molecules from what graphs and strings say of them: bond orders, charges, places on paper. Needs RDKit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+
+from walkwise.errors import InputError, MissingExtraError
+from walkwise.plotting import _style as style
+from walkwise.plotting._style import Bools, Floats, Ints, Numbers
+
+#: What the columns of edge_attr mean in MUTAG (four) and in Mutagenicity (three).
+_KNOWN_BONDS = {4: ("aromatic", "single", "double", "triple"), 3: ("single", "double", "triple")}
+_ORDERS = {"single": 1.0, "aromatic": 1.5, "double": 2.0, "triple": 3.0}
+
+
+@dataclass(frozen=True, eq=False)
+class Skeleton:
+    """What is drawn of a molecule; lengths in ångström."""
+
+    places: Floats  # (M, 2)
+    symbols: tuple[str, ...]
+    letters: tuple[str, ...]  # what stands at each atom; nothing at most carbons
+    bonds: tuple[tuple[int, int], ...]
+    orders: tuple[float, ...]  # 1, 1.5 (aromatic), 2 or 3
+    in_ring: Bools  # (number of bonds,)
+    inward: Floats  # (number of bonds, 2) the middle of the smallest ring, or of the neighbours, that a bond bounds
+
+    def side(self, bond: int) -> Floats:
+        """The unit vector across a bond, to the side where its second line goes."""
+        a, b = self.places[list(self.bonds[bond])]
+        across = np.array([a[1] - b[1], b[0] - a[0]])
+        across = across / max(float(np.hypot(*across)), 1e-9)
+        return across if across @ (self.inward[bond] - (a + b) / 2) >= 0 else -across
+
+
+def molecule_from_data(data: Any, symbols: Sequence[str], *, bonds: Sequence[str] | None = None) -> Any:
+    """The RDKit molecule that a graph stands for, atoms in the order of its nodes.
+
+    Bond orders are those of ``edge_attr``; without it every bond is single. Nitrogens with four bonds
+    get their charge, and so do the oxygens at the end of a single bond to one, as in nitro groups. What is no valid
+    molecule (valences that cannot be, as in some data sets) comes back as it is, not sanitised.
+
+    Args:
+        data: has ``edge_index`` (2, E) and perhaps ``edge_attr``: one-hot (E, K), or numbers from 0, (E,).
+        symbols: the chemical symbol of every atom, (M,): ``["CNO"[i] for i in data.x.argmax(1)]``.
+        bonds: what each column of ``edge_attr`` means, of "single", "double", "triple" and "aromatic". By
+            default those of MUTAG if there are four and those of Mutagenicity if there are three.
+
+    >>> import pytest, torch
+    >>> Chem = pytest.importorskip("rdkit.Chem")
+    >>> from torch_geometric.data import Data
+    >>> edge_index, order = torch.tensor([[0, 1, 1], [1, 2, 3]]), torch.tensor([0, 1, 0])
+    >>> graph = Data(edge_index=edge_index, edge_attr=order)
+    >>> Chem.MolToSmiles(molecule_from_data(graph, ["C", "N", "O", "O"], bonds=["single", "double"]))
+    'C[N+](=O)[O-]'
+    """
+    chem = _chem()
+    pairs, kinds = _bonds_of(data, len(symbols), bonds)
+    molecule = chem.RWMol()
+    for symbol in symbols:
+        molecule.AddAtom(_atom(chem, symbol))
+    types = {name: getattr(chem.BondType, name.upper()) for name in _ORDERS}
+    for (a, b), kind in zip(pairs.tolist(), kinds, strict=True):
+        molecule.AddBond(a, b, types[kind])
+        if kind == "aromatic":
+            molecule.GetBondBetweenAtoms(a, b).SetIsAromatic(True)
+            molecule.GetAtomWithIdx(a).SetIsAromatic(True)
+            molecule.GetAtomWithIdx(b).SetIsAromatic(True)
+    _set_charges(molecule)
+    return _sanitised(molecule.GetMol())
+
+
+def molecule_layout(molecule: Any) -> Floats:
+    """Where :func:`molecule_heatmap` puts the atoms, in ångström: (M, 2).
+
+    Args:
+        molecule: an RDKit molecule, a SMILES string, or a ``Data`` with ``symbols``. Two-dimensional
+            coordinates that a molecule has are kept.
+
+    >>> import pytest
+    >>> _ = pytest.importorskip("rdkit")
+    >>> molecule_layout("CCO").shape
+    (3, 2)
+    """
+    return skeleton_of(molecule).places
+
+
+def skeleton_of(molecule: Any) -> Skeleton:
+    """What is drawn of an RDKit molecule, a SMILES string, or a graph with symbols."""
+    found = _placed(_as_molecule(molecule))
+    places = np.asarray(found.GetConformer().GetPositions(), dtype=np.float64)[:, :2]
+    bonds = tuple((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in found.GetBonds())
+    rings = sorted(found.GetRingInfo().AtomRings(), key=len)
+    inward, in_ring = np.zeros((len(bonds), 2)), np.zeros(len(bonds), dtype=bool)
+    for i, (a, b) in enumerate(bonds):
+        around = [ring for ring in rings if a in ring and b in ring]
+        near = [atom.GetIdx() for end in (a, b) for atom in found.GetAtomWithIdx(end).GetNeighbors()]
+        in_ring[i], inward[i] = bool(around), places[list(around[0]) if around else near].mean(0)
+    orders = tuple(float(bond.GetBondTypeAsDouble()) for bond in found.GetBonds())
+    symbols = tuple(atom.GetSymbol() for atom in found.GetAtoms())
+    letters = tuple(_letter(atom) for atom in found.GetAtoms())
+    return Skeleton(places, symbols, letters, bonds, orders, in_ring, inward)
+
+
+def bond_numbers(drawn: Skeleton, scores: Numbers, edge_index: Numbers | None) -> Floats:
+    """A score per bond, from one per bond or one per edge.  # (number of bonds,)"""
+    if edge_index is None:
+        return style.numbers(scores, "bond_scores", len(drawn.bonds))
+    edges = style.edges_of(edge_index, len(drawn.symbols))
+    values = style.numbers(scores, "bond_scores", edges.shape[1])
+    where = {frozenset(pair): i for i, pair in enumerate(drawn.bonds)}
+    heat = np.zeros(len(drawn.bonds))
+    for u, v, value in zip(*edges.tolist(), values, strict=True):
+        if u != v and frozenset((u, v)) not in where:
+            raise InputError(f"edge_index has an edge from {u} to {v}, but the molecule has no bond there.")
+        if u != v:
+            heat[where[frozenset((u, v))]] += value
+    return heat
+
+
+def _as_molecule(given: Any) -> Any:
+    chem = _chem()
+    if isinstance(given, chem.Mol):
+        return given
+    if isinstance(given, str):
+        quiet = chem.rdBase.BlockLogs()  # the error below says what is wrong
+        molecule = chem.MolFromSmiles(given)
+        del quiet
+        if molecule is None:
+            raise InputError(f"RDKit reads no molecule in {given!r}. Give a valid SMILES string, as in 'CC(=O)O'.")
+        return molecule
+    if hasattr(given, "edge_index") and getattr(given, "symbols", None) is not None:
+        return molecule_from_data(given, given.symbols)
+    raise InputError(
+        "molecule must be an RDKit molecule, a SMILES string, or a Data with symbols and edge_index; got "
+        f"{type(given).__name__}. For a Data without symbols: molecule_from_data(data, symbols)."
+    )
+
+
+def _placed(given: Any) -> Any:
+    """A copy of a molecule with rings known and two-dimensional coordinates."""
+    molecule = _chem().Mol(given)
+    molecule.UpdatePropertyCache(strict=False)
+    _chem().GetSymmSSSR(molecule)
+    if not molecule.GetNumConformers() or molecule.GetConformer().Is3D():
+        depict = import_module("rdkit.Chem.rdDepictor")
+        depict.Compute2DCoords(molecule)
+        if molecule.GetNumAtoms() > 1:
+            depict.NormalizeDepiction(molecule, canonicalize=1)
+            depict.StraightenDepiction(molecule)
+    return molecule
+
+
+def _letter(atom: Any) -> str:
+    """What stands at an atom: its symbol and charge; carbons only where nothing else would show them."""
+    charge = atom.GetFormalCharge()
+    if atom.GetSymbol() == "C" and not charge and atom.GetDegree():
+        return ""
+    sign = "" if not charge else ("⁺" if charge > 0 else "⁻")
+    return f"{atom.GetSymbol()}{'²³⁴⁵'[abs(charge) - 2] if abs(charge) > 1 else ''}{sign}"
+
+
+def _atom(chem: Any, symbol: str) -> Any:
+    try:
+        return chem.Atom(symbol)
+    except RuntimeError:
+        raise InputError(
+            f"symbols must be chemical symbols such as 'C' and 'Cl', one per atom; got {symbol!r}."
+        ) from None
+
+
+def _bonds_of(data: Any, num_atoms: int, names: Sequence[str] | None) -> tuple[Ints, list[str]]:
+    """The pairs of bonded atoms, each once, and the kind of every bond.  # (P, 2)"""
+    edges = style.edges_of(data.edge_index, num_atoms)
+    kinds = _kinds(getattr(data, "edge_attr", None), edges.shape[1], names)
+    once: dict[tuple[int, int], str] = {}
+    for u, v, kind in zip(*edges.tolist(), kinds, strict=True):
+        if u != v:
+            once.setdefault((min(u, v), max(u, v)), kind)
+    return np.array(list(once), dtype=np.int64).reshape(-1, 2), list(once.values())
+
+
+def _kinds(edge_attr: Any, num_edges: int, names: Sequence[str] | None) -> list[str]:
+    if edge_attr is None:
+        return ["single"] * num_edges
+    given = torch.as_tensor(edge_attr).cpu()
+    columns = given if given.dim() == 2 and given.shape[1] > 1 else None
+    which = given.reshape(-1).long() if columns is None else columns.argmax(1)
+    names = names or _KNOWN_BONDS.get(0 if columns is None else columns.shape[1])
+    if names is None or not set(names) <= set(_ORDERS):
+        raise InputError(
+            f"What the entries of edge_attr {tuple(given.shape)} mean is not known: name the bonds in order, as in "
+            f'bonds=["single", "double"]. The names are {", ".join(_ORDERS)}; got {names}.'
+        )
+    if len(which) != num_edges or (num_edges and not 0 <= int(which.min()) <= int(which.max()) < len(names)):
+        raise InputError(f"edge_attr must name one of {len(names)} bonds for each of {num_edges} edges.")
+    return [names[i] for i in which.tolist()]
+
+
+def _set_charges(molecule: Any) -> None:
+    """Charges that graphs leave out: N with four bonds, and O at the end of a single bond to it."""
+    for atom in molecule.GetAtoms():
+        orders = sorted(bond.GetBondTypeAsDouble() for bond in atom.GetBonds())
+        if atom.GetSymbol() != "N" or sum(orders) != 4:
+            continue
+        atom.SetFormalCharge(1)
+        ends = [n for n in atom.GetNeighbors() if n.GetSymbol() == "O" and n.GetDegree() == 1]
+        for end in ends:
+            if molecule.GetBondBetweenAtoms(atom.GetIdx(), end.GetIdx()).GetBondTypeAsDouble() == 1:
+                end.SetFormalCharge(-1)
+
+
+def _sanitised(molecule: Any) -> Any:
+    """The molecule with valences and rings worked out, or as it is where that cannot be."""
+    chem = _chem()
+    tried = chem.Mol(molecule)
+    quiet = chem.rdBase.BlockLogs()
+    failed = chem.SanitizeMol(tried, catchErrors=True)
+    del quiet
+    return molecule if failed else tried
+
+
+def _chem() -> Any:
+    try:
+        return import_module("rdkit.Chem")
+    except ImportError:
+        raise MissingExtraError(
+            "Molecules need the package RDKit. Install it with: pip install 'walkwise[chem]'"
+        ) from None

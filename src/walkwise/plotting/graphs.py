@@ -1,0 +1,214 @@
+"""Graphs with their nodes, and edges, coloured by relevance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.patches import Ellipse, FancyArrowPatch
+from matplotlib.patheffects import withStroke
+
+from walkwise.plotting import _style as style
+from walkwise.plotting._style import Bools, Floats, Ints, Nodes, Numbers
+from walkwise.plotting.layouts import places_of
+
+#: Above this many nodes there is no room for a text in each.
+_MOST_LABELS = 90
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """Pairs of nodes that are joined, each once; what is drawn of edge_index."""
+
+    pairs: Ints  # (P, 2)
+    one_way: Bools  # (P,) an edge there in the direction of the pair only
+    which: Ints  # (E,) the pair of every edge
+
+
+def links_of(edges: Ints) -> Links:
+    """The edges with both directions joined.
+
+    >>> import numpy as np
+    >>> found = links_of(np.array([[0, 1, 2], [1, 0, 1]]))
+    >>> found.pairs.tolist(), found.one_way.tolist()
+    ([[0, 1], [2, 1]], [False, True])
+    """
+    low_high, which = np.unique(np.sort(edges, axis=0).T, axis=0, return_inverse=True)  # (P, 2)
+    which = which.reshape(-1)
+    up = np.bincount(which, edges[0] <= edges[1], len(low_high)) > 0
+    down = np.bincount(which, edges[0] >= edges[1], len(low_high)) > 0
+    pairs = np.where((down & ~up)[:, None], low_high[:, ::-1], low_high)
+    return Links(pairs, up != down, which)
+
+
+def graph_heatmap(
+    node_scores: Numbers,
+    edge_index: Numbers,
+    *,
+    edge_scores: Numbers | None = None,
+    subgraph: Nodes | None = None,
+    truth: Nodes | None = None,
+    positions: Numbers | None = None,
+    labels: Sequence[Any] | None = None,
+    meaning: str = "relevance",
+    limit: float | None = None,
+    bar: bool = True,
+    ax: Axes | None = None,
+    seed: int = 0,
+) -> Axes:
+    """The axes with a graph drawn on them, its nodes coloured by their scores.
+
+    Orange is above zero, blue below, white zero; the scale is the same on both sides. A band encloses the
+    subgraph, a heavy ring each node of the truth. Edges in one direction only have arrowheads.
+
+    Args:
+        node_scores: a score per node, (M,).
+        edge_index: the edges (2, E).
+        edge_scores: a score per edge, (E,), which colours it and sets its width; two directions add up. Edges
+            have a colour scale of their own, from zero to their largest magnitude.
+        subgraph: nodes to enclose, ids or a boolean mask.
+        truth: nodes to ring, such as a known motif.
+        positions: where the nodes are, (M, 2); by default :func:`graph_layout`.
+        labels: a text per node; by default its id. ``[]`` for none; large graphs have none in any case.
+        meaning: what a score is, for the colour bar: ``'relevance for "house"'``.
+        limit: the score at the ends of the colours, for panels that are compared; by default the largest.
+        bar: whether to draw the colour bar.
+        ax: where to draw, by default a new figure.
+        seed: another layout of symmetric parts.
+
+    >>> import torch
+    >>> ax = graph_heatmap([0.5, -0.2, 0.1], torch.tensor([[0, 1], [1, 2]]), subgraph=[0, 1])
+    >>> [text.get_text() for text in ax.texts]
+    ['0', '1', '2']
+    """
+    scores = style.numbers(node_scores, "node_scores")
+    M = len(scores)
+    edges = style.edges_of(edge_index, M)
+    chosen, known = style.node_mask(subgraph, M, "subgraph"), style.node_mask(truth, M, "truth")
+    places = places_of(positions, edges, M, seed)
+    ax = style.axes_for(ax)
+    links = links_of(edges)
+    heat = None if edge_scores is None else _per_link(style.numbers(edge_scores, "edge_scores", edges.shape[1]), links)
+    norm = style.symmetric(scores, limit)
+    if bar:
+        remarks = _remarks(heat, chosen.any(), known.any())
+        words = style.meaning_of(meaning, float(scores.sum()), *remarks)
+        style.colour_bar(ax, norm, words, blank=limit is None and not scores.any())
+    diameter = draw_frame(ax, places)
+    draw_band(ax, places, links, chosen, diameter)
+    draw_links(ax, places, links, diameter, heat)
+    ring = np.where(known, max(1.1, 0.13 * diameter), max(0.3, 0.05 * diameter))
+    colours = style.COLOURS(norm(scores))
+    outline = np.where(known, "black", style.GREY)
+    x, y = places.T
+    ax.scatter(x, y, s=diameter**2, c=colours, edgecolors=list(outline), linewidths=list(ring), zorder=3)
+    draw_labels(ax, places, labels, diameter, [style.ink_on(colour) for colour in colours])
+    return ax
+
+
+def draw_frame(ax: Axes, places: Floats) -> float:
+    """Makes room for the nodes on bare axes; the diameter of a node in points comes back."""
+    near = _usual_gap(places)
+    across = float(np.ptp(places, axis=0).max()) if len(places) else 0.0
+    style.bare(ax, places, margin=max(0.6 * near, 0.02 * across))
+    share = min(style.size_in_points(ax)) / max(len(places), 1) ** 0.5
+    return float(np.clip(0.64 * near * style.points_per_unit(ax), np.clip(0.35 * share, 2.2, 6), min(share, 20)))
+
+
+def _usual_gap(places: Floats) -> float:
+    """How near most nodes have their nearest: large graphs crowd here and there."""
+    if len(places) < 2:
+        return 1.0
+    some = np.linspace(0, len(places) - 1, min(len(places), 400)).astype(int)
+    apart = np.hypot(*(places[some, None] - places[None, :]).transpose(2, 0, 1))
+    apart[np.arange(len(some)), some] = np.inf
+    return float(np.quantile(apart.min(1), 0.25)) or 1.0
+
+
+def draw_links(ax: Axes, places: Floats, links: Links, diameter: float, heat: Floats | None = None) -> None:
+    """Lines for edges, arrows for those in one direction, loops for those from a node to itself."""
+    thin = float(np.clip(0.1 * diameter, 0.35, 1.4))
+    most = 1.0 if heat is None else float(np.abs(heat).max(initial=0)) or 1.0
+    share = np.zeros(len(links.pairs)) if heat is None else heat / most
+    width = thin + np.abs(share) * min(0.28 * diameter, 4.5)
+    paint = [style.FAINT if heat is None else _edge_colour(s) for s in share]
+    loop = links.pairs[:, 0] == links.pairs[:, 1]
+    plain = ~loop & ~links.one_way
+    picked = [paint[i] for i in np.flatnonzero(plain)]
+    ax.add_collection(
+        LineCollection(list(places[links.pairs[plain]]), colors=picked, linewidths=width[plain], zorder=2)
+    )
+    for i in np.flatnonzero(~plain & ~loop):
+        start, end = places[links.pairs[i]]
+        arrow = FancyArrowPatch(start, end, arrowstyle="-|>", shrinkA=0, shrinkB=diameter / 2, zorder=2)
+        arrow.set(color=paint[i], linewidth=width[i], mutation_scale=4 + 0.35 * diameter)
+        ax.add_patch(arrow)
+    for i in np.flatnonzero(loop):
+        _loop(ax, places, int(links.pairs[i, 0]), diameter, color=paint[i], lw=width[i])
+
+
+def _edge_colour(share: float) -> Any:
+    """The colour of an edge: that of its score, but grey near zero, where white would not be seen."""
+    return style.FAINT if abs(share) < 0.02 else style.COLOURS(0.5 + 0.2 * np.sign(share) + 0.3 * share)
+
+
+def _loop(ax: Axes, places: Floats, node: int, diameter: float, **look: Any) -> None:
+    """A ring that starts and ends at a node, on the side where the rest of the graph is not."""
+    outward = places[node] - places.mean(0)
+    length = float(np.hypot(*outward))
+    direction = outward / length if length > 1e-9 else np.array([0.0, 1.0])
+    radius = 0.5 * diameter / style.points_per_unit(ax)
+    ring = Ellipse(tuple(places[node] + 1.5 * radius * direction), 1.9 * radius, 1.9 * radius, fill=False, zorder=2)
+    ring.set(**look)
+    ax.add_patch(ring)
+
+
+def draw_band(ax: Axes, places: Floats, links: Links, chosen: Bools, diameter: float) -> None:
+    """A light band with a dark edge around a node set and the edges within it.
+
+    Discs and thick lines, first dark, then a little smaller and light: together they have one outline,
+    however the set is shaped, and stay vectors.
+    """
+    inside = links.pairs[chosen[links.pairs].all(1)]
+    edge = float(np.clip(0.12 * diameter, 0.8, 1.6))
+    wide = 1.75 * diameter
+    for colour, width, zorder in ((style.BAND_EDGE, wide + 2 * edge, 1.0), (style.BAND, wide, 1.1)):
+        if not chosen.any():
+            break
+        x, y = places[chosen].T
+        ax.scatter(x, y, s=width**2, color=colour, linewidths=0, zorder=zorder)
+        lines = LineCollection(list(places[inside]), colors=colour, linewidths=0.62 * wide + width - wide)
+        lines.set(capstyle="round", zorder=zorder)
+        ax.add_collection(lines)
+
+
+def draw_labels(
+    ax: Axes, places: Floats, labels: Sequence[Any] | None, diameter: float, inks: Sequence[str], halo: bool = False
+) -> None:
+    """A text in every node, where there is room; with a halo, above what is drawn over the nodes."""
+    if labels is not None and not len(labels):
+        return
+    texts = style.names_of(labels, len(places), "labels")
+    longest = max(map(len, texts), default=1)
+    size = min(diameter * 0.85 / max(1.15, 0.62 * longest), 10.0)
+    if len(places) > _MOST_LABELS or (labels is None and size < 4.2):
+        return
+    for (x, y), text, ink in zip(places, texts, inks, strict=True):
+        written = ax.text(x, y, text, size=max(size, 5.0), color=ink, ha="center", va="center_baseline", zorder=4)
+        if halo:
+            written.set(zorder=7, path_effects=[withStroke(linewidth=2, foreground="white")])
+
+
+def _per_link(edge_scores: Floats, links: Links) -> Floats:
+    return np.bincount(links.which, edge_scores, len(links.pairs)).astype(np.float64)
+
+
+def _remarks(heat: Floats | None, band: Any, ring: Any) -> list[str]:
+    """What else is to be seen, in words."""
+    ends = 0.0 if heat is None else float(np.abs(heat).max(initial=0))
+    edges = f"edges: ±{style.short(ends)}" if heat is not None else ""
+    return [", ".join(filter(None, [edges, "band: the subgraph" if band else "", "ring: the truth" if ring else ""]))]
