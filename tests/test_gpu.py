@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch_geometric.nn as pyg
 from torch import nn
+from torch_geometric.explain import Explainer
 
 import walkwise as ww
 
@@ -57,3 +58,26 @@ def test_mixed_devices_are_refused():
     model, x = Net(LAYERS["GCN"]).cuda(), torch.randn(5, 3)
     with pytest.raises(ww.errors.InputError, match="x is on cpu but the model is on cuda"):
         ww.trace(model, x, EDGES)
+
+
+@pytest.mark.parametrize("index", [None, 2, torch.tensor([1, 3])])
+def test_explainer_on_a_device(index):
+    torch.manual_seed(0)
+    model, x = pyg.GCN(3, 4, 2, 2), torch.randn(5, 3)
+    config = {"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"}
+
+    def explain(place):
+        explainer = Explainer(
+            model.to(place),
+            algorithm=ww.SubgraphLRPExplainer(),
+            explanation_type="phenomenon",
+            node_mask_type="attributes",
+            edge_mask_type="object",
+            model_config=config,
+        )
+        return explainer(x.to(place), EDGES.to(place), target=torch.tensor([0, 1, 0, 1, 1]), index=index)
+
+    here, there = explain("cpu"), explain("cuda")
+    for name in ("node_mask", "edge_mask", "node_relevance", "feature_relevance", "edge_relevance"):
+        assert there[name].is_cuda
+        assert torch.allclose(there[name].cpu(), here[name], rtol=1e-3, atol=1e-4)

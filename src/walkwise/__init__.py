@@ -12,9 +12,12 @@ A traced prediction is a :class:`RelevanceChain`; everything else is a function 
 torch.Size([2])
 """
 
+from importlib.metadata import PackageNotFoundError, version
+
 from walkwise import baselines, errors, evaluation, rules
 from walkwise.chain import RelevanceChain
 from walkwise.evaluation import activation_curve, pruning_curve
+from walkwise.explainer import SubgraphLRPExplainer
 from walkwise.games import as_game, shapley_interactions, shapley_values
 from walkwise.interactions import interactions, query
 from walkwise.marginals import edge_relevance, feature_relevance, node_relevance
@@ -26,8 +29,14 @@ from walkwise.trace import trace
 from walkwise.tuning import tune_alpha
 from walkwise.walks import enumerate_walks, walk_relevance
 
+try:
+    __version__ = version("walkwise")
+except PackageNotFoundError:  # run from its sources
+    __version__ = "0+unknown"
+
 __all__ = [
     "RelevanceChain",
+    "SubgraphLRPExplainer",
     "activation_curve",
     "as_game",
     "baselines",

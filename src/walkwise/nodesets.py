@@ -13,7 +13,7 @@ from torch import Tensor
 
 from walkwise.chain import RelevanceChain
 from walkwise.errors import InputError
-from walkwise.rows import Rows
+from walkwise.rows import OwnRows
 
 #: Lists of node ids, or one boolean mask (B, M).
 Subgraphs = Sequence[Sequence[int]] | Sequence[Tensor] | Tensor
@@ -33,15 +33,15 @@ class NodeSets:
     nodes: Tensor  # (K,)
     owner: Tensor  # (K,) ascending
 
-    def mask(self) -> Tensor:
-        """Who is in which set.  # (M, B) bool"""
-        mask = torch.zeros(self.num_nodes, self.count, dtype=torch.bool, device=self.nodes.device)
-        mask[self.nodes, self.owner] = True
-        return mask
+    def mask(self, dtype: torch.dtype = torch.bool) -> Tensor:
+        """Who is in which set.  # (M, B)"""
+        mask = torch.zeros(self.num_nodes * self.count, dtype=dtype, device=self.nodes.device)
+        places = self.nodes if self.count == 1 else self.nodes * self.count + self.owner
+        return mask.index_fill_(0, places, 1).view(self.num_nodes, self.count)
 
-    def rows(self) -> Rows:
+    def rows(self) -> OwnRows:
         """The sets' own nodes as the rows of a contraction."""
-        return Rows(self.num_nodes, self.count, self.nodes, self.owner)
+        return OwnRows(self.num_nodes, self.count, self.nodes, self.owner)
 
     def batches(self, most_sets: int, most_rows: int) -> Iterator[NodeSets]:
         """The sets a few at a time: at most so many sets, and about so many rows."""

@@ -29,7 +29,7 @@ def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     >>> divide(torch.tensor([3.0, 3.0, 0.0]), torch.tensor([2.0, 0.0, 0.0]))
     tensor([1.5000, 0.0000, 0.0000])
     """
-    return torch.nan_to_num(numerator / denominator, nan=0.0, posinf=0.0, neginf=0.0)
+    return torch.nan_to_num_(numerator / denominator, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,10 @@ class Rule:
     def lift(self, weight: Tensor) -> Tensor:
         """The surrogate W↑ of a weight matrix (or bias)."""
         return weight
+
+    def hold(self, bias: Tensor) -> tuple[Tensor, ...]:
+        """The bias as it stands in the denominator: lifted, or with the part of its own sign."""
+        return (self.lift(bias),) if self.shares is None else (bias.clamp(min=0), bias.clamp(max=0))
 
     def ratio(self, value: Tensor, surrogate: Tensor) -> Tensor:
         """The constant ``value / surrogate`` by which the surrogate's gradient is multiplied."""
@@ -105,7 +109,7 @@ class Gamma(Rule):
 
     def lift(self, weight: Tensor) -> Tensor:
         """W + γ max(0, W)."""
-        return torch.add(weight, weight.clamp(min=0), alpha=self.gamma)
+        return torch.maximum(weight, weight * (1 + self.gamma))
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,24 @@ class ZPlus(Rule):
     def shares(self) -> tuple[float, float] | None:
         """All for the positive part."""
         return 1.0, 0.0
+
+
+@dataclass(frozen=True)
+class PositivePart(Rule):
+    """Only positive contributions count, and every bias takes its share by size: max(0, x W) / (Σ max(0, x W) + |b|).
+
+    The positive-part rule of "Relevant Walk Search" (Xiong et al., ICML 2023). It differs from z⁺ where biases
+    are negative: there they take nothing.
+    """
+
+    @property
+    def shares(self) -> tuple[float, float] | None:
+        """All for the positive part."""
+        return 1.0, 0.0
+
+    def hold(self, bias: Tensor) -> tuple[Tensor, ...]:
+        """|b|; turned over where a negative weight turns the parts over."""
+        return bias.abs(), -bias.abs()
 
 
 @dataclass(frozen=True)
@@ -187,6 +209,7 @@ _NAMED: dict[str, Callable[[], Schedule]] = {
     "epsilon": lambda: Schedule.constant(Epsilon()),
     "alphabeta": lambda: Schedule.constant(AlphaBeta()),
     "zplus": lambda: Schedule.constant(ZPlus()),
+    "positive": lambda: Schedule.constant(PositivePart()),
 }
 
 

@@ -71,13 +71,24 @@ def subgraph_polynomial(chain: RelevanceChain, subgraphs: Subgraphs) -> Tensor:
     Args:
         chain: the traced prediction.
         subgraphs: lists of node ids, or one boolean mask (B, M).
+
+    >>> import torch, walkwise as ww
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=1)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> chain = ww.trace(model, torch.ones(3, 2), edge_index, index=1)
+    >>> coefficients = ww.subgraph_polynomial(chain, [[0, 1]])
+    >>> at_one = ww.subgraph_relevance(chain, [[0, 1]], alpha=1.0)
+    >>> bool(coefficients.sum(1).allclose(at_one))
+    True
     """
     return _polynomial(chain, as_node_sets(chain, subgraphs))
 
 
 def _inside(chain: RelevanceChain, sets: NodeSets) -> Tensor:
     """Walks inside S, Theorem 1: the rows of S suffice, unless finding them costs more than they save."""
-    if not chain.local or sets.count * chain.num_nodes <= _FEW_ROWS:
+    if sets.count * chain.num_nodes <= _FEW_ROWS or not chain.local:
         return _over_all_nodes(chain, sets, 1, lambda inside: lambda _, m: m * inside)[:, 0]
     most_rows = max(1, budget(chain) // chain.width)
     parts = [
@@ -141,10 +152,10 @@ def _over_all_nodes(chain: RelevanceChain, sets: NodeSets, lanes: int, weights: 
     """Contractions that carry every node's message; ``weights`` gets S as (M, B, 1, 1)."""
     if sets.count == 0:
         return torch.zeros(0, lanes, dtype=chain.dtype, device=chain.device)
-    most_sets = max(1, budget(chain) // (chain.width * chain.num_nodes * lanes))
+    most_sets = sets.count if sets.count == 1 else max(1, budget(chain) // (chain.width * chain.num_nodes * lanes))
     parts = []
     for batch in sets.batches(most_sets, chain.num_nodes * most_sets) if sets.count > most_sets else [sets]:
-        inside = batch.mask().to(chain.dtype)[:, :, None, None]
+        inside = batch.mask(chain.dtype)[:, :, None, None]
         parts.append(contract(chain, all_rows(chain, batch.count), weights(inside)))
     return torch.cat(parts) if len(parts) > 1 else parts[0]
 

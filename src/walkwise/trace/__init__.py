@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from walkwise.trace import linearize
 from walkwise.trace.lowering import Lowering
 from walkwise.trace.tape import Tape
 from walkwise.trace.target import Explained, Target, explained
-from walkwise.trace.watch import Watch, check_fresh, check_model, untouched
+from walkwise.trace.watch import Watch, a_weight, check_fresh, check_weights, untouched
 
 __all__ = ["linearize", "trace"]
 
@@ -71,6 +72,9 @@ def trace(
         return _traced(model, modules, x, edge_index, target, index, schedule, fallback, model_kwargs)
 
 
+#: A model is watched by one trace at a time, whatever thread asks: each leaves it as it found it.
+_ONE_AT_A_TIME = threading.RLock()
+
 _HIDDEN = "node features went {}; what comes out of it counts as constant"
 
 trace.linearize = linearize  # type: ignore[attr-defined]  # so that walkwise.trace.linearize is found
@@ -100,7 +104,7 @@ def _traced(
                 f"{type(model).__name__} has no message-passing layer. walkwise explains models built from "
                 "torch_geometric.nn.MessagePassing layers."
             )
-        with untouched(modules), torch.enable_grad(), watch.hooked(suspects), tape:
+        with _ONE_AT_A_TIME, untouched(modules), torch.enable_grad(), watch.hooked(suspects), tape:
             output = model(features, edge_index, **arguments)
             return tape, watch, explained(output, target, index, num_graphs, x.shape[0])
 
@@ -113,23 +117,22 @@ def _traced(
             features, arguments = _copies(x, model_kwargs)
             return model(features, edge_index, **arguments)
 
-        with untouched(modules), torch.no_grad():
+        with _ONE_AT_A_TIME, untouched(modules), torch.no_grad():
             check_fresh(watch, again)
     slot = tape.slot_of(scalar.tensor)
-    if not bool(scalar.outputs.isfinite().all()):
-        raise InputError(f"The model's output is not finite ({scalar.outputs.tolist()}); nothing can be explained.")
+    _check_finite(tape, scalar.outputs, modules, {"x": x})
     if slot is None:
         raise TargetError(
             "The explained scalar does not depend differentiably on the node features: the target (or the "
             "model) detaches it, rounds it, or takes an index instead of a value."
         )
     _check_rows(tape, x.shape[0])
-    for where in sorted(tape.hidden):
-        warnings.warn(f"{_HIDDEN.format(where)}.", CoverageWarning, stacklevel=4)
+    notes = [_HIDDEN.format(where) for where in sorted(tape.hidden)]
+    for note in notes:
+        warnings.warn(f"{note}.", CoverageWarning, stacklevel=4)
     with torch.no_grad():
         used = watch.edge_index if watch.edge_index is not None else torch.empty(2, 0, dtype=torch.long)
-        chain = Lowering(tape, slot, schedule).chain(scalar.outputs, scalar.direction, used, tape.first)
-    return replace(chain, notes=(*chain.notes, *(_HIDDEN.format(where) for where in sorted(tape.hidden))))
+        return Lowering(tape, slot, schedule, notes).chain(scalar.outputs, scalar.direction, used, tape.first)
 
 
 def _copies(x: Tensor, model_kwargs: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
@@ -140,6 +143,34 @@ def _copies(x: Tensor, model_kwargs: dict[str, Any]) -> tuple[Tensor, dict[str, 
         for name, value in model_kwargs.items()
     }
     return features, arguments
+
+
+#: Where a weight that is not finite shows, whatever activation comes next.
+_WEIGHTED = frozenset({"linear", "matmul", "addmm", "propagate"})
+
+
+def _check_finite(
+    tape: Tape, outputs: Tensor, modules: Sequence[tuple[str, nn.Module]], given: dict[str, Tensor]
+) -> None:
+    """Refuse features, weights and outputs that are not finite; looks closely only where something is wrong."""
+    seen = [tape.values[op.outputs[0]] for op in tape.ops if op.name in _WEIGHTED]  # type: ignore[index]
+    seen += [m.before for op in tape.ops if op.block is not None for m in op.block.maps]
+    seen += [t for op in tape.ops if op.name == "batch_norm" for t in op.args[1:] if isinstance(t, Tensor)]
+    totals = torch.stack([value.sum() for value in (outputs, *seen) if value.dtype == outputs.dtype])
+    if math.isfinite(totals.sum().item()):
+        return
+    check_tensors(given)
+    check_weights(modules)
+    if not bool(outputs.isfinite().all()):
+        raise InputError(f"The model's output is not finite ({outputs.tolist()}); nothing can be explained.")
+
+
+def check_tensors(given: dict[str, Tensor]) -> None:
+    """Refuse dense tensors with entries that are not finite."""
+    for name, tensor in given.items():
+        dense = tensor.is_floating_point() and tensor.layout == torch.strided
+        if dense and not bool(tensor.isfinite().all()):
+            raise InputError(f"{name} has NaN or infinite entries; relevance needs finite numbers.")
 
 
 def _check_rows(tape: Tape, num_nodes: int) -> None:
@@ -179,16 +210,12 @@ def _check_input(
         raise InputError(f"x must be a tensor with one row per node, got {_kind(x)}.")
     if x.shape[0] == 0:
         raise InputError("x has no nodes: a graph needs at least one.")
-    weight = check_model(modules)
     given = {"x": x, "edge_index": edge_index} | model_kwargs
     tensors = {name: value for name, value in given.items() if isinstance(value, Tensor)}
-    for name, tensor in tensors.items():
-        dense = tensor.is_floating_point() and tensor.layout == torch.strided
-        if dense and not bool(tensor.isfinite().all()):
-            raise InputError(f"{name} has NaN or infinite entries; relevance needs finite numbers.")
+    check_tensors({name: value for name, value in tensors.items() if name != "x"})  # x: where its effect is seen
     if not any(isinstance(module, HypergraphConv) for _, module in modules):  # whose second row names hyperedges
         _check_edges(edge_index, x.shape[0])
-    _check_places(weight, x, tensors)
+    _check_places(a_weight(modules), x, tensors)
 
 
 def _check_edges(edge_index: Any, num_nodes: int) -> None:

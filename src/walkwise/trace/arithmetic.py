@@ -14,6 +14,8 @@ from walkwise.trace.functions import Functions
 from walkwise.trace.reading import NotClosedError
 from walkwise.trace.tape import Op, Ref
 
+_SAME = SignedMap.positive(Identity())
+
 
 class Arithmetic(Functions):
     """The four operations."""
@@ -28,6 +30,8 @@ class Arithmetic(Functions):
         if not isinstance(right, Ref):
             return self._add_constant(op, left.slot, 1.0, right, scale)
         flows = [self.read(op, ref.slot, within=op.call is not None) for ref in (left, right)]
+        if scale == 1 and not self.builder.graph and flows[0].value.shape == flows[1].value.shape:
+            return self.combine(op, [(flow, _SAME) for flow in flows])
         maps = [self._times(op, f, s) for f, s in zip(flows, (1.0, scale), strict=True)]
         self.combine(op, list(zip(flows, maps, strict=True)))
 
@@ -68,7 +72,7 @@ class Arithmetic(Functions):
         if isinstance(left, Ref) and isinstance(right, Ref):
             return self._product(op)
         ref, factor = (left, right) if isinstance(left, Ref) else (right, left)
-        self._scale_by(op, ref.slot, torch.as_tensor(factor, dtype=self.values[ref.slot].dtype))
+        self._scale_by(op, ref.slot, torch.as_tensor(factor, dtype=self.values[ref.slot].dtype).detach())
 
     def _div(self, op: Op) -> None:
         left, right = op.args[0], op.args[1] if len(op.args) > 1 else op.kwargs["other"]
@@ -76,14 +80,14 @@ class Arithmetic(Functions):
             return self._elementwise(op)
         divisor = self.values[right.slot] if isinstance(right, Ref) else right
         divisor = torch.as_tensor(divisor, dtype=self.values[left.slot].dtype)
-        self._scale_by(op, left.slot, divide(torch.ones_like(divisor), divisor))
+        self._scale_by(op, left.slot, divide(torch.ones_like(divisor), divisor).detach())
 
     def _scale_by(self, op: Op, slot: int, factor: Tensor) -> None:
         """A constant factor, part of the stretch."""
         flow = self.read(op, slot, within=op.call is not None)
         if factor.numel() == 1 and float(factor) == 1 and self.values[slot].shape == self.values[op.outputs[0]].shape:  # type: ignore[index]
             return self.write(op, flow)
-        factor = factor.detach().to(flow.value.device)
+        factor = factor.to(flow.value.device)
         if self.builder.graph:
             self.combine(op, [(flow, signed(lambda f: Apply(lambda p: p * f), factor, len(flow.parts) == 2))])
         else:
@@ -114,7 +118,7 @@ class Arithmetic(Functions):
         if len(moving) == 1 and a.gate == b.gate:
             self.remarks.add("a factor that is broadcast over neurons is held constant, as a gate")
         if op.name == "mul" and len(moving) == 1:
-            return self._scale_by(op, refs[moving[0]].slot, self.values[refs[1 - moving[0]].slot])
+            return self._scale_by(op, refs[moving[0]].slot, self.values[refs[1 - moving[0]].slot].detach())
         share = 1 / len(moving)
         self.combine(op, [(self.read(op, refs[i].slot), self._product_map(op, refs, i, share)) for i in moving])
 

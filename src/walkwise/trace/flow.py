@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +14,8 @@ from walkwise.rows import Rows
 from walkwise.rules import Rule
 
 
-class Flow(NamedTuple):
+@dataclass(eq=False, slots=True)
+class Flow:
     """A tensor of the model with its surrogate.
 
     A *stretch* is a run of linear maps that share one denominator. While it lasts the surrogate (with
@@ -36,6 +37,15 @@ class Flow(NamedTuple):
     def settled(self) -> bool:
         """Whether the surrogate is the value."""
         return self.rule is None
+
+    def but(self, **changes: Any) -> Flow:
+        """The flow with some of its fields changed."""
+        flow = Flow(
+            self.value, self.parts, self.slots, self.constant, self.held, self.rule, self.linear, self.call, self.gate
+        )
+        for name, value in changes.items():
+            setattr(flow, name, value)
+        return flow
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,9 +95,10 @@ class Builder:
         """A new slot that holds the sum of the operators' outputs."""
         if self.graph:
             return ()
-        if len(operators) == 1 and isinstance(operators[0], Identity):
+        if len(operators) == 1 and type(operators[0]) is Identity:
             return (sources[0],)
-        slot = self.new_slot()
+        slot = self._next
+        self._next += 1
         self.steps.append(Step(tuple(operators), tuple(sources), (slot,)))
         return (slot,)
 
@@ -100,10 +111,10 @@ class Builder:
         sides = range(len(terms[0][0].parts))
         pieces = [_pieces(terms, side) for side in sides]
         slots = [s for p in pieces for s in self.emit([o for o, _, _ in p], [f.slots[i] for _, f, i in p if f.slots])]
-        base = base._replace(slots=tuple(slots))
+        base = base.but(slots=tuple(slots))
         if self.graph or rule is not None:
             parts = tuple(sum_of([o.push(f.parts[i]) for o, f, i in p]) for p in pieces)
-            base = base._replace(parts=parts)
+            base = base.but(parts=parts)
         if rule is None:
             return self.corrected(base) if constant is not None else base
         return _with_constants(base, terms, pieces, constant)
@@ -113,7 +124,7 @@ class Builder:
         if not self.graph:
             return flow
         part = flow.parts[0]
-        return flow._replace(parts=(part + (flow.value - part).detach(),))
+        return flow.but(parts=(part + (flow.value - part).detach(),))
 
     def scaled(self, value: Tensor, terms: list[tuple[Flow, int, Tensor]]) -> Flow:
         """The settled flow of Σ factor ⊙ part, the factors held constant."""
@@ -127,13 +138,13 @@ class Builder:
             return flow
         masks = [(flow.value > 0).to(flow.value.dtype), (flow.value < 0).to(flow.value.dtype)]
         slots = [slot for mask in masks for slot in self.emit([Scale(mask)], list(flow.slots))]
-        return flow._replace(parts=tuple(flow.parts[0] * m for m in masks), slots=tuple(slots), rule=rule)
+        return flow.but(parts=tuple(flow.parts[0] * m for m in masks), slots=tuple(slots), rule=rule)
 
     def settle(self, flow: Flow) -> Flow:
         """The flow with its stretch ended: the surrogate times the rule's ratio."""
         if flow.rule is None:
             return flow
-        return self._ended(flow, flow.value)._replace(call=flow.call, gate=flow.gate)
+        return self._ended(flow, flow.value).but(call=flow.call, gate=flow.gate)
 
     def activated(self, flow: Flow, value: Tensor, slope: Callable[[Tensor], Tensor]) -> Flow:
         """The settled flow of an entry-by-entry function, h = z · [h / z]; ``slope`` gives h / z."""
@@ -148,6 +159,10 @@ class Builder:
         if not flow.linear:  # no weight has been met, so there is nothing for the rule to act on
             one = torch.ones(1, 1, dtype=value.dtype, device=value.device)
             return self.scaled(value, [(flow, side, one) for side in range(len(flow.parts))])
+        if len(flow.parts) == 1 and not self.graph:
+            surrogate = flow.parts[0] if flow.held is None else flow.parts[0] + flow.held[0]
+            ratio = flow.rule.ratio(value, surrogate)
+            return Flow(value, (value,), self.emit([Scale(ratio)], [flow.slots[0]]))
         shares = (1.0,) if len(flow.parts) == 1 else flow.rule.shares
         assert shares is not None
         terms = []
@@ -177,20 +192,13 @@ def _with_constants(
     if new is None and all(f.constant is None for f, _ in terms):
         return flow
     assert flow.rule is not None
-    raw = [m.whole.push(f.constant) for f, m in terms if f.constant is not None]
-    held = [[o.push(f.held[i]) for o, f, i in p if f.held is not None] for p in pieces]
+    raw = [m.whole.push(f.constant.expand_as(f.value)) for f, m in terms if f.constant is not None]
+    held = [[o.push(f.held[i].expand_as(f.value)) for o, f, i in p if f.held is not None] for p in pieces]
     if new is not None:
-        raw.append(new.expand_as(flow.value))
-        for side, piece in zip(held, share_constant(flow.rule, new), strict=True):
-            side.append(piece.expand_as(flow.value))
-    return flow._replace(constant=sum_of(raw), held=tuple(sum_of(side) for side in held))
-
-
-def share_constant(rule: Rule, constant: Tensor) -> tuple[Tensor, ...]:
-    """How a bias stands in the denominators: lifted, or with the part of its own sign."""
-    if rule.shares is None:
-        return (rule.lift(constant),)
-    return constant.clamp(min=0), constant.clamp(max=0)
+        raw.append(new)
+        for side, piece in zip(held, flow.rule.hold(new), strict=True):
+            side.append(piece)
+    return flow.but(constant=sum_of(raw), held=tuple(sum_of(side) for side in held))
 
 
 def sum_of(tensors: list[Tensor]) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from walkwise.operators import Operator, Scale
 from walkwise.rules import divide
 from walkwise.trace import vocabulary
-from walkwise.trace.flow import Apply, share_constant, signed
+from walkwise.trace.flow import Apply, signed
 from walkwise.trace.reading import NotClosedError, Reader, flat
 from walkwise.trace.tape import Op, Ref
 
@@ -21,6 +21,8 @@ class Functions(Reader):
     """Functions of single entries, and normalisations."""
 
     def _elementwise(self, op: Op) -> None:
+        if op.name == "relu" and not self.builder.graph:
+            return self._relu(op)
         refs = [a for a in flat((op.args, op.kwargs)) if isinstance(a, Ref)]
         if len(refs) != 1 or op.outputs[0] is None:
             return self._gradient(op)
@@ -28,7 +30,7 @@ class Functions(Reader):
 
         def slope(z: Tensor) -> Tensor:
             if op.name == "relu":
-                return (z > 0).to(z.dtype)
+                return _is_positive(z)
             if op.name in vocabulary.SINGULAR:
                 return divide(value, z)
             near = torch.where(z == 0, -1e-6, z)
@@ -41,7 +43,13 @@ class Functions(Reader):
         if op.name == "sigmoid" and op.call is None:
             self.remarks.add(_SQUASHED.format("sigmoid"))
         flow = self.builder.activated(flow, value, slope)
-        self.write(op, flow._replace(gate=vocabulary.GATE_RANK.get(op.name, 0)))
+        self.write(op, flow.but(gate=vocabulary.GATE_RANK.get(op.name, 0)))
+
+    def _relu(self, op: Op) -> None:
+        """The same, straight on, for what most activations are."""
+        flow, output = self.flows[op.inputs[0]], op.outputs[0]
+        assert output is not None
+        self.write(op, self.builder.activated(flow, self.value(output), _is_positive))
 
     def _softmax(self, op: Op) -> None:
         """As an output, the logit scaled; in a product, a gate."""
@@ -88,7 +96,7 @@ class Functions(Reader):
         flow = self.read(op, op.inputs[0])
         value = self.value(op.outputs[0])
         scaled = self.builder.scaled(value, [(flow, 0, factor(flow.value, value).detach())])
-        self.write(op, scaled._replace(gate=gate))
+        self.write(op, scaled.but(gate=gate))
 
     def _batch_norm(self, op: Op) -> None:
         """In evaluation an affine map per neuron, folded into the linear map before it."""
@@ -115,7 +123,7 @@ class Functions(Reader):
         assert slot is not None
         flow = self.flows[slot]
         if flow.rule is not None and flow.constant is not None:
-            self.flows[slot] = flow._replace(held=share_constant(flow.rule, flow.constant))
+            self.flows[slot] = flow.but(held=flow.rule.hold(flow.constant))
 
     def _standardised(self, op: Op, weight: Tensor | None, eps: float) -> None:
         """Batch statistics (no running ones are kept): held constant."""
@@ -125,3 +133,7 @@ class Functions(Reader):
             return (scale if weight is None else scale * weight.detach()).expand_as(z)
 
         self._rescaled(op, factor)
+
+
+def _is_positive(z: Tensor) -> Tensor:
+    return (z > 0).to(z.dtype)

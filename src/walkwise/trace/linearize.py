@@ -62,9 +62,18 @@ def closed_form(conv: torch.nn.Module) -> ClosedForm | None:
     if base is None or getattr(conv, "explain", False):
         return None
     same = all(getattr(kind, part, None) is getattr(base, part, None) for part in _PARTS)
-    replaced = any(part in conv.__dict__ for part in (*_PARTS, "propagate"))
+    replaced = any(part in conv.__dict__ for part in _PARTS) or _own_propagate(conv)
     hooked = any(getattr(conv, hooks, None) for hooks in _HOOKS)
     return None if replaced or hooked or not same else _FORMS[base]
+
+
+def _own_propagate(conv: torch.nn.Module) -> bool:
+    """Whether an instance has a propagate that its class has not.
+
+    PyG leaves the class's own on a layer whose messages were masked once.
+    """
+    found = conv.__dict__.get("propagate")
+    return found is not None and getattr(found, "__func__", None) is not getattr(type(conv), "propagate", None)
 
 
 @dataclass(eq=False)
@@ -142,7 +151,8 @@ class PropagateCall:
         A sparse adjacency brings its values as weights where none are given, unless they are ignored.
         """
         x = self.node_tensor(name)
-        if not self.additive or x.dim() not in (2, 3) or not x.is_floating_point():
+        nodes_first = x.dim() == 2 or (x.dim() == 3 and self.conv.node_dim in (0, -3))
+        if not self.additive or not nodes_first or not x.is_floating_point():
             return None
         edges, values = self.edges(x.shape[0])
         if weight is None and not ignore_values:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -13,9 +13,11 @@ from walkwise.chain import Layer, RelevanceChain
 from walkwise.errors import TraceError
 from walkwise.operators import Cast, Jacobian, Step, Visit
 from walkwise.rules import Rule, Schedule
+from walkwise.trace.block import expanded
 from walkwise.trace.flow import Builder, Flow
 from walkwise.trace.meaning import Interpreter
 from walkwise.trace.reading import NotClosedError, warn_uncovered
+from walkwise.trace.readout import pulled
 from walkwise.trace.tape import Call, Op, Tape
 
 #: Operations through which a neuron stays a neuron, back to the linear map that made it.
@@ -32,12 +34,14 @@ class Lowering:
     proper, and the read-out, which is everything no later position depends on.
     """
 
-    def __init__(self, tape: Tape, output: int, schedule: Schedule) -> None:
-        """Sort the tape's operations into the three parts."""
+    def __init__(self, tape: Tape, output: int, schedule: Schedule, notes: Sequence[str] = ()) -> None:
+        """Sort the tape's operations into the three parts; ``notes`` go into the report."""
+        self._given_notes = notes
         self.tape = tape
         self.output = output
-        self.producer = {slot: op for op in tape.ops for slot in op.outputs if slot is not None}
         self.ops = self._live(tape.ops, {output})
+        if _in_detail(self.ops, schedule):
+            self.ops = self._live(expanded(tape), {output})
         self._fold_batch_norms()
         calls_run = {op.call for op in self.ops if op.call is not None}
         self.calls = [(i, call) for i, call in enumerate(tape.calls) if i in calls_run]
@@ -68,6 +72,9 @@ class Lowering:
 
     def _fold_batch_norms(self) -> None:
         """A batch normalisation right after a linear map or a layer belongs to it."""
+        if all(op.name != "batch_norm" for op in self.ops):
+            return
+        self.producer = {slot: op for op in self.ops for slot in op.outputs if slot is not None}
         readers: dict[int, int] = {}
         for op in self.ops:
             for slot in op.inputs:
@@ -157,7 +164,7 @@ class Lowering:
         layers = self._run_chain()
         seeds, readout = self._seeds(direction)
         encoder = self._encoder(features, roots)
-        notes = (*dict.fromkeys(self.notes), *warn_uncovered(self.uncovered, self._where))
+        notes = (*dict.fromkeys(self.notes), *warn_uncovered(self.uncovered, self._where), *self._given_notes)
         return RelevanceChain(
             steps=tuple(_reachable(self.builder.steps, {slot for slot, _ in seeds})),
             seeds=tuple(seeds),
@@ -186,7 +193,7 @@ class Lowering:
     def _visited(self, slot: int, flow: Flow) -> Flow:
         flow = self.builder.settle(flow)
         visit = Visit(self.positions[slot], flow.slots[0])
-        return flow._replace(slots=self.builder.emit([visit], list(flow.slots)))
+        return flow.but(slots=self.builder.emit([visit], list(flow.slots)))
 
     def _run_chain(self) -> list[Layer]:
         layers: list[Layer] = []
@@ -236,23 +243,24 @@ class Lowering:
 
     def _run_group(self, ops: list[Op]) -> bool:
         """Operations in closed form, or all of them as one Jacobian; says which."""
-        mark, known = len(self.builder.steps), dict(self.main.flows)
-        written = [slot for op in ops for slot in op.outputs if slot is not None]
+        flows = self.main.flows
+        mark, known = len(self.builder.steps), flows.copy()
         closed = ops[0].call is None or self.tape.calls[ops[0].call].closed
         try:
             if not closed:
                 raise NotClosedError
             for op in ops:
                 for slot in op.inputs:
-                    if slot not in self.main.flows:
+                    if slot not in flows:
                         self._reader(slot)
                 self.main.run(op)
-                self._stand(slot for slot in op.outputs if slot is not None and op.call is None)
+                if op.call is None:
+                    self._stand(op.outputs)
         except NotClosedError:
             closed = False
             del self.builder.steps[mark:]
             self.main.flows = known
-            self._run_jacobian(ops, written)
+            self._run_jacobian(ops)
         if ops[0].call is not None:
             self._end_call(ops[0].call)
         return closed
@@ -264,15 +272,17 @@ class Lowering:
                 self.main.flows[slot] = self.builder.settle(self.main.flows[slot])
         self._stand(self.tape.calls[index].outputs)
 
-    def _stand(self, slots: Iterable[int]) -> None:
+    def _stand(self, slots: Iterable[int | None]) -> None:
         for slot in slots:
             if slot in self.positions and slot in self.main.flows:
+                assert slot is not None
                 self.main.flows[slot] = self._visited(slot, self.main.flows[slot])
 
     # -- autograd -----------------------------------------------------------------------------
 
-    def _run_jacobian(self, ops: list[Op], written: list[int]) -> None:
+    def _run_jacobian(self, ops: list[Op]) -> None:
         """A group that autograd carries, as one step of the chain."""
+        written = [slot for op in ops for slot in op.outputs if slot is not None]
         later = {slot for op in self.ops if op not in ops for slot in op.inputs} | {self.output}
         wanted = [slot for slot in written if slot in later]
         inside = set(written)
@@ -320,14 +330,20 @@ class Lowering:
         if not self.readout_ops:
             read = [self.output]
         flows = [self._reader(slot) for slot in read]
+        written_out = self.readout_rule.exact and pulled(self.readout_ops, self.output, direction, self.tape.values)
+        gradients = written_out or self._readout_gradients(read, direction)
+        used = [(f, gradients[slot]) for f, slot in zip(flows, read, strict=True) if slot in gradients]
+        seeds = [(flow.slots[0], _flat_rows(gradient)) for flow, gradient in used]
+        return seeds, [(flow.slots[0], _flat_rows(flow.value)) for flow, _ in used]
+
+    def _readout_gradients(self, read: list[int], direction: Tensor) -> dict[int, Tensor]:
+        """The same by autograd, for any read-out and rule."""
         jacobian = self._jacobian(self.readout_ops, read, [self.output])
         (end,) = jacobian.outputs
         if not end.requires_grad:
             raise TraceError("The explained output does not depend differentiably on the node features.")
         gradients = torch.autograd.grad(end, jacobian.inputs, direction, allow_unused=True)
-        used = [(f, g.detach()) for f, g in zip(flows, gradients, strict=True) if g is not None]
-        seeds = [(flow.slots[0], _flat_rows(gradient)) for flow, gradient in used]
-        return seeds, [(flow.slots[0], _flat_rows(flow.value)) for flow, _ in used]
+        return {slot: g.detach() for slot, g in zip(read, gradients, strict=True) if g is not None}
 
     def _encoder(self, features: int | None, roots: list[tuple[int, Tensor]]) -> Step | None:
         """From the model's input features to where walks begin, if something stands between."""
@@ -341,6 +357,14 @@ class Lowering:
             return "the read-out" if id(op) in self._readout_ids else "the code between layers"
         call: Call = self.tape.calls[op.call]
         return f"layer '{call.name}' ({type(call.module).__name__})"
+
+
+def _in_detail(ops: list[Op], schedule: Schedule) -> bool:
+    """Whether blocks must be lowered operation by operation: for rules that split, or to fold a normalisation."""
+    if all(op.block is None for op in ops):
+        return False
+    rules = schedule.rules(len({op.call for op in ops if op.call is not None}))
+    return any(rule.shares is not None for rule in rules) or any(op.name == "batch_norm" for op in ops)
 
 
 def _twice_differentiable(ops: list[Op]) -> AbstractContextManager[None]:

@@ -18,10 +18,11 @@ class Interpreter(Weights):
 
     def run(self, op: Op) -> None:
         """Make the flows of an operation's outputs."""
-        handler = getattr(self, f"_{op.name}", None)
-        if op.name in vocabulary.ELEMENTWISE:
-            handler = self._elementwise
-        elif op.name in vocabulary.STRUCTURAL and (handler is None or self.builder.graph):
+        name = op.name
+        if name in vocabulary.ELEMENTWISE:
+            return self._elementwise(op)
+        handler = getattr(self, "_" + name, None)
+        if name in vocabulary.STRUCTURAL and (handler is None or self.builder.graph):
             handler = self._structural
         (handler or self._gradient)(op)
 

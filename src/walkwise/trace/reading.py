@@ -48,18 +48,19 @@ class Reader:
     def read(self, op: Op, slot: int, *, within: bool = False) -> Flow:
         """The flow in a slot. Its stretch goes on only ``within`` the call it began in."""
         flow = self.flows[slot]
-        rule = self.rule_of(op)
-        if not flow.settled and not (within and flow.call == op.call):
+        if flow.rule is not None and not (within and flow.call == op.call):
             flow = self.flows[slot] = self.builder.settle(flow)
-        if within and op.call is not None and rule.shares is not None and flow.settled:
-            return self.builder.split(flow, rule)._replace(call=op.call)
+        if within and op.call is not None and flow.rule is None:
+            rule = self.rule_of(op)
+            if rule.shares is not None:
+                return self.builder.split(flow, rule).but(call=op.call)
         return flow
 
     def write(self, op: Op, flow: Flow, output: int = 0) -> None:
         """Put a flow into one of the operation's output slots."""
         slot = op.outputs[output]
         if slot is not None:
-            self.flows[slot] = flow._replace(call=op.call)
+            self.flows[slot] = flow if flow.call == op.call else flow.but(call=op.call)
 
     def combine(
         self, op: Op, terms: list[tuple[Flow, SignedMap]], constant: Tensor | None = None, output: int = 0
@@ -68,11 +69,11 @@ class Reader:
         slot = op.outputs[output]
         if slot is None:
             return
-        if len({len(flow.parts) for flow, _ in terms}) > 1:
+        if len(terms) > 1 and len({len(flow.parts) for flow, _ in terms}) > 1:
             terms = [(self.builder.settle(flow), m) for flow, m in terms]
         flow = self.builder.combine(self.value(slot), terms, constant)
-        gate = min(f.gate for f, _ in terms)
-        self.write(op, flow._replace(gate=gate) if gate else flow, output)
+        flow.call, flow.gate = op.call, min([f.gate for f, _ in terms])  # nobody else has it yet
+        self.flows[slot] = flow
 
     def _structural(self, op: Op) -> None:
         """Linear with coefficients ≥ 0: each part goes through as it is."""

@@ -13,6 +13,9 @@ from torch.overrides import TorchFunctionMode
 from walkwise.errors import TraceError
 from walkwise.operators import Operator
 from walkwise.trace import vocabulary
+from walkwise.trace.block import Block
+
+_NOT_IN_PLACE = {"inplace": False}
 
 
 @dataclass(slots=True)
@@ -36,8 +39,17 @@ class Affine:
     constant: Tensor | None = None
     activated: bool = False
 
+    def value(self) -> Tensor:
+        """What comes out."""
+        (first, operator), *rest = self.terms
+        total = operator.push(first.detach().flatten(1))
+        for tensor, operator in rest:
+            total = total + operator.push(tensor.detach().flatten(1))
+        total = total if self.constant is None else total + self.constant
+        return total.view(first.shape)
 
-@dataclass(eq=False)
+
+@dataclass(eq=False, slots=True)
 class Op:
     """One recorded operation."""
 
@@ -53,6 +65,7 @@ class Op:
     constant: Tensor | None = None
     activated: bool = False
     sign: Tensor | None = None  # of the batch normalisation this linear map is folded with
+    block: Block | None = None  # what a whole layer computed, where it is one operation
 
     def run(self, fill: Callable[[int], Tensor], swap: dict[int, Tensor] | None = None) -> tuple[Any, ...]:
         """The operation's tensors, computed again with other values for what was followed.
@@ -95,7 +108,6 @@ class Tape(TorchFunctionMode):
         self.hidden: set[str] = set()  # where followed tensors went out of sight
         self._slot_of: dict[int, int] = {}  # by tensor identity
         self._alive: list[Any] = []  # keeps identities from being used again
-        self._names: dict[Any, tuple[str, bool]] = {}
 
     def follow(self, tensor: Tensor) -> int:
         """The tensor's slot; it is followed from now on if it was not."""
@@ -120,15 +132,17 @@ class Tape(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run the function, and record it if a followed tensor went in."""
-        kwargs = kwargs or {}
         if not self._follows(args) and not (kwargs and self._follows(kwargs.values())):
-            return func(*args, **kwargs)
+            return func(*args, **kwargs) if kwargs else func(*args)
         if not torch.is_grad_enabled():
             self.hidden.add("under torch.no_grad() or in a custom autograd.Function")
-            return func(*args, **kwargs)
+            return func(*args, **kwargs or {})
         torch._C._set_grad_enabled(False)  # what torch.no_grad() does, without the cost of making one
         try:
-            return self._record(func, args, kwargs)
+            word = vocabulary.word(func)
+            if word.plain and (not kwargs or kwargs == _NOT_IN_PLACE):
+                return self._record_plain(word.name, func, args)
+            return self._record(word, func, args, kwargs or {})
         finally:
             torch._C._set_grad_enabled(True)
 
@@ -145,6 +159,16 @@ class Tape(TorchFunctionMode):
         )  # fmt: skip
         self.ops.append(op)
 
+    def record_block(self, block: Block, source: int, weights: Sequence[Tensor]) -> None:
+        """Record a whole layer, with the weights it has used."""
+        slots, where = (self._new_slot(block.value),), (self.active, len(self.calls))
+        self.ops.append(Op("block", _not_runnable, tuple(weights), {}, (source,), slots, *where, block=block))
+
+    def hold(self, value: Tensor) -> int:
+        """A slot for a value that no tensor of the model stands for."""
+        self.values.append(value)
+        return len(self.values) - 1
+
     def _follows(self, items: Any) -> bool:
         slots = self._slot_of
         for item in items:  # noqa: SIM110  (a generator would cost as much as the rest)
@@ -152,8 +176,28 @@ class Tape(TorchFunctionMode):
                 return True
         return False
 
-    def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        name, writes = self._names.get(func) or self._named(func)
+    def _record_plain(self, name: str, func: Any, args: tuple[Any, ...]) -> Any:
+        """Record a function that makes a new tensor, its arguments given in their places."""
+        result = func(*args)
+        if not isinstance(result, Tensor):
+            return result
+        refs, inputs = self._refer_flat(args)
+        self.ops.append(Op(name, func, refs, {}, inputs, (self._new_slot(result),), self.active, len(self.calls)))
+        return result
+
+    def _refer_flat(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+        """Like ``_refer``, for arguments that hold no lists."""
+        slots: list[int] = []
+        refs: list[Any] = []
+        for item in args:
+            slot = self.slot_of(item)
+            if slot is not None:
+                slots.append(slot)
+            refs.append(item if slot is None else Ref(slot))
+        return tuple(refs), tuple(slots) if len(slots) < 2 else tuple(dict.fromkeys(slots))
+
+    def _record(self, word: vocabulary.Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name, writes, _ = word
         if kwargs and not args:
             args, kwargs = vocabulary.positional(name, kwargs)
         if name in ("numpy", "array", "tolist"):
@@ -185,11 +229,6 @@ class Tape(TorchFunctionMode):
             self._forget_base(written)
         self.ops.append(Op(name, func, refs, named, inputs, outputs, self.active, len(self.calls)))
         return result
-
-    def _named(self, func: Any) -> tuple[str, bool]:
-        found = vocabulary.plain_name(func), vocabulary.writes(func)
-        self._names[func] = found
-        return found
 
     def _depends(self, name: str, result: Any) -> bool:
         """Whether a result depends differentiably on what went in."""

@@ -50,10 +50,13 @@ def _selected(output: Any, target: Any, index: int | None, num_graphs: int, num_
     scores = _as_table(output.detach(), num_graphs, num_nodes)
     rows = _rows(scores, index, num_graphs)
     columns = _columns(scores, target, rows)
-    places = torch.tensor([row * scores.shape[1] + column for row, column in zip(rows, columns, strict=True)])
-    places = places.to(scores.device)
-    direction = torch.zeros_like(output).view(-1).index_fill(0, places, 1).view_as(output)
-    return Explained(output, direction, scores.reshape(-1)[places])
+    direction, flat = torch.zeros_like(scores, memory_format=torch.contiguous_format), scores.reshape(-1)
+    places = [row * scores.shape[1] + column for row, column in zip(rows, columns, strict=True)]
+    if len(places) == 1:  # by far the most common: no need for a tensor of places
+        direction.view(-1)[places[0]] = 1
+        return Explained(output, direction.view(output.shape), flat[places[0] : places[0] + 1])
+    chosen = torch.tensor(places, device=scores.device)
+    return Explained(output, direction.view(-1).index_fill(0, chosen, 1).view(output.shape), flat[chosen])
 
 
 def _by_callable(output: Any, target: Callable[[Any], Any], index: int | None) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, NamedTuple
 
 _ALIASES = {
     "radd": "add", "iadd": "add", "isub": "sub", "subtract": "sub", "rmul": "mul", "imul": "mul",
@@ -70,6 +71,25 @@ SAME = frozenset({
 
 #: How much a factor looks like a gate: in a product the higher one is held constant.
 GATE_RANK = {"softmax": 2, "exp": 2, "sigmoid": 2, "hardsigmoid": 2, "tanh": 1}
+
+
+#: Functions of one or two tensors that make a new one, called with nothing but those (and a number).
+_PLAIN = frozenset({"linear", "relu", "add", "sub", "mul", "div", "neg", "matmul", "tanh", "elu", "gelu", "silu"})
+
+
+class Word(NamedTuple):
+    """What is known of a torch function by its name."""
+
+    name: str
+    writes: bool
+    plain: bool
+
+
+@functools.lru_cache(maxsize=1024)
+def word(func: Any) -> Word:
+    """What a torch function is called here, and how it may be recorded."""
+    name, write = plain_name(func), writes(func)
+    return Word(name, write, name in _PLAIN and not write)
 
 
 def plain_name(func: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -13,6 +13,8 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.dense.linear import Linear as PygLinear
 
 from walkwise.errors import InputError, TraceError, UnsupportedLayerError
+from walkwise.trace.block import Perceptron, perceptron_of
+from walkwise.trace.block import run as run_block
 from walkwise.trace.linearize import ClosedForm, EdgeShelf, PropagateCall, closed_form
 from walkwise.trace.tape import Affine, Call, Tape
 
@@ -26,16 +28,17 @@ _LINEAR = (nn.Linear, PygLinear, nn.Bilinear)
 @contextmanager
 def untouched(modules: Sequence[tuple[str, nn.Module]]) -> Iterator[None]:
     """Evaluation mode inside; afterwards every attribute, buffer and flag is what it was."""
-    plain = [m for _, m in modules if not isinstance(m, torch.jit.ScriptModule)]
-    written = [(b, b._version, b.clone()) for m in plain for b in m._buffers.values() if b is not None]
+    plain = [m.__dict__ for _, m in modules if not isinstance(m, torch.jit.ScriptModule)]
+    written = [(b, b._version, b.clone()) for own in plain for b in own["_buffers"].values() if b is not None]
     state = torch.get_rng_state()
-    saved = [(m, m.__dict__.copy(), m._buffers.copy(), m._parameters.copy()) for m in plain]
+    dicts = [d for own in plain for d in (own["_buffers"], own["_parameters"], own)]
+    saved = [(d, d.copy()) for d in dicts]
     try:
-        for module, attributes, _, _ in saved:
+        for attributes in plain:
             if attributes.get("training"):
-                module.__dict__["training"] = False
+                attributes["training"] = False
             if attributes.get("_cached_x") is not None:  # SGConv and its kin would ignore their input
-                module.__dict__["_cached_x"] = None
+                attributes["_cached_x"] = None
         yield
     finally:
         torch.set_rng_state(state)
@@ -43,36 +46,32 @@ def untouched(modules: Sequence[tuple[str, nn.Module]]) -> Iterator[None]:
             if buffer._version != version:
                 with torch.no_grad():
                     buffer.copy_(copy)
-        for module, attributes, buffers, parameters in saved:
-            _restore(module._buffers, buffers)
-            _restore(module._parameters, parameters)
-            _restore(module.__dict__, attributes)
+        for now, before in saved:
+            try:
+                if now == before:  # looks at identity first, so this is cheap where nothing has changed
+                    continue
+            except Exception:  # tensors and arrays that have changed refuse to be compared as a whole
+                pass
+            now.clear()
+            now.update(before)
 
 
-def _restore(now: dict[str, Any], before: dict[str, Any]) -> None:
-    try:
-        same = now == before  # looks at identity first, so this is cheap where nothing has changed
-    except Exception:  # tensors and arrays that have changed refuse to be compared as a whole
-        same = False
-    if not same:
-        now.clear()
-        now.update(before)
+def a_weight(modules: Sequence[tuple[str, nn.Module]]) -> Tensor | None:
+    """The model's first floating-point weight, which tells its device and type; lazy ones are refused."""
+    owned = [m._parameters for _, m in modules] + [m._buffers for _, m in modules]
+    tensors = [t for held in owned for t in held.values() if t is not None]
+    if any(is_lazy(t) for t in tensors):
+        raise InputError("The model has lazy parameters that are not initialised. Run it on one input first.")
+    return next((t for t in tensors if t.is_floating_point() and t.numel()), None)
 
 
-def check_model(modules: Sequence[tuple[str, nn.Module]]) -> Tensor | None:
-    """Refuse weights that no relevance can be computed with; returns one of them."""
+def check_weights(modules: Sequence[tuple[str, nn.Module]]) -> None:
+    """Refuse weights that no relevance can be computed with."""
     owned = [(n, m._parameters) for n, m in modules] + [(n, m._buffers) for n, m in modules]
     named = [(f"{n}.{key}", t) for n, tensors in owned for key, t in tensors.items() if t is not None]
-    if any(is_lazy(t) for _, t in named):
-        raise InputError("The model has lazy parameters that are not initialised. Run it on one input first.")
-    floating = [(name, t.detach()) for name, t in named if t.is_floating_point() and t.numel()]
-    if not floating:
-        return None
-    if not bool(torch.stack([t.sum() for _, t in floating]).isfinite().all()):
-        for name, tensor in floating:
-            if not bool(tensor.isfinite().all()):
-                raise InputError(f"The weights are not finite: {name.lstrip('.')!r} has NaN or infinite entries.")
-    return floating[0][1]
+    for name, tensor in named:
+        if tensor.is_floating_point() and not bool(tensor.detach().isfinite().all()):
+            raise InputError(f"The weights are not finite: {name.lstrip('.')!r} has NaN or infinite entries.")
 
 
 class Watch:
@@ -91,8 +90,6 @@ class Watch:
         self.pools = [(n, m) for n, m in modules if _pools(m)]
         self.pooled: str | None = None  # the pooling that has changed the nodes
         self.fresh: list[int] = []  # later calls that were handed a tensor nothing is known of
-        self._pause: Any = None
-        self._affine: Affine | None = None
 
     def unreached(self) -> list[tuple[str, nn.Module]]:
         """Linear modules whose weight met no followed tensor: not called, on constants, or out of sight."""
@@ -108,13 +105,15 @@ class Watch:
         handles: list[Any] = []
         try:
             for name, conv in self.convs:
-                form = closed_form(conv)
-                handles += [
-                    conv.register_forward_pre_hook(self._begin(name), with_kwargs=True),
-                    conv.register_forward_hook(self._end(name)),
-                    conv.register_propagate_forward_pre_hook(self._before_propagate(name, form)),
-                    conv.register_propagate_forward_hook(self._after_propagate(form)),
-                ]
+                perceptron = None if suspects else perceptron_of(conv)
+                if perceptron is None:
+                    handles += [
+                        conv.register_forward_pre_hook(self._begin(name), with_kwargs=True),
+                        conv.register_forward_hook(self._end(name)),
+                    ]
+                else:
+                    conv.__dict__["forward"] = self._forward(name, conv, perceptron)
+                conv.__dict__["propagate"] = self._propagate(name, conv)  # ``untouched`` takes both away again
             for norm in self.norms:
                 handles += [
                     norm.register_forward_pre_hook(self._normalise),
@@ -124,7 +123,6 @@ class Watch:
             handles += [linear.register_forward_hook(self._followed(name)) for name, linear in suspects]
             yield
         finally:
-            self._resume()
             for handle in handles:
                 handle.remove()
 
@@ -169,50 +167,80 @@ class Watch:
 
         return hook
 
-    def _before_propagate(self, name: str, form: ClosedForm | None) -> Callable[..., None]:
-        def hook(module: Any, inputs: tuple[Any, Any, dict[str, Any]]) -> None:
-            edge_index, _, arguments = inputs
+    def _forward(self, name: str, conv: Any, perceptron: Perceptron) -> Callable[..., Any]:
+        """A layer's ``forward`` while it is traced: in one piece where its input is as simple as it is."""
+        original, form = conv.forward, closed_form(conv)
+        begin, end = self._begin(name), self._end(name)
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            begin(conv, args, kwargs)
+            result = None
+            if form is not None and self.depth == 1 and len(args) == 2 and not kwargs:
+                with torch._C.DisableTorchFunction(), torch.no_grad() if torch.is_grad_enabled() else nullcontext():
+                    result = self._block(conv, perceptron, form, *args)
+            if result is None:
+                result = original(*args, **kwargs)
+            end(conv, args, result)
+            return result
+
+        return forward
+
+    def _block(self, conv: Any, perceptron: Perceptron, form: ClosedForm, x: Any, edge_index: Any) -> Tensor | None:
+        """What a layer gives, recorded as one operation; None where that cannot be said in one."""
+        source = self.tape.slot_of(x)
+        if source is None or x.dim() != 2 or conv._propagate_forward_pre_hooks or torch.is_autocast_enabled():
+            return None
+        if x.shape[1] != perceptron[0][0].in_features:  # the layer itself says best what is wrong
+            return None
+        affine = form(conv, PropagateCall(conv, edge_index, {"x": (x, x)}, self.shelf, self._follows))
+        if affine is None:
+            return None
+        block = run_block(conv, perceptron, affine, x)
+        self.tape.record_block(block, source, [layer.weight for layer, _ in perceptron])
+        return block.value
+
+    def _propagate(self, name: str, conv: Any) -> Callable[..., Any]:
+        """A layer's ``propagate`` while it is traced: recorded whole where it has a closed form."""
+        form, original = closed_form(conv), conv.propagate
+
+        def propagate(edge_index: Any, size: Any = None, **arguments: Any) -> Any:
             if self.depth == 0 or self.tape.active is None:
                 raise TraceError(
-                    f"propagate of '{name}' ({type(module).__name__}) was called past the module itself. Call the "
+                    f"propagate of '{name}' ({type(conv).__name__}) was called past the module itself. Call the "
                     "layer, not its forward or propagate, so that it counts as one."
                 )
-            self._affine = None
+            affine = None
             if form is not None:
                 with torch._C.DisableTorchFunction():
-                    self._affine = form(module, PropagateCall(module, edge_index, arguments, self.shelf, self._follows))
-            if self._affine is not None:
-                self._pause = torch._C.DisableTorchFunction()
-                self._pause.__enter__()
-                return
+                    affine = form(conv, PropagateCall(conv, edge_index, arguments, self.shelf, self._follows))
+                    if affine is not None:
+                        return self._closed(form, conv, affine, original, (edge_index, size, arguments))
             self.tape.calls[self.tape.active].closed = False
             if self.fallback != "autograd":
-                kind = type(module).__name__
+                kind = type(conv).__name__
                 raise UnsupportedLayerError(
                     f"layer '{name}' ({kind}) has no linearization. Register one with "
                     f'walkwise.trace.linearize.register({kind}), or trace with fallback="autograd".'
                 )
+            return original(edge_index, size=size, **arguments)
 
-        return hook
+        return propagate
 
-    def _after_propagate(self, form: ClosedForm | None) -> Callable[..., None]:
-        def hook(module: Any, inputs: Any, result: Any) -> None:
-            if self._affine is None or form is None:
-                return
-            affine, self._affine = self._affine, None
-            _check_affine(form, module, affine, result, inputs[2])
-            self.tape.record_propagate(affine, result)
-            self._resume()
-
-        return hook
+    def _closed(
+        self, form: ClosedForm, conv: Any, affine: Affine, original: Callable[..., Any], given: tuple[Any, Any, Any]
+    ) -> Tensor:
+        """What a closed form says, recorded; a user's is checked against what the layer computes."""
+        edge_index, size, arguments = given
+        if _is_ours(form) and not conv._propagate_forward_pre_hooks and _on_one_node_set(size, arguments):
+            result = affine.value()
+        else:
+            result = original(edge_index, size=size, **arguments)
+            _check_affine(form, conv, affine, result, arguments)
+        self.tape.record_propagate(affine, result)
+        return result
 
     def _follows(self, tensor: Any) -> bool:
         return self.tape.slot_of(tensor) is not None
-
-    def _resume(self) -> None:
-        if self._pause is not None:
-            self._pause.__exit__(None, None, None)
-            self._pause = None
 
     def _normalise(self, module: Any, args: Any) -> None:
         self.tape.normalising += 1
@@ -283,7 +311,7 @@ def check_fresh(watch: Watch, run: Callable[[], Any]) -> None:
 
 def _check_affine(form: ClosedForm, module: Any, affine: Affine, result: Tensor, arguments: dict[str, Any]) -> None:
     """A closed form that a user registered must give what the layer computes."""
-    if (form.__module__ or "").startswith("walkwise."):
+    if _is_ours(form):
         return
     given = [t for value in arguments.values() for t in (value if isinstance(value, (tuple, list)) else (value,))]
     problem = None
@@ -302,6 +330,17 @@ def _check_affine(form: ClosedForm, module: Any, affine: Affine, result: Tensor,
             f"The closed form registered for {type(module).__name__} does not give what its propagate returned: "
             f"it {problem}."
         )
+
+
+def _on_one_node_set(size: Any, arguments: dict[str, Any]) -> bool:
+    """Whether messages go from nodes to those same nodes."""
+    pairs = [v for v in arguments.values() if isinstance(v, (tuple, list)) and len(v) == 2]
+    same = all(a is b or a is None or b is None or a.shape[0] == b.shape[0] for a, b in pairs)
+    return same and (size is None or size[0] == size[1])
+
+
+def _is_ours(form: ClosedForm) -> bool:
+    return (form.__module__ or "").startswith("walkwise.")
 
 
 def _normalises(module: nn.Module) -> bool:

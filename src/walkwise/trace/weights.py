@@ -10,6 +10,7 @@ from torch import Tensor
 from walkwise.operators import Aggregate, Operator, RowMap, Scale
 from walkwise.rules import Rule
 from walkwise.trace.arithmetic import Arithmetic
+from walkwise.trace.block import lower
 from walkwise.trace.flow import Apply, Flow, SignedMap, signed
 from walkwise.trace.reading import NotClosedError, flat
 from walkwise.trace.tape import Op, Ref
@@ -87,7 +88,28 @@ class Weights(Arithmetic):
         self, op: Op, slot: int, weight: Tensor, make: Callable[[Tensor], Operator], bias: Tensor | None
     ) -> None:
         """A weight matrix and its bias: where the rule acts."""
+        rule = self.rule_of(op)
+        if rule.shares is None and op.sign is None and not self.builder.graph:
+            return self._row_mapped(op, slot, weight, rule, _detached(bias))
         self.combine(op, [self._lifted(op, slot, weight, make)], _detached(bias))
+
+    def _row_mapped(self, op: Op, slot: int, weight: Tensor, rule: Rule, bias: Tensor | None) -> None:
+        """The same, straight on, for rules that do not split: what most operations are."""
+        flow = self.flows[slot]
+        if flow.rule is not None:  # a second weight begins a new stretch
+            flow = self.flows[slot] = self.builder.settle(flow)
+        output = op.outputs[0]
+        assert output is not None
+        value = self.value(output)
+        if rule.exact:
+            slots = self.builder.emit([RowMap(weight)], [flow.slots[0]])
+            self.flows[output] = Flow(value, (value,), slots, call=op.call, gate=flow.gate)
+            return
+        lifted = RowMap(rule.lift(weight))
+        slots = self.builder.emit([lifted], [flow.slots[0]])
+        held = None if bias is None else rule.hold(bias)
+        part = lifted.push(flow.parts[0])
+        self.flows[output] = Flow(value, (part,), slots, bias, held, rule, True, op.call, flow.gate)
 
     def _lifted(self, op: Op, slot: int, weight: Tensor, make: Callable[[Tensor], Operator]) -> tuple[Flow, SignedMap]:
         """A flow and the lifted weight it meets. A second weight in a stretch begins a new stretch."""
@@ -102,9 +124,16 @@ class Weights(Arithmetic):
         elif rule.exact:
             weights = SignedMap.positive(make(weight))
         else:
-            flow = flow._replace(rule=rule)
+            flow = flow.but(rule=rule)
             weights = SignedMap.positive(make(_lift(rule, weight, op.sign)))
-        return flow._replace(linear=not flow.settled), weights
+        return flow.but(linear=not flow.settled), weights
+
+    def _block(self, op: Op) -> None:
+        assert op.block is not None and op.outputs[0] is not None
+        flow = self.read(op, op.inputs[0])
+        slots = lower(op.block, flow.slots[0], self.rule_of(op), self.builder)
+        value = op.block.value
+        self.flows[op.outputs[0]] = Flow(value, (value,), slots, call=op.call)
 
     def _propagate(self, op: Op) -> None:
         terms = [(self.read(op, slot, within=not op.activated), operator) for slot, operator in op.terms]
@@ -118,6 +147,8 @@ class Weights(Arithmetic):
 
     def _signs(self, flow: Flow, operator: Operator, wrap: Callable[[Operator], Operator]) -> SignedMap:
         split = len(flow.parts) == 2
+        if not split:
+            return SignedMap.positive(wrap(operator))
         if isinstance(operator, Aggregate) and operator.weight is not None:
             edges = operator.edges
             return signed(lambda w: wrap(Aggregate(edges, w)), operator.weight, split)

@@ -1,0 +1,274 @@
+"""The adapter to torch_geometric.explain: relevance as masks that PyG's tools can work with."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.explain import Explanation
+from torch_geometric.explain.algorithm import ExplainerAlgorithm
+from torch_geometric.explain.config import ExplanationType, MaskType, ModelMode, ModelReturnType
+from torch_geometric.nn import HypergraphConv, MessagePassing
+
+from walkwise.chain import RelevanceChain
+from walkwise.errors import CoverageWarning, InputError, TargetError
+from walkwise.marginals import edge_relevance, feature_relevance, node_relevance
+from walkwise.rules import RuleLike, as_schedule
+from walkwise.subgraphs import subgraph_relevance
+from walkwise.trace import trace
+from walkwise.trace.ending import Ending
+
+#: From signed relevance to [0, 1], before division by the largest entry.
+_MAPS: dict[str, Callable[[Tensor], Tensor]] = {"positive": lambda r: r.clamp(min=0), "magnitude": torch.abs}
+
+_NO_LOGITS = "no softmax or sigmoid was seen at the end of the model, so what it returns is explained, not the logits"
+
+
+class SubgraphExplanation(Explanation):
+    """An :class:`~torch_geometric.explain.Explanation` that knows the chain it was read off."""
+
+    _chain: RelevanceChain  # not among the graph's attributes, which PyG prints, slices and moves
+
+    @property
+    def chain(self) -> RelevanceChain:
+        """The traced prediction."""
+        return self._chain
+
+
+class SubgraphLRPExplainer(ExplainerAlgorithm):
+    """An algorithm for :class:`torch_geometric.explain.Explainer`: masks from the relevance of walks.
+
+    The explained scalar is the sum, over the rows that ``index`` selects (all by default), of
+
+    - multiclass classification: the row's logit in the column of its target,
+    - binary classification: the row's logit, times -1 where the target is class 0,
+    - regression: the row's outputs, or its output ``column``; the values of a target play no part.
+
+    Models that return probabilities or log-probabilities are explained by the logits that went into their
+    last softmax or sigmoid.
+
+    Masks lie in [0, 1], as PyG's metrics and plots expect: with ``mask="positive"`` a mask is
+    max(R, 0) / max R, with "magnitude" abs(R) / max abs(R); where nothing is left to divide, as when all
+    relevance is negative, it is zero. Beside the masks stand the relevances R that they were made of, with their
+    signs, and the chain:
+
+    - ``node_relevance`` (M,) and ``feature_relevance`` (M, F) where a node mask is asked for. The mask is made of
+      the first for "object", of the second for "attributes" and of its sum over nodes for "common_attributes".
+    - ``edge_relevance`` (E,) where an edge mask is asked for: :func:`walkwise.edge_relevance` of the edges as you
+      gave them, summed over layers. Steps along none of them are in no edge: those that stay at a node by a root
+      weight or by a self-loop that the layer adds, and those of layers that reach further than neighbours.
+    - ``chain``, of the whole graph, for every other question. It stays what it is when an explanation is
+      thresholded, cut to a subgraph or moved to another device.
+
+    Args:
+        rule: the LRP rule or rules, as for :func:`walkwise.trace`.
+        mask: "positive" or "magnitude".
+        position: where walks stand at the node that they count for: 0 (the input) to L, or None for the sum over
+            all positions.
+        alpha: instead, let a node's relevance be R_α of the node alone: walks that visit it, every step
+            elsewhere counting α.
+        column: for regression, the output column to explain.
+        fallback: as for :func:`walkwise.trace`.
+
+    >>> import torch
+    >>> from torch_geometric.explain import Explainer
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> explainer = Explainer(
+    ...     GCN(in_channels=2, hidden_channels=8, num_layers=2, out_channels=3),
+    ...     algorithm=SubgraphLRPExplainer(),
+    ...     explanation_type="model",
+    ...     node_mask_type="attributes",
+    ...     edge_mask_type="object",
+    ...     model_config=dict(mode="multiclass_classification", task_level="node", return_type="raw"),
+    ... )
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> explanation = explainer(torch.ones(3, 2), edge_index, index=1)
+    >>> explanation.node_mask.shape, explanation.edge_mask.shape
+    (torch.Size([3, 2]), torch.Size([4]))
+    >>> explanation.chain  # doctest: +ELLIPSIS
+    RelevanceChain(2 layers, 3 nodes, output=...)
+    """
+
+    def __init__(
+        self,
+        *,
+        rule: RuleLike = "gamma",
+        mask: str = "positive",
+        position: int | None = 0,
+        alpha: float | None = None,
+        column: int | None = None,
+        fallback: str = "autograd",
+    ) -> None:
+        super().__init__()
+        if mask not in _MAPS:
+            raise InputError(f"mask is one of {', '.join(map(repr, _MAPS))}, got {mask!r}.")
+        if alpha is not None and position != 0:
+            raise InputError("alpha scores a node by walks that visit it anywhere: leave position as it is, or alpha.")
+        self.schedule = as_schedule(rule)
+        self.mask = mask
+        self.position = position
+        self.alpha = alpha
+        self.column = column
+        self.fallback = fallback
+
+    def forward(
+        self, model: nn.Module, x: Any, edge_index: Any, *, target: Tensor, index: Any = None, **kwargs: Any
+    ) -> SubgraphExplanation:
+        """The masks, the relevances they were made of, and the chain.
+
+        Args:
+            model: the model, called as ``model(x, edge_index, **kwargs)`` and left as it was found.
+            x: the node features, (M, F).
+            edge_index: the edges, (2, E).
+            target: the class of every row of the output.
+            index: the rows to explain: a number, a tensor of them, or a boolean mask.
+            **kwargs: passed to the model.
+        """
+        if isinstance(x, dict) or isinstance(edge_index, dict):
+            raise InputError(
+                f"{type(self).__name__} does not explain heterogeneous models, which take dictionaries: walks need "
+                "one set of nodes that all layers run on. Give x and edge_index of a homogeneous graph."
+            )
+        steps = None if self.explainer_config.edge_mask_type is None else _steps(model, edge_index)
+        chain = self._chain(model, x, edge_index, target, index, kwargs)
+        explanation = SubgraphExplanation()
+        explanation._chain = chain
+        if (kind := self.explainer_config.node_mask_type) is not None:
+            self._add_nodes(explanation, chain, x, kind)
+        if steps is not None:
+            explanation.edge_relevance = edge_relevance(chain, edge_index=steps)
+            explanation.edge_mask = self._masked(explanation.edge_relevance)
+        return explanation
+
+    def supports(self) -> bool:
+        """Whether the settings make sense; where they do not, the reason is logged."""
+        mode, name = self.model_config.mode, type(self).__name__
+        if self.column is not None and mode != ModelMode.regression:
+            logging.error(
+                f"'{name}' takes a 'column' for regression only (got mode '{mode.value}'). To explain another class "
+                "than the predicted one, give it as the target of explanation type 'phenomenon'"
+            )
+            return False
+        if mode == ModelMode.regression and self.explainer_config.explanation_type == ExplanationType.phenomenon:
+            logging.warning(
+                f"'{name}' shares out what the model returns: in regression, the values of the target of explanation "
+                "type 'phenomenon' play no part"
+            )
+        return True
+
+    def _chain(
+        self, model: nn.Module, x: Tensor, edge_index: Any, target: Tensor, index: Any, kwargs: dict[str, Any]
+    ) -> RelevanceChain:
+        """The chain of the explained scalar."""
+        notes: list[str] = []
+
+        def scalar(output: Any) -> Tensor:
+            scores = output if self.model_config.return_type == ModelReturnType.raw else ending.logits(output)
+            notes[:] = [_NO_LOGITS] if scores is None else []
+            per_row = _per_row(output if scores is None else scores, self.model_config.mode, target, self.column)
+            return _selected(per_row, index).sum()
+
+        with Ending() as ending:
+            chain = trace(model, x, edge_index, target=scalar, rule=self.schedule, fallback=self.fallback, **kwargs)
+        for note in notes:
+            warnings.warn(f"{note}.", CoverageWarning, stacklevel=6)  # where the Explainer was called
+        return replace(chain, notes=(*chain.notes, *notes))
+
+    def _add_nodes(self, explanation: Explanation, chain: RelevanceChain, x: Tensor, kind: MaskType) -> None:
+        """Put the relevance of nodes and features into an explanation, and the node mask."""
+        explanation.node_relevance = nodes = self._node_relevance(chain)
+        features = feature_relevance(chain) if x.is_floating_point() else None
+        if features is not None and features.shape == x.shape:
+            explanation.feature_relevance = features
+        elif kind != MaskType.object:
+            raise InputError(
+                f"node_mask_type='{kind.value}' needs x of shape (M, F) and of floating-point numbers; got "
+                f"{tuple(x.shape)} of {x.dtype}. Ask for node_mask_type='object'."
+            )
+        if kind == MaskType.object:
+            explanation.node_mask = self._masked(nodes[:, None])
+        else:
+            assert features is not None
+            common = kind == MaskType.common_attributes
+            explanation.node_mask = self._masked(features.sum(0, keepdim=True) if common else features)
+
+    def _node_relevance(self, chain: RelevanceChain) -> Tensor:
+        if self.alpha is not None:
+            alone = torch.eye(chain.num_nodes, dtype=torch.bool, device=chain.device)
+            return subgraph_relevance(chain, alone, alpha=self.alpha)
+        if self.position is not None:
+            return node_relevance(chain, layer=self.position)
+        return torch.stack([node_relevance(chain, layer=p) for p in range(chain.num_layers + 1)]).sum(0)
+
+    def _masked(self, relevance: Tensor) -> Tensor:
+        """Relevance as a mask in [0, 1]."""
+        kept = _MAPS[self.mask](relevance)
+        largest = kept.max() if kept.numel() else kept.sum()
+        return kept / largest if bool(largest > 0) else torch.zeros_like(kept)
+
+
+def _steps(model: nn.Module, edge_index: Any) -> Tensor:
+    """The pairs (from, to) along which the layers send messages, in the order of the edges."""
+    if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
+        raise InputError(
+            "An edge mask has one entry per column of edge_index, (2, E); got a sparse adjacency. Give edge_index, or "
+            "ask for node masks only (edge_mask_type=None)."
+        )
+    layers = [module for module in model.modules() if isinstance(module, MessagePassing)]
+    flows = {layer.flow for layer in layers}
+    if len(flows) > 1 or any(isinstance(layer, HypergraphConv) for layer in layers):
+        raise InputError(
+            "A column of edge_index is not one step here: layers send messages in both directions (flow), or it names "
+            "a hyperedge. Ask for node masks only (edge_mask_type=None)."
+        )
+    pairs = torch.as_tensor(edge_index)
+    return pairs if flows == {"source_to_target"} else pairs.flip(0)
+
+
+def _per_row(scores: Any, mode: ModelMode, target: Any, column: int | None) -> Tensor:
+    """What every row of the output counts for in the explained scalar."""
+    if not isinstance(scores, Tensor):
+        raise TargetError(f"The model returned a {type(scores).__name__}; expected one tensor, a row per prediction.")
+    if mode == ModelMode.multiclass_classification:
+        chosen = scores.gather(-1, _classes(target, scores[..., 0], scores.shape[-1]).unsqueeze(-1)).squeeze(-1)
+    elif mode == ModelMode.binary_classification:
+        chosen = scores * (2 * _classes(target, scores, 2) - 1)
+    elif column is None:
+        chosen = scores
+    elif 0 <= column < (columns := scores.shape[-1] if scores.dim() else 0):
+        chosen = scores[..., column]
+    else:
+        raise TargetError(f"column={column} is out of range: the output has {columns} column(s), from 0.")
+    return chosen if chosen.dim() else chosen.reshape(1)
+
+
+def _classes(target: Any, rows: Tensor, count: int) -> Tensor:
+    """The target as classes, in the shape and on the device of the rows they are for."""
+    if not isinstance(target, Tensor) or target.numel() != rows.numel():
+        got = f"shape {tuple(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
+        raise TargetError(f"target names one class per row of the output, shape {tuple(rows.shape)}; got {got}.")
+    classes = target.detach().long().reshape(rows.shape).to(rows.device)
+    if classes.numel() and not 0 <= int(classes.min()) <= int(classes.max()) < count:
+        raise TargetError(
+            f"target names classes {int(classes.min())} to {int(classes.max())}; there are {count}, from 0."
+        )
+    return classes
+
+
+def _selected(rows: Tensor, index: Any) -> Tensor:
+    """The rows that an index names."""
+    if index is None:
+        return rows
+    count, index = rows.shape[0], torch.as_tensor(index, device=rows.device)
+    if index.dtype == torch.bool and index.shape == (count,):
+        index = index.nonzero()[:, 0]
+    whole = index.dtype != torch.bool and not index.is_floating_point()
+    if not whole or not index.numel() or not -count <= int(index.min()) <= int(index.max()) < count:
+        raise TargetError(f"index selects from the {count} rows of the output, 0 to {count - 1}; got {index.tolist()}.")
+    return rows[index]

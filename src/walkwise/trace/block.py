@@ -1,0 +1,151 @@
+"""Blocks: GIN layers whose whole computation is known, recorded and lowered in one piece.
+
+``GINConv`` with a perceptron of linear maps and ReLUs is the paper's layer, and on small graphs most
+of the cost of tracing it would be the overhead of recording a dozen operations one by one. A block
+runs them together and keeps what the rules need. Whatever is not exactly of this kind is recorded
+operation by operation, and so is a block (:func:`expanded`) where a rule asks for more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from torch.nn.modules import module as torch_module
+from torch_geometric.nn import GINConv
+
+from walkwise.operators import Identity, Operator, RowMap, Scale
+from walkwise.rules import Rule
+
+if TYPE_CHECKING:
+    from walkwise.trace.flow import Builder
+    from walkwise.trace.tape import Affine, Op, Tape
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Map:
+    """One linear map of a perceptron and what came out of it."""
+
+    weight: Tensor
+    bias: Tensor | None
+    before: Tensor  # z, (M, N)
+    after: Tensor  # relu(z), or z where no activation follows
+
+    @property
+    def activated(self) -> bool:
+        """Whether a ReLU follows."""
+        return self.after is not self.before
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Block:
+    """perceptron(Σ over neighbours + root · x), with all its values."""
+
+    affine: Affine  # the sum over neighbours
+    neighbours: Tensor  # its value, (M, N)
+    root: Tensor  # 1 + ε, one element
+    plain_root: bool  # whether ε is 0
+    total: Tensor  # (M, N)
+    maps: tuple[Map, ...]
+
+    @property
+    def value(self) -> Tensor:
+        """What comes out."""
+        return self.maps[-1].after
+
+
+#: A perceptron as (linear map, whether a ReLU follows).
+Perceptron = Sequence[tuple[nn.Linear, bool]]
+
+
+def perceptron_of(conv: nn.Module) -> Perceptron | None:
+    """The perceptron of a layer that can be a block, or None: anything changed, hooked or unusual cannot."""
+    if type(conv) is not GINConv or torch_module._has_any_global_hook():  # type: ignore[no-untyped-call]
+        return None
+    inner = conv.nn
+    modules = list(inner) if type(inner) is nn.Sequential else [inner]
+    if any(m._forward_hooks or m._forward_pre_hooks or "forward" in m.__dict__ for m in (conv, inner, *modules)):
+        return None
+    layers: list[tuple[nn.Linear, bool]] = []
+    for m in modules:
+        if type(m) is nn.Linear:
+            layers.append((m, False))
+        elif type(m) is nn.ReLU and layers and not layers[-1][1]:
+            layers[-1] = layers[-1][0], True
+        else:
+            return None
+    return layers or None
+
+
+def run(conv: Any, perceptron: Perceptron, affine: Affine, x: Tensor) -> Block:
+    """The layer's values on node features x (M, F)."""
+    neighbours = affine.value()
+    root = conv.eps.detach() + 1
+    plain = x.device.type == "cpu" and root.item() == 1
+    total = neighbours + (x if plain else root * x)
+    maps, value = [], total
+    for layer, activated in perceptron:
+        weight, bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
+        before = linear(value, weight, bias)
+        value = before.relu() if activated else before
+        maps.append(Map(weight, bias, before, value))
+    return Block(affine, neighbours, root, plain, total, tuple(maps))
+
+
+def lower(block: Block, source: int, rule: Rule, builder: Builder) -> tuple[int, ...]:
+    """The chain's slot of what comes out, for rules that do not split. The same maps as one by one."""
+    root: Operator = Identity() if block.plain_root else Scale(block.root.reshape(1, 1))
+    slots = builder.emit([*(operator for _, operator in block.affine.terms), root], [source, source])
+    value = block.total
+    for m in block.maps:
+        if rule.exact:
+            slots = builder.emit([RowMap(m.weight)], [slots[0]])
+            if m.activated:
+                slots = builder.emit([Scale((m.before > 0).to(value.dtype))], [slots[0]])
+        else:
+            lifted = rule.lift(m.weight)
+            surrogate = linear(value, lifted, None if m.bias is None else rule.hold(m.bias)[0])
+            slots = builder.emit([RowMap(lifted)], [slots[0]])
+            slots = builder.emit([Scale(rule.ratio(m.after, surrogate))], [slots[0]])
+        value = m.after
+    return slots
+
+
+def expanded(tape: Tape) -> list[Op]:
+    """The tape's operations with every block's one by one in its place."""
+    from walkwise.trace.tape import Op, Ref
+
+    ops: list[Op] = []
+    for op in tape.ops:
+        if op.block is None:
+            ops.append(op)
+            continue
+        block, (source,), (output,) = op.block, op.inputs, op.outputs
+        where = (op.call, op.era)
+        spread, scaled, total = (
+            tape.hold(v) for v in (block.neighbours, block.root * tape.values[source], block.total)
+        )
+        terms = tuple((source, operator) for _, operator in block.affine.terms)
+        ops.append(Op("propagate", _not_run, (), {}, (source,), (spread,), *where, terms))
+        ops.append(Op("mul", torch.mul, (block.root, Ref(source)), {}, (source,), (scaled,), *where))
+        ops.append(Op("add", torch.add, (Ref(spread), Ref(scaled)), {}, (spread, scaled), (total,), *where))
+        slot = total
+        for m in block.maps:
+            last = m is block.maps[-1]
+            before = output if last and not m.activated else tape.hold(m.before)
+            args = (Ref(slot), m.weight, m.bias)
+            ops.append(Op("linear", linear, args, {}, (slot,), (before,), *where))
+            slot = before  # type: ignore[assignment]
+            if m.activated:
+                after = output if last else tape.hold(m.after)
+                ops.append(Op("relu", torch.relu, (Ref(slot),), {}, (slot,), (after,), *where))
+                slot = after  # type: ignore[assignment]
+    return ops
+
+
+def _not_run(*args: Any, **kwargs: Any) -> Any:
+    raise AssertionError("propagate is carried by its closed form")

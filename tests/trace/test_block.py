@@ -1,0 +1,129 @@
+"""Layers recorded in one piece against the same layers recorded operation by operation."""
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import GINConv
+
+import walkwise as ww
+from walkwise.rules import AlphaBeta, Epsilon, Gamma, Zero
+from walkwise.trace import lowering, watch
+
+EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 0, 2, 2], [1, 0, 2, 1, 3, 2, 4, 3, 0, 4, 4]])
+SETS = [[0], [1, 2], [0, 1, 2, 3], [4], [0, 1, 2, 3, 4]]
+
+
+class Model(nn.Module):
+    def __init__(self, *perceptrons, eps=0.0, train_eps=False, after=lambda h: h, skip=False):
+        super().__init__()
+        self.convs = nn.ModuleList(GINConv(p, eps=eps, train_eps=train_eps) for p in perceptrons)
+        self.after, self.skip = after, skip
+
+    def forward(self, x, edge_index):
+        for conv in self.convs:
+            h = self.after(conv(x, edge_index))
+            x = h + x if self.skip and h.shape == x.shape else h
+        return x.sum(dim=0, keepdim=True)
+
+
+def perceptron(i, o, *, end=True, bias=True):
+    layers = [nn.Linear(i, 6, bias=bias), nn.ReLU(), nn.Linear(6, o, bias=bias), nn.ReLU()]
+    return nn.Sequential(*layers[: 4 if end else 3])
+
+
+MODELS = {
+    "paper": lambda: Model(perceptron(3, 5), perceptron(5, 5), nn.Linear(5, 2)),
+    "relu outside": lambda: Model(perceptron(3, 5, end=False), perceptron(5, 2, end=False), after=torch.relu),
+    "tanh outside": lambda: Model(perceptron(3, 5, end=False), perceptron(5, 2), after=torch.tanh),
+    "no bias": lambda: Model(perceptron(3, 5, bias=False), nn.Linear(5, 2, bias=False)),
+    "epsilon": lambda: Model(perceptron(3, 5), perceptron(5, 2), eps=0.4),
+    "trained epsilon": lambda: Model(perceptron(3, 5), perceptron(5, 2), eps=-0.3, train_eps=True),
+    "skip": lambda: Model(perceptron(3, 5), perceptron(5, 5), perceptron(5, 5), skip=True),
+    "normalised after": lambda: Model(perceptron(3, 5), perceptron(5, 5), after=nn.BatchNorm1d(5)),
+}
+RULES = {
+    "gamma": "gamma",
+    "zero": Zero(),
+    "epsilon": Epsilon(0.1),
+    "one gamma": Gamma(0.7),
+    "alphabeta": AlphaBeta(2, 1),
+    "zplus": "zplus",
+}
+
+
+def model_of(name):
+    torch.manual_seed(3)
+    model = MODELS[name]().double().eval()
+    for parameter in model.parameters():
+        if parameter.numel() > 1:
+            nn.init.normal_(parameter, std=0.7)
+    for buffer in model.buffers():
+        if buffer.dtype == torch.float64 and buffer.numel() == 5:
+            nn.init.uniform_(buffer, 0.5, 2)
+    return model
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", MODELS)
+def test_one_piece_gives_what_its_operations_give(name, rule, monkeypatch):
+    model, x = model_of(name), torch.randn(5, 3, dtype=torch.float64)
+    whole = ww.trace(model, x, EDGES, target=1, rule=RULES[rule])
+    monkeypatch.setattr(watch, "perceptron_of", lambda conv: None)
+    pieces = ww.trace(model, x, EDGES, target=1, rule=RULES[rule])
+    torch.testing.assert_close(whole.outputs, model(x, EDGES)[0, 1:2].detach(), rtol=1e-12, atol=1e-12)
+    assert [(la.name, la.route, la.rule, la.position) for la in whole.layers] == [
+        (la.name, la.route, la.rule, la.position) for la in pieces.layers
+    ]
+    for alpha in (0.0, 0.3, 1.0):
+        ours = ww.subgraph_relevance(whole, SETS, alpha=alpha)
+        torch.testing.assert_close(ours, ww.subgraph_relevance(pieces, SETS, alpha=alpha), rtol=1e-11, atol=1e-11)
+    assert whole.report() == pieces.report()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_block_can_be_taken_apart_again(name, monkeypatch):
+    model, x = model_of(name), torch.randn(5, 3, dtype=torch.float64)
+    whole = ww.subgraph_relevance(ww.trace(model, x, EDGES, target=1), SETS, alpha=0.3)
+    monkeypatch.setattr(lowering, "_in_detail", lambda ops, schedule: True)
+    apart = ww.subgraph_relevance(ww.trace(model, x, EDGES, target=1), SETS, alpha=0.3)
+    torch.testing.assert_close(whole, apart, rtol=1e-11, atol=1e-11)
+
+
+def test_the_papers_layers_are_blocks():
+    """Otherwise the comparisons above would compare a thing with itself."""
+    for conv in model_of("paper").convs:
+        assert watch.perceptron_of(conv) is not None
+
+
+class Mine(GINConv):
+    pass
+
+
+def hooked(conv):
+    conv.nn[0].register_forward_hook(lambda module, args, result: 2 * result)
+    return conv
+
+
+def patched(conv):
+    conv.nn[2].forward = lambda h: 3 * h
+    return conv
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        GINConv(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU())),
+        GINConv(nn.Sequential(nn.Linear(3, 4), nn.Tanh())),
+        GINConv(nn.Identity()),
+        Mine(perceptron(3, 4)),
+        hooked(GINConv(perceptron(3, 4))),
+        patched(GINConv(perceptron(3, 4))),
+        GINConv(nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 4)))),
+    ],
+    ids=["norm", "tanh", "identity", "subclass", "hooked", "patched", "parametrised"],
+)
+def test_what_is_not_quite_a_block_is_none(conv):
+    assert watch.perceptron_of(conv) is None
+    x = torch.randn(5, 3)
+    chain = ww.trace(conv.eval(), x, EDGES, index=0, target=1)
+    torch.testing.assert_close(chain.outputs, conv(x, EDGES)[0, 1:2].detach())
