@@ -37,7 +37,7 @@ class Recipe:
 RECIPES: dict[str, Recipe] = {
     "ba2motif-gin2": Recipe("ba2motif", 600, 200, 32, 5e-3, 0.98),
     "ba2motif-gin3": Recipe("ba2motif", 150, 50, 32, 3e-3, 0.995),
-    "ba2motif-gin4": Recipe("ba2motif", 150, 100, 32, 3e-3, 1.0),
+    "ba2motif-gin4": Recipe("ba2motif", 300, 150, 16, 3e-3, 1.0),
     **{f"ba2motif-gin{depth}": Recipe("ba2motif", 80, 20, 32, 2e-3, 1.0) for depth in (5, 6, 7)},
     "mutag-gin3": Recipe("mutag", 500, 200, 16, 1e-3, 0.85),
     "mutagenicity-gin3": Recipe("mutagenicity", 80, 40, 32, 2e-3, 0.8316),

@@ -9,9 +9,9 @@ try:
 except ImportError as error:
     raise SystemExit("The command walkwise needs typer and rich: pip install 'walkwise[cli]'.") from error
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
+from walkwise import __version__
 from walkwise.cli import compare, demo, explain, explore, interactions, options, order, reproduce, train, walks
 from walkwise.cli.output import Commands
 
@@ -29,10 +29,7 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        try:
-            typer.echo(f"walkwise {version('walkwise')}")
-        except PackageNotFoundError:
-            typer.echo("walkwise, from its sources")
+        typer.echo(f"walkwise {__version__}")
         raise typer.Exit
 
 

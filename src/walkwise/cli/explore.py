@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from walkwise.cli import options
+from walkwise.cli.asked import ask
 from walkwise.cli.sources import open_session
 from walkwise.errors import MissingExtraError
 
@@ -18,6 +19,8 @@ def explore(
     weights: options.Weights = None,
     data: options.DataRoot = None,
     smiles: options.Smiles = None,
+    index: options.Index = None,
+    rule: options.RuleName = "gamma",
     host: Annotated[str, typer.Option(help="The address to listen at; by default this machine alone can connect.")] = (
         "127.0.0.1"
     ),
@@ -26,9 +29,22 @@ def explore(
     debug: options.Debug = False,
 ) -> None:
     """Open a page to explore with: pick a graph, select nodes, and read their relevance."""
+    options.choice(rule, options.RULES, "rule")
     try:
         explorer = import_module("walkwise.explorer")
+    except MissingExtraError:
+        raise
     except ImportError as error:
-        raise MissingExtraError("The explorer needs more packages: pip install 'walkwise[explore]'.") from error
+        raise MissingExtraError(f"The explorer cannot start ({error}): pip install 'walkwise[explore]'.") from error
     session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
-    explorer.serve(session, host=host, port=port, open_browser=browser)
+    ask(session, 0, target=None, index=index, rule=rule)  # what does not fit shows here, not in the page
+    shown = explorer.Session(
+        session.model,
+        session.graphs,
+        names=session.names,
+        rule=rule,
+        class_names=session.data.class_names or None,
+        node_names=session.data.node_names or None,
+        index=index,
+    )
+    explorer.serve(shown, host=host, port=port, open_browser=browser)
