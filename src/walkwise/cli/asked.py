@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch_geometric.data import Data
 from walkwise.chain import RelevanceChain
 from walkwise.cli.options import RULES, choice
 from walkwise.cli.sources import Session
-from walkwise.errors import InputError, WalkwiseError
+from walkwise.errors import CoverageWarning, InputError, WalkwiseError
 from walkwise.predictions import Prediction, predict, traced
 
 
@@ -105,4 +106,7 @@ def ask(session: Session, graph: int, *, target: int | None, index: int | None, 
             f"{session.model_name} does not run on {session.names[graph]} ({shapes}): {type(error).__name__}: {error}. "
             "Give graphs with the features that the model was trained on."
         ) from error
-    return Asked(session, graph, prediction, traced(prediction, rule=rule), rule)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CoverageWarning)  # the chain's notes say it, and reports show them
+        chain = traced(prediction, rule=rule)
+    return Asked(session, graph, prediction, chain, rule)

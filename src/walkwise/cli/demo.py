@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -113,10 +114,12 @@ def _drawn(
 ) -> tuple[list[Section], list[Path]]:
     """The sections with their pictures, and the files that were written."""
     try:
-        from walkwise.cli import figures
+        import_module("walkwise.plotting")  # says which extra is missing
     except MissingExtraError as error:
         skipped.append(f"Figures are left out. {error}")
         return list(sections), []
+    from walkwise.cli import figures
+
     pictures = [figures.of_motifs(found, shown), *([figures.of_molecules(molecules)] if molecules else [])]
     drawn, files = [], figures.overview(shown).save(out)[1]
     for section, some in zip(sections, pictures, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ def read_graphs(path: Path) -> list[Data]:
         path: a file saved with `torch.save`.
     """
     try:
-        with torch.serialization.safe_globals(_CONTAINERS):
+        with torch.serialization.safe_globals(_CONTAINERS), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about old formats; what is wrong with the file is said below
             found = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError, KeyError, AttributeError) as error:
         raise InputError(

@@ -9,12 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
+from walkwise import datasets
 from walkwise.cli.sources import BUNDLED, SourceError, nearest
 
 #: What `walkwise.rules` knows by name.
-RULES = ("gamma", "zero", "epsilon", "alphabeta", "zplus")
+RULES = ("gamma", "zero", "epsilon", "alphabeta", "zplus", "positive")
 
-_GRAPHS = ("molecules", "ba2motif-generated", "ba2motif", "mutag", "mutagenicity", "reddit-binary", "graph-sst2")
+_GRAPHS = ("molecules", *datasets.names())
 
 
 def _starting(names: Sequence[str]) -> Any:
