@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 from walkwise.chain import RelevanceChain
 from walkwise.cli.options import RULES, choice
+from walkwise.cli.output import number
 from walkwise.cli.sources import Session
 from walkwise.errors import CoverageWarning, InputError, WalkwiseError
 from walkwise.predictions import Prediction, predict, traced
@@ -76,8 +77,8 @@ class Asked:
             (self.session.names[self.number], "bold"),
             f"{where}: {chain.num_nodes} nodes, {self.prediction.edge_index.shape[1]} edges. The model says ",
             (self.session.class_name(int(self.prediction.logits.argmax())), "bold"),
-            f"; explained is {self.session.class_name(self.target)}, {chain.output:.4g}.\n",
-            f"All walks have {chain.input_relevance:.4g}, and biases took {chain.bias_leak:.4g} (rule {self.rule}).",
+            f"; explained is {self.session.class_name(self.target)}, {number(chain.output)}.\n",
+            f"Walks have {number(chain.input_relevance)}, biases took {number(chain.bias_leak)} (rule: {self.rule}).",
         )
         return Text("\n").join([text, *(Text(f"Note: {note}", style="yellow") for note in chain.notes)])
 

@@ -77,7 +77,8 @@ def of_molecules(molecules: Sequence[Molecule]) -> Section:
     name = first.asked.session.names[first.asked.number]
     words = (
         "A GIN trained on MUTAG is asked what speaks for “mutagenic” in molecules given as SMILES. Walks are sorted by "
-        "the groups they visit: those within the carbons, those within the other atoms, and those that visit both."
+        "the groups they visit: those within the carbons, those within the other atoms, and those that visit both. "
+        "The model is for demonstration, not a judge of molecules."
     )
     return Section("Molecules", words, (_groups(molecules), _molecule_walks(first.walks, first.asked.labels, name)))
 

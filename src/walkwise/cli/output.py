@@ -77,7 +77,7 @@ def _plain(value: Any) -> Any:
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, note: str = "") -> None:
     """Prints a table under its title; columns whose name starts with ">" hold numbers and are set to the right."""
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in columns:
         made.add_column(Text(column.lstrip(">")), justify="right" if column.startswith(">") else "left")
     for row in rows:

@@ -1,0 +1,74 @@
+"""The README's commands run as they stand, and its keys are those that come out."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch_geometric.data import Data
+from torch_geometric.nn import GCN
+
+from walkwise.models import save_weights
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+SECTION = README.partition("## Command line\n")[2].partition("\n## ")[0]
+COMMANDS = [
+    shlex.split(line, comments=True)[1:]
+    for line in SECTION.partition("```sh\n")[2].partition("```")[0].splitlines()
+    if line.startswith("walkwise ")
+]
+
+MODELS = "from torch_geometric.nn import GCN\n\ndef build():\n    return GCN(2, 8, num_layers=2, out_channels=3)\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with what the commands name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "mypkg", raising=False)
+    monkeypatch.delitem(sys.modules, "mypkg.models", raising=False)
+    Path("mypkg").mkdir()
+    Path("mypkg/models.py").write_text(MODELS)
+    torch.save([Data(torch.ones(3, 2), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))], "graphs.pt")
+    save_weights(GCN(2, 8, num_layers=2, out_channels=3), "weights.safetensors")
+
+
+def test_every_command_runs(run, folder):
+    pytest.importorskip("rdkit")
+    ran = [arguments[0] for arguments in COMMANDS]
+    assert set(ran) == {"demo", "explain", "order", "walks", "interactions", "compare", "train", "explore"}
+    for arguments in COMMANDS:
+        if arguments[0] not in (
+            "demo",
+            "explore",
+        ):  # one has its own tests, the other serves a page until it is stopped
+            found = run(*arguments)
+            assert (found.code, found.err) == (0, ""), arguments
+            assert found.out
+
+
+def documented(command: str) -> list[str]:
+    """The keys that the README promises, without those in parentheses."""
+    row = re.search(rf"^\| `{command}` \| (.*) \|$", SECTION, flags=re.MULTILINE)
+    assert row is not None
+    return re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", row[1]))
+
+
+def test_the_keys_are_those_that_come_out(run, tmp_path):
+    common = re.search(r"begin with the same keys: (.*?)\. Then", SECTION, flags=re.DOTALL)
+    assert common is not None
+    head = re.findall(r"`(\w+)`", common[1])
+    asked = {"explain": [], "order": [], "walks": [], "interactions": ["--nodes", "0,1"]}
+    for command, arguments in asked.items():
+        report = run(command, "ba2motif", *arguments, "--json").json
+        assert list(report) == head + documented(command)
+    report = run("compare", "ba2motif", "--limit", 1, "--method", "random", "--json").json
+    assert list(report) == documented("compare")
+    file = tmp_path / "w.safetensors"
+    report = run("train", "ba2motif-gin2", "ba2motif-generated", "--epochs", 1, "--out", file, "--json").json
+    assert list(report) == documented("train")
