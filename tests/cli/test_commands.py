@@ -16,6 +16,8 @@ from walkwise import models
 from walkwise.cli import app
 from walkwise.cli.sources import open_session
 from walkwise.evaluation import activation_along, pruning_along
+from walkwise.paper.exhibits import Finding
+from walkwise.paper.run import EXHIBITS, Result
 from walkwise.predictions import predict
 
 GRAPH = 950
@@ -319,6 +321,21 @@ def test_an_error_that_nobody_expected_is_one_line_too(run, monkeypatch):
     monkeypatch.setattr("walkwise.cli.explain.open_session", fail)
     found = run("explain", "ba2motif")
     assert (found.code, found.err) == (1, "RuntimeError: the unforeseen (--debug shows where.)\n")
+
+
+def test_reproduce_reports_in_json(run, monkeypatch, tmp_path):
+    finding = Finding(True, "It holds: f(x) ≥ 0.")
+    results = [Result(EXHIBITS["figure5"], finding, True, (), 1.5, 0, 3)]
+    results.append(Result(EXHIBITS["figure6"], None, False, ("no data",), 0.0, 0, 0))
+    monkeypatch.setattr("walkwise.cli.reproduce.make", lambda *arguments, **options: results)
+    monkeypatch.setattr("walkwise.cli.reproduce.write_report", lambda *arguments: tmp_path / "report.md")
+    report = run("reproduce", "all", "--out", tmp_path, "--json").json
+    assert report["report"] == str(tmp_path / "report.md")
+    assert [(r["name"], r["holds"], r["skipped"]) for r in report["results"]] == [
+        ("figure5", True, []),
+        ("figure6", None, ["no data"]),
+    ]
+    assert "no data" in run("reproduce", "all", "--out", tmp_path).out
 
 
 def test_the_explorer_gets_the_model_and_the_graphs(run, monkeypatch):

@@ -8,7 +8,7 @@ import typer
 
 from walkwise.cli import options
 from walkwise.cli.asked import Asked, ask
-from walkwise.cli.output import listed, print_json, say, show_table
+from walkwise.cli.output import listed, print_json, progress, say, show_table
 from walkwise.cli.sources import open_session
 from walkwise.evaluation import activation_along, pruning_along
 from walkwise.ordering import order_nodes
@@ -52,7 +52,7 @@ def _orders(asked: Asked, mode: str, alphas: list[float]) -> list[dict[str, Any]
     along = activation_along if mode == "activation" else pruning_along
     found = []
     for alpha, nodes in zip(alphas, order_nodes(asked.chain, mode=mode, alpha=alphas), strict=True):
-        curve = along(asked.prediction, nodes)
+        curve = along(asked.prediction, nodes, progress=progress())
         found.append({"alpha": alpha, "nodes": nodes.tolist(), "curve": curve.values.tolist(), "area": curve.area})
     return found
 

@@ -62,7 +62,7 @@ def progress() -> bool:
 
 def print_json(report: dict[str, Any]) -> None:
     """The report on standard output; numbers that are not finite become null."""
-    sys.stdout.write(json.dumps(_plain(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(_plain(report), indent=2, allow_nan=False) + "\n")
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ import typer
 
 from walkwise.cli import options
 from walkwise.cli.asked import Asked, ask
-from walkwise.cli.output import print_json, say, show_table
+from walkwise.cli.output import print_json, progress, say, show_table
 from walkwise.cli.sources import open_session, truth_of
 from walkwise.topwalks import top_walks
 
@@ -38,7 +38,7 @@ def walks(
     options.choice(by, BY, "measure")
     session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
     asked = ask(session, graph, target=target, index=index, rule=rule)
-    found = top_walks(asked.chain, count, by="magnitude" if by == "magnitude" else "relevance")
+    found = top_walks(asked.chain, count, by="magnitude" if by == "magnitude" else "relevance", progress=progress())
     listed = [
         {"nodes": [None if node < 0 else node for node in nodes], "relevance": relevance}
         for nodes, relevance in zip(found.walks.tolist(), found.relevance.tolist(), strict=True)
