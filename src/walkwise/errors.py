@@ -27,6 +27,10 @@ class TooManyWalksError(WalkwiseError):
     """Listing every walk would take more room than allowed."""
 
 
+class MissingDataError(WalkwiseError, FileNotFoundError):
+    """A data set is neither under the data root nor could it be downloaded."""
+
+
 class MissingExtraError(WalkwiseError, ImportError):
     """A function needs a package that is not installed."""
 

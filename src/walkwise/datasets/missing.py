@@ -1,0 +1,34 @@
+"""What to say when a data set is not there."""
+
+from __future__ import annotations
+
+import asyncio
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from walkwise.errors import MissingDataError
+
+
+@contextmanager
+def fetching(name: str, address: str, place: Path) -> Iterator[None]:
+    """Turns what goes wrong while a set is fetched into an error that says where to get it and where to put it.
+
+    Args:
+        name: the set.
+        address: where it is published.
+        place: the file or folder it is looked for in.
+    """
+    try:
+        yield
+    except (OSError, asyncio.TimeoutError, zipfile.BadZipFile) as error:
+        raise missing(name, address, place, f"downloading it failed ({type(error).__name__}: {error})") from error
+
+
+def missing(name: str, address: str, place: Path, reason: str) -> MissingDataError:
+    """The error to raise."""
+    return MissingDataError(
+        f"{name} is not in {place}, and {reason}. Get it from {address} and put it there, or name another folder of "
+        "data sets with root= or the environment variable WALKWISE_ROOT."
+    )

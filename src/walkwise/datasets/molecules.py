@@ -1,0 +1,59 @@
+"""Molecules from SMILES, in the form of MUTAG's graphs."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch_geometric.data import Data
+
+from walkwise.datasets.tu import MUTAG_ATOMS
+from walkwise.errors import InputError, MissingExtraError
+
+
+def from_smiles(smiles: str) -> Data:
+    """The molecule as a graph with MUTAG's features: one-hot atoms C N O F I Cl Br, without hydrogens.
+
+    Further attributes are for plotting: `symbols` (a list of the M atoms' names), `smiles`, and `bond_orders`: (E,),
+    1, 2, 3, or 1.5 for an aromatic bond. Needs RDKit (extra `chem`).
+
+    Args:
+        smiles: the molecule. Explicit hydrogens are removed.
+
+    >>> import pytest
+    >>> _ = pytest.importorskip("rdkit")
+    >>> nitrobenzene = from_smiles("O=[N+]([O-])c1ccccc1")
+    >>> nitrobenzene.symbols
+    ['O', 'N', 'O', 'C', 'C', 'C', 'C', 'C', 'C']
+    >>> nitrobenzene.x.shape, nitrobenzene.edge_index.shape, nitrobenzene.bond_orders[:2]
+    (torch.Size([9, 7]), torch.Size([2, 18]), tensor([2., 2.]))
+    """
+    molecule = _parse(smiles)
+    symbols = [atom.GetSymbol() for atom in molecule.GetAtoms()]
+    unknown = sorted(set(symbols) - set(MUTAG_ATOMS))
+    if unknown:
+        raise InputError(
+            f"Expected only the atoms {', '.join(MUTAG_ATOMS)} (and hydrogens), got {', '.join(unknown)} "
+            f"in {smiles!r}. The models trained on MUTAG know no others: choose another molecule."
+        )
+    bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), bond.GetBondTypeAsDouble()) for bond in molecule.GetBonds()]
+    ends = torch.tensor([(i, j) for i, j, _ in bonds], dtype=torch.long).reshape(-1, 2)
+    edge_index = torch.stack([ends, ends.flip(1)], dim=1).reshape(-1, 2).t().contiguous()  # each bond, both ways
+    orders = torch.tensor([order for _, _, order in bonds]).repeat_interleave(2)
+    x = torch.eye(len(MUTAG_ATOMS))[[MUTAG_ATOMS.index(symbol) for symbol in symbols]]
+    return Data(x, edge_index, bond_orders=orders, symbols=symbols, smiles=smiles)
+
+
+def _parse(smiles: str) -> Any:
+    try:
+        chem, log = import_module("rdkit.Chem"), import_module("rdkit.rdBase")
+    except ImportError as error:
+        raise MissingExtraError("Reading SMILES needs RDKit: pip install 'walkwise[chem]'.") from error
+    with log.BlockLogs():  # the error below says it
+        molecule = chem.MolFromSmiles(smiles) if smiles.strip() else None
+    if molecule is None:
+        raise InputError(
+            f"Expected a molecule in SMILES, such as 'c1ccccc1N', got {smiles!r}, which RDKit cannot read."
+        )
+    return chem.RemoveAllHs(molecule)

@@ -1,0 +1,68 @@
+"""The data sets by name, and the folder they are found in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from walkwise.datasets.graphset import GraphSet
+from walkwise.errors import InputError
+
+#: Reads a data set from a data root.
+Loader = Callable[[Path], GraphSet]
+
+_LOADERS: dict[str, Loader] = {}
+
+
+def register(name: str) -> Callable[[Loader], Loader]:
+    """A decorator that makes a loader known under a name; a name is given once.
+
+    >>> @register("empty")
+    ... def empty(root):
+    ...     raise NotImplementedError
+    >>> "empty" in names()
+    True
+    >>> _ = _LOADERS.pop("empty")
+    """
+
+    def add(loader: Loader) -> Loader:
+        if name in _LOADERS:
+            raise InputError(f"There is a data set named {name!r} already. Choose another name.")
+        _LOADERS[name] = loader
+        return loader
+
+    return add
+
+
+def names() -> list[str]:
+    """The names of all data sets."""
+    return list(_LOADERS)
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """The folder of data sets: the one given, or that of the environment variable WALKWISE_ROOT, or ~/.cache/walkwise.
+
+    Args:
+        root: a folder, or None.
+    """
+    chosen = root or os.environ.get("WALKWISE_ROOT") or Path.home() / ".cache" / "walkwise"
+    return Path(chosen).expanduser()
+
+
+def load(name: str, *, root: str | Path | None = None) -> GraphSet:
+    """The data set of that name, with the paper's split.
+
+    What is not under the root is downloaded by PyTorch Geometric's loaders where they can; where they cannot, the
+    error says where to get the set and where to put it.
+
+    Args:
+        name: one of `names()`.
+        root: the folder of data sets; see `data_root`.
+
+    >>> load("ba2motif-generated")  # needs no files
+    GraphSet(ba2motif-generated: 1000 graphs, 720 train, 80 val, 200 test)
+    """
+    if name not in _LOADERS:
+        raise InputError(f"Unknown data set {name!r}: expected one of {', '.join(names())}.")
+    return _LOADERS[name](data_root(root))

@@ -1,0 +1,303 @@
+"""The paper's models as ordinary PyG modules, and their weights in files.
+
+Both kinds aggregate with Λ = (A + I)/2 and add the nodes of a graph up, divided by √20. The ½ is folded into the first
+linear map after each aggregation, so that a layer is PyG's `GINConv`, which sums over a node and its neighbours.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch_geometric.nn import GINConv, global_add_pool
+
+from walkwise.errors import InputError
+
+
+class _SumOfNodes(nn.Module):
+    """Message-passing blocks, then the sum over the nodes of each graph / √20."""
+
+    def __init__(self, blocks: list[list[nn.Module]], sizes: dict[str, int]) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.convs = nn.ModuleList(_conv(nn.Sequential(*block)) for block in blocks)
+
+    def forward(
+        self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, batch_size: int | None = None
+    ) -> Tensor:
+        """Logits of the graphs: (G, out_channels).
+
+        Args:
+            x: node features: (M, in_channels).
+            edge_index: edges, both ways, without self-loops: (2, E).
+            batch: the graph of each node: (M,); None for a single graph.
+            batch_size: the number of graphs G, if some may have no nodes.
+        """
+        for conv in self.convs:
+            x = conv(x, edge_index)
+        return global_add_pool(x, batch, batch_size) / 20**0.5
+
+
+def _conv(perceptron: nn.Sequential) -> nn.Module:
+    """A layer that starts with weights of variance 1/fan-in, halved for Λ, and small negative biases that differ.
+
+    The authors' biases are softmin(b) = −½ log(1 + exp(−2b)) of normal b and stay as they are drawn. Here they are
+    trained and start at a tenth of that: larger ones leave the deepest models without a living neuron.
+    """
+    conv = GINConv(perceptron)  # type: ignore[abstract]
+    linears = [module for module in perceptron if isinstance(module, nn.Linear)]
+    with torch.no_grad():
+        for linear in linears:
+            linear.weight.normal_(std=linear.in_features**-0.5)
+            linear.bias.copy_(-0.1 * F.softplus(torch.randn_like(linear.bias), beta=2))
+        linears[0].weight /= 2
+    return conv
+
+
+class GIN(_SumOfNodes):
+    """The paper's GIN: blocks of two linear maps with ReLU after each, and one linear map as the last layer.
+
+    Args:
+        in_channels: number of node features.
+        hidden_channels: width of all layers but the last.
+        out_channels: number of classes.
+        num_layers: number of message-passing layers, the last one included.
+
+    >>> model = GIN(7, 128, 2, 3)
+    >>> model(torch.eye(7), torch.tensor([[0, 1], [1, 0]])).shape
+    torch.Size([1, 2])
+    """
+
+    def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int) -> None:
+        sizes = _sizes(in_channels, hidden_channels, out_channels, num_layers)
+        widths = [in_channels] + [hidden_channels] * (num_layers - 1)
+        blocks: list[list[nn.Module]] = [
+            [nn.Linear(width, hidden_channels), nn.ReLU(), nn.Linear(hidden_channels, hidden_channels), nn.ReLU()]
+            for width in widths[:-1]
+        ]
+        super().__init__([*blocks, [nn.Linear(widths[-1], out_channels)]], sizes)
+
+
+class GCN(_SumOfNodes):
+    """The paper's GCN: every layer ReLU(Λ H W + b) with Λ = (A + I)/2, the last one without ReLU.
+
+    This is not PyG's `GCNConv`, whose Λ is normalised by degrees.
+
+    Args:
+        in_channels: number of node features.
+        hidden_channels: width of all layers but the last.
+        out_channels: number of classes.
+        num_layers: number of message-passing layers, the last one included.
+
+    >>> GCN(50, 20, 2, 3)(torch.ones(2, 50), torch.tensor([[0, 1], [1, 0]])).shape
+    torch.Size([1, 2])
+    """
+
+    def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int) -> None:
+        sizes = _sizes(in_channels, hidden_channels, out_channels, num_layers)
+        widths = [in_channels] + [hidden_channels] * (num_layers - 1)
+        blocks: list[list[nn.Module]] = [[nn.Linear(width, hidden_channels), nn.ReLU()] for width in widths[:-1]]
+        super().__init__([*blocks, [nn.Linear(widths[-1], out_channels)]], sizes)
+
+
+_KINDS: dict[str, type[GIN] | type[GCN]] = {"GIN": GIN, "GCN": GCN}
+
+
+def _sizes(in_channels: int, hidden_channels: int, out_channels: int, num_layers: int) -> dict[str, int]:
+    sizes = {
+        "in_channels": in_channels,
+        "hidden_channels": hidden_channels,
+        "out_channels": out_channels,
+        "num_layers": num_layers,
+    }
+    wrong = {name: size for name, size in sizes.items() if not isinstance(size, int) or size < 1}
+    if wrong:
+        raise InputError(f"Expected positive integers, got {', '.join(f'{n}={s!r}' for n, s in wrong.items())}.")
+    return sizes
+
+
+# -- the paper's models by name -------------------------------------------------------------------
+
+#: Kind, in_channels, hidden_channels, out_channels, num_layers (appendix H).
+_PAPER: dict[str, tuple[str, int, int, int, int]] = {
+    **{f"ba2motif-gin{depth}": ("GIN", 1, 20, 2, depth) for depth in range(2, 8)},
+    "mutag-gin3": ("GIN", 7, 128, 2, 3),
+    "mutagenicity-gin3": ("GIN", 13, 128, 2, 3),
+    "reddit-binary-gin5": ("GIN", 1, 64, 2, 5),
+    "graph-sst2-gcn3": ("GCN", 50, 20, 2, 3),
+}
+
+
+def names() -> list[str]:
+    """The names of the paper's models: data set, kind and number of layers.
+
+    >>> names()[-4:]
+    ['mutag-gin3', 'mutagenicity-gin3', 'reddit-binary-gin5', 'graph-sst2-gcn3']
+    """
+    return list(_PAPER)
+
+
+def build(name: str, *, in_channels: int | None = None) -> nn.Module:
+    """The paper's model of that name, untrained.
+
+    Args:
+        name: one of `names()`.
+        in_channels: number of node features, where the data have another than the paper's or ours: the published
+            Graph-SST2 has 768, the rebuilt one the 50 of its word vectors.
+
+    >>> build("ba2motif-gin4").sizes
+    {'in_channels': 1, 'hidden_channels': 20, 'out_channels': 2, 'num_layers': 4}
+    """
+    if name not in _PAPER:
+        raise InputError(f"Unknown model {name!r}: expected one of {', '.join(names())}.")
+    kind, width, *rest = _PAPER[name]
+    return _KINDS[kind](in_channels or width, *rest)
+
+
+def from_arrays(folder: str | Path, name: str) -> nn.Module:
+    """A model of the paper's authors from its plain arrays, in float64 and in evaluation mode.
+
+    Their adjacency is (A + I)/2: the first weight of each block is halved here, and biases stay as they are.
+
+    Args:
+        folder: holds NAME.npz (the arrays) and NAME.json (what they are).
+        name: such as "gin-3-mutag".
+    """
+    files = [Path(folder) / f"{name}.{ending}" for ending in ("json", "npz")]
+    if not all(file.is_file() for file in files):
+        found = ", ".join(sorted(path.stem for path in Path(folder).glob("*.npz"))) or "none"
+        raise InputError(f"Expected {name}.json and {name}.npz in {folder}; the models there: {found}.")
+    meta = json.loads(files[0].read_text(encoding="utf-8"))
+    layers = [layer for block in meta["blocks"] for layer in block["layers"]]
+    kind = _KINDS[meta["kind"].upper()]
+    model = kind(meta["input_width"], layers[0]["out_width"], meta["num_classes"], meta["L"]).double()
+    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    with np.load(files[1], allow_pickle=False) as arrays, torch.no_grad():
+        for linear, layer in zip(linears, layers, strict=True):
+            share = 0.5 if layer["aggregates"] else 1.0
+            linear.weight.copy_(torch.from_numpy(arrays[layer["W"]]).double().t() * share)
+            linear.bias.copy_(torch.from_numpy(arrays[layer["b"]]))
+    return model.eval()
+
+
+# -- weights in files -----------------------------------------------------------------------------
+
+
+def save_weights(model: nn.Module, path: str | Path) -> None:
+    """Writes the model's weights as a safetensors file; a GIN or GCN of this module can be rebuilt from it alone.
+
+    Args:
+        model: any module.
+        path: the file, usually NAME.safetensors. It is replaced if it is there.
+    """
+    kind = type(model).__name__
+    header = {"model": json.dumps({"kind": kind, **model.sizes})} if isinstance(model, _SumOfNodes) else {}
+    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    save_file(state, str(path), metadata={"format": "pt", **header})
+
+
+def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
+    """The model, with the weights of a file copied into it.
+
+    Args:
+        model: of the same architecture as the one that was saved.
+        path: a safetensors file, or a state_dict saved by torch (*.pt, *.pth), of which only tensors are read.
+    """
+    _copy(model, _read(Path(path))[0], path)
+    return model
+
+
+def open_weights(path: str | Path) -> nn.Module:
+    """The GIN or GCN that a safetensors file describes, with its weights, in evaluation mode.
+
+    Args:
+        path: a file that `save_weights` wrote.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_weights(GIN(1, 4, 2, 2), Path(folder) / "small.safetensors")
+    ...     open_weights(Path(folder) / "small.safetensors").sizes["hidden_channels"]
+    4
+    """
+    state, metadata = _read(Path(path))
+    try:
+        described = json.loads(metadata["model"])
+        model = _KINDS[described.pop("kind")](**described)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path} does not say which GIN or GCN it belongs to. Build the model and use load_weights(model, path)."
+        ) from error
+    model = model.to(next(iter(state.values())).dtype)
+    _copy(model, state, path)
+    return model.eval()
+
+
+def bundled(name: str) -> nn.Module:
+    """A trained model that comes with the package, in evaluation mode.
+
+    - "ba2motif": GIN-3 on generated BA-2motif; logits of cycle and house.
+    - "mutag": GIN-3 on MUTAG's atoms (see `walkwise.datasets.molecules`); logits of non-mutagenic and mutagenic.
+
+    Args:
+        name: "ba2motif" or "mutag".
+
+    >>> bundled("mutag").sizes["in_channels"]
+    7
+    """
+    folder = resources.files("walkwise") / "bundled"
+    known = sorted(file.name.removesuffix(".safetensors") for file in folder.iterdir() if ".safetensors" in file.name)
+    if name not in known:
+        raise InputError(f"Unknown bundled model {name!r}: expected one of {', '.join(known)}.")
+    with resources.as_file(folder / f"{name}.safetensors") as path:
+        return open_weights(path)
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and metadata of a file; nothing in it is run."""
+    if not path.is_file():
+        raise InputError(f"Expected a file of weights, got {path}, which is not there.")
+    if path.suffix in (".pt", ".pth"):
+        return _read_torch(path), {}
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    except SafetensorError as error:
+        raise InputError(f"Expected a safetensors file, got {path}: {error}.") from error
+
+
+def _read_torch(path: Path) -> dict[str, Tensor]:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise InputError(
+            f"Expected {path} to hold a state_dict, only tensors by name: it holds something else, which is not run. "
+            "Save model.state_dict(), or use save_weights."
+        ) from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise InputError(f"Expected {path} to hold a state_dict, only tensors by name. Save model.state_dict().")
+    return state
+
+
+def _copy(model: nn.Module, state: dict[str, Tensor], path: str | Path) -> None:
+    wanted = model.state_dict()
+    problems = [f"{name} is missing" for name in wanted if name not in state]
+    problems += [f"{name} is not in the model" for name in state if name not in wanted]
+    for name in wanted.keys() & state.keys():
+        if wanted[name].shape != state[name].shape:
+            problems.append(f"{name} is {tuple(state[name].shape)} instead of {tuple(wanted[name].shape)}")
+    if problems:
+        more = f" and {len(problems) - 4} more" if len(problems) > 4 else ""
+        raise InputError(
+            f"The weights in {path} do not fit the model: {'; '.join(sorted(problems)[:4])}{more}. "
+            "Build the model with the sizes it was trained with."
+        )
+    model.load_state_dict(state)

@@ -1,0 +1,81 @@
+"""Training: it learns, it stops, it follows its seed, and it keeps the best weights."""
+
+import pytest
+import torch
+
+from walkwise import datasets, models, training
+from walkwise.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def motifs():
+    return datasets.load("ba2motif-generated")
+
+
+def trained(motifs, *, seed=0, start=0, **options):
+    torch.manual_seed(start)
+    model = models.GIN(1, 32, 2, 5)
+    return model, training.train(model, motifs, seed=seed, **{"epochs": 3, "batch_size": 32, "lr": 3e-3} | options)
+
+
+@pytest.fixture(scope="module")
+def longer(motifs):
+    return trained(motifs, epochs=10)
+
+
+def test_it_learns_motifs(motifs, longer):
+    model, result = longer
+    assert result.test_accuracy > 0.75
+    assert not model.training
+    assert result.history[-1].train_loss < 0.6 * result.history[0].train_loss
+    _, accuracy = training.evaluate(model, motifs.graphs, motifs.test)
+    assert accuracy == result.test_accuracy
+
+
+def test_the_same_seed_gives_the_same_weights(motifs):
+    (first, once), (again, twice), (other, _) = (trained(motifs, seed=seed) for seed in (1, 1, 2))
+    assert once == twice
+    for ours, same, different in zip(first.parameters(), again.parameters(), other.parameters(), strict=True):
+        assert torch.equal(ours, same)
+        assert not torch.equal(ours, different)
+
+
+def test_the_callers_random_numbers_are_left_alone(motifs):
+    model = models.GIN(1, 4, 2, 2)
+    before = torch.get_rng_state()
+    training.train(model, motifs, epochs=1)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_best_epoch_is_kept_and_patience_ends_it(motifs):
+    model, result = trained(motifs, epochs=40, patience=2, lr=0.05)
+    scores = [(epoch.val_accuracy, -epoch.val_loss) for epoch in result.history]
+    assert result.best_epoch == scores.index(max(scores)) + 1
+    assert len(scores) == min(40, result.best_epoch + 2)
+    loss, accuracy = training.evaluate(model, motifs.graphs, motifs.val)
+    assert (accuracy, -loss) == pytest.approx(max(scores), rel=1e-6)
+    assert accuracy == result.val_accuracy
+
+
+def test_biases_stay_negative_where_asked(motifs, longer):
+    def largest(model):
+        return max(float(p.detach().max()) for name, p in model.named_parameters() if name.endswith("bias"))
+
+    held, _ = trained(motifs, epochs=10, negative_biases=True)
+    assert largest(held) <= 0 < largest(longer[0])
+
+
+def test_accuracy_is_by_the_graph(motifs):
+    model, index = models.GIN(1, 4, 2, 2), torch.tensor([3, 700, 20, 999, 5])
+    loss, accuracy = training.evaluate(model, motifs.graphs, index, batch_size=2)
+    with torch.no_grad():
+        logits = torch.cat([model(motifs.graphs[g].x, motifs.graphs[g].edge_index) for g in index.tolist()])
+    y = motifs.graphs.y[index]
+    assert accuracy == int((logits.argmax(dim=1) == y).sum()) / 5
+    assert loss == pytest.approx(float(-logits.log_softmax(dim=1)[torch.arange(5), y].mean()), rel=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"lr": -1.0}, {"batch_size": 0}, {"patience": 0}])
+def test_numbers_must_be_positive(motifs, wrong):
+    with pytest.raises(InputError, match=f"positive numbers, got {next(iter(wrong))}"):
+        training.train(models.GIN(1, 4, 2, 2), motifs, **wrong)
