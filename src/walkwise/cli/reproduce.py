@@ -1,0 +1,68 @@
+"""``walkwise reproduce``: the paper's tables and figures."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from walkwise.errors import WalkwiseError
+from walkwise.paper.bench import FULL, QUICK, Bench
+from walkwise.paper.report import write_report
+from walkwise.paper.run import EXHIBITS, Result, chosen
+from walkwise.paper.run import reproduce as make
+
+_WHAT = f"{', '.join(EXHIBITS)}, or all."
+
+
+def reproduce(
+    what: Annotated[str, typer.Argument(help=_WHAT)],
+    quick: Annotated[bool, typer.Option("--quick", help="A subset, in about five minutes on two cores.")] = False,
+    data: Annotated[Path | None, typer.Option(help="The folder of data sets; see walkwise.datasets.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Trained models: the authors' NAME.npz and NAME.json, or NAME.safetensors.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where results go.")] = Path("paper"),
+) -> None:
+    """Make the paper's tables and figures: CSV, pictures, and a report that sets our numbers beside the paper's.
+
+    Models for which there are no weights are trained first. Finished work is kept in the output folder, and an
+    interrupted run goes on from there. With "all", what needs a data set that is missing is skipped, and the report
+    says so; a table or figure asked for by name fails without its data.
+    """
+    console = Console(stderr=True)
+    try:
+        if weights is not None and not weights.is_dir():
+            raise typer.BadParameter(f"{weights} is not a folder.", param_hint="--weights")
+        bench = Bench(QUICK if quick else FULL, data, weights, out)
+        results = make(chosen(what), bench, skip_missing=what == "all")
+        path = write_report(results, bench, _command())
+    except WalkwiseError as error:
+        console.print(Text(str(error), style="red"), soft_wrap=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        console.print("Interrupted. The same command goes on where it stopped.")
+        raise typer.Exit(130) from None
+    Console().print(_table(results))
+    Console().print(Text(f"Report: {path}"), soft_wrap=True)
+
+
+def _command() -> str:
+    """The command line, as one would type it."""
+    return shlex.join(["walkwise", *sys.argv[1:]])
+
+
+def _table(results: list[Result]) -> Table:
+    table = Table("", "holds", "", show_lines=True)
+    for result in results:
+        finding = result.finding
+        holds = "skipped" if finding is None else {True: "yes", False: "no", None: "cannot tell"}[finding.holds]
+        words = " ".join(result.skipped) if finding is None else finding.verdict
+        table.add_row(result.exhibit.name, holds, Text(words))  # brackets in it are no markup
+    return table

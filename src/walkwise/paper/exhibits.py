@@ -1,0 +1,43 @@
+"""What a table or figure of the paper consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from walkwise.paper.bench import Case, Effort
+from walkwise.paper.units import Row, Unit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Work:
+    """Units that need one model and its data set, made when both are there."""
+
+    needs: str  # the model's name
+    units: Callable[[Case, Effort], Sequence[Unit]]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the rows say, in words and in a table."""
+
+    holds: bool | None  # whether the paper's claim holds; None where this run cannot tell
+    verdict: str  # one sentence
+    table: str = ""  # Markdown
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """One table or figure: how its rows are computed, drawn and judged."""
+
+    name: str  # such as "figure5"
+    title: str
+    claim: str  # what the paper says
+    work: tuple[Work, ...]
+    draw: Callable[[Sequence[Row]], Figure]
+    judge: Callable[[Sequence[Row]], Finding]
