@@ -20,8 +20,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -qq -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(STAMP) ## run the worked example
-	$(BIN)/python examples/demo.py
+demo: $(STAMP) ## explain two small models: tables, figures and a page in out/demo
+	$(BIN)/walkwise demo
 
 test: lint ## everything CI checks: lint, types, import rules, tests and doctests
 	@echo "== pytest"

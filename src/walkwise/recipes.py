@@ -48,7 +48,13 @@ RECIPES: dict[str, Recipe] = {
 
 
 def train_model(
-    name: str, *, data: str | None = None, root: str | Path | None = None, seed: int = 0, progress: bool = False
+    name: str,
+    *,
+    data: str | None = None,
+    root: str | Path | None = None,
+    seed: int = 0,
+    epochs: int | None = None,
+    progress: bool = False,
 ) -> tuple[nn.Module, Training]:
     """The trained model of that name, and how its training went.
 
@@ -57,6 +63,7 @@ def train_model(
         data: another data set than the recipe's, such as "ba2motif-generated".
         root: the folder of data sets; see `walkwise.datasets.data_root`.
         seed: of the first weights and of the order of graphs.
+        epochs: another number of passes than the recipe's.
         progress: show a progress bar.
     """
     if name not in RECIPES:
@@ -70,7 +77,7 @@ def train_model(
         model,
         graphs,
         seed=seed,
-        epochs=recipe.epochs,
+        epochs=epochs or recipe.epochs,
         patience=recipe.patience,
         batch_size=recipe.batch_size,
         lr=recipe.lr,

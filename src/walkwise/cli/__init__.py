@@ -9,22 +9,49 @@ try:
 except ImportError as error:
     raise SystemExit("The command walkwise needs typer and rich: pip install 'walkwise[cli]'.") from error
 
-from walkwise.cli import reproduce
+from typing import Annotated
+
+from walkwise import __version__
+from walkwise.cli import compare, demo, explain, explore, interactions, options, order, reproduce, train, walks
+from walkwise.cli.output import Commands
 
 __all__ = ["app"]
 
 app = typer.Typer(
     name="walkwise",
+    cls=Commands,
     help="Which part of a graph made the model say that?",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"walkwise {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def walkwise() -> None:
+def walkwise(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    debug: options.Debug = False,
+) -> None:
     """Which part of a graph made the model say that?"""
 
 
-app.command("reproduce")(reproduce.reproduce)
+for command in (
+    demo.demo,
+    explain.explain,
+    order.order,
+    walks.walks,
+    interactions.interactions,
+    compare.compare,
+    train.train,
+    explore.explore,
+    reproduce.reproduce,
+):
+    app.command(command.__name__)(command)

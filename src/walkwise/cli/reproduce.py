@@ -5,14 +5,15 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from walkwise.errors import WalkwiseError
+from walkwise.cli import options
+from walkwise.cli.output import console, print_json, progress
 from walkwise.paper.bench import FULL, QUICK, Bench
 from walkwise.paper.report import write_report
 from walkwise.paper.run import EXHIBITS, Result, chosen
@@ -29,6 +30,8 @@ def reproduce(
         Path | None, typer.Option(help="Trained models: the authors' NAME.npz and NAME.json, or NAME.safetensors.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where results go.")] = Path("paper"),
+    as_json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Make the paper's tables and figures: CSV, pictures, and a report that sets our numbers beside the paper's.
 
@@ -36,26 +39,36 @@ def reproduce(
     interrupted run goes on from there. With "all", what needs a data set that is missing is skipped, and the report
     says so; a table or figure asked for by name fails without its data.
     """
-    console = Console(stderr=True)
     try:
         if weights is not None and not weights.is_dir():
             raise typer.BadParameter(f"{weights} is not a folder.", param_hint="--weights")
         bench = Bench(QUICK if quick else FULL, data, weights, out)
-        results = make(chosen(what), bench, skip_missing=what == "all")
+        results = make(chosen(what), bench, skip_missing=what == "all", progress=progress())
         path = write_report(results, bench, _command())
-    except WalkwiseError as error:
-        console.print(Text(str(error), style="red"), soft_wrap=True)
-        raise typer.Exit(1) from None
     except KeyboardInterrupt:
-        console.print("Interrupted. The same command goes on where it stopped.")
+        Console(stderr=True).print("Interrupted. The same command goes on where it stopped.")
         raise typer.Exit(130) from None
-    Console().print(_table(results))
-    Console().print(Text(f"Report: {path}"), soft_wrap=True)
+    if as_json:
+        print_json({"command": "reproduce", "results": [_summary(result) for result in results], "report": str(path)})
+        return
+    console().print(_table(results))
+    console().print(Text(f"Report: {path}"), soft_wrap=True)
 
 
 def _command() -> str:
     """The command line, as one would type it."""
     return shlex.join(["walkwise", *sys.argv[1:]])
+
+
+def _summary(result: Result) -> dict[str, Any]:
+    finding = result.finding
+    return {
+        "name": result.exhibit.name,
+        "holds": None if finding is None else finding.holds,
+        "verdict": None if finding is None else finding.verdict,
+        "skipped": list(result.skipped),
+        "seconds": result.seconds,
+    }
 
 
 def _table(results: list[Result]) -> Table:

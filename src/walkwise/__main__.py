@@ -1,0 +1,5 @@
+"""``python -m walkwise`` is the command ``walkwise``."""
+
+from walkwise.cli import app
+
+app()

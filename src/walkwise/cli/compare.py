@@ -1,0 +1,103 @@
+"""``walkwise compare``: several explainers on the same graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from walkwise import baselines
+from walkwise.baselines.comparison import METRICS
+from walkwise.cli import options
+from walkwise.cli.output import print_json, progress, say, show_table
+from walkwise.cli.sources import Session, SourceError, open_session, truth_of
+
+_METHODS = ("random", "gradient-x-input", "gnn-lrp", "sgnn-lrp")
+
+
+def compare(
+    model: options.ModelName,
+    graphs: options.DataName = None,
+    weights: options.Weights = None,
+    data: options.DataRoot = None,
+    smiles: options.Smiles = None,
+    graph: Annotated[list[int] | None, typer.Option(min=0, help="A graph to measure on; may be repeated.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many held-out graphs, where --graph names none.")] = 10,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help=f"An explainer; may be repeated: {', '.join(baselines.available_baselines())}."),
+    ] = None,
+    metric: Annotated[list[str] | None, typer.Option(help=f"A measure; may be repeated: {', '.join(METRICS)}.")] = None,
+    target: options.Target = None,
+    index: options.Index = None,
+    alpha: options.Alphas = None,
+    seed: Annotated[int, typer.Option(help="Of the explainers that draw random numbers.")] = 0,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Compare explainers: area under the activation and pruning curves, fidelity, and accuracy against a known motif.
+
+    Higher is better but for aupc and fidelity-. Accuracy and auroc need graphs with a known motif.
+    """
+    methods = [options.choice(name, baselines.available_baselines(), "method") for name in method or _METHODS]
+    metrics = [options.choice(name, tuple(METRICS), "measure") for name in metric or ("auac", "aupc")]
+    session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    chosen = _chosen(session, graph, limit)
+    _check_motifs(session, chosen, metrics)
+    rows = baselines.compare(
+        methods,
+        session.model,
+        [session.graph(number) for number in chosen],
+        metrics=metrics,
+        alphas=alpha or [0.0],
+        target=target,
+        index=index,
+        motif=truth_of if {"accuracy", "auroc"} & set(metrics) else None,
+        seed=seed,
+        progress=progress(),
+    )
+    report = {
+        "command": "compare",
+        "model": session.model_name,
+        "data": session.data.source,
+        "graphs": chosen,
+        "rows": [vars(row) for row in rows],
+    }
+    if as_json:
+        print_json(report)
+    else:
+        _show(report)
+
+
+def _chosen(session: Session, named: Sequence[int] | None, limit: int) -> list[int]:
+    """The graphs to measure on: those named, or some of the held-out ones, evenly spread over them."""
+    if named:
+        return list(named)
+    held_out = session.data.held_out
+    count = min(limit, len(held_out))
+    return [held_out[i * len(held_out) // count] for i in range(count)]
+
+
+def _check_motifs(session: Session, chosen: Sequence[int], metrics: Sequence[str]) -> None:
+    wanted = [name for name in metrics if name in ("accuracy", "auroc")]
+    without = [number for number in chosen if wanted and not truth_of(session.graph(number))]
+    if without:
+        raise SourceError(f"{wanted[0]} needs a known motif (ground_truth), which graph {without[0]} has not.")
+
+
+def _show(report: dict[str, Any]) -> None:
+    metrics = list(dict.fromkeys(row["metric"] for row in report["rows"]))
+    lines: dict[tuple[str, Any], dict[str, dict[str, Any]]] = {}
+    for row in report["rows"]:
+        lines.setdefault((row["method"], row["alpha"]), {})[row["metric"]] = row
+    rows = []
+    for (method, alpha), found in lines.items():
+        one = next(iter(found.values()))
+        cells = [f"{found[m]['mean']:.4g} ± {found[m]['standard_error']:.2g}" if m in found else "" for m in metrics]
+        rows.append((method, alpha, *cells, one["graphs"], 1e3 * one["seconds"]))
+    title = f"{report['model']} on {len(report['graphs'])} graphs of {report['data']}: mean ± standard error"
+    columns = ["method", ">α", *(f">{metric}" for metric in metrics), ">graphs", ">ms / graph"]
+    show_table(title, columns, rows)
+    for note in dict.fromkeys(f"{row['method']}: {row['note']}" for row in report["rows"] if row["note"]):
+        say(note)

@@ -1,0 +1,162 @@
+"""``walkwise demo``: the main job on an embedded default, as tables, figures and one page."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from walkwise.cli import chapters, options, showcase
+from walkwise.cli.output import print_json, say, show_table
+from walkwise.cli.page import Image, Section, render
+from walkwise.cli.showcase import Molecule, Motif
+from walkwise.errors import InputError, MissingExtraError
+
+_TITLE = "Which part of this graph made the model say that?"
+_LEAD = (
+    "Two small trained models come with Walkwise. Each says something about a graph; the question is which part of the "
+    "graph made it say that. Every relevance below is a sum over walks, computed exactly by message passing."
+)
+_NEXT = (
+    "{} explain ba2motif --graph 950 --nodes motif=20-24",
+    "{} walks mutag --smiles 'O=[N+]([O-])c1ccc2ccccc2c1'",
+    "{} interactions mutag --nodes NO2=0-2 --nodes rings=3-18 --query 'NO2 & rings'",
+    "{} compare ba2motif --metric auroc --metric auac",
+    "{} explore mutag",
+    "{} explain mypkg.models:build graphs.pt --weights model.safetensors    # a model of your own",
+)
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder for figures and the report.")] = Path("out/demo"),
+    graphs: Annotated[int, typer.Option(min=2, help="How many graphs are made.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Other graphs.")] = 1,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Explain two bundled models, on graphs made afresh and on molecules: tables, figures, and one page.
+
+    Nothing is downloaded. Molecules need RDKit and figures need matplotlib; without them, the rest is shown.
+    """
+    start = time.perf_counter()
+    skipped: list[str] = []
+    with _one_thread():
+        found, tallies = showcase.motifs(graphs, seed)
+        molecules = _molecules(skipped)
+    if not found:
+        raise InputError(f"The model gets none of {graphs} graphs right. Make more of them: --graphs 20.")
+    shown = next((motif for motif in found if motif.asked.target == 1), found[0])
+    sections = [chapters.of_motifs(shown, tallies), *([chapters.of_molecules(molecules)] if molecules else [])]
+    if not as_json:
+        for section in sections:
+            _show(section)
+    out.mkdir(parents=True, exist_ok=True)
+    drawn, files = _drawn(sections, found, shown, molecules, out, skipped)
+    page = out / "report.html"
+    foot = " ".join([f"Made by walkwise demo, seed {seed}. The page is one file and fetches nothing.", *skipped])
+    commands = [line.format("walkwise") for line in _NEXT]
+    page.write_text(render(_TITLE, _LEAD, drawn, commands=commands, foot=foot), encoding="utf-8")
+    seconds = time.perf_counter() - start
+    if as_json:
+        print_json(
+            {
+                "command": "demo",
+                "seed": seed,
+                "report": str(page),
+                "figures": [str(path) for path in files],
+                "motifs": [asdict(tally) for tally in tallies],
+                "shown": _motif_summary(shown),
+                "molecules": [_molecule_summary(one) for one in molecules],
+                "skipped": skipped,
+                "seconds": seconds,
+            }
+        )
+        return
+    say("\n".join(["", *skipped, f"Figures and report, made in {seconds:.1f} s: {page}", "", "Try next:"]))
+    say("\n".join(f"  {line.format(_program())}" for line in _NEXT))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Tensors this small gain nothing from more threads, and lose much where cores are few."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _molecules(skipped: list[str]) -> list[Molecule]:
+    try:
+        return showcase.molecules()
+    except MissingExtraError as error:
+        skipped.append(f"Molecules are left out. {error}")
+        return []
+
+
+def _drawn(
+    sections: Sequence[Section],
+    found: Sequence[Motif],
+    shown: Motif,
+    molecules: Sequence[Molecule],
+    out: Path,
+    skipped: list[str],
+) -> tuple[list[Section], list[Path]]:
+    """The sections with their pictures, and the files that were written."""
+    try:
+        import_module("walkwise.plotting")  # says which extra is missing
+    except MissingExtraError as error:
+        skipped.append(f"Figures are left out. {error}")
+        return list(sections), []
+    from walkwise.cli import figures
+
+    pictures = [figures.of_motifs(found, shown), *([figures.of_molecules(molecules)] if molecules else [])]
+    drawn, files = [], figures.overview(shown).save(out)[1]
+    for section, some in zip(sections, pictures, strict=True):
+        saved = [(picture, *picture.save(out)) for picture in some]
+        files += [path for _, _, paths in saved for path in paths]
+        images = [Image(svg, picture.alt, picture.caption, picture.width) for picture, svg, _ in saved]
+        drawn.append(replace(section, images=images))
+    return drawn, files
+
+
+def _show(section: Section) -> None:
+    say(f"\n{section.title.upper()}\n{section.words}", wrap=True)
+    for grid in section.grids:
+        show_table(grid.title, grid.columns, grid.rows, note=grid.note)
+
+
+def _motif_summary(motif: Motif) -> dict[str, Any]:
+    return motif.asked.head("demo") | {
+        "truth": motif.truth,
+        "found": list(motif.found.nodes),
+        "found_relevance": motif.found.score,
+        "walks": motif.walks.walks.tolist(),
+        "walk_relevance": motif.walks.relevance.tolist(),
+    }
+
+
+def _molecule_summary(molecule: Molecule) -> dict[str, Any]:
+    return molecule.asked.head("demo") | {
+        "groups": molecule.groups,
+        "terms": [{"groups": list(names), "relevance": value} for names, value in molecule.terms.terms.items()],
+    }
+
+
+def _program() -> str:
+    """The command as it can be typed here: its name, or the way to it where that is not on the path."""
+    started = Path(sys.argv[0])
+    if shutil.which("walkwise") or started.name != "walkwise":
+        return "walkwise"
+    here = Path.cwd()
+    return str(started.relative_to(here) if started.is_relative_to(here) else started)

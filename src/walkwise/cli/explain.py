@@ -1,0 +1,100 @@
+"""``walkwise explain``: which nodes, and which sets of nodes, made the model say that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from walkwise.cli import options
+from walkwise.cli.asked import Asked, ask
+from walkwise.cli.output import listed, print_json, say, show_table
+from walkwise.cli.sources import SourceError, open_session, truth_of
+from walkwise.evaluation import motif_auroc
+from walkwise.marginals import node_relevance
+from walkwise.search import find_subgraph
+from walkwise.subgraphs import subgraph_relevance
+
+#: The nodes that are looked for where neither an option nor a known motif says how many.
+_SIZE = 5
+
+#: How many nodes the table shows.
+_SHOWN = 10
+
+
+def explain(
+    model: options.ModelName,
+    graphs: options.DataName = None,
+    weights: options.Weights = None,
+    data: options.DataRoot = None,
+    smiles: options.Smiles = None,
+    graph: options.GraphNumber = 0,
+    target: options.Target = None,
+    index: options.Index = None,
+    rule: options.RuleName = "gamma",
+    alpha: options.Alphas = None,
+    nodes: options.NodeLists = None,
+    size: options.Size = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Say which nodes, and which sets of nodes, made the model say that.
+
+    The sets are those of --nodes, the known motif where the graph has one, the most relevant connected set of --size
+    nodes, and the whole graph.
+    """
+    sets = options.node_lists(nodes or [])
+    session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    asked = ask(session, graph, target=target, index=index, rule=rule)
+    report = asked.head("explain") | _report(asked, sets, alpha or [0.0, 0.5, 1.0], size)
+    if as_json:
+        print_json(report)
+    else:
+        _show(asked, report)
+
+
+def _report(asked: Asked, sets: dict[str, list[int]], alphas: list[float], size: int | None) -> dict[str, Any]:
+    chain, truth = asked.chain, truth_of(asked.data)
+    size = size or min(len(truth) or _SIZE, chain.num_nodes)
+    if size > chain.num_nodes:
+        raise SourceError(f"--size is at most {chain.num_nodes}, the number of nodes; got {size}.")
+    found = find_subgraph(chain, size)
+    named = {**sets, **({"known motif": truth} if truth else {}), f"found {size}": list(found.nodes)}
+    named["whole graph"] = list(range(chain.num_nodes))
+    relevance = subgraph_relevance(chain, list(named.values()), alpha=alphas).tolist()  # (B, A)
+    scores = node_relevance(chain)
+    report: dict[str, Any] = {
+        "alphas": alphas,
+        "node_relevance": scores.tolist(),
+        "subgraphs": [
+            {"name": name, "nodes": nodes, "relevance": row}
+            for (name, nodes), row in zip(named.items(), relevance, strict=True)
+        ],
+        "found": {"nodes": list(found.nodes), "relevance": found.score, "exhaustive": found.exhaustive},
+        "truth": None,
+    }
+    if truth:
+        hits = len(set(truth) & set(found.nodes))
+        auroc = motif_auroc(scores, truth) if len(truth) < chain.num_nodes else None
+        report["truth"] = {"nodes": truth, "found": hits, "node_auroc": auroc}
+    return report
+
+
+def _show(asked: Asked, report: dict[str, Any]) -> None:
+    labels = asked.labels
+    say(asked.headline())
+    scores = report["node_relevance"]
+    best = sorted(range(len(scores)), key=lambda node: -abs(scores[node]))[:_SHOWN]
+    truth = set(report["truth"]["nodes"]) if report["truth"] else set()
+    rows = [
+        (listed([node], labels), scores[node], *(["yes" if node in truth else ""] if truth else [])) for node in best
+    ]
+    title = f"Nodes by relevance ({len(best)} of {len(scores)})"
+    show_table(title, ["node", ">relevance", *(["in the motif"] if truth else [])], rows)
+    columns = [f">α = {a:g}" for a in report["alphas"]]
+    rows = [(s["name"], listed(s["nodes"], labels), *s["relevance"]) for s in report["subgraphs"]]
+    note = "α = 0: walks that never leave the set; α = 1: all walks that touch it."
+    show_table("Sets of nodes", ["set", "nodes", *columns], rows, note=note)
+    if truth:
+        known = report["truth"]
+        words = f"Of the {len(truth)} nodes of the known motif, {known['found']} are in the set that was found"
+        auroc = "" if known["node_auroc"] is None else f"; AUROC of the nodes' relevance {known['node_auroc']:.3f}"
+        say(f"{words}{auroc}.")

@@ -1,0 +1,67 @@
+"""Graphs out of files saved by torch, without running what such a file may hold."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+from torch_geometric.data.separate import separate
+from torch_geometric.data.storage import GlobalStorage
+
+from walkwise.errors import InputError
+
+#: What saved graphs are made of besides tensors and plain values. Nothing else in a file is looked up.
+_CONTAINERS: list[Any] = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
+
+
+def read_graphs(path: Path) -> list[Data]:
+    """The graphs in a file: one Data, a list of them, or what PyG's `InMemoryDataset.save` wrote.
+
+    Unpickling can run any code; here only tensors, plain values and PyG's `Data` are made, and a file that asks for
+    anything else is refused. (PyG's own loader then opens it without that check.)
+
+    Args:
+        path: a file saved with `torch.save`.
+    """
+    try:
+        with torch.serialization.safe_globals(_CONTAINERS), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about old formats; what is wrong with the file is said below
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError, KeyError, AttributeError) as error:
+        raise InputError(
+            f"{path} was not opened: it holds something else than PyG graphs, or is damaged. Nothing in it was run. "
+            "Save a Data object or a list of them with torch.save, or load the file in your own code and name that by "
+            "import path."
+        ) from error
+    graphs = _graphs(found)
+    if not graphs:
+        raise InputError(f"Expected PyG Data objects in {path}, got {type(found).__name__}. Save them with torch.save.")
+    return graphs
+
+
+def _graphs(found: Any) -> list[Data]:
+    """The graphs in what was read; none where it is something else."""
+    if isinstance(found, Data):
+        return [found]
+    if isinstance(found, list | tuple) and all(isinstance(graph, Data) for graph in found):
+        return list(found)
+    if isinstance(found, tuple) and len(found) >= 2 and isinstance(found[0], dict | Data):
+        return _sliced(found[0], found[1])
+    return []
+
+
+def _sliced(joined: Any, slices: Any) -> list[Data]:
+    """The graphs of an in-memory data set: all of them end to end, and where each begins."""
+    whole = joined if isinstance(joined, Data) else Data.from_dict(joined)
+    if slices is None:
+        return [whole]
+    if not isinstance(slices, dict) or not all(isinstance(cuts, Tensor) for cuts in slices.values()) or not slices:
+        return []
+    count = len(next(iter(slices.values()))) - 1
+    return [separate(Data, whole, idx=i, slice_dict=slices, decrement=False) for i in range(count)]

@@ -1,0 +1,70 @@
+"""``walkwise interactions``: walks sorted by the groups of nodes that they visit."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from walkwise.cli import options
+from walkwise.cli.asked import Asked, ask
+from walkwise.cli.output import listed, print_json, say, show_table
+from walkwise.cli.sources import SourceError, open_session
+from walkwise.interactions import interactions as terms_of
+from walkwise.interactions import query as ask_formula
+
+
+def interactions(
+    model: options.ModelName,
+    graphs: options.DataName = None,
+    weights: options.Weights = None,
+    data: options.DataRoot = None,
+    smiles: options.Smiles = None,
+    graph: options.GraphNumber = 0,
+    target: options.Target = None,
+    index: options.Index = None,
+    rule: options.RuleName = "gamma",
+    nodes: options.NodeLists = None,
+    query: Annotated[
+        list[str] | None, typer.Option(help="A formula of group names, & | ~ and parentheses; may be repeated.")
+    ] = None,
+    max_order: Annotated[int | None, typer.Option(min=1, help="The most groups in a term.")] = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Say what groups of nodes have alone and what they have only together.
+
+    A term is the relevance of the walks that visit exactly these groups: --nodes ring=3-8 --nodes NO2=0-2. A --query
+    such as "ring & NO2" sums the walks that visit both, wherever else they go; "rest" stands for the nodes in no group.
+    """
+    groups = options.node_lists(nodes or [])
+    if not groups:
+        raise SourceError("Which groups? Give at least one: --nodes ring=3-8 --nodes NO2=0-2.")
+    session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    asked = ask(session, graph, target=target, index=index, rule=rule)
+    found = terms_of(asked.chain, groups, max_order=max_order)
+    report = asked.head("interactions") | {
+        "groups": groups,
+        "terms": [{"groups": list(names), "relevance": value} for names, value in found.terms.items()],
+        "union": found.union,
+        "remainder": found.remainder,
+        "queries": [{"formula": text, "relevance": ask_formula(asked.chain, text, groups)} for text in query or []],
+    }
+    if as_json:
+        print_json(report)
+    else:
+        _show(asked, report)
+
+
+def _show(asked: Asked, report: dict[str, Any]) -> None:
+    say(asked.headline())
+    rows: list[tuple[Any, ...]] = [(name, listed(nodes, asked.labels)) for name, nodes in report["groups"].items()]
+    show_table("Groups", ["group", "nodes"], rows)
+    rows = [(" + ".join(term["groups"]), term["relevance"]) for term in report["terms"]]
+    if abs(report["remainder"]) > 1e-5 * abs(report["union"]):
+        rows.append(("higher orders", report["remainder"]))
+    rows.append(("all of these", report["union"]))
+    show_table("Walks that visit exactly these groups", ["groups", ">relevance"], rows)
+    if report["queries"]:
+        rows = [(asked_for["formula"], asked_for["relevance"]) for asked_for in report["queries"]]
+        show_table("Walks that satisfy a formula", ["formula", ">relevance"], rows)

@@ -1,0 +1,73 @@
+"""``walkwise order``: the nodes in greedy order, and what the model says along it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from walkwise.cli import options
+from walkwise.cli.asked import Asked, ask
+from walkwise.cli.output import listed, print_json, say, show_table
+from walkwise.cli.sources import open_session
+from walkwise.evaluation import activation_along, pruning_along
+from walkwise.ordering import order_nodes
+
+MODES = ("activation", "pruning")
+
+
+def order(
+    model: options.ModelName,
+    graphs: options.DataName = None,
+    weights: options.Weights = None,
+    data: options.DataRoot = None,
+    smiles: options.Smiles = None,
+    graph: options.GraphNumber = 0,
+    target: options.Target = None,
+    index: options.Index = None,
+    rule: options.RuleName = "gamma",
+    alpha: options.Alphas = None,
+    mode: Annotated[
+        str, typer.Option(help="activation (most relevant first) or pruning (least first).")
+    ] = "activation",
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Order the nodes greedily by relevance, and follow the model's output along the order.
+
+    activation adds the node that brings most; its curve has the model's output on the nodes so far. pruning takes away
+    the node that changes least; its curve has how far the output moved.
+    """
+    options.choice(mode, MODES, "mode")
+    session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    asked = ask(session, graph, target=target, index=index, rule=rule)
+    report = asked.head("order") | {"mode": mode, "orders": _orders(asked, mode, alpha or [0.0])}
+    if as_json:
+        print_json(report)
+    else:
+        _show(asked, report)
+
+
+def _orders(asked: Asked, mode: str, alphas: list[float]) -> list[dict[str, Any]]:
+    along = activation_along if mode == "activation" else pruning_along
+    found = []
+    for alpha, nodes in zip(alphas, order_nodes(asked.chain, mode=mode, alpha=alphas), strict=True):
+        curve = along(asked.prediction, nodes)
+        found.append({"alpha": alpha, "nodes": nodes.tolist(), "curve": curve.values.tolist(), "area": curve.area})
+    return found
+
+
+def _show(asked: Asked, report: dict[str, Any]) -> None:
+    adds = report["mode"] == "activation"
+    say(asked.headline())
+    for found in report["orders"]:
+        area = f"{'AUAC' if adds else 'AUPC'} {found['area']:.4g}"
+        first = "most relevant first" if adds else "least relevant first"
+        title = f"{report['mode'].capitalize()} order, α = {found['alpha']:g}: {first}; {area}"
+        # The i-th value of an activation curve has the i-th node; that of a pruning curve lacks only those before it.
+        column = ">output with it" if adds else ">change before it goes"
+        rows = [
+            (step, listed([node], asked.labels), value)
+            for step, (node, value) in enumerate(zip(found["nodes"], found["curve"], strict=True), start=1)
+        ]
+        show_table(title, [">step", "node", column], rows)

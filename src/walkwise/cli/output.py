@@ -1,0 +1,115 @@
+"""What commands print: tables for people, one JSON object for machines, errors in one line."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from typer.core import TyperGroup
+
+from walkwise.cli.sources import SourceError
+from walkwise.errors import WalkwiseError
+
+#: What a line holds where no terminal says otherwise, as in pipes and files.
+_WIDTH = 110
+
+
+class Commands(TyperGroup):
+    """The commands; an error of any of them becomes one line and an exit code.
+
+    2: the command line names what is not there. 1: the library cannot do what was asked. 130: interrupted.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except WalkwiseError as error:
+            _fail(ctx, str(error), 2 if isinstance(error, SourceError) else 1)
+        except KeyboardInterrupt:
+            _fail(ctx, "Interrupted.", 130)
+        except (typer.Exit, typer.Abort, BrokenPipeError):
+            raise
+        except (OSError, RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
+            _fail(ctx, f"{type(error).__name__}: {error} (--debug shows where.)", 1)
+
+
+def _fail(ctx: Any, message: str, code: int) -> None:
+    if ctx.meta.get("walkwise.debug"):
+        traceback.print_exc()
+    Console(stderr=True).print(Text(" ".join(message.split()), style="red"), soft_wrap=True)
+    raise typer.Exit(code) from None
+
+
+def console() -> Console:
+    """Standard output; plain and wide where it is no terminal."""
+    return Console() if sys.stdout.isatty() else Console(width=_WIDTH)
+
+
+def progress() -> bool:
+    """Whether to show progress bars: they go to standard error, and only to a terminal."""
+    return sys.stderr.isatty()
+
+
+def print_json(report: dict[str, Any]) -> None:
+    """The report on standard output; numbers that are not finite become null."""
+    sys.stdout.write(json.dumps(_plain(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, note: str = "") -> None:
+    """Prints a table under its title; columns whose name starts with ">" hold numbers and are set to the right."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for column in columns:
+        made.add_column(Text(column.lstrip(">")), justify="right" if column.startswith(">") else "left")
+    for row in rows:
+        made.add_row(*(Text(number(cell)) for cell in row))
+    out = console()
+    out.print(Text(f"\n{title}", style="bold"), soft_wrap=True)
+    out.print(made)
+    say(note, wrap=True)
+
+
+def say(words: str | Text, *, wrap: bool = False) -> None:
+    """Prints a line or several, if there are any; paragraphs are wrapped, paths and commands are not."""
+    if words:
+        console().print(words, soft_wrap=not wrap, markup=False, highlight=False)
+
+
+def number(value: Any) -> str:
+    """A cell: four digits of a number, anything else as it is.
+
+    >>> number(0.123456), number(-1234.5), number("C"), number(None), number(7)
+    ('0.1235', '−1234', 'C', '', '7')
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return f"{value:.4g}".replace("-", "−") if isinstance(value, float) else str(value)
+
+
+def listed(nodes: Sequence[int], labels: Sequence[str] = (), *, most: int = 12) -> str:
+    """Nodes as text, with their names where they have any.
+
+    >>> listed([0, 4], ["C", "", "", "", "N"])
+    '0 C, 4 N'
+    """
+    texts = [f"{node} {labels[node]}".strip() if labels else str(node) for node in nodes[:most]]
+    return ", ".join(texts) + (f", … ({len(nodes)} nodes)" if len(nodes) > most else "")

@@ -1,0 +1,160 @@
+"""What the demo finds out: motifs in graphs made afresh, and molecules, by the two bundled models."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from walkwise.cli.asked import Asked, ask
+from walkwise.cli.sources import BUNDLED, MOLECULES, Graphs, Session, from_smiles, load_model, truth_of
+from walkwise.datasets.ba2motif import CLASSES, generate
+from walkwise.evaluation import Curve, activation_along, motif_auroc
+from walkwise.interactions import Interactions, interactions
+from walkwise.marginals import node_relevance
+from walkwise.ordering import order_nodes
+from walkwise.search import FoundSubgraph, find_subgraph
+from walkwise.subgraphs import subgraph_polynomial
+from walkwise.topwalks import TopWalks, top_walks
+
+ALPHAS = (0.0, 0.3, 1.0)
+WALKS = 5
+_RANDOM_SETS = 300
+
+
+@dataclass(frozen=True, eq=False)
+class Motif:
+    """One prediction of a graph with a known motif, explained."""
+
+    asked: Asked
+    truth: list[int]
+    found: FoundSubgraph  # as many nodes as the motif has, connected
+    others: list[list[int]]  # random connected sets of that size, never the motif itself
+    polynomials: Tensor  # (B, L + 1) of the motif, what was found, the whole graph, and the others
+    walks: TopWalks
+
+    def relevance(self, alphas: Sequence[float]) -> Tensor:
+        """R_α of the same sets for these α, from their polynomials: (B, A)."""
+        powers = torch.tensor(alphas) ** torch.arange(self.polynomials.shape[1])[:, None]  # (L + 1, A)
+        return self.polynomials @ powers
+
+    @property
+    def rank(self) -> float:
+        """The share of the random sets that have less relevance than the motif (α = 0)."""
+        inside = self.polynomials[:, 0]
+        return float((inside[3:] < inside[0]).double().mean())
+
+    @property
+    def hits(self) -> int:
+        """How many nodes of the motif were found."""
+        return len(set(self.truth) & set(self.found.nodes))
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How well the motif was found over all graphs of a class that the model classifies rightly."""
+
+    class_name: str
+    graphs: int
+    right: int  # classified rightly
+    exact: int  # of these, found to the node
+    mean_hits: float  # nodes of the motif found, of 5
+    mean_auroc: float  # of single nodes' relevance
+    mean_rank: float  # the share of random connected sets that have less relevance than the motif
+
+
+@dataclass(frozen=True, eq=False)
+class Molecule:
+    """One molecule's prediction, explained."""
+
+    asked: Asked
+    groups: dict[str, list[int]]
+    terms: Interactions
+    walks: TopWalks
+    order: Tensor  # (M,)
+    curve: Curve
+
+
+def motifs(count: int, seed: int) -> tuple[list[Motif], list[Tally]]:
+    """Every graph that is classified rightly, explained; and a line per class.
+
+    Args:
+        count: how many graphs are made.
+        seed: of the graphs and of the random sets.
+    """
+    graphs = generate(count, seed=seed)
+    names = tuple(f"graph {number}" for number in range(count))
+    data = Graphs(graphs, BUNDLED["ba2motif"], names, CLASSES, (), tuple(range(count)))
+    session = Session(load_model("ba2motif"), "ba2motif", data)
+    chance = random.Random(seed)
+    asked = [ask(session, number, target=None, index=None, rule="gamma") for number in range(count)]
+    right = [one for one in asked if one.target == int(one.data.y[0])]  # type: ignore[index]
+    found = [_motif(one, chance) for one in right]
+    return found, [_tally(label, graphs, found) for label in range(len(CLASSES))]
+
+
+def _motif(asked: Asked, chance: random.Random) -> Motif:
+    chain, truth = asked.chain, truth_of(asked.data)
+    found = find_subgraph(chain, len(truth))
+    drawn = random_sets(asked.data, len(truth), _RANDOM_SETS, chance)
+    others = [nodes for nodes in drawn if set(nodes) != set(truth)]
+    sets = [truth, list(found.nodes), list(range(chain.num_nodes)), *others]
+    return Motif(asked, truth, found, others, subgraph_polynomial(chain, sets), top_walks(chain, WALKS))
+
+
+def random_sets(data: Data, size: int, count: int, chance: random.Random) -> list[list[int]]:
+    """Connected sets, each grown from a random node by random neighbours.
+
+    >>> path = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
+    >>> sorted(random_sets(path, 3, 1, random.Random(0))[0])
+    [0, 1, 2]
+    """
+    near: list[list[int]] = [[] for _ in range(int(data.num_nodes or 0))]
+    for source, target in data["edge_index"].t().tolist():
+        near[source].append(target)
+    sets = [[chance.randrange(len(near))] for _ in range(count)]
+    for nodes in sets:
+        while len(nodes) < size:
+            nodes.append(chance.choice([v for u in nodes for v in near[u] if v not in nodes]))
+    return sets
+
+
+def _tally(label: int, graphs: Sequence[Data], found: Sequence[Motif]) -> Tally:
+    own = [motif for motif in found if motif.asked.target == label]
+    aurocs = [motif_auroc(node_relevance(motif.asked.chain), motif.truth) for motif in own]
+
+    def mean(values: Sequence[float]) -> float:
+        return sum(values) / len(values) if values else float("nan")
+
+    return Tally(
+        CLASSES[label],
+        sum(int(data.y[0]) == label for data in graphs),  # type: ignore[index]
+        len(own),
+        sum(motif.hits == len(motif.truth) for motif in own),
+        mean([motif.hits for motif in own]),
+        mean(aurocs),
+        mean([motif.rank for motif in own]),
+    )
+
+
+def molecules() -> list[Molecule]:
+    """The bundled molecules, explained for "mutagenic". Needs the extra ``chem``."""
+    data = from_smiles(list(MOLECULES.values()), names=list(MOLECULES))
+    session = Session(load_model("mutag"), "mutag", data)
+    return [_molecule(ask(session, number, target=1, index=None, rule="gamma")) for number in range(len(MOLECULES))]
+
+
+def _molecule(asked: Asked) -> Molecule:
+    chain, labels = asked.chain, asked.labels
+    carbons = [atom for atom, label in enumerate(labels) if label == "C"]
+    others = [atom for atom, label in enumerate(labels) if label != "C"]
+    name = {"NO": "NO₂", "N": "NH₂"}.get("".join(sorted({labels[atom] for atom in others})), "others")
+    groups = {"carbons": carbons, **({name: others} if others else {})}
+    order = order_nodes(chain)
+    walks = top_walks(chain, WALKS, by="magnitude")
+    curve = activation_along(asked.prediction, order)
+    return Molecule(asked, groups, interactions(chain, groups), walks, order, curve)

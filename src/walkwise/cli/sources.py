@@ -1,0 +1,293 @@
+"""Models and graphs as the command line names them: bundled, in a file, by import path, or as SMILES.
+
+Weights and graphs in files are read safely: tensors, and PyG's own containers of them, and nothing that could run. An
+import path runs the module it names, as ``import`` does: it is for one's own code.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from walkwise import datasets, models
+from walkwise.cli.files import read_graphs
+from walkwise.datasets.graphset import GraphSet
+from walkwise.errors import InputError, WalkwiseError
+
+#: The bundled models, and the graphs that each is asked about unless others are named.
+BUNDLED = {"ba2motif": "ba2motif-generated", "mutag": "molecules"}
+
+#: The bundled molecules: what they are called, and their SMILES.
+MOLECULES = {
+    "1-nitropyrene": "O=[N+]([O-])c1ccc2ccc3cccc4ccc1c2c34",
+    "2-nitrofluorene": "O=[N+]([O-])c1ccc2c(c1)Cc1ccccc12",
+    "4-nitrotoluene": "O=[N+]([O-])c1ccc(C)cc1",
+    "aniline": "Nc1ccccc1",
+    "toluene": "Cc1ccccc1",
+}
+
+
+class SourceError(InputError):
+    """What the command line names is not there, or is not what it should be."""
+
+
+@dataclass(frozen=True, eq=False)
+class Graphs:
+    """Graphs to ask about, and what they and their parts are called.
+
+    Args:
+        graphs: the graphs.
+        source: where they come from, in a word.
+        names: what each graph is called: (G,).
+        class_names: what the output columns mean; empty where nobody says.
+        node_names: what the columns of one-hot features mean; empty where nobody says.
+        held_out: numbers of the graphs to measure on: those no bundled model was trained on, where that is known.
+    """
+
+    graphs: Sequence[Data]
+    source: str
+    names: tuple[str, ...]
+    class_names: tuple[str, ...] = ()
+    node_names: tuple[str, ...] = ()
+    held_out: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Session:
+    """A model and the graphs to ask it about."""
+
+    model: nn.Module
+    model_name: str
+    data: Graphs
+
+    @property
+    def graphs(self) -> Sequence[Data]:
+        """The graphs."""
+        return self.data.graphs
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each graph is called: (G,)."""
+        return self.data.names
+
+    def graph(self, number: int) -> Data:
+        """The graph of that number, from 0."""
+        count = len(self.graphs)
+        if not 0 <= number < count:
+            raise SourceError(f"There is no graph {number}: {self.data.source} has {count}, numbered 0 to {count - 1}.")
+        return self.graphs[number]
+
+    def class_name(self, column: int) -> str:
+        """What an output column means, or its number."""
+        names = self.data.class_names
+        return names[column] if 0 <= column < len(names) else f"output {column}"
+
+    def node_labels(self, number: int) -> list[str]:
+        """What the nodes of a graph are called: symbols, words or one-hot names; empty where they have no names."""
+        data = self.graph(number)
+        for key in ("symbols", "tokens"):
+            if key in data and len(data[key]) == data.num_nodes:
+                return [str(name) for name in data[key]]
+        names, x = self.data.node_names, data.x
+        if x is not None and names and x.shape[1] == len(names) and bool(((x == 0) | (x == 1)).all()):
+            return [names[column] for column in x.argmax(dim=1).tolist()]
+        return []
+
+
+def truth_of(data: Data) -> list[int]:
+    """The nodes of the known motif, ascending; empty where none is known."""
+    truth = data.get("ground_truth", None)
+    nodes: list[int] = truth.nonzero().flatten().tolist() if isinstance(truth, Tensor) else []
+    return nodes
+
+
+def open_session(
+    model: str,
+    data: str | None = None,
+    *,
+    weights: Path | None = None,
+    smiles: Sequence[str] = (),
+    root: Path | None = None,
+) -> Session:
+    """The model and the graphs that the command line names.
+
+    Args:
+        model: see `load_model`.
+        data: see `load_graphs`; by default the graphs that go with a bundled model.
+        weights: the file with the model's weights.
+        smiles: molecules, in place of data.
+        root: the folder of data sets.
+
+    >>> session = open_session("ba2motif")
+    >>> session.graph(999)
+    Data(x=[25, 1], edge_index=[2, 52], y=[1], ground_truth=[25])
+    >>> session.names[999], session.class_name(1)
+    ('ba2motif-generated 999', 'house')
+    """
+    if data and smiles:
+        raise SourceError(f"Give either graphs ({data}) or --smiles, not both.")
+    network = load_model(model, weights=weights)
+    if not data and not smiles and model not in BUNDLED:
+        raise SourceError(
+            f"Which graphs? Name them after the model: a data set ({_listed()}), a file, or an import path."
+        )
+    graphs = from_smiles(smiles) if smiles else load_graphs(data or BUNDLED[model], root=root)
+    return Session(network, model, graphs)
+
+
+# -- models -----------------------------------------------------------------------------------------
+
+
+def load_model(spec: str, *, weights: Path | None = None) -> nn.Module:
+    """The model that a name, a file or an import path stands for, in evaluation mode.
+
+    Args:
+        spec: a bundled name; with weights, the name of one of the paper's models; a safetensors file that describes its
+            model; or "package.module:name", a model, or what returns one when called without arguments.
+        weights: a safetensors file, or a state_dict saved by torch, of which only tensors are read.
+    """
+    if ":" in spec and not Path(spec).exists():
+        model = _called(import_path(spec), nn.Module, spec)
+    elif spec.endswith(".safetensors"):
+        model = models.open_weights(_existing(Path(spec)))
+    elif spec in BUNDLED:
+        model = models.bundled(spec)
+    elif spec in models.names() and weights is not None:
+        model = models.build(spec)
+    elif spec in models.names():
+        raise SourceError(f"{spec} is not trained: give its --weights, or train it with: walkwise train {spec}.")
+    else:
+        raise SourceError(
+            f"Unknown model {spec!r}{nearest(spec, [*BUNDLED, *models.names()])} Expected a bundled model "
+            f"({', '.join(BUNDLED)}), a .safetensors file, or an import path such as mypkg.models:build."
+        )
+    return models.load_weights(model, _existing(weights)).eval() if weights else model.eval()
+
+
+# -- graphs -----------------------------------------------------------------------------------------
+
+
+def load_graphs(spec: str, *, root: Path | None = None) -> Graphs:
+    """The graphs that a name, a file or an import path stands for.
+
+    Args:
+        spec: "molecules", a data set of `walkwise.datasets`, a file of PyG graphs (.pt), or "package.module:name":
+            graphs, or what returns them when called without arguments.
+        root: the folder of data sets.
+    """
+    if spec == "molecules":
+        return from_smiles(list(MOLECULES.values()), names=list(MOLECULES))
+    if spec in datasets.names():
+        return _named(datasets.load(spec, root=root))
+    if ":" in spec and not Path(spec).exists():
+        return _loose(_called(import_path(spec), (Data, GraphSet, Iterable), spec), spec)
+    if Path(spec).suffix in (".pt", ".pth"):
+        return _loose(read_graphs(_existing(Path(spec))), Path(spec).name)
+    raise SourceError(
+        f"Unknown graphs {spec!r}{nearest(spec, ['molecules', *datasets.names()])} Expected a data set ({_listed()}), "
+        "a file saved by torch (.pt), or an import path such as mypkg.data:load."
+    )
+
+
+def from_smiles(smiles: Sequence[str], *, names: Sequence[str] | None = None) -> Graphs:
+    """Molecules with MUTAG's features, as the bundled model for them takes them. Needs the extra ``chem``."""
+    graphs = [datasets.molecules.from_smiles(text) for text in smiles]
+    classes = ("non-mutagenic", "mutagenic")
+    return Graphs(graphs, "molecules", tuple(names or smiles), classes, (), tuple(range(len(graphs))))
+
+
+def _named(found: GraphSet) -> Graphs:
+    names = tuple(f"{found.name} {number}" for number in range(len(found.graphs)))
+    test = tuple(found.test.tolist())
+    return Graphs(found.graphs, found.name, names, found.class_names, found.node_names or (), test)
+
+
+def _loose(found: Any, source: str) -> Graphs:
+    """Graphs that come without a split."""
+    if isinstance(found, GraphSet):
+        return _named(found)
+    graphs = [found] if isinstance(found, Data) else list(found)
+    wrong = next((type(graph).__name__ for graph in graphs if not isinstance(graph, Data)), None)
+    if not graphs or wrong:
+        raise SourceError(f"Expected PyG Data objects from {source}, got {wrong or 'none'}.")
+    names = tuple(f"{source} {number}" for number in range(len(graphs)))
+    return Graphs(graphs, source, names, (), (), tuple(range(len(graphs))))
+
+
+# -- names, files and import paths --------------------------------------------------------------------
+
+
+def import_path(spec: str) -> Any:
+    """What "package.module:name" stands for; the module runs. The current folder is searched first.
+
+    >>> import_path("math:tau") > 6
+    True
+    """
+    module, _, name = spec.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name and (module == error.name or module.startswith(f"{error.name}.")):
+            raise SourceError(
+                f"There is no module {error.name!r} to import {spec} from. Is it in this folder?"
+            ) from error
+        raise SourceError(f"{module} needs the module {error.name!r}, which is not installed.") from error
+    except Exception as error:
+        raise SourceError(f"Importing {module} failed: {type(error).__name__}: {error}.") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            public = [known for known in dir(found) if not known.startswith("_")]
+            raise SourceError(f"{module} has no {part!r}{nearest(part, public)}")
+        found = getattr(found, part)
+    return found
+
+
+def _called(found: Any, kinds: Any, spec: str) -> Any:
+    """The thing itself, or what it returns when called; checked."""
+    made = found
+    if isinstance(found, type) or not isinstance(found, kinds):
+        if not callable(found):
+            raise SourceError(f"Expected {spec} to be callable without arguments, got {type(found).__name__}.")
+        try:
+            made = found()
+        except WalkwiseError:
+            raise
+        except Exception as error:
+            raise SourceError(f"{spec}() failed: {type(error).__name__}: {error}.") from error
+    if not isinstance(made, kinds):
+        wanted = "a torch.nn.Module" if kinds is nn.Module else "PyG Data objects"
+        raise SourceError(f"Expected {wanted} from {spec}, got {type(made).__name__}.")
+    return made
+
+
+def nearest(name: str, valid: Sequence[str]) -> str:
+    """The end of a sentence about a wrong name: the valid name next to it, if one is near.
+
+    >>> nearest("mutga", ["mutag", "ba2motif"])
+    "; did you mean 'mutag'?"
+    >>> nearest("xyz", ["mutag", "ba2motif"])
+    '.'
+    """
+    close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else "."
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        beside = [other.name for other in path.parent.glob("*")] if path.parent.is_dir() else []
+        raise SourceError(f"There is no file {path}{nearest(path.name, beside)}")
+    return path
+
+
+def _listed() -> str:
+    return ", ".join(["molecules", *datasets.names()])

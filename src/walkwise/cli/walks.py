@@ -1,0 +1,64 @@
+"""``walkwise walks``: the most relevant walks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from walkwise.cli import options
+from walkwise.cli.asked import Asked, ask
+from walkwise.cli.output import print_json, say, show_table
+from walkwise.cli.sources import open_session, truth_of
+from walkwise.topwalks import top_walks
+
+BY = ("relevance", "magnitude")
+
+
+def walks(
+    model: options.ModelName,
+    graphs: options.DataName = None,
+    weights: options.Weights = None,
+    data: options.DataRoot = None,
+    smiles: options.Smiles = None,
+    graph: options.GraphNumber = 0,
+    target: options.Target = None,
+    index: options.Index = None,
+    rule: options.RuleName = "gamma",
+    count: Annotated[int, typer.Option("--count", "-k", min=1, help="How many walks.")] = 10,
+    by: Annotated[str, typer.Option(help="relevance (largest first) or magnitude.")] = "relevance",
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """List the most relevant walks, found exactly.
+
+    A walk names the node at the input of every message-passing layer and at the output of the last; a dash where a skip
+    connection lets it pass a position by.
+    """
+    options.choice(by, BY, "measure")
+    session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    asked = ask(session, graph, target=target, index=index, rule=rule)
+    found = top_walks(asked.chain, count, by="magnitude" if by == "magnitude" else "relevance")
+    listed = [
+        {"nodes": [None if node < 0 else node for node in nodes], "relevance": relevance}
+        for nodes, relevance in zip(found.walks.tolist(), found.relevance.tolist(), strict=True)
+    ]
+    report = asked.head("walks") | {"by": by, "num_walks": found.num_walks, "walks": listed}
+    if as_json:
+        print_json(report)
+    else:
+        _show(asked, report)
+
+
+def _show(asked: Asked, report: dict[str, Any]) -> None:
+    labels, truth = asked.labels, set(truth_of(asked.data))
+    say(asked.headline())
+    columns = ["walk, from input to output", ">relevance", *(["in the known motif"] if truth else [])]
+    rows = []
+    for walk in report["walks"]:
+        steps = ["–" if node is None else f"{node} {labels[node]}" if labels else str(node) for node in walk["nodes"]]
+        inside = sum(node in truth for node in walk["nodes"])
+        share = [f"{inside} of {len(steps)} steps"] if truth else []
+        rows.append((" → ".join(steps), walk["relevance"], *share))
+    title = f"The {len(rows)} walks of largest {report['by']}, of {report['num_walks']}"
+    show_table(title, columns, rows)
