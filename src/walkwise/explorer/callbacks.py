@@ -111,14 +111,17 @@ def _connect_selection(app: Dash, desk: Desk) -> None:
         Input("alpha-typed", "n_submit"),
         Input("alpha-typed", "n_blur"),
         State("alpha-typed", "value"),
+        State("alpha", "data"),
         prevent_initial_call=True,
     )
-    def set_alpha(moved: Any, _submit: Any, _blur: Any, typed: Any) -> tuple[Any, ...]:
-        slid = ctx.triggered_id == "alpha-range"
+    def set_alpha(moved: Any, _submit: Any, _blur: Any, typed: Any, current: float) -> tuple[Any, ...]:
+        slid = "alpha-range.value" in ctx.triggered_prop_ids
         try:
             alpha = as_discount(moved if slid else typed)
         except WalkwiseError as error:
             return no_update, no_update, no_update, str(error)
+        if alpha == current:  # the field was left as it was: the slider may be on its way elsewhere
+            return no_update, no_update, no_update, ""
         return (alpha, no_update, f"{alpha:g}", "") if slid else (alpha, alpha, no_update, "")
 
     @app.callback(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dash import Dash
 from flask import Response
-from werkzeug.serving import BaseWSGIServer, make_server
+from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from walkwise.errors import InputError
 from walkwise.explorer.callbacks import connect
@@ -102,9 +102,16 @@ def bind(session: Session, *, host: str = "127.0.0.1", port: int = 8050) -> Base
     if _is_local(host):  # a web page elsewhere whose name leads here is none of ours
         made.server.config["TRUSTED_HOSTS"] = _LOCAL_NAMES
     try:
-        return make_server(host, port, made.server, threaded=True, request_handler=None)
+        return make_server(host, port, made.server, threaded=True, request_handler=_Quiet)
     except (OSError, SystemExit) as error:
         raise InputError(f"Cannot listen on {host}, port {port}: {error}. Choose another port, or 0 for any.") from None
+
+
+class _Quiet(WSGIRequestHandler):
+    """Writes errors down, but not every request: moving a slider makes dozens."""
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Nothing."""
 
 
 def _is_local(host: str) -> bool:
