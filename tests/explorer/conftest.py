@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
+from torch_geometric.data import Data
 
 from walkwise import models
 from walkwise.datasets import ba2motif
@@ -40,14 +41,15 @@ def motifs():
 
 @pytest.fixture(scope="session")
 def molecules():
-    """Molecules, and a model of MUTAG's size that has not learned them."""
+    """Molecules, one graph that does not fit, and a model of MUTAG's size that has not learned them."""
     pytest.importorskip("rdkit")
     from walkwise.datasets.molecules import from_smiles
 
     torch.manual_seed(1)
     graphs = [from_smiles(smiles) for smiles in SMILES.values()]
     model = models.GIN(7, 128, 2, 3).eval()
-    return Session(model, graphs, names=list(SMILES), class_names=["harmless", "mutagenic"])
+    misfit = Data(torch.ones(2, 3), torch.tensor([[0, 1], [1, 0]]))
+    return Session(model, [*graphs, misfit], names=[*SMILES, "misfit"], class_names=["harmless", "mutagenic"])
 
 
 @pytest.fixture(scope="session")

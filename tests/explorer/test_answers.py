@@ -92,12 +92,18 @@ def test_the_order_is_the_greedy_one(motif, motifs, alpha):
     assert found.values[-1] == pytest.approx(float(motif.chain.output))
 
 
+@pytest.mark.parametrize("few", [0, 10_000], ids=["searched", "listed"])
 @pytest.mark.parametrize("by", ["relevance", "magnitude"])
-def test_the_walks_are_the_top_ones(motif, by):
+def test_the_walks_are_the_top_ones(motif, by, few, monkeypatch):
+    monkeypatch.setattr("walkwise.explorer.answers._FEW_WALKS", few)
     best = ww.top_walks(motif.chain, 5, by=by)
     found = walks_answer(motif, count=5, by=by)
-    assert [walk.nodes for walk in found] == [tuple(walk) for walk in best.walks.tolist()]
-    assert [walk.relevance for walk in found] == best.relevance.tolist()
+    relevance = torch.tensor([walk.relevance for walk in found], dtype=torch.float64)
+    assert torch.allclose(relevance, best.relevance)
+    assert torch.allclose(ww.walk_relevance(motif.chain, [walk.nodes for walk in found]), relevance)
+    assert len({walk.nodes for walk in found}) == 5
+    with pytest.raises(InputError, match="'length'"):
+        walks_answer(motif, by="length")
 
 
 def test_groups_interact_as_in_the_library(motif):

@@ -10,6 +10,7 @@ import time
 import pytest
 
 import walkwise as ww
+from walkwise.explorer.answers import walks_answer
 from walkwise.plotting._style import short
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
@@ -144,7 +145,7 @@ def test_the_order_is_played(page, molecule):
 
 
 def test_walks_are_pointed_at(page, molecule):
-    walks = ww.top_walks(molecule.chain, 8).walks.tolist()
+    walks = [walk.nodes for walk in walks_answer(molecule)]
     page.locator("button.walk").nth(1).hover()
     wait_for_class(page, ".walked", set(walks[1]))
     expect(page.locator("#pointed")).to_contain_text("Walk ")
@@ -210,6 +211,15 @@ def test_another_graph_starts_anew(tab):
     expect(page.locator("#legend-words")).to_contain_text(f"for {other}")
     page.select_option("#graph-choice", label="nitrofluorene")
     eventually(lambda: of_structure(page, "cy.nodes().length"), 16)
+
+
+def test_a_graph_that_does_not_fit_is_said_to(tab):
+    page = tab()
+    page.select_option("#graph-choice", label="misfit")
+    expect(page.locator("#page-problem")).to_contain_text("Error")
+    page.select_option("#graph-choice", label="vinylacetylene")
+    expect(page.locator("#page-problem")).to_have_text("")
+    expect(page.locator("#step-words")).to_contain_text("4 nodes to place")
 
 
 def test_exports(page, molecule):

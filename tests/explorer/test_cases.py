@@ -54,14 +54,17 @@ def test_a_molecule_is_drawn_as_one(molecules, molecule):
     assert drawing.molecule
     assert drawing.labels == ("C",) * 7 + ("N", "O", "O")
     assert drawing.groups == {"ring": [1, 2, 3, 4, 5, 6], "NO2": [7, 8, 9]}
-    orders = dict(zip(drawing.edges, drawing.orders, strict=True))
-    assert orders[7, 8] == 2
-    assert orders[7, 9] == 1
-    assert orders[1, 2] == 1.5
+    lines = dict(zip(drawing.edges, drawing.lines, strict=True))
+    assert [len(lines[pair]) for pair in [(7, 8), (7, 9), (1, 2)]] == [2, 1, 2]
+    assert [line.dashed for line in lines[7, 8] + lines[1, 2]] == [False, False, False, True]
+    middle = drawing.places[1:7].mean(0)
+    for u, v in [(1, 2), (3, 4)]:  # the second line is nearer to the middle of the ring
+        inwards = middle - drawing.places[[u, v]].mean(0)
+        assert np.dot(inwards, [lines[u, v][1].x, lines[u, v][1].y]) > 0.5
     lengths = [np.hypot(*(drawing.places[u] - drawing.places[v])) for u, v in drawing.edges]
     assert lengths == pytest.approx([1.0] * len(lengths), abs=0.05)
     assert molecule.node_title(7) == "N7"
-    assert 3.0 in open_case(molecules, 1).drawing.orders
+    assert [len(lines) for lines in open_case(molecules, 1).drawing.lines] == [3, 1, 2]
 
 
 def test_one_hot_atoms_are_named_by_the_session(molecules):

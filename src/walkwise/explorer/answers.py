@@ -7,16 +7,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from walkwise.errors import InputError
+from walkwise.errors import InputError, TooManyWalksError
 from walkwise.evaluation import activation_along
 from walkwise.explorer.cases import Case
 from walkwise.interactions import Interactions, interactions, query
 from walkwise.ordering import order_nodes
 from walkwise.subgraphs import as_discount, subgraph_polynomial
 from walkwise.topwalks import top_walks
+from walkwise.walks import enumerate_walks, walk_relevance
 
 #: How many values of α a curve is drawn through.
 _POINTS = 51
+#: Up to so many walks are listed to find the top ones.
+_FEW_WALKS = 10_000
 _RANGE = re.compile(r"(\d+)(?:\s*[-\N{EN DASH}]\s*(\d+))?")
 
 
@@ -134,9 +137,19 @@ def walks_answer(case: Case, *, count: int = 8, by: str = "relevance") -> list[W
         count: how many.
         by: "relevance" or "magnitude".
     """
-    found = top_walks(case.chain, count, by=by)  # type: ignore[arg-type]
-    pairs = zip(found.walks.tolist(), found.relevance.double().tolist(), strict=True)
-    return [WalkAnswer(tuple(walk), relevance) for walk, relevance in pairs]
+    if by not in ("relevance", "magnitude"):
+        raise InputError(f'by is "relevance" or "magnitude", got {by!r}.')
+    try:
+        walks = enumerate_walks(case.chain, max_walks=_FEW_WALKS)
+    except TooManyWalksError:
+        found = top_walks(case.chain, count, by="relevance" if by == "relevance" else "magnitude")
+        walks, relevance = found.walks, found.relevance
+    else:  # few: looking at all is quicker than searching
+        relevance = walk_relevance(case.chain, walks)
+        score = relevance if by == "relevance" else relevance.abs()
+        best = score.argsort(descending=True, stable=True)[:count]
+        walks, relevance = walks[best], relevance[best]
+    return [WalkAnswer(tuple(w), r) for w, r in zip(walks.tolist(), relevance.double().tolist(), strict=True)]
 
 
 def name_group(groups: Mapping[str, Sequence[int]], name: str | None, nodes: Sequence[int]) -> dict[str, list[int]]:

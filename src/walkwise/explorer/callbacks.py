@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any
 
-from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, no_update
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, html, no_update, set_props
 
 from walkwise.errors import WalkwiseError
 from walkwise.explorer import answers, exports, figures, layout, structure
@@ -31,6 +32,17 @@ def connect(app: Dash, desk: Desk) -> None:
     _connect_questions(app, desk)
     _connect_exports(app, desk)
     _connect_browser(app)
+
+
+def report_error(error: Exception) -> None:
+    """Shows what went wrong at the top of the page; what is not the library's own goes to the server's log as well.
+
+    Args:
+        error: what a callback raised.
+    """
+    if not isinstance(error, WalkwiseError):
+        logging.getLogger("walkwise.explorer").exception("A callback failed.", exc_info=error)
+    set_props("page-problem", {"children": f"{type(error).__name__}: {error}"})
 
 
 def _connect_graph(app: Dash, desk: Desk) -> None:
@@ -59,13 +71,14 @@ def _connect_graph(app: Dash, desk: Desk) -> None:
         Output("legend-words", "children"),
         Output("prediction", "children"),
         Output("report", "children"),
+        Output("page-problem", "children"),
         *_SHOWN,
     )
     def show(graph: int, target: int) -> tuple[Any, ...]:
         case = desk.case(graph, target)
         words = structure.legend(case)
         ends = words["low"], words["high"], words["words"]
-        return structure.elements(case), *ends, layout.prediction_words(case), str(case.chain)
+        return structure.elements(case), *ends, layout.prediction_words(case), str(case.chain), ""
 
     @app.callback(
         Output("graph", "data"),
@@ -138,8 +151,8 @@ def _connect_selection(app: Dash, desk: Desk) -> None:
         known = [node for node in nodes if node < case.num_nodes]
         found = answers.selection_answer(case, known, alpha)
         kind = "number for" if found.relevance >= 0 else "number against"
-        words = layout.relevance_words(found)
-        return short(found.relevance, signed=True), kind, words, figures.alpha_figure(found)
+        number, look = (short(found.relevance, signed=True), kind) if known else ("–", "number")
+        return number, look, layout.relevance_words(found), figures.alpha_figure(found)
 
 
 def _connect_order(app: Dash, desk: Desk) -> None:
@@ -160,7 +173,10 @@ def _connect_order(app: Dash, desk: Desk) -> None:
     @app.callback(Output("walks", "children"), Input("by", "data"), *_SHOWN)
     def walks(by: str, graph: int, target: int) -> list[Any]:
         case = desk.case(graph, target)
-        return list(layout.walk_items(case, answers.walks_answer(case, by=by)))
+        try:
+            return list(layout.walk_items(case, answers.walks_answer(case, by=by)))
+        except WalkwiseError as error:
+            return [html.Li(str(error), className="problem")]
 
 
 def _connect_groups(app: Dash) -> None:

@@ -18,13 +18,22 @@ from walkwise.errors import InputError, MissingExtraError
 from walkwise.explorer.session import Session
 from walkwise.marginals import node_relevance
 from walkwise.plotting._style import Floats
-from walkwise.plotting.chemistry import molecule_from_data, skeleton_of
+from walkwise.plotting.chemistry import Skeleton, molecule_from_data, skeleton_of
 from walkwise.plotting.layouts import graph_layout
 from walkwise.predictions import Prediction, predict, traced
 
 _BONDS = {1.0: "single", 2.0: "double", 3.0: "triple", 1.5: "aromatic"}
 #: Nitrogen with two oxygens.
 _NITRO = "[N;X3](~[O;X1])~[O;X1]"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One of the lines of an edge: how far beside the straight one it lies, as a multiple of the gap, and its kind."""
+
+    x: float = 0.0
+    y: float = 0.0
+    dashed: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +43,7 @@ class Drawing:
     labels: tuple[str, ...]  # (M,) a name per node, perhaps empty
     places: Floats  # (M, 2)
     edges: tuple[tuple[int, int], ...]  # every pair of neighbours once
-    orders: tuple[float, ...]  # of the bonds of a molecule: 1, 1.5, 2, 3; elsewhere 1
+    lines: tuple[tuple[Line, ...], ...]  # (E,) one line for an edge, or as many as a bond has
     molecule: bool = False
     groups: Mapping[str, list[int]] = field(default_factory=dict)  # parts that are known beforehand
 
@@ -130,7 +139,7 @@ def draw(session: Session, data: Data) -> Drawing:
     pairs = {(min(u, v), max(u, v)) for u, v in data.edge_index.t().tolist() if u != v}
     edges = tuple(sorted(pairs))
     places = graph_layout(data.edge_index.cpu(), len(labels))
-    return Drawing(labels, places, edges, (1.0,) * len(edges), groups={n: g for n, g in groups.items() if g})
+    return Drawing(labels, places, edges, ((Line(),),) * len(edges), groups={n: g for n, g in groups.items() if g})
 
 
 def _labels(session: Session, data: Data) -> tuple[tuple[str, ...], bool]:
@@ -158,7 +167,16 @@ def _molecule(data: Data, symbols: tuple[str, ...], groups: dict[str, list[int]]
     drawn = skeleton_of(molecule)
     places = drawn.places * [1, -1] / 1.5  # a bond is 1.5 ångström
     known = {**groups, **_chemical_groups(molecule)}
-    return Drawing(symbols, places, drawn.bonds, drawn.orders, True, {n: g for n, g in known.items() if g})
+    lines = tuple(_bond(drawn, at) for at in range(len(drawn.bonds)))
+    return Drawing(symbols, places, drawn.bonds, lines, True, {n: g for n, g in known.items() if g})
+
+
+def _bond(drawn: Skeleton, at: int) -> tuple[Line, ...]:
+    """The lines of a bond: in a ring the second one lies inside, dashed where the bond is aromatic."""
+    order, (x, y) = drawn.orders[at], drawn.side(at) * [1, -1]
+    beside = [0.0, 1.0] if drawn.in_ring[at] else [-0.5, 0.5]
+    shifts = {2.0: beside, 1.5: beside, 3.0: [-1.0, 0.0, 1.0]}.get(order, [0.0])
+    return tuple(Line(float(s * x), float(s * y), order == 1.5 and i == 1) for i, s in enumerate(shifts))
 
 
 def _chemical_groups(molecule: Any) -> dict[str, list[int]]:

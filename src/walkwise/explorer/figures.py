@@ -56,7 +56,7 @@ def interaction_figure(found: Interactions) -> dict[str, Any]:
         "hovertemplate": "%{customdata}: %{x:.4g}<extra></extra>",
     }
     labels = [
-        f"{html.escape(_cut(name))}  <b>{style.short(value)}</b>" for name, value in zip(names, values, strict=True)
+        f"{html.escape(_cut(name))}  <b>{style.short(value)}</b> " for name, value in zip(names, values, strict=True)
     ]
     layout = _layout("relevance of the walks<br>that visit exactly these groups", "")
     layout["yaxis"] |= {"autorange": "reversed", "tickvals": bars["y"], "ticktext": labels, "showgrid": False}

@@ -28,6 +28,7 @@ def page(session: Session) -> html.Div:
         [
             html.A("Skip to the structure", href="#structure-panel", className="skip"),
             _header(session),
+            html.P("", id="page-problem", className="problem", role="alert"),
             html.Main(
                 [
                     _structure_panel(),
@@ -291,8 +292,10 @@ def group_items(groups: dict[str, list[int]], formatted: dict[str, str]) -> list
 def prediction_words(case: Case) -> list[Any]:
     """What the model says of the graph, in a line."""
     logits = case.prediction.logits.double()
-    words: list[Any] = ["predicts ", html.Strong(case.classes[int(logits.argmax())]), ", "] if len(logits) > 1 else []
-    words += [f"f = {short(float(case.chain.output))} for {case.target_title}"]
+    said = int(logits.argmax())
+    words: list[Any] = ["predicts ", html.Strong(case.classes[said]), ", "] if len(logits) > 1 else []
+    words += [f"f = {short(float(case.chain.output))}"]
+    words += [f" for {case.target_title}"] if said != case.target else []
     return words + ([] if case.label is None else [f"; labelled {case.label}"])
 
 

@@ -13,7 +13,7 @@ from flask import Response
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from walkwise.errors import InputError
-from walkwise.explorer.callbacks import connect
+from walkwise.explorer.callbacks import connect, report_error
 from walkwise.explorer.cases import Desk
 from walkwise.explorer.layout import page
 from walkwise.explorer.session import Session
@@ -41,6 +41,7 @@ def app(session: Session) -> Dash:
         serve_locally=True,
         assets_folder=str(Path(__file__).parent / "assets"),
         add_log_handler=False,
+        on_error=report_error,
     )
     made.layout = page(session)
     connect(made, Desk(session))

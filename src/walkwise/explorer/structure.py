@@ -21,15 +21,14 @@ WALK = "#b0578d"
 def elements(case: Case) -> list[dict[str, Any]]:
     """The nodes with their places, colours and labels, and the edges; a line for each line of a bond."""
     drawing, colours = case.drawing, node_colours(case)
-    plain = [label or str(i) for i, label in enumerate(drawing.labels)]
-    long = any(len(text) > 4 for text in plain)
+    long = any(len(label) > 4 for label in drawing.labels)
     nodes = [
         {
             "data": {
                 "id": f"{case.graph}-{i}",
                 "node": i,
                 "graph": case.graph,
-                "label": plain[i],
+                "label": drawing.labels[i],
                 "full": case.node_title(i),
                 "colour": colours[i],
                 "ink": style.ink_on(colours[i]),
@@ -61,24 +60,22 @@ def legend(case: Case) -> dict[str, str]:
 
 
 def _lines(case: Case, at: int) -> list[dict[str, Any]]:
-    """The lines of one edge: one, or those of a double, triple or aromatic bond."""
-    (u, v), order = case.drawing.edges[at], case.drawing.orders[at]
-    (x0, y0), (x1, y1) = case.drawing.places[u], case.drawing.places[v]
-    length = max(float(((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5), 1e-9)
-    across = (float(y0 - y1) / length * _APART, float(x1 - x0) / length * _APART)
-    shifts = {1.0: [0.0], 2.0: [-0.5, 0.5], 1.5: [-0.5, 0.5], 3.0: [-1.0, 0.0, 1.0]}.get(order, [0.0])
-    lines = []
-    for number, shift in enumerate(shifts):
-        dashed = order == 1.5 and number == 1
-        data = {
-            "id": f"{case.graph}-{u}-{v}-{number}",
-            "source": f"{case.graph}-{u}",
-            "target": f"{case.graph}-{v}",
-            "pair": f"{u}-{v}",
-            "end": f"{shift * across[0]:.2f}px {shift * across[1]:.2f}px",
+    """The lines of one edge."""
+    u, v = case.drawing.edges[at]
+    return [
+        {
+            "data": {
+                "id": f"{case.graph}-{u}-{v}-{number}",
+                "source": f"{case.graph}-{u}",
+                "target": f"{case.graph}-{v}",
+                "pair": f"{u}-{v}",
+                "end": f"{_APART * line.x:.2f}px {_APART * line.y:.2f}px",
+            },
+            "classes": "dashed" if line.dashed else "line",
+            "selectable": False,
         }
-        lines.append({"data": data, "classes": "dashed" if dashed else "line", "selectable": False})
-    return lines
+        for number, line in enumerate(case.drawing.lines[at])
+    ]
 
 
 #: How the structure looks; what changes are the classes of its elements.

@@ -181,7 +181,7 @@
     },
 
     picture(clicks, graph) {
-      const options = { bg: "#ffffff", full: true, scale: 3 };
+      const options = { bg: "#ffffff", full: false, scale: 3 };
       return { type: "png", action: "download", filename: "walkwise-graph-" + graph, options: options };
     },
   };
