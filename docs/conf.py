@@ -1,18 +1,18 @@
 """How Sphinx builds the documentation: `make docs`, or `python -m sphinx -W docs out/docs`."""
 
+import re
 import sys
-from importlib.metadata import version as installed_version
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "_ext"))
+sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "src")]
 
 project = "Walkwise"
 author = "The Walkwise developers"
 copyright = author
-version = release = installed_version("walkwise")
+version = release = re.findall(r'^version = "(.+)"', (HERE.parent / "pyproject.toml").read_text(), re.MULTILINE)[0]
 
-extensions = ["docstrings", "mathml", "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_parser", "docstrings", "mathml"]
 exclude_patterns = ["README.md", "paper/units", "paper/models*"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]

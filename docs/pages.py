@@ -2,6 +2,7 @@
 
 python docs/pages.py                     # every page: outputs in the text, and pictures in docs/figures
 python docs/pages.py docs/tutorial.md    # one page
+python docs/pages.py --check             # write nothing; fail where a page does not say what happens
 
 A block ```text right after a block ```python is what that block prints; pictures that blocks save as PNG files are the
 page's figures. The tests run the same blocks and compare: words must agree, numbers may differ from machine to machine.
@@ -25,6 +26,7 @@ DOCS = Path(__file__).parent
 FIGURES = DOCS / "figures"
 
 _BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```\n)?", re.DOTALL | re.MULTILINE)
+_FIGURE = re.compile(r"!\[[^\]]*\]\(([^)]*figures/[^)]*)\)")
 _NUMBER = re.compile(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?")
 
 
@@ -112,13 +114,39 @@ def renew(page: Path) -> None:
     page.write_text(_BLOCK.sub(renewed, page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-def main() -> None:
-    """Renew the pages named on the command line, or all of them."""
+def faults(page: Path) -> list[str]:
+    """Where a page says other than what happens, or shows pictures that its blocks do not make; empty if nowhere."""
+    with tempfile.TemporaryDirectory() as name:
+        try:
+            result = run(page, Path(name))
+        except RuntimeError as error:
+            return [str(error)]
+    wrong = [
+        f"{page}, line {block.line}: expected\n{block.output}\ngot\n{printed}"
+        for block, printed in zip(blocks(page), result.printed, strict=True)
+        if block.output is not None and words(block.output) != words(printed)
+    ]
+    shown = {Path(target).name for target in _FIGURE.findall(page.read_text(encoding="utf-8"))}
+    strays = shown ^ set(result.pictures) | {picture for picture in shown if not (FIGURES / picture).exists()}
+    return wrong + [f"{page}: the picture {picture} is not both made and shown" for picture in sorted(strays)]
+
+
+def main() -> int:
+    """Renew or check the pages named on the command line, or all of them."""
     parser = argparse.ArgumentParser(description="Run the examples of the documentation and renew what they made.")
     parser.add_argument("pages", nargs="*", type=Path)
-    for page in parser.parse_args().pages or with_examples():
-        renew(page.resolve())
+    parser.add_argument("--check", action="store_true", help="write nothing, and fail where a page is wrong")
+    options = parser.parse_args()
+    wrong: list[str] = []
+    for page in [page.resolve() for page in options.pages] or with_examples():
+        if options.check:
+            wrong += faults(page)
+        else:
+            renew(page)
+    for fault in wrong:
+        print(fault)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())
