@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format bench build clean
+.PHONY: help demo docs test lint format bench build clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -23,7 +23,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## explain two small models: tables, figures and a page in out/demo
 	$(BIN)/walkwise demo
 
-test: lint ## everything CI checks: lint, types, import rules, tests and doctests
+docs: $(STAMP) ## the documentation, in out/docs (warnings are errors)
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs out/docs
+	@echo "Open out/docs/index.html"
+
+test: lint ## everything CI checks: lint, types, import rules, tests, doctests, and the documentation's examples
 	@echo "== pytest"
 	$(BIN)/python -m pytest
 
@@ -49,4 +53,4 @@ build: $(STAMP) ## sdist and wheel, in dist/
 
 clean: ## remove the environment, the caches and what was built
 	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
-	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests examples benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

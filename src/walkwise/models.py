@@ -210,7 +210,7 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
 
     Args:
         model: of the same architecture as the one that was saved.
-        path: a safetensors file, or a state_dict saved by torch (*.pt, *.pth), of which only tensors are read.
+        path: a safetensors file, or a state_dict saved by torch (``.pt`` or ``.pth``), of which only tensors are read.
     """
     _copy(model, _read(Path(path))[0], path)
     return model

@@ -38,7 +38,7 @@ def _head(results: Sequence[Result], bench: Bench, command: str) -> str:
         "| | holds | |\n|---|---|---|\n" + "\n".join(_summary(result) for result in results),
         f"Python {platform.python_version()}, torch {torch.__version__.partition('+')[0]}, torch_geometric "
         f"{torch_geometric.__version__}, {os.cpu_count()} cores. Times in tables are processor time of one thread, in "
-        "float64, so that other programs disturb them little.",
+        "float64, so that other programs disturb them less, if still by a third or more.",
     ]
     return "\n\n".join(lines)
 

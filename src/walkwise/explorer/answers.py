@@ -1,0 +1,189 @@
+"""What the page asks of a case, answered: plain functions, without Dash."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from walkwise.errors import InputError, TooManyWalksError
+from walkwise.evaluation import activation_along
+from walkwise.explorer.cases import Case
+from walkwise.interactions import Interactions, interactions, query
+from walkwise.ordering import order_nodes
+from walkwise.subgraphs import as_discount, subgraph_polynomial
+from walkwise.topwalks import top_walks
+from walkwise.walks import enumerate_walks, walk_relevance
+
+#: How many values of α a curve is drawn through.
+_POINTS = 51
+#: Up to so many walks are listed to find the top ones.
+_FEW_WALKS = 10_000
+_RANGE = re.compile(r"(\d+)(?:\s*[-\N{EN DASH}]\s*(\d+))?")
+
+
+@dataclass(frozen=True)
+class SelectionAnswer:
+    """R_α of a node set for one α, and for all of them."""
+
+    nodes: tuple[int, ...]
+    alpha: float
+    relevance: float  # at that α
+    inside: float  # at α = 0
+    touching: float  # at α = 1
+    total: float  # of all walks
+    alphas: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class OrderAnswer:
+    """The greedy activation order, and the model's output as its nodes come in."""
+
+    alpha: float
+    order: tuple[int, ...]
+    values: tuple[float, ...]  # f of the first 1 … M nodes
+    area: float  # AUAC
+
+
+@dataclass(frozen=True)
+class WalkAnswer:
+    """A walk, and its relevance."""
+
+    nodes: tuple[int, ...]  # -1 where the walk passes a position by
+    relevance: float
+
+
+def parse_nodes(text: str | None, num_nodes: int) -> list[int]:
+    """Node ids from what was typed, ascending.
+
+    Args:
+        text: ids and ranges with commas or spaces between; nothing is no nodes, "all" is all.
+        num_nodes: M, the nodes of the graph.
+
+    >>> parse_nodes("7, 0-2", 10)
+    [0, 1, 2, 7]
+    """
+    given = (text or "").strip()
+    if given.lower() == "all":
+        return list(range(num_nodes))
+    chosen: set[int] = set()
+    for part in re.split(r"[,;\s]+", re.sub(r"\s*([-\N{EN DASH}])\s*", r"\1", given)):
+        found = _RANGE.fullmatch(part)
+        if part and not found:
+            raise InputError(f"Expected node ids such as 0, 3, 5-8; got {part!r}.")
+        if found:
+            first, last = int(found[1]), int(found[2] or found[1])
+            if last >= num_nodes or first > last:
+                raise InputError(f"The graph has nodes 0 to {num_nodes - 1}; got {part!r}.")
+            chosen.update(range(first, last + 1))
+    return sorted(chosen)
+
+
+def format_nodes(nodes: Sequence[int]) -> str:
+    """Node ids as one would type them.
+
+    >>> format_nodes([0, 1, 2, 7])
+    '0-2, 7'
+    """
+    runs: list[list[int]] = []
+    for node in sorted(nodes):
+        if runs and node == runs[-1][-1] + 1:
+            runs[-1].append(node)
+        else:
+            runs.append([node])
+    return ", ".join(f"{r[0]}-{r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs)
+
+
+def selection_answer(case: Case, nodes: Sequence[int], alpha: float | str) -> SelectionAnswer:
+    """R_α of the nodes for this α and for every other, from one contraction.
+
+    Args:
+        case: the prediction.
+        nodes: the node set.
+        alpha: the discount, 0 to 1, perhaps as it was typed.
+    """
+    at = as_discount(alpha)  # type: ignore[arg-type]
+    coefficients: list[float] = subgraph_polynomial(case.chain, [list(nodes)])[0].double().tolist()
+    alphas = tuple(i / (_POINTS - 1) for i in range(_POINTS))
+
+    def relevance(a: float) -> float:
+        return math.fsum(c * a**d for d, c in enumerate(coefficients))
+
+    values = tuple(map(relevance, alphas))
+    ends = relevance(at), relevance(0.0), relevance(1.0)
+    return SelectionAnswer(tuple(nodes), at, *ends, float(case.chain.input_relevance), alphas, values)
+
+
+def order_answer(case: Case, alpha: float | str) -> OrderAnswer:
+    """The greedy order for this α, and the model's output along it.
+
+    Args:
+        case: the prediction.
+        alpha: the discount, 0 to 1, perhaps as it was typed.
+    """
+    at = as_discount(alpha)  # type: ignore[arg-type]
+    order = order_nodes(case.chain, alpha=at)
+    curve = activation_along(case.prediction, order.cpu())
+    return OrderAnswer(at, tuple(order.tolist()), tuple(curve.values.double().tolist()), curve.area)
+
+
+def walks_answer(case: Case, *, count: int = 8, by: str = "relevance") -> list[WalkAnswer]:
+    """The walks of largest relevance, or of largest magnitude, best first.
+
+    Args:
+        case: the prediction.
+        count: how many.
+        by: "relevance" or "magnitude".
+    """
+    if by not in ("relevance", "magnitude"):
+        raise InputError(f'by is "relevance" or "magnitude", got {by!r}.')
+    try:
+        walks = enumerate_walks(case.chain, max_walks=_FEW_WALKS)
+    except TooManyWalksError:
+        found = top_walks(case.chain, count, by="relevance" if by == "relevance" else "magnitude")
+        walks, relevance = found.walks, found.relevance
+    else:  # few: looking at all is quicker than searching
+        relevance = walk_relevance(case.chain, walks)
+        score = relevance if by == "relevance" else relevance.abs()
+        best = score.argsort(descending=True, stable=True)[:count]
+        walks, relevance = walks[best], relevance[best]
+    return [WalkAnswer(tuple(w), r) for w, r in zip(walks.tolist(), relevance.double().tolist(), strict=True)]
+
+
+def name_group(groups: Mapping[str, Sequence[int]], name: str | None, nodes: Sequence[int]) -> dict[str, list[int]]:
+    """The groups with one more; a name that is there already gets the new nodes.
+
+    Args:
+        groups: names and their nodes.
+        name: the new group's.
+        nodes: the new group's; there must be some.
+    """
+    called = (name or "").strip()
+    if not called:
+        raise InputError("A group needs a name, such as ring.")
+    if not nodes:
+        raise InputError(f"The group {called!r} needs nodes: select some first.")
+    return {**{n: list(g) for n, g in groups.items()}, called: list(nodes)}
+
+
+def groups_answer(case: Case, groups: Mapping[str, Sequence[int]]) -> Interactions:
+    """The interactions of the groups: see :func:`walkwise.interactions`.
+
+    Args:
+        case: the prediction.
+        groups: names and their nodes.
+    """
+    return interactions(case.chain, groups)
+
+
+def query_answer(case: Case, formula: str, groups: Mapping[str, Sequence[int]]) -> float:
+    """The relevance of the walks that satisfy a formula: see :func:`walkwise.query`.
+
+    Args:
+        case: the prediction.
+        formula: as in "ring & NO2".
+        groups: names and their nodes.
+    """
+    return query(case.chain, formula, groups)

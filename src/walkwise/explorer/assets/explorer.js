@@ -1,0 +1,188 @@
+// What the page does without asking the server: the structure's dress, the greedy order's clock, walks pointed at.
+(function () {
+  "use strict";
+
+  const clientside = (window.dash_clientside = window.dash_clientside || {});
+  const wanted = { graph: 0, selection: [], placed: [], numbered: true };
+  let playedGraph = null;
+
+  function structure() {
+    const box = document.getElementById("structure");
+    return box && box._cyreg ? box._cyreg.cy : null;
+  }
+
+  function same(a, b) {
+    return a.length === b.length && a.every((value, i) => value === b[i]);
+  }
+
+  function ofGraph(cy) {
+    return cy.nodes().filter((node) => node.data("graph") === wanted.graph);
+  }
+
+  // Selection, greedy order and labels as they should be; again when elements come later than the wish.
+  function dress() {
+    const cy = structure();
+    if (!cy) {
+      window.setTimeout(dress, 50);
+      return;
+    }
+    if (!cy.scratch("walkwise")) {
+      cy.scratch("walkwise", true);
+      let waiting = null;
+      cy.on("add", () => {
+        window.clearTimeout(waiting);
+        waiting = window.setTimeout(dress, 20);
+      });
+      cy.on("resize", () => cy.fit(undefined, 34));
+    }
+    const newest = wanted.placed[wanted.placed.length - 1];
+    cy.batch(() => {
+      ofGraph(cy).forEach((node) => {
+        const id = node.data("node");
+        const chosen = wanted.selection.includes(id);
+        if (chosen !== node.selected()) {
+          chosen ? node.select() : node.unselect();
+        }
+        node.toggleClass("placed", wanted.placed.includes(id));
+        node.toggleClass("newest", id === newest);
+        node.toggleClass("numbered", wanted.numbered);
+      });
+    });
+  }
+
+  function pointAt(button) {
+    const cy = structure();
+    const words = document.getElementById("pointed");
+    if (!cy) {
+      return;
+    }
+    const nodes = button ? button.dataset.nodes.split(",").map(Number) : [];
+    const pairs = new Set();
+    for (let i = 1; i < nodes.length; i += 1) {
+      pairs.add(Math.min(nodes[i - 1], nodes[i]) + "-" + Math.max(nodes[i - 1], nodes[i]));
+    }
+    cy.batch(() => {
+      ofGraph(cy).forEach((node) => node.toggleClass("walked", nodes.includes(node.data("node"))));
+      cy.edges().forEach((edge) => {
+        const ends = edge.data("pair").split("-").map(Number);
+        edge.toggleClass("walked", pairs.has(Math.min(...ends) + "-" + Math.max(...ends)));
+      });
+    });
+    words.textContent = button ? "Walk " + button.innerText.replace(/\s+/g, " ") : "";
+  }
+
+  function walkOf(event) {
+    return event.target.closest ? event.target.closest("button.walk") : null;
+  }
+
+  ["mouseover", "focusin"].forEach((kind) =>
+    document.addEventListener(kind, (event) => walkOf(event) && pointAt(walkOf(event)))
+  );
+  ["mouseout", "focusout"].forEach((kind) =>
+    document.addEventListener(kind, (event) => {
+      const next = event.relatedTarget && event.relatedTarget.closest && event.relatedTarget.closest("button.walk");
+      if (walkOf(event) && !next) {
+        const focused = document.activeElement && document.activeElement.closest("button.walk");
+        pointAt(kind === "mouseout" ? focused : null);
+      }
+    })
+  );
+  document.addEventListener("click", (event) => {
+    const walk = walkOf(event);
+    if (walk) {
+      const nodes = [...new Set(walk.dataset.nodes.split(",").map(Number))].sort((a, b) => a - b);
+      clientside.set_props("selection", { data: nodes });
+    }
+  });
+
+  document.addEventListener("change", (event) => {
+    const store = event.target.dataset ? event.target.dataset.store : null;
+    if (store) {
+      const value = event.target.value;
+      clientside.set_props(store, { data: /^\d+$/.test(value) ? Number(value) : value });
+    }
+  });
+
+  clientside.walkwise = {
+    pick(data, selection, graph) {
+      const picked = (data || []).filter((d) => d.graph === graph).map((d) => d.node);
+      picked.sort((a, b) => a - b);
+      return same(picked, selection) ? clientside.no_update : picked;
+    },
+
+    dress(elements, selection, step, order, ids, graph) {
+      wanted.graph = graph;
+      wanted.selection = selection || [];
+      wanted.placed = order && order.graph === graph ? order.order.slice(0, step) : [];
+      wanted.numbered = (ids || 0) % 2 === 0;
+      document.getElementById("ids").setAttribute("aria-pressed", String(wanted.numbered));
+      dress();
+      return clientside.no_update;
+    },
+
+    play(play, forward, back, rewind, ticks, order, step, paused) {
+      const by = clientside.callback_context.triggered_id;
+      const last = order ? order.order.length : 0;
+      if (!order || by === "order") {
+        const fresh = !order || order.graph !== playedGraph;
+        playedGraph = order ? order.graph : null;
+        return fresh ? [0, true, "Play"] : [Math.min(step, last), paused, paused ? "Play" : "Pause"];
+      }
+      let next = step;
+      let stopped = paused;
+      if (by === "play") {
+        stopped = !paused;
+        next = !stopped && step >= last ? 0 : step;
+      } else if (by === "clock") {
+        next = paused ? step : step + 1;
+      } else {
+        stopped = true;
+        next = by === "rewind" ? 0 : step + (by === "forward" ? 1 : -1);
+      }
+      next = Math.max(0, Math.min(last, next));
+      stopped = stopped || (by === "clock" && next >= last);
+      return [next, stopped, stopped ? "Play" : "Pause"];
+    },
+
+    curve(step, order) {
+      if (!order) {
+        return [clientside.no_update, clientside.no_update];
+      }
+      const [line, mark] = order.figure.data;
+      const at = step > 0 ? { x: [step], y: [order.values[step - 1]] } : { x: [], y: [] };
+      const figure = { data: [line, { ...mark, ...at }], layout: order.figure.layout };
+      const words =
+        step > 0
+          ? "Step " + step + " of " + order.order.length + ": + " + order.titles[step - 1] + ", f = " +
+            order.values[step - 1].toPrecision(3).replace("-", "\u2212")
+          : order.order.length + " nodes to place, area (AUAC) " + order.area;
+      return [figure, words];
+    },
+
+    same(value) {
+      return value;
+    },
+
+    // The drop-downs show what their stores hold; options may come a moment later.
+    choices(graph, target, speed, by) {
+      const values = { graph, target, speed, by };
+      const write = () =>
+        document.querySelectorAll("select[data-store]").forEach((select) => {
+          select.value = String(values[select.dataset.store]);
+        });
+      write();
+      window.setTimeout(write, 60);
+      return clientside.no_update;
+    },
+
+    // In a list with a count, so that the same formula can be asked again.
+    ask(clicks, submits, formula) {
+      return [formula || "", (clicks || 0) + (submits || 0)];
+    },
+
+    picture(clicks, graph) {
+      const options = { bg: "#ffffff", full: false, scale: 3 };
+      return { type: "png", action: "download", filename: "walkwise-graph-" + graph, options: options };
+    },
+  };
+})();

@@ -1,0 +1,342 @@
+"""From the page's events to the answers and back: thin, all state being the tab's own."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, html, no_update, set_props
+
+from walkwise.errors import WalkwiseError
+from walkwise.explorer import answers, exports, figures, layout, structure
+from walkwise.explorer.cases import Desk
+from walkwise.plotting._style import short
+from walkwise.subgraphs import as_discount
+
+_SHOWN = Input("graph", "data"), Input("target", "data")
+_PLACE = State("graph", "data"), State("target", "data")
+
+
+def connect(app: Dash, desk: Desk) -> None:
+    """Registers every callback of the page.
+
+    Args:
+        app: the application, its layout set.
+        desk: the cases that answers come from.
+    """
+    _connect_graph(app, desk)
+    _connect_selection(app, desk)
+    _connect_order(app, desk)
+    _connect_groups(app)
+    _connect_questions(app, desk)
+    _connect_exports(app, desk)
+    _connect_browser(app)
+
+
+def report_error(error: Exception) -> None:
+    """Shows what went wrong at the top of the page; what is not the library's own goes to the server's log as well.
+
+    Args:
+        error: what a callback raised.
+    """
+    if not isinstance(error, WalkwiseError):
+        logging.getLogger("walkwise.explorer").exception("A callback failed.", exc_info=error)
+    set_props("page-problem", {"children": f"{type(error).__name__}: {error}"})
+
+
+def _connect_graph(app: Dash, desk: Desk) -> None:
+    @app.callback(
+        Output("target-choice", "children"),
+        Output("target", "data"),
+        Output("groups", "data"),
+        Output("selection", "data"),
+        Output("hint", "children"),
+        Output("structure", "userPanningEnabled"),
+        Output("structure", "userZoomingEnabled"),
+        Input("graph", "data"),
+    )
+    def open_graph(graph: int) -> tuple[Any, ...]:
+        case = desk.case(graph)
+        options = layout.options([(name, i) for i, name in enumerate(case.classes)])
+        large = case.num_nodes > layout.LARGE
+        hold = "Hold shift and drag" if large else "Drag"
+        hint = f"Click a node, shift-click for more. {hold} to select a box; or type node ids and press Enter."
+        return options, case.target, dict(case.drawing.groups), [], hint, large, large
+
+    @app.callback(
+        Output("structure", "elements"),
+        Output("legend-low", "children"),
+        Output("legend-high", "children"),
+        Output("legend-words", "children"),
+        Output("prediction", "children"),
+        Output("report", "children"),
+        Output("page-problem", "children"),
+        *_SHOWN,
+    )
+    def show(graph: int, target: int) -> tuple[Any, ...]:
+        case = desk.case(graph, target)
+        words = structure.legend(case)
+        ends = words["low"], words["high"], words["words"]
+        return structure.elements(case), *ends, layout.prediction_words(case), str(case.chain), ""
+
+    @app.callback(
+        Output("graph", "data"),
+        Input("previous-graph", "n_clicks"),
+        Input("next-graph", "n_clicks"),
+        State("graph", "data"),
+        prevent_initial_call=True,
+    )
+    def turn(_previous: int | None, _next: int | None, graph: int) -> int:
+        return (graph + (1 if ctx.triggered_id == "next-graph" else -1)) % len(desk.session.graphs)
+
+
+def _connect_selection(app: Dash, desk: Desk) -> None:
+    @app.callback(
+        Output("selection", "data", allow_duplicate=True),
+        Output("nodes-problem", "children"),
+        Input("nodes", "n_submit"),
+        Input("apply-nodes", "n_clicks"),
+        Input("all-nodes", "n_clicks"),
+        Input("no-nodes", "n_clicks"),
+        State("nodes", "value"),
+        *_PLACE,
+        prevent_initial_call=True,
+    )
+    def choose(*given: Any) -> tuple[Any, str]:
+        *_, text, graph, target = given
+        typed = {"all-nodes": "all", "no-nodes": ""}.get(str(ctx.triggered_id), text)
+        try:
+            return answers.parse_nodes(typed, desk.case(graph, target).num_nodes), ""
+        except WalkwiseError as error:
+            return no_update, str(error)
+
+    @app.callback(Output("nodes", "value"), Input("selection", "data"))
+    def write_nodes(nodes: list[int]) -> str:
+        return answers.format_nodes(nodes)
+
+    @app.callback(
+        Output("alpha", "data"),
+        Output("alpha-range", "value"),
+        Output("alpha-typed", "value"),
+        Output("alpha-problem", "children"),
+        Input("alpha-range", "value"),
+        Input("alpha-typed", "n_submit"),
+        Input("alpha-typed", "n_blur"),
+        State("alpha-typed", "value"),
+        State("alpha", "data"),
+        prevent_initial_call=True,
+    )
+    def set_alpha(moved: Any, _submit: Any, _blur: Any, typed: Any, current: float) -> tuple[Any, ...]:
+        slid = "alpha-range.value" in ctx.triggered_prop_ids
+        try:
+            alpha = as_discount(moved if slid else typed)
+        except WalkwiseError as error:
+            return no_update, no_update, no_update, str(error)
+        if alpha == current:  # the field was left as it was: the slider may be on its way elsewhere
+            return no_update, no_update, no_update, ""
+        return (alpha, no_update, f"{alpha:g}", "") if slid else (alpha, alpha, no_update, "")
+
+    @app.callback(
+        Output("relevance", "children"),
+        Output("relevance", "className"),
+        Output("relevance-words", "children"),
+        Output("alpha-curve", "figure"),
+        Input("selection", "data"),
+        Input("alpha", "data"),
+        *_SHOWN,
+    )
+    def answer(nodes: list[int], alpha: float, graph: int, target: int) -> tuple[Any, ...]:
+        case = desk.case(graph, target)
+        known = [node for node in nodes if node < case.num_nodes]
+        found = answers.selection_answer(case, known, alpha)
+        kind = "number for" if found.relevance >= 0 else "number against"
+        number, look = (short(found.relevance, signed=True), kind) if known else ("–", "number")
+        return number, look, layout.relevance_words(found), figures.alpha_figure(found)
+
+
+def _connect_order(app: Dash, desk: Desk) -> None:
+    @app.callback(Output("order", "data"), Input("alpha", "data"), *_SHOWN)
+    def order(alpha: float, graph: int, target: int) -> dict[str, Any]:
+        case = desk.case(graph, target)
+        with desk.lock:  # the model runs
+            found = answers.order_answer(case, alpha)
+        return {
+            "graph": graph,
+            "order": found.order,
+            "titles": [case.node_title(node) for node in found.order],
+            "values": found.values,
+            "area": short(found.area),
+            "figure": figures.order_figure(case, found),
+        }
+
+    @app.callback(Output("walks", "children"), Input("by", "data"), *_SHOWN)
+    def walks(by: str, graph: int, target: int) -> list[Any]:
+        case = desk.case(graph, target)
+        try:
+            return list(layout.walk_items(case, answers.walks_answer(case, by=by)))
+        except WalkwiseError as error:
+            return [html.Li(str(error), className="problem")]
+
+
+def _connect_groups(app: Dash) -> None:
+    @app.callback(
+        Output("groups", "data", allow_duplicate=True),
+        Output("group-name", "value"),
+        Output("group-problem", "children"),
+        Input("save-group", "n_clicks"),
+        Input("group-name", "n_submit"),
+        State("group-name", "value"),
+        State("selection", "data"),
+        State("groups", "data"),
+        prevent_initial_call=True,
+    )
+    def save(_clicks: Any, _submit: Any, name: str, nodes: list[int], groups: dict[str, list[int]]) -> tuple[Any, ...]:
+        try:
+            return answers.name_group(groups, name, nodes), "", ""
+        except WalkwiseError as error:
+            return no_update, no_update, str(error)
+
+    @app.callback(
+        Output("groups", "data", allow_duplicate=True),
+        Output("selection", "data", allow_duplicate=True),
+        Input({"kind": "select-group", "name": ALL}, "n_clicks"),
+        Input({"kind": "remove-group", "name": ALL}, "n_clicks"),
+        State("groups", "data"),
+        prevent_initial_call=True,
+    )
+    def use(_select: Any, _remove: Any, groups: dict[str, list[int]]) -> tuple[Any, Any]:
+        if not ctx.triggered or not ctx.triggered[0]["value"]:  # a button that has just appeared
+            return no_update, no_update
+        name = ctx.triggered_id["name"]
+        if ctx.triggered_id["kind"] == "select-group":
+            return no_update, groups[name]
+        return {other: nodes for other, nodes in groups.items() if other != name}, no_update
+
+
+def _connect_questions(app: Dash, desk: Desk) -> None:
+    @app.callback(
+        Output("group-list", "children"),
+        Output("interactions", "figure"),
+        Output("interactions", "style"),
+        Output("interactions-problem", "children"),
+        Input("groups", "data"),
+        *_SHOWN,
+    )
+    def bars(groups: dict[str, list[int]], graph: int, target: int) -> tuple[Any, ...]:
+        items = layout.group_items(groups, {name: answers.format_nodes(nodes) for name, nodes in groups.items()})
+        if not groups:
+            return items, no_update, {"display": "none"}, ""
+        try:
+            figure = figures.interaction_figure(answers.groups_answer(desk.case(graph, target), groups))
+        except WalkwiseError as error:
+            return items, no_update, {"display": "none"}, str(error)
+        return items, figure, {"height": f"{figure['layout']['height']}px"}, ""
+
+    @app.callback(
+        Output("query-answer", "children"),
+        Output("query-problem", "children"),
+        Input("asked", "data"),
+        Input("groups", "data"),
+        *_SHOWN,
+    )
+    def ask(asked: list[Any], groups: dict[str, list[int]], graph: int, target: int) -> tuple[str, str]:
+        formula = asked[0] if asked else ""
+        if not formula.strip():
+            return "", ""
+        try:
+            found = answers.query_answer(desk.case(graph, target), formula, groups)
+        except WalkwiseError as error:
+            return "", str(error)
+        return f"{formula}: {short(found, signed=True)}", ""
+
+
+def _connect_exports(app: Dash, desk: Desk) -> None:
+    @app.callback(
+        Output("download", "data"),
+        Input("export-csv", "n_clicks"),
+        Input("export-json", "n_clicks"),
+        State("selection", "data"),
+        State("alpha", "data"),
+        State("groups", "data"),
+        State("asked", "data"),
+        State("by", "data"),
+        State("step", "data"),
+        *_PLACE,
+        prevent_initial_call=True,
+    )
+    def export(*given: Any) -> Any:
+        _csv, _json, nodes, alpha, groups, asked, by, step, graph, target = given
+        case = desk.case(graph, target)
+        formula = asked[0] if asked else ""
+        with desk.lock:  # the model runs
+            document = exports.shown(case, nodes=nodes, alpha=alpha, groups=groups, formula=formula, by=by, step=step)
+        kind, write = ("csv", exports.as_csv) if ctx.triggered_id == "export-csv" else ("json", exports.as_json)
+        return {"content": write(document), "filename": f"{_file_name(case.title)}.{kind}", "type": f"text/{kind}"}
+
+
+def _file_name(title: str) -> str:
+    return re.sub(r"\W+", "-", f"walkwise {title}").strip("-")
+
+
+def _connect_browser(app: Dash) -> None:
+    """What happens in the browser alone: assets/explorer.js."""
+
+    def in_browser(name: str, *wires: Any, **options: Any) -> None:
+        app.clientside_callback(ClientsideFunction("walkwise", name), *wires, **options)  # type: ignore[no-untyped-call]
+
+    in_browser(
+        "pick",
+        Output("selection", "data", allow_duplicate=True),
+        Input("structure", "selectedNodeData"),
+        State("selection", "data"),
+        State("graph", "data"),
+        prevent_initial_call=True,
+    )
+    in_browser(
+        "dress",
+        Output("dressed", "data"),
+        Input("structure", "elements"),
+        Input("selection", "data"),
+        Input("step", "data"),
+        Input("order", "data"),
+        Input("ids", "n_clicks"),
+        State("graph", "data"),
+    )
+    in_browser(
+        "play",
+        Output("step", "data"),
+        Output("clock", "disabled"),
+        Output("play", "children"),
+        *(Input(name, "n_clicks") for name in ("play", "forward", "back", "rewind")),
+        Input("clock", "n_intervals"),
+        Input("order", "data"),
+        State("step", "data"),
+        State("clock", "disabled"),
+    )
+    in_browser(
+        "curve",
+        Output("order-curve", "figure"),
+        Output("step-words", "children"),
+        Input("step", "data"),
+        Input("order", "data"),
+    )
+    in_browser("same", Output("clock", "interval"), Input("speed", "data"))
+    stores = ("graph", "target", "speed", "by")
+    children = Input("target-choice", "children")
+    in_browser("choices", Output("dressed", "clear_data"), *(Input(name, "data") for name in stores), children)
+    in_browser(
+        "ask",
+        Output("asked", "data"),
+        Input("ask", "n_clicks"),
+        Input("formula", "n_submit"),
+        State("formula", "value"),
+        prevent_initial_call=True,
+    )
+    in_browser(
+        "picture",
+        Output("structure", "generateImage"),
+        Input("export-png", "n_clicks"),
+        State("graph", "data"),
+        prevent_initial_call=True,
+    )

@@ -1,0 +1,85 @@
+"""Answers as charts, in the form that the page's chart component takes."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+from walkwise.explorer.answers import OrderAnswer, SelectionAnswer
+from walkwise.explorer.cases import Case
+from walkwise.interactions import Interactions
+from walkwise.plotting import _style as style
+
+_GRID = "#e4e4e0"
+#: The colour of the greedy order, here and on the structure.
+ORDER = "#009e73"
+_MOST_BARS = 12
+
+
+def alpha_figure(answer: SelectionAnswer) -> dict[str, Any]:
+    """R_α of the selection against α, the current α marked."""
+    line = {"x": answer.alphas, "y": answer.values, "mode": "lines", "line": {"color": style.INK, "width": 2}}
+    colour = style.POSITIVE if answer.relevance >= 0 else style.NEGATIVE
+    mark = {"x": [answer.alpha], "y": [answer.relevance], "mode": "markers", "marker": {"color": colour, "size": 11}}
+    hover = {"hovertemplate": "α = %{x:.2f}<br>R = %{y:.4g}<extra></extra>"}
+    layout = _layout("α: what a step outside the selection counts", "R of the selection")
+    layout["xaxis"]["range"] = [-0.03, 1.03]
+    return {"data": [line | hover, mark | hover], "layout": layout}
+
+
+def order_figure(case: Case, answer: OrderAnswer) -> dict[str, Any]:
+    """The activation curve; its second trace is the mark of the current step, which the page moves."""
+    steps = list(range(1, len(answer.order) + 1))
+    texts = [f"step {i}: + {case.node_title(node)}" for i, node in zip(steps, answer.order, strict=True)]
+    hover = {"text": texts, "hovertemplate": "%{text}<br>f = %{y:.4g}<extra></extra>"}
+    line = {"x": steps, "y": answer.values, "mode": "lines+markers", "line": {"color": style.INK, "width": 2}}
+    mark = {"x": [], "y": [], "mode": "markers", "marker": {"color": ORDER, "size": 12}, "hoverinfo": "skip"}
+    layout = _layout("nodes placed, most relevant first", f"f for {_cut(case.target_title, 18)}")
+    layout["xaxis"]["range"] = [0.3, len(steps) + 0.7]
+    return {"data": [line | {"marker": {"size": 5}} | hover, mark], "layout": layout}
+
+
+def interaction_figure(found: Interactions) -> dict[str, Any]:
+    """A bar per interaction term, the largest magnitudes; the last bar is all groups together."""
+    terms = sorted(found.terms.items(), key=lambda term: -abs(term[1]))[:_MOST_BARS]
+    terms.sort(key=lambda term: len(term[0]))
+    names = [" + ".join(groups) for groups, _ in terms] + ["all together"]
+    values = [value for _, value in terms] + [found.union]
+    colours = [style.POSITIVE if value >= 0 else style.NEGATIVE for _, value in terms] + [style.GREY]
+    bars = {
+        "type": "bar",
+        "orientation": "h",
+        "y": list(range(len(names))),
+        "x": values,
+        "marker": {"color": colours},
+        "customdata": names,
+        "hovertemplate": "%{customdata}: %{x:.4g}<extra></extra>",
+    }
+    labels = [
+        f"{html.escape(_cut(name))}  <b>{style.short(value)}</b> " for name, value in zip(names, values, strict=True)
+    ]
+    layout = _layout("relevance of the walks<br>that visit exactly these groups", "")
+    layout["yaxis"] |= {"autorange": "reversed", "tickvals": bars["y"], "ticktext": labels, "showgrid": False}
+    layout["height"] = 70 + 24 * len(names)
+    layout["margin"] |= {"l": 8, "b": 50}
+    return {"data": [bars], "layout": layout}
+
+
+def _cut(name: str, most: int = 22) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+def _layout(x: str, y: str) -> dict[str, Any]:
+    axis = {"gridcolor": _GRID, "zerolinecolor": style.FAINT, "automargin": True, "fixedrange": True}
+    font = {"family": "system-ui, sans-serif", "size": 12, "color": style.INK}
+    title_font = {"size": 12, "color": style.INK}
+    return {
+        "xaxis": axis | {"title": {"text": x, "font": title_font, "standoff": 6}},
+        "yaxis": axis | {"title": {"text": y, "font": title_font, "standoff": 6}},
+        "margin": {"l": 44, "r": 12, "t": 10, "b": 40},
+        "font": font,
+        "showlegend": False,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "hoverlabel": {"font": font},
+    }

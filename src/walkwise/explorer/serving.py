@@ -1,0 +1,124 @@
+"""The explorer as an application, and served to a browser on this computer."""
+
+from __future__ import annotations
+
+import ipaddress
+import sys
+import threading
+import webbrowser
+from pathlib import Path
+
+from dash import Dash
+from flask import Response
+from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
+
+from walkwise.errors import InputError
+from walkwise.explorer.callbacks import connect, report_error
+from walkwise.explorer.cases import Desk
+from walkwise.explorer.layout import page
+from walkwise.explorer.session import Session
+
+_LOCAL_NAMES = ["127.0.0.1", "localhost", "[::1]"]
+
+
+def app(session: Session) -> Dash:
+    """The explorer as a Dash application: everything it needs comes from its own server.
+
+    Args:
+        session: the model, the graphs, and what they are called.
+
+    >>> import torch
+    >>> from torch_geometric.data import Data
+    >>> from torch_geometric.nn import GCN
+    >>> graph = Data(torch.ones(3, 2), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    >>> app(Session(GCN(2, 8, num_layers=2, out_channels=3), [graph], index=1)).title
+    'Walkwise explorer'
+    """
+    made = Dash(
+        "walkwise.explorer",
+        title="Walkwise explorer",
+        update_title="",
+        serve_locally=True,
+        assets_folder=str(Path(__file__).parent / "assets"),
+        add_log_handler=False,
+        on_error=report_error,
+    )
+    made.layout = page(session)
+    connect(made, Desk(session))
+    scripts = " ".join(["'self'", *made.csp_hashes()])
+    policy = (
+        f"default-src 'self'; script-src {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+        "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+    def guard(response: Response) -> Response:
+        response.headers["Content-Security-Policy"] = policy
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        return response
+
+    made.server.after_request(guard)
+    return made
+
+
+def serve(session: Session, *, host: str = "127.0.0.1", port: int = 8050, open_browser: bool = True) -> None:
+    """Serves the explorer until it is interrupted; the address is written to the error stream.
+
+    Only this computer can reach it, unless another ``host`` is named: whoever reaches the page sees the graphs and
+    has the model run.
+
+    Args:
+        session: the model, the graphs, and what they are called.
+        host: the address to listen on.
+        port: the port; 0 takes any that is free.
+        open_browser: show the page in the browser.
+    """
+    server = bind(session, host=host, port=port)
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{server.port}/"
+    sys.stderr.write(f"Walkwise explorer: {url} (Ctrl+C stops it)\n")
+    if open_browser:
+        threading.Timer(0.3, webbrowser.open, [url]).start()
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.server_close()
+
+
+def bind(session: Session, *, host: str = "127.0.0.1", port: int = 8050) -> BaseWSGIServer:
+    """The server, listening but not yet answering.
+
+    Args:
+        session: the model, the graphs, and what they are called.
+        host: the address to listen on.
+        port: the port; 0 takes any that is free.
+    """
+    if not host:
+        raise InputError('host is empty, which would mean every network; give "127.0.0.1", or the address you mean.')
+    if not 0 <= port <= 65535:
+        raise InputError(f"port must be a number from 0 to 65535, got {port}.")
+    made = app(session)
+    if _is_local(host):  # a web page elsewhere whose name leads here is none of ours
+        made.server.config["TRUSTED_HOSTS"] = _LOCAL_NAMES
+    try:
+        return make_server(host, port, made.server, threaded=True, request_handler=_Quiet)
+    except (OSError, SystemExit) as error:
+        raise InputError(f"Cannot listen on {host}, port {port}: {error}. Choose another port, or 0 for any.") from None
+
+
+class _Quiet(WSGIRequestHandler):
+    """Writes errors down, but not every request: moving a slider makes dozens."""
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Nothing."""
+
+
+def _is_local(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,133 @@
+"""The structure on the page: nodes, edges and bonds, their colours, and what the colours mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matplotlib.colors import to_hex
+
+from walkwise.explorer.cases import Case
+from walkwise.explorer.figures import ORDER
+from walkwise.plotting import _style as style
+
+#: The distance of neighbours, in pixels at zoom 1.
+_UNIT = 62.0
+#: How far apart the lines of a double bond lie, in pixels.
+_APART = 7.0
+#: The colour of the walk that is pointed at.
+WALK = "#b0578d"
+
+
+def elements(case: Case) -> list[dict[str, Any]]:
+    """The nodes with their places, colours and labels, and the edges; a line for each line of a bond."""
+    drawing, colours = case.drawing, node_colours(case)
+    long = any(len(label) > 4 for label in drawing.labels)
+    nodes = [
+        {
+            "data": {
+                "id": f"{case.graph}-{i}",
+                "node": i,
+                "graph": case.graph,
+                "label": drawing.labels[i],
+                "full": case.node_title(i),
+                "colour": colours[i],
+                "ink": style.ink_on(colours[i]),
+            },
+            "position": {"x": _UNIT * float(x), "y": _UNIT * float(y)},
+            "classes": "word" if long else "short",
+            "grabbable": False,
+        }
+        for i, (x, y) in enumerate(drawing.places)
+    ]
+    return nodes + [line for at in range(len(drawing.edges)) for line in _lines(case, at)]
+
+
+def node_colours(case: Case) -> list[str]:
+    """The colour of every node's relevance, zero in the middle of the scale."""
+    values = case.heat.numpy()
+    return [to_hex(colour) for colour in style.COLOURS(style.symmetric(values)(values))]
+
+
+def legend(case: Case) -> dict[str, str]:
+    """What the ends of the colours mean."""
+    most = float(case.heat.abs().max()) or 1.0
+    total = style.short(float(case.chain.input_relevance))
+    return {
+        "low": f"{style.short(-most)} against",
+        "high": f"for +{style.short(most)}",
+        "words": f"relevance of each node for {case.target_title}; all nodes sum to {total}",
+    }
+
+
+def _lines(case: Case, at: int) -> list[dict[str, Any]]:
+    """The lines of one edge."""
+    u, v = case.drawing.edges[at]
+    return [
+        {
+            "data": {
+                "id": f"{case.graph}-{u}-{v}-{number}",
+                "source": f"{case.graph}-{u}",
+                "target": f"{case.graph}-{v}",
+                "pair": f"{u}-{v}",
+                "end": f"{_APART * line.x:.2f}px {_APART * line.y:.2f}px",
+            },
+            "classes": "dashed" if line.dashed else "line",
+            "selectable": False,
+        }
+        for number, line in enumerate(case.drawing.lines[at])
+    ]
+
+
+#: How the structure looks; what changes are the classes of its elements.
+STYLESHEET: list[dict[str, Any]] = [
+    {
+        "selector": "node",
+        "style": {
+            "width": 34,
+            "height": 34,
+            "background-color": "data(colour)",
+            "border-width": 1.5,
+            "border-color": style.GREY,
+            "label": "data(label)",
+            "color": "data(ink)",
+            "font-size": 14,
+            "font-family": "system-ui, sans-serif",
+            "text-valign": "center",
+            "text-halign": "center",
+            "overlay-opacity": 0,
+        },
+    },
+    {"selector": "node.numbered", "style": {"label": "data(full)", "font-size": 12}},
+    {
+        "selector": "node.word",
+        "style": {"text-valign": "bottom", "text-margin-y": 3, "color": style.INK, "width": 24, "height": 24},
+    },
+    {
+        "selector": "edge",
+        "style": {
+            "width": 2,
+            "line-color": "#8a8a8a",
+            "curve-style": "straight",
+            "source-endpoint": "data(end)",
+            "target-endpoint": "data(end)",
+            "overlay-opacity": 0,
+        },
+    },
+    {"selector": "edge.dashed", "style": {"line-style": "dashed", "line-dash-pattern": [5, 4]}},
+    {
+        "selector": "node.placed",
+        "style": {
+            "underlay-color": ORDER,
+            "underlay-opacity": 0.45,
+            "underlay-padding": 7,
+            "underlay-shape": "ellipse",
+        },
+    },
+    {"selector": "node.newest", "style": {"underlay-opacity": 0.95, "underlay-padding": 9}},
+    {"selector": "node:selected", "style": {"border-width": 5, "border-color": style.INK}},
+    {
+        "selector": "node.walked",
+        "style": {"underlay-color": WALK, "underlay-opacity": 0.8, "underlay-padding": 8, "underlay-shape": "ellipse"},
+    },
+    {"selector": "edge.walked", "style": {"line-color": WALK, "width": 6, "z-index": 5}},
+]

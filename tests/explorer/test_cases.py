@@ -1,0 +1,125 @@
+"""Predictions made ready: traced once, drawn, named, the model left alone."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import walkwise as ww
+from walkwise.errors import InputError
+from walkwise.explorer import Session
+from walkwise.explorer.cases import Desk, draw, open_case
+
+
+def test_a_case_is_the_librarys_trace(motifs, motif):
+    graph = motifs.graphs[0]
+    chain = ww.trace(
+        motifs.model, graph.x, graph.edge_index, target=motif.target, batch=torch.zeros(25, dtype=torch.long)
+    )
+    assert torch.allclose(motif.heat, ww.node_relevance(chain))
+    assert motif.target == int(motifs.model(graph.x, graph.edge_index).argmax())
+    assert (motif.title, motif.label, motif.classes) == ("graph 0", "cycle", ("cycle", "house"))
+    other = open_case(motifs, 0, 1 - motif.target)
+    assert other.target_title == motif.classes[1 - motif.target]
+    assert not torch.allclose(other.heat, motif.heat)
+
+
+def test_the_rule_is_the_sessions(motifs, motif):
+    plain = open_case(replace(motifs, rule="zero"), 0, motif.target)
+    assert not torch.allclose(plain.heat, motif.heat)
+
+
+def test_the_model_is_left_alone(motifs, unchanged):
+    with unchanged(motifs.model, motifs.graphs[1].x):
+        open_case(motifs, 1)
+
+
+def test_a_graph_is_drawn_with_its_motif(motif):
+    drawing = motif.drawing
+    assert not drawing.molecule
+    assert drawing.groups == {"motif": [20, 21, 22, 23, 24]}
+    assert drawing.places.shape == (25, 2)
+    assert len(drawing.edges) == 25
+    assert all(u < v for u, v in drawing.edges)
+    assert motif.node_title(3) == "3"
+
+
+def test_a_molecule_is_drawn_as_one(molecules, molecule):
+    drawing = molecule.drawing
+    assert drawing.molecule
+    assert drawing.labels == ("C",) * 7 + ("N", "O", "O")
+    assert drawing.groups == {"ring": [1, 2, 3, 4, 5, 6], "NO2": [7, 8, 9]}
+    lines = dict(zip(drawing.edges, drawing.lines, strict=True))
+    assert [len(lines[pair]) for pair in [(7, 8), (7, 9), (1, 2)]] == [2, 1, 2]
+    assert [line.dashed for line in lines[7, 8] + lines[1, 2]] == [False, False, False, True]
+    middle = drawing.places[1:7].mean(0)
+    for u, v in [(1, 2), (3, 4)]:  # the second line is nearer to the middle of the ring
+        inwards = middle - drawing.places[[u, v]].mean(0)
+        assert np.dot(inwards, [lines[u, v][1].x, lines[u, v][1].y]) > 0.5
+    lengths = [np.hypot(*(drawing.places[u] - drawing.places[v])) for u, v in drawing.edges]
+    assert lengths == pytest.approx([1.0] * len(lengths), abs=0.05)
+    assert molecule.node_title(7) == "N7"
+    assert [len(lines) for lines in open_case(molecules, 1).drawing.lines] == [3, 1, 2]
+
+
+def test_one_hot_atoms_are_named_by_the_session(molecules):
+    data = molecules.graphs[0]
+    bare = Data(data.x, data.edge_index)
+    named = replace(molecules, graphs=[bare], names=None, node_names=("C", "N", "O", "F", "I", "Cl", "Br"))
+    assert draw(named, bare).molecule
+    assert draw(named, bare).labels == tuple(data.symbols)
+    assert not draw(replace(named, node_names=None), bare).molecule
+    unknown = replace(named, node_names=("C", "N", "O", "F", "I", "Cl", "Xx"))
+    strange = Data(torch.eye(7)[[0, 6]], torch.tensor([[0, 1], [1, 0]]))
+    assert not draw(unknown, strange).molecule  # no atom: still a graph, with its names
+    assert draw(unknown, strange).labels == ("C", "Xx")
+
+
+def test_words_name_nodes(motifs):
+    data = Data(torch.ones(2, 1), torch.tensor([[0, 1], [1, 0]]), tokens=["not", "bad"])
+    case = open_case(replace(motifs, model=motifs.model, graphs=[data_as(data)], names=["s"]), 0)
+    assert case.drawing.labels == ("not", "bad")
+    assert case.node_title(1) == "bad (1)"
+    assert case.label is None
+
+
+def data_as(data):
+    """In the model's precision."""
+    data.x = data.x.double()
+    return data
+
+
+def test_a_desk_traces_once_and_one_at_a_time(motifs):
+    desk = Desk(motifs)
+    found = []
+    threads = [threading.Thread(target=lambda g=g: found.append(desk.case(g % 2, 0))) for g in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len({id(case) for case in found}) == 2
+    alone = open_case(motifs, 1, 0)
+    assert torch.equal(desk.case(1, 0).heat, alone.heat)
+
+
+def test_node_level_models_have_a_row(net, graph):
+    x, edge_index = graph()
+    session = Session(net(pooled=False), [Data(x, edge_index)], index=2)
+    case = open_case(session, 0)
+    assert case.prediction.index == 2
+    assert case.classes == ("class 0", "class 1", "class 2")
+
+
+def test_wrong_sessions_are_refused(motifs):
+    with pytest.raises(InputError, match="at least one graph"):
+        Session(motifs.model, [])
+    with pytest.raises(InputError, match="1 entries for 4 graphs"):
+        Session(motifs.model, motifs.graphs, names=["one"])
+    with pytest.raises(InputError, match="4 graphs, 0 to 3; got 4"):
+        open_case(motifs, 4)

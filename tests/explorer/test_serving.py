@@ -1,0 +1,83 @@
+"""Served to this computer alone, and asking nothing of any other."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from walkwise.errors import InputError
+from walkwise.explorer import app, serve
+from walkwise.explorer.serving import bind
+
+
+@pytest.fixture(scope="module")
+def made(motifs):
+    return app(motifs)
+
+
+def test_the_page_comes_from_its_own_server(made):
+    response = made.server.test_client().get("/")
+    page = response.get_data(as_text=True)
+    assert response.status_code == 200
+    assert "//" not in page.replace("http-equiv", "").split("<body")[0].replace("https://", "@").replace("<!--", "")
+    assert "https://" not in page
+    assert "/assets/explorer.js" in page
+    assert "/assets/explorer.css" in page
+
+
+def test_the_policy_allows_nothing_from_elsewhere(made):
+    policy = made.server.test_client().get("/").headers["Content-Security-Policy"]
+    assert "default-src 'self'" in policy
+    assert "http" not in policy
+    assert "unsafe-eval" not in policy
+    scripts = next(part for part in policy.split(";") if "script-src" in part)
+    assert "unsafe-inline" not in scripts
+    assert "'sha256-" in scripts
+
+
+def test_it_listens_on_this_computer_only(motifs, monkeypatch):
+    monkeypatch.setenv("HOST", "0.0.0.0")
+    server = bind(motifs, port=0)
+    try:
+        assert server.server_address[0] == "127.0.0.1"
+        client = server.app.test_client()
+        assert client.get("/", headers={"Host": f"localhost:{server.port}"}).status_code == 200
+        assert client.get("/", headers={"Host": "elsewhere.example"}).status_code == 400
+    finally:
+        server.server_close()
+
+
+def test_another_host_must_be_named(motifs):
+    with pytest.raises(InputError, match="host is empty"):
+        serve(motifs, host="")
+    with pytest.raises(InputError, match=r"Cannot listen on no\.such\.host\.invalid"):
+        bind(motifs, host="no.such.host.invalid", port=0)
+    with pytest.raises(InputError, match="port must be a number"):
+        bind(motifs, port=70_000)
+
+
+def test_a_port_in_use_is_named(motifs):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"port {port}.*Choose another port"):
+            bind(motifs, port=port)
+
+
+def test_serve_says_where_and_opens_the_browser(motifs, monkeypatch, capsys):
+    opened = threading.Event()
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.set())
+
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("werkzeug.serving.BaseWSGIServer.serve_forever", interrupted)
+    serve(motifs, port=0)
+    assert "Walkwise explorer: http://127.0.0.1:" in capsys.readouterr().err
+    assert opened.wait(5)
+    opened.clear()
+    serve(motifs, port=0, open_browser=False)
+    assert not opened.wait(0.6)

@@ -1,0 +1,124 @@
+"""The documentation: every example runs, every page builds without a warning, and nothing is fetched or left out."""
+
+import importlib
+import inspect
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+
+#: What users import; everything public in these is in the reference.
+MODULES = [
+    "walkwise",
+    *(f"walkwise.{name}" for name in ("chain", "errors", "evaluation", "explainer", "games", "interactions", "models")),
+    *(f"walkwise.{name}" for name in ("marginals", "operators", "ordering", "plotting", "predictions", "recipes")),
+    *(f"walkwise.{name}" for name in ("reference", "report", "rows", "rules", "search", "subgraphs", "topwalks")),
+    *(f"walkwise.{name}" for name in ("training", "tuning", "walks", "walksearch", "trace.linearize")),
+    *(f"walkwise.baselines.{name}" for name in ("attribution", "comparison", "gradients", "pgm", "pyg", "registry")),
+    *(f"walkwise.baselines.{name}" for name in ("relevance", "subgraphx")),
+    *(f"walkwise.datasets.{name}" for name in ("ba2motif", "graphset", "molecules", "registry", "sentiment", "splits")),
+    *(f"walkwise.datasets.{name}" for name in ("tu", "wordvectors")),
+]
+
+
+def run(*arguments, **variables):
+    """A Python program of its own: pages register layers and data sets, which stay for the rest of a process."""
+    paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))} | variables
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_every_example_in_the_documentation_runs_and_prints_what_the_page_says():
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("rdkit")
+    done = run(DOCS / "pages.py", "--check")
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built pages."""
+    for needed in ("sphinx", "myst_parser", "furo", "latex2mathml"):
+        pytest.importorskip(needed)
+    out = tmp_path_factory.mktemp("site")
+    built = run("-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", DOCS, out)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return out
+
+
+class Page(HTMLParser):
+    """What a page would fetch, and its formulas."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.fetched, self.formulas = [], 0
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.formulas += tag == "math"
+        if tag == "link" and given.get("rel") not in ("canonical", "index", "next", "prev", "search", "author"):
+            self.fetched.append(given.get("href"))
+        elif tag in ("script", "img", "iframe", "source", "video"):
+            self.fetched.append(given.get("src"))
+
+
+def test_no_page_fetches_anything_from_elsewhere(site):
+    for path in site.rglob("*.html"):
+        fetched = [link for link in Page(path.read_text()).fetched if link and not link.startswith("data:")]
+        assert not [link for link in fetched if "//" in link], path
+        gone = [link for link in fetched if not (path.parent / link.split("?")[0].split("#")[0]).exists()]
+        assert not gone, (path, gone)
+    styles = "".join(path.read_text() for path in site.rglob("*.css"))
+    assert not re.search(r"(@import|url\()\s*[\"']?(https?:)?//", styles)
+
+
+def test_formulas_are_mathml(site):
+    page = (site / "mathematics" / "walks.html").read_text()
+    assert Page(page).formulas > 40
+    assert "\\sum" not in page
+
+
+def test_the_reference_leaves_nothing_out(site):
+    from sphinx.util.inventory import InventoryFile
+
+    with (site / "objects.inv").open("rb") as file:
+        inventory = InventoryFile.load(file, "", lambda base, path: path)
+    kinds = getattr(inventory, "data", inventory)  # a dict in some versions of Sphinx
+    named = [name for kind in kinds if kind.startswith("py:") for name in kinds[kind]]
+    described = {id(found) for name in named if (found := _object(name)) is not None}
+    missing = [name for module in MODULES for name, thing in _public(module) if id(thing) not in described]
+    assert not missing
+
+
+def _object(name):
+    """What an entry of the inventory stands for: a function or class, by whatever path it is reached."""
+    parts = name.split(".")
+    for cut in range(len(parts) - 1, 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[cut:]:
+            found = getattr(found, part, None)
+        return found
+    return None
+
+
+def _public(module):
+    """Functions and classes without an underscore that a module defines or exports."""
+    loaded = importlib.import_module(module)
+    exported = getattr(loaded, "__all__", None)
+    for name, thing in vars(loaded).items():
+        if name.startswith("_") or not (inspect.isfunction(thing) or inspect.isclass(thing)):
+            continue
+        if name in exported if exported is not None else thing.__module__ == module:
+            yield f"{module}.{name}", thing
