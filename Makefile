@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+JOBS ?= 2
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -29,7 +30,7 @@ docs: $(STAMP) ## the documentation, in out/docs (warnings are errors)
 
 test: lint ## everything CI checks: lint, types, import rules, tests, doctests, and the documentation's examples
 	@echo "== pytest"
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 lint: $(STAMP) ## the same without the tests
 	@echo "== ruff check"

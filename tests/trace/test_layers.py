@@ -178,7 +178,7 @@ ACTIVATIONS = [F.relu, F.leaky_relu, nn.PReLU(init=0.2), F.elu, F.gelu, nn.GELU(
 
 
 @pytest.mark.parametrize("rule", ["zero", "gamma"])
-@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda f: getattr(f, "__name__", None) or str(f))
 def test_activation_passes_relevance_on_as_it_is(activation, rule, x):
     activation = activation.double() if isinstance(activation, nn.Module) else activation
     model = with_biases(Stack([pyg.GCNConv(3, 4), pyg.GCNConv(4, 4)], activation))
