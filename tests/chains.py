@@ -34,3 +34,9 @@ def chain_of(seed, M, layers=3, x=None, edges=None, **kwargs):
     edges = torch.cat([path, path.flip(0), torch.randint(M, (2, 3))], dim=1) if edges is None else edges
     x = torch.rand(M, 2, dtype=torch.float64) if x is None else x
     return ww.trace(model, x, edges, target=0, rule="gamma")
+
+
+def walks_of(chain):
+    """The relevance of every walk, as the slow twins take it."""
+    walks = ww.enumerate_walks(chain)
+    return dict(zip(map(tuple, walks.tolist()), ww.walk_relevance(chain, walks).tolist(), strict=True))

@@ -1,7 +1,6 @@
 """Shapley values and interactions against their definitions over all orders and all subsets."""
 
 import itertools
-from math import factorial
 
 import pytest
 import torch
@@ -9,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import walkwise as ww
-from chains import chain_of
+from chains import chain_of, walks_of
+from walkwise import reference
 from walkwise.errors import InputError, TooManyWalksError
 from walkwise.games import (
     as_game,
@@ -22,38 +22,6 @@ from walkwise.games import (
 torch.set_num_threads(1)
 
 
-def worth(chain):
-    """v of every subset, each asked for as a subgraph."""
-    nodes = range(chain.num_nodes)
-    subsets = [s for size in range(len(nodes) + 1) for s in itertools.combinations(nodes, size)]
-    values = ww.subgraph_relevance(chain, [list(s) for s in subsets]).tolist()
-    return dict(zip(map(frozenset, subsets), values, strict=True))
-
-
-def by_permutations(chain):
-    v, M = worth(chain), chain.num_nodes
-    values = [0.0] * M
-    for order in itertools.permutations(range(M)):
-        for i, node in enumerate(order):
-            values[node] += (v[frozenset(order[: i + 1])] - v[frozenset(order[:i])]) / factorial(M)
-    return values
-
-
-def sii(chain, order):
-    """Σ over T ⊆ N∖S of t! (n − t − s)! / (n − s + 1)! · Δ_S v(T), as Grabisch and Roubens define it."""
-    v, n = worth(chain), chain.num_nodes
-    found = {}
-    for S in itertools.combinations(range(n), order):
-        rest, total = [m for m in range(n) if m not in S], 0.0
-        for t in range(len(rest) + 1):
-            weight = factorial(t) * factorial(n - t - order) / factorial(n - order + 1)
-            for T in itertools.combinations(rest, t):
-                inner = (K for k in range(order + 1) for K in itertools.combinations(S, k))
-                total += weight * sum((-1) ** (order - len(K)) * v[frozenset(T + K)] for K in inner)
-        found[S] = total
-    return found
-
-
 CHAINS = [chain_of(0, M=5), chain_of(1, M=5), chain_of(2, M=5, jk="cat"), chain_of(3, M=5, layers=4), chain_of(5, M=6)]
 
 
@@ -61,7 +29,7 @@ CHAINS = [chain_of(0, M=5), chain_of(1, M=5), chain_of(2, M=5, jk="cat"), chain_
 def test_shapley_values_by_all_permutations(chain):
     found = shapley_values(chain)
     assert found.method == "walks"
-    assert found.values.tolist() == pytest.approx(by_permutations(chain), abs=1e-10)
+    assert found.values.tolist() == pytest.approx(reference.shapley_values(walks_of(chain), chain.num_nodes), abs=1e-10)
     assert not bool(found.standard_error.any())
 
 
@@ -69,7 +37,7 @@ def test_shapley_values_by_all_permutations(chain):
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_interactions_by_all_subsets(chain, order):
     dense = shapley_interactions(chain, order=order).dense()
-    want = sii(chain, order)
+    want = reference.shapley_interactions(walks_of(chain), chain.num_nodes, order)
     assert any(abs(value) > 1e-6 for value in want.values())
     for S, value in want.items():
         for turned in itertools.permutations(S):
@@ -80,10 +48,11 @@ def test_interactions_by_all_subsets(chain, order):
 
 def test_moebius_terms_beyond_the_walks_vanish():
     chain = chain_of(1, M=6, layers=1)
-    v = worth(chain)
-    for T in (s for s in v if len(s) > 2):
-        subsets = (K for k in range(len(T) + 1) for K in itertools.combinations(T, k))
-        assert sum((-1) ** (len(T) - len(K)) * v[frozenset(K)] for K in subsets) == pytest.approx(0, abs=1e-12)
+    for size in (3, 4):
+        for T in itertools.combinations(range(6), size):
+            subsets = [list(K) for k in range(size + 1) for K in itertools.combinations(T, k)]
+            signs = torch.tensor([(-1.0) ** (size - len(K)) for K in subsets], dtype=torch.float64)
+            assert float(ww.subgraph_relevance(chain, subsets) @ signs) == pytest.approx(0, abs=1e-12)
     assert len(shapley_interactions(chain, order=3).values) == 0
 
 

@@ -1,25 +1,17 @@
 """Interactions and formulas against the walks themselves."""
 
-import itertools
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import walkwise as ww
-from chains import chain_of
+from chains import chain_of, walks_of
+from walkwise import reference
 from walkwise.errors import InputError
 from walkwise.interactions import interactions, query
 
 torch.set_num_threads(1)
-
-
-def walks_of(chain):
-    walks = ww.enumerate_walks(chain)
-    assert len(walks) > 20
-    relevance = ww.walk_relevance(chain, walks).tolist()
-    return [({m for m in w if m >= 0}, r) for w, r in zip(walks.tolist(), relevance, strict=True)]
 
 
 CHAINS = [chain_of(0, M=6), chain_of(1, M=6), chain_of(2, M=6, jk="cat"), chain_of(5, M=6)]
@@ -30,15 +22,27 @@ GROUPS = {"ring": [0, 1], "NO2": [2], "Cl": [4]}
 @pytest.mark.parametrize("groups", [GROUPS, {"a": [0, 3], "b": [1, 2], "c": [4], "d": [5]}, {"all": list(range(6))}])
 def test_terms_are_the_walks_that_visit_exactly_these_groups(chain, groups):
     found = interactions(chain, groups)
-    for size in range(1, len(groups) + 1):
-        for chosen in itertools.combinations(groups, size):
-            inside = set().union(*(groups[name] for name in chosen))
-            walks = [r for v, r in walks_of(chain) if v <= inside and all(v & set(groups[name]) for name in chosen)]
-            assert found.terms.get(chosen, 0.0) == pytest.approx(sum(walks), abs=1e-10)
+    walks = walks_of(chain)
+    assert len(walks) > 20
+    for chosen, term in reference.interactions(walks, groups).items():
+        assert found.terms.get(chosen, 0.0) == pytest.approx(term, abs=1e-10)
     union = sorted(set().union(*groups.values()))
     whole = float(ww.subgraph_relevance(chain, [union])[0])
     assert sum(found.terms.values()) == pytest.approx(whole, abs=1e-10)
     assert found.remainder == pytest.approx(0, abs=1e-10)
+
+
+@given(st.integers(0, 10**6), st.lists(st.integers(0, 3), min_size=6, max_size=6))
+def test_terms_sum_back_to_the_union(seed, member):
+    """Groups at random, some empty, some nodes in none (3): the terms of all orders conserve R of the union."""
+    chain = chain_of(seed, M=6, layers=2)
+    groups = {str(g): [m for m in range(6) if member[m] == g] for g in range(3)}
+    found = interactions(chain, groups)
+    union = float(ww.subgraph_relevance(chain, [[m for m in range(6) if member[m] < 3]])[0])
+    assert sum(found.terms.values()) == pytest.approx(union, abs=1e-9)
+    assert found.union == pytest.approx(union, abs=1e-12)
+    pairs = interactions(chain, groups, max_order=2)
+    assert sum(pairs.terms.values()) + pairs.remainder == pytest.approx(union, abs=1e-9)
 
 
 def test_the_formula_of_the_paper():
@@ -94,11 +98,12 @@ def test_any_formula_selects_its_walks(formula, which):
     chain = CHAINS[which]
     groups = OVERLAPPING | {"rest": sorted(set(range(6)) - set().union(*OVERLAPPING.values()))}
     text = formula.replace("'two words'", "two_words").replace("~", " not ").replace("&", " and ").replace("|", " or ")
-    total = 0.0
-    for visited, relevance in walks_of(chain):
-        true = {name.replace(" ", "_"): bool(visited & set(nodes)) for name, nodes in groups.items()}
-        total += relevance if eval(text.strip(), {}, true) else 0.0
-    assert query(chain, formula, OVERLAPPING) == pytest.approx(total, abs=1e-9)
+
+    def holds(visited):
+        return eval(text.strip(), {}, {name.replace(" ", "_"): name in visited for name in groups})
+
+    want = reference.query(walks_of(chain), holds, groups)
+    assert query(chain, formula, OVERLAPPING) == pytest.approx(want, abs=1e-9)
 
 
 def test_and_binds_before_or_and_not_before_both():

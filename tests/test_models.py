@@ -10,7 +10,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from authors import ROOT, golden, load, mutag, needs_golden
-from walkwise import models
+from walkwise import datasets, models, training
+from walkwise.datasets import ba2motif
 from walkwise.errors import InputError
 
 
@@ -160,3 +161,26 @@ def test_torch_files_hold_tensors_or_are_refused(tmp_path, capsys):
         with pytest.raises(InputError, match="only tensors"):
             models.load_weights(model, tmp_path / name)
     assert capsys.readouterr().out == ""
+
+
+# -- models that come with the package --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "width"), [("ba2motif", 1), ("mutag", 7)])
+def test_bundled_models(name, width):
+    model = models.bundled(name)
+    assert isinstance(model, models.GIN)
+    assert (model.sizes["in_channels"], model.sizes["num_layers"], model.training) == (width, 3, False)
+    assert all((p <= 0).all() for n, p in model.named_parameters() if n.endswith("bias"))
+
+
+def test_bundled_model_knows_motifs():
+    model, graphs = models.bundled("ba2motif"), datasets.load("ba2motif-generated")
+    assert training.evaluate(model, graphs.graphs, graphs.test)[1] >= 0.98
+    fresh = datasets.pack(ba2motif.generate(200, seed=1))
+    assert training.evaluate(model, fresh, torch.arange(200))[1] >= 0.97
+
+
+def test_unknown_bundled_model():
+    with pytest.raises(InputError, match="Unknown bundled model 'reddit': expected one of ba2motif, mutag"):
+        models.bundled("reddit")

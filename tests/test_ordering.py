@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch_geometric.nn import GCN, GIN, GINConv, JumpingKnowledge, global_add_pool, global_mean_pool
+from torch_geometric.nn import (
+    GAT,
+    GCN,
+    GIN,
+    GINConv,
+    GraphSAGE,
+    JumpingKnowledge,
+    global_add_pool,
+    global_mean_pool,
+)
 from torch_geometric.utils import erdos_renyi_graph
 
 import walkwise as ww
-from walkwise import ordering
+from chains import walks_of
+from walkwise import ordering, reference
 from walkwise.errors import InputError
-from walkwise.ledger import walk_ledger
+from walkwise.ledger import WalkLedger, walk_ledger
 from walkwise.neighbours import step_neighbours
 from walkwise.ordering import order_nodes
 
@@ -57,6 +73,28 @@ class GraphGCN(nn.Module):
         return global_mean_pool(self.gcn(x, edge_index), batch)
 
 
+class GraphGAT(nn.Module):
+    """Attention: every edge has a weight for each of two heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gat = GAT(3, 4, 2, out_channels=2, heads=2)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        return global_add_pool(self.gat(x, edge_index), batch)
+
+
+class GraphSage(nn.Module):
+    """Means over neighbours: every edge has a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sage = GraphSAGE(3, 5, 2, out_channels=2)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        return global_add_pool(self.sage(x, edge_index), batch)
+
+
 class Global(nn.Module):
     """A layer that looks at all nodes between two others: walks may step anywhere."""
 
@@ -71,7 +109,14 @@ class Global(nn.Module):
         return global_add_pool(self.second(h, edge_index), batch)
 
 
-MODELS = {"gin": GraphGIN, "jumping": Jumping, "gcn": GraphGCN, "global": Global}
+MODELS = {
+    "gin": GraphGIN,
+    "jumping": Jumping,
+    "gcn": GraphGCN,
+    "gat": GraphGAT,
+    "sage": GraphSage,
+    "global": Global,
+}
 
 
 def make_chain(name: str, seed: int, nodes: int = 8, directed: bool = False) -> ww.RelevanceChain:
@@ -81,34 +126,21 @@ def make_chain(name: str, seed: int, nodes: int = 8, directed: bool = False) -> 
     return ww.trace(model, torch.randn(nodes, 3, dtype=torch.double), edge_index, target=0)
 
 
-def slow_scores(chain: ww.RelevanceChain, mode: str, alpha: float, nodes: list[int], before: list[int]) -> dict:
-    """What section 7.2.1 maximises, for every candidate, by single queries."""
-    rest = [m for m in nodes if m not in before]
-    if mode == "activation":
-        return {m: ask(chain, [*before, m], alpha) for m in rest}
-    whole = ask(chain, nodes, 0.0)
-    return {m: -abs(ask(chain, [k for k in rest if k != m], alpha) - whole) for m in rest}
-
-
 def assert_greedy(order, chain, mode, alpha, nodes=None, tolerance=1e-12) -> None:
     """Every node is the best given those before it; rounding may decide between equal ones."""
-    nodes = list(range(chain.num_nodes)) if nodes is None else nodes
+    nodes, walks = list(range(chain.num_nodes)) if nodes is None else nodes, walks_of(chain)
     assert sorted(order.tolist()) == nodes
-    scale = float(ww.subgraph_relevance(chain, [[m] for m in nodes], alpha=1.0).abs().max())
+    scale = max([abs(reference.subgraph_relevance(walks, [m], 1.0)) for m in nodes] or [0.0])
     for i, chosen in enumerate(order.tolist()):
-        scores = slow_scores(chain, mode, alpha, nodes, order[:i].tolist())
+        scores = reference.order_scores(walks, nodes, order[:i].tolist(), mode, alpha)
         assert scores[chosen] >= max(scores.values()) - tolerance * scale, (i, chosen, scores)
-
-
-def ask(chain: ww.RelevanceChain, nodes: list[int], alpha: float) -> float:
-    return float(ww.subgraph_relevance(chain, [nodes], alpha=alpha))
 
 
 @pytest.fixture(params=["ledger", "asked"])
 def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to an order: all walks listed, and every step asked of the chain."""
     if request.param == "asked":
-        monkeypatch.setattr(ordering, "walk_ledger", lambda *_, **__: None)
+        monkeypatch.setattr(ordering, "_ledger", lambda *_: None)
     else:
         monkeypatch.setattr(ordering, "_worth", lambda chain, task: 10**6)
     return request.param
@@ -127,11 +159,20 @@ def test_equals_the_loop_over_single_queries(mode, name, directed, seed, route):
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_equals_the_slow_twin_node_for_node(mode, route):
+    for seed in range(3):
+        chain = make_chain("gin", seed)
+        for alpha in (0.0, 0.3):
+            want = reference.order_nodes(walks_of(chain), range(8), mode, alpha)
+            assert order_nodes(chain, mode=mode, alpha=alpha).tolist() == want
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_both_routes_agree_node_for_node(mode, monkeypatch):
     chains = [make_chain("gin", seed, nodes=12) for seed in range(4)]
     alphas = [0.0, 0.3, 0.8]  # at 1, nodes without self-relevance are all equal
     listed = [order_nodes(chain, mode=mode, alpha=alphas).tolist() for chain in chains]
-    monkeypatch.setattr(ordering, "walk_ledger", lambda *_, **__: None)
+    monkeypatch.setattr(ordering, "_ledger", lambda *_: None)
     assert listed == [order_nodes(chain, mode=mode, alpha=alphas).tolist() for chain in chains]
 
 
@@ -220,7 +261,7 @@ def test_the_ledger_holds_all_walks():
     ledger = walk_ledger(chain, near, max_rows=10**6)
     assert ledger is not None
     assert float(ledger.relevance.sum()) == pytest.approx(chain.input_relevance)
-    assert len(torch.unique(ledger.visits, dim=0)) == len(ledger.visits)
+    assert len(np.unique(ledger.visits, axis=0)) == len(ledger.visits)
     assert walk_ledger(chain, near, max_rows=10) is None
     assert step_neighbours(make_chain("global", 0)) is None
 
@@ -234,6 +275,41 @@ def test_long_keys_do_not_overflow():
     assert ledger is not None
     assert len(ledger.visits) <= 38 + 16
     assert float(ledger.relevance.sum()) == pytest.approx(chain.input_relevance)
+
+
+@given(st.integers(0, 10**6), st.sampled_from(sorted(MODELS)), st.sampled_from(MODES), st.floats(0, 1))
+def test_every_order_is_a_permutation(seed, name, mode, alpha):
+    chain = make_chain(name, seed, nodes=1 + seed % 7, directed=seed % 2 == 0)
+    orders = order_nodes(chain, mode=mode, alpha=[alpha, 0.0])
+    assert all(sorted(order) == list(range(chain.num_nodes)) for order in orders.tolist())
+    narrow = order_nodes(chain.to(dtype=torch.float32), mode=mode, alpha=alpha, tolerance=0.0)
+    assert sorted(narrow.tolist()) == list(range(chain.num_nodes))
+
+
+def test_walks_listed_before_serve_again_and_go_with_no_other_chain():
+    chain = make_chain("gin", 3)
+    orders = {mode: order_nodes(chain, mode=mode, alpha=ALPHAS).tolist() for mode in MODES}
+    kept = dict(chain.memo)
+    assert any(isinstance(value, WalkLedger) for value in kept.values())
+    assert {mode: order_nodes(chain, mode=mode, alpha=ALPHAS).tolist() for mode in MODES} == orders
+    assert chain.memo.keys() == kept.keys()
+    assert all(chain.memo[key] is value for key, value in kept.items())
+    moved, loaded = chain.to(dtype=torch.float32), pickle.loads(pickle.dumps(chain))
+    assert moved.memo == {}
+    for other in (replace(chain), loaded, moved.to(dtype=torch.float64)):
+        assert order_nodes(other, alpha=0.7).tolist() == orders["activation"][2]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("mode", MODES)
+def test_graphs_without_edges_and_with_edges_twice(mode, name):
+    torch.manual_seed(1)
+    model, x = MODELS[name]().double(), torch.randn(4, 3, dtype=torch.double)
+    twice = torch.tensor([[0, 1, 0, 1, 2, 2], [1, 0, 1, 0, 2, 1]])
+    for edge_index in (torch.empty(2, 0, dtype=torch.long), twice):
+        chain = ww.trace(model, x, edge_index, target=lambda out: out[0, 1] - out[0, 0])
+        for alpha, order in zip(ALPHAS, order_nodes(chain, mode=mode, alpha=ALPHAS), strict=True):
+            assert_greedy(order, chain, mode, alpha, tolerance=1e-9)
 
 
 def test_empty_requests():

@@ -19,6 +19,11 @@ def test_there_are_few_names():
     assert len(set(ww.__all__)) == len(ww.__all__)
 
 
+def test_the_version_is_told():
+    assert ww.__version__[0].isdigit()
+    assert "__version__" not in ww.__all__
+
+
 @pytest.mark.parametrize("name", ww.__all__)
 def test_every_name_is_there_and_explained(name):
     thing = getattr(ww, name)

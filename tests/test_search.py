@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,6 +9,8 @@ from torch_geometric.nn import GIN, global_add_pool
 from torch_geometric.utils import erdos_renyi_graph
 
 import walkwise as ww
+from chains import walks_of
+from walkwise import reference
 from walkwise.errors import InputError
 from walkwise.search import FoundSubgraph, TooManySubgraphsError, find_subgraph
 
@@ -43,11 +43,9 @@ def is_connected(chain, nodes) -> bool:
 
 
 def brute_force(chain, size, connected, alpha):
-    """All sets of that size, asked one by one."""
-    sets = [s for s in combinations(range(chain.num_nodes), size) if not connected or is_connected(chain, s)]
-    scores = [float(ww.subgraph_relevance(chain, [s], alpha=alpha)) for s in sets]
-    best = max(range(len(sets)), key=lambda i: scores[i])
-    return sets[best], scores[best], len(sets)
+    """All sets of that size, one by one."""
+    edges = [tuple(pair) for pair in chain.edge_index.t().tolist()] if connected else None
+    return reference.find_subgraph(walks_of(chain), range(chain.num_nodes), edges, size, alpha)
 
 
 @pytest.mark.parametrize("seed", range(2))

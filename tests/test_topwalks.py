@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import settings as few
 from hypothesis import strategies as st
 from torch import nn
-from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv
+from torch_geometric.nn import EdgeConv, GATConv, GCNConv, GINConv, GraphConv, SAGEConv
 
 import walkwise as ww
+from chains import walks_of
+from walkwise import reference
 from walkwise.envelopes import ROOM, bounds
 from walkwise.errors import InputError
 from walkwise.partialwalks import descend, openings, stages
@@ -56,19 +58,17 @@ def random_chain(seed, *, skip=False, jump=False, kind=None, nodes=6, layers=4, 
 
 def check(chain, *, settings=((0, 2), (100, 2), (0, 128), (ROOM, 128))):
     """A few k, both orders, by bounds alone, with some completions kept and with all."""
-    walks = ww.enumerate_walks(chain)
-    relevance = ww.walk_relevance(chain, walks)
-    scale = max(1e-12, float(relevance.abs().max())) if len(walks) else 1.0
+    walks = walks_of(chain)
+    scale = max([1e-12, *map(abs, walks.values())])
     graph = stages(chain)
     assert graph.num_walks == len(walks)
-    for by, key in (("relevance", relevance), ("magnitude", relevance.abs())):
-        want = key.sort(descending=True).values
+    for by in ("relevance", "magnitude"):
         for k in (1, 5):
+            want = [r if by == "relevance" else abs(r) for _, r in reference.top_walks(walks, k, by)]
             for room, batch in settings:
                 found = _search(graph, k, by, 10**6, room, batch)
                 got = found.relevance if by == "relevance" else found.relevance.abs()
-                assert got.shape == want[:k].shape
-                assert float((got - want[:k]).abs().max() if len(got) else 0) <= 1e-12 * scale
+                assert got.tolist() == pytest.approx(want, rel=0, abs=1e-12 * scale)
                 assert len({tuple(walk) for walk in found.walks.tolist()}) == len(found.walks)
 
 
@@ -102,6 +102,16 @@ def test_a_chain_without_walks():
     found = top_walks(chain, 3)
     assert found.walks.shape == (0, chain.num_layers + 1)
     assert found.relevance.shape == (0,)
+
+
+def test_a_layer_carried_by_autograd_without_walks():
+    torch.manual_seed(0)
+    mlp = nn.Sequential(nn.Linear(6, 4), nn.ReLU())
+    model = Net([EdgeConv(mlp)], 4, skip=False, jump=False).double()
+    x, nowhere = torch.randn(3, 3, dtype=torch.float64), torch.empty(2, 0, dtype=torch.long)
+    chain = ww.trace(model, x, nowhere, target=0)
+    assert chain.layers[0].route == "autograd"
+    assert len(top_walks(chain, 3).walks) == 0
 
 
 @given(st.integers(0, 10**6), st.booleans(), st.sampled_from([0, 200]))
@@ -155,6 +165,16 @@ def test_a_limit_says_how_far_it_came():
     chain = max((random_chain(seed) for seed in range(8)), key=lambda chain: stages(chain).num_walks)
     with pytest.raises(SearchLimitError, match="max_expansions=3 partial walks"):
         _search(stages(chain), 2, "relevance", 3, 0, 1)
+
+
+def test_progress_counts_partial_walks(capsys):
+    chain = max((random_chain(seed) for seed in range(8)), key=lambda chain: stages(chain).num_walks)
+    quiet = _search(stages(chain), 2, "relevance", 10**6, 0, 1)
+    assert capsys.readouterr().err == ""
+    shown = _search(stages(chain), 2, "relevance", 10**6, 0, 1, progress=True)
+    assert "partial walks" in capsys.readouterr().err
+    assert torch.equal(shown.walks, quiet.walks)
+    assert torch.equal(top_walks(chain, 2, progress=True).relevance, top_walks(chain, 2).relevance)
 
 
 def test_refuses_what_makes_no_sense():

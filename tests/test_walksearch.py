@@ -12,7 +12,7 @@ from chains import pooled
 from walkwise.errors import InputError
 from walkwise.partialwalks import stages
 from walkwise.topwalks import _search, top_walks
-from walkwise.walksearch import _lattice, top_walks_amp_ave, top_walks_emp_neu
+from walkwise.walksearch import _lattice, top_walks_amp_ave, top_walks_emp_neu, top_walks_emp_neu_star
 
 torch.set_num_threads(1)  # on tensors this small threads only wait for each other
 
@@ -55,6 +55,21 @@ def test_emp_neu_is_exact_with_negative_factors(seed, rule):
         assert every[tuple(walk), tuple(neurons)] == pytest.approx(relevance, abs=1e-13)
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("rule", ["zero", "gamma", "positive"])
+def test_emp_neu_star_ranks_node_walks_by_their_best_neuron_walk(seed, rule):
+    chain = small_chain(seed, kind=[GIN, GCN][seed % 2], rule=rule)
+    best = {}
+    for (walk, _), relevance in neuron_walks(chain).items():
+        best[walk] = max(best.get(walk, -1e9), relevance)
+    found = top_walks_emp_neu_star(chain, 12)
+    assert [best[tuple(w)] for w in found.walks.tolist()] == pytest.approx(
+        sorted(best.values(), reverse=True)[:12], abs=1e-13
+    )
+    assert len({tuple(w) for w in found.walks.tolist()}) == min(12, len(best))
+    assert torch.equal(found.relevance, ww.walk_relevance(chain, found.walks))
+
+
 def test_amp_ave_lists_every_walk_once_when_asked_for_all():
     listed = 0
     for seed in range(10):
@@ -72,7 +87,7 @@ def test_amp_ave_lists_every_walk_once_when_asked_for_all():
 def test_refuse_skips_and_no_walks_at_all():
     chain = small_chain(0, jk="cat")
     assert not chain.straight
-    for search in (top_walks_emp_neu, top_walks_amp_ave):
+    for search in (top_walks_emp_neu, top_walks_emp_neu_star, top_walks_amp_ave):
         with pytest.raises(InputError, match="skip or jumping"):
             search(chain, 3)
         with pytest.raises(InputError, match="at least 1"):
@@ -82,14 +97,15 @@ def test_refuse_skips_and_no_walks_at_all():
 # -- the authors' numbers -----------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def cases():
-    """(chain under the γ rule, the authors' lists) of eight molecules."""
+@pytest.fixture(scope="module", params=[("gamma", "gamma"), ("positive", "clip-pos")], ids=lambda names: names[0])
+def cases(request):
+    """(chain, the authors' lists) of eight molecules, under the γ rule and under their positive-part rule."""
+    rule, theirs = request.param
     listed, graphs = golden("walks-mutag"), mutag()
     model, found = load(listed["meta"]["model"]), []
     for entry in listed["graphs"]:
         data, target = graphs[entry["graph"]], entry["target_predicted_class"]
-        found.append((ww.trace(model, data.x, data.edge_index, target=target), entry["rules"]["gamma"]))
+        found.append((ww.trace(model, data.x, data.edge_index, target=target, rule=rule), entry["rules"][theirs]))
     return found
 
 
@@ -123,6 +139,21 @@ def test_emp_neu_meets_the_authors(cases):
         found = top_walks_emp_neu(chain, 10).relevance.tolist()
         assert found == values(listed["emp_neu_top10"])
         assert found == values(listed["exhaustive_neuron_top10"])
+
+
+@needs_golden
+def test_emp_neu_star_meets_the_authors(cases):
+    """They list it for the smallest molecule alone. Walks that tie come in any order, so compare without order."""
+    asked = [
+        (chain, lists["emp_neu_star_top5_node_level"])
+        for chain, lists in cases
+        if "emp_neu_star_top5_node_level" in lists
+    ]
+    assert len(asked) == 1
+    for chain, listed in asked:
+        theirs = ww.walk_relevance(chain, [walk["walk"] for walk in listed]).tolist()
+        assert theirs == values(listed)
+        assert sorted(top_walks_emp_neu_star(chain, 5).relevance.tolist()) == pytest.approx(sorted(theirs), rel=1e-9)
 
 
 @needs_golden

@@ -12,6 +12,8 @@ A traced prediction is a :class:`RelevanceChain`; everything else is a function 
 torch.Size([2])
 """
 
+from importlib.metadata import PackageNotFoundError, version
+
 from walkwise import baselines, errors, evaluation, rules
 from walkwise.chain import RelevanceChain
 from walkwise.evaluation import activation_curve, pruning_curve
@@ -26,6 +28,11 @@ from walkwise.topwalks import top_walks
 from walkwise.trace import trace
 from walkwise.tuning import tune_alpha
 from walkwise.walks import enumerate_walks, walk_relevance
+
+try:
+    __version__ = version("walkwise")
+except PackageNotFoundError:  # run from its sources
+    __version__ = "0+unknown"
 
 __all__ = [
     "RelevanceChain",

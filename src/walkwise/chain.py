@@ -9,16 +9,16 @@ quantity of the library is :func:`contract` with different node weights at the p
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
 from walkwise.operators import Cast, Jacobian, RowMap, Step, Visit
-from walkwise.rows import Rows
+from walkwise.rows import AllNodes, Rows, add_lanes
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -147,6 +147,11 @@ class RelevanceChain:
         """Where walks stand at nodes, in the model's order."""
         return tuple(step.visit for step in self.steps if step.visit is not None)
 
+    @cached_property
+    def memo(self) -> dict[Hashable, Any]:
+        """What queries have worked out that others can use again; a chain that is moved starts anew."""
+        return {}
+
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> RelevanceChain:
         """The same chain on another device, in another floating-point type, or both."""
         cast = Cast(None if device is None else torch.device(device), dtype)
@@ -204,22 +209,22 @@ def contract(
     """
     messages: dict[int, Tensor] = {}
     for slot, seed in seeds if seeds is not None else ((slot, rows.take(seed)) for slot, seed in chain.seeds):
-        _arrive(messages, slot, seed)
+        _arrive(messages, slot, seed, rows)
     for step in reversed(chain.steps):
-        arrived = [messages.pop(target, None) for target in step.targets]
-        if arrived[0] is None and all(message is None for message in arrived):
+        if messages.keys().isdisjoint(step.targets):
             continue
+        arrived = [messages.pop(target, None) for target in step.targets]
         if tap is not None:
             _tell(tap, step.targets, arrived)
         for source, pulled in zip(step.sources, _pull(step, arrived, rows, weigh), strict=True):
             if pulled is not None:
-                _arrive(messages, source, pulled)
+                _arrive(messages, source, pulled, rows)
     if tap is not None:
         _tell(tap, list(messages), list(messages.values()))
     totals = [rows.total(messages[slot], H) for slot, H in chain.roots if slot in messages]
     if not totals:
         return torch.zeros(rows.num_queries, 1, dtype=chain.dtype, device=chain.device)
-    total = functools.reduce(_add_lanes, totals)
+    total = functools.reduce(add_lanes, totals)
     return total if len(total) == rows.num_queries else total.expand(rows.num_queries, -1)
 
 
@@ -241,25 +246,10 @@ def _pull(step: Step, arrived: list[Tensor | None], rows: Rows, weigh: Weigh) ->
     return [operator.pull(message, rows) for operator in operators]
 
 
-def _arrive(messages: dict[int, Tensor], slot: int, message: Tensor) -> None:
+def _arrive(messages: dict[int, Tensor], slot: int, message: Tensor, rows: Rows) -> None:
     """Add a message to what has arrived at a slot."""
     waiting = messages.get(slot)
-    messages[slot] = message if waiting is None else _add_lanes(waiting, message)
-
-
-def _add_lanes(a: Tensor, b: Tensor) -> Tensor:
-    """a + b, where one may have fewer lanes: missing lanes are zero.  # (…, D, N) or (B, D)"""
-    axis = 2 if a.dim() == 4 else 1
-    lanes = max(a.shape[axis], b.shape[axis])
-    return _widen(a, axis, lanes) + _widen(b, axis, lanes)
-
-
-def _widen(tensor: Tensor, axis: int, lanes: int) -> Tensor:
-    missing = lanes - tensor.shape[axis]
-    if missing == 0:
-        return tensor
-    pad = (0, 0) * (tensor.dim() - 1 - axis) + (0, missing)
-    return torch.nn.functional.pad(tensor, pad)
+    messages[slot] = message if waiting is None else rows.add(waiting, message)
 
 
 def unweighted(visit: Visit, message: Tensor) -> Tensor:
@@ -269,7 +259,7 @@ def unweighted(visit: Visit, message: Tensor) -> Tensor:
 
 def all_rows(chain: RelevanceChain, num_queries: int = 1) -> Rows:
     """Every node's row, shared by all queries."""
-    return Rows(chain.num_nodes, num_queries)
+    return AllNodes(chain.num_nodes, num_queries)
 
 
 def tapped_messages(

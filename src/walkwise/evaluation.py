@@ -112,13 +112,31 @@ def pruning_curve(
 
 
 def activation_along(prediction: Prediction, order: Nodes, *, on: str = "logit", progress: bool = False) -> Curve:
-    """The activation curve of a prediction already made: :func:`activation_curve`."""
+    """The activation curve of a prediction already made: :func:`activation_curve`.
+
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=2)
+    >>> x, edge_index = torch.ones(3, 2), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> prediction = predict(model, x, edge_index, index=1)
+    >>> activation_along(prediction, [1, 0, 2]).values.shape
+    torch.Size([3])
+    """
     found = subgraph_values(prediction, prefixes(order, prediction.num_nodes), on=on, progress=progress)
     return Curve(found.values, found.route)
 
 
 def pruning_along(prediction: Prediction, order: Nodes, *, on: str = "logit", progress: bool = False) -> Curve:
-    """The pruning curve of a prediction already made: :func:`pruning_curve`."""
+    """The pruning curve of a prediction already made: :func:`pruning_curve`.
+
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=2)
+    >>> x, edge_index = torch.ones(3, 2), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> prediction = predict(model, x, edge_index, index=1)
+    >>> float(pruning_along(prediction, [0, 2, 1]).values[0])
+    0.0
+    """
     rest = ~prefixes(order, prediction.num_nodes)[:-1]  # (M - 1, M)
     found = subgraph_values(prediction, rest, on=on, progress=progress)
     changes = (found.values - prediction.value(on)).abs()
@@ -142,6 +160,13 @@ def fidelity_plus(
         index: the output row of a node-level model; that node is never removed.
         on: "probability" or "logit". Of no nodes at all, every logit is 0.
         **model_kwargs: passed to the model.
+
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=2)
+    >>> x, edge_index = torch.ones(3, 2), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> fidelity_plus(model, x, edge_index, [], index=1)  # nothing removed
+    0.0
     """
     *graph, nodes = graph_and_nodes
     prediction = predict(model, *graph, target=target, index=index, **model_kwargs)
@@ -165,6 +190,13 @@ def fidelity_minus(
         index: the output row of a node-level model; that node is never removed.
         on: "probability" or "logit". Of no nodes at all, every logit is 0.
         **model_kwargs: passed to the model.
+
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=2)
+    >>> x, edge_index = torch.ones(3, 2), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> fidelity_minus(model, x, edge_index, [0, 1, 2], index=1)  # everything kept
+    0.0
     """
     *graph, nodes = graph_and_nodes
     prediction = predict(model, *graph, target=target, index=index, **model_kwargs)
@@ -172,7 +204,16 @@ def fidelity_minus(
 
 
 def fidelities(prediction: Prediction, nodes: Nodes, *, on: str = "probability") -> tuple[float, float]:
-    """Fidelity+ and fidelity− of a prediction already made."""
+    """Fidelity+ and fidelity− of a prediction already made.
+
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=2)
+    >>> x, edge_index = torch.ones(3, 2), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> prediction = predict(model, x, edge_index, index=1)
+    >>> len(fidelities(prediction, [0, 1]))
+    2
+    """
     inside = as_mask(nodes, prediction.num_nodes)
     without, alone = subgraph_values(prediction, torch.stack([~inside, inside]), on=on).values.tolist()
     whole = prediction.value(on)

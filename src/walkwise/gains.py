@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -13,12 +14,10 @@ from torch import Tensor
 from walkwise.chain import RelevanceChain
 from walkwise.errors import InputError
 from walkwise.ledger import WalkLedger
-from walkwise.neighbours import Neighbours
+from walkwise.neighbours import Floats, Ints, Neighbours, add_up, running_totals, spans
 from walkwise.subgraphs import subgraph_relevance
 
 Mode = Literal["activation", "pruning"]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
@@ -107,48 +106,48 @@ class LedgerGains:
     def __init__(self, ledger: WalkLedger, task: Task) -> None:
         A, G, W = task.shape
         self.places = G * W
-        visits = ledger.visits.cpu().numpy()  # (T, P)
-        self.relevance = ledger.relevance.cpu().numpy()  # (T,)
-        self.times = _times(visits)  # (T, P)
-        self.visited = np.where(self.times > 0, task.layout.place[visits], 0)  # (T, P)
-        length = self.times.sum(axis=1)  # (T,)
-        positions = visits.shape[1]
-        self.sign = -1 if task.adds else 1
-        psi = _differences(task.alphas, positions, self.sign)  # (A, n, v, o)
+        positions = ledger.visits.shape[1]
+        times = _times(ledger.visits)  # (T, P)
+        visited = np.where(times > 0, task.layout.place[ledger.visits], 0)  # (T, P)
+        length = times.sum(axis=1)  # (T,)
+        sign = -1 if task.adds else 1
+        psi = _differences(task.alphas, positions, sign)  # (A, n, v, o)
         self.psi, self.stride = psi.ravel(), psi[0].size
-        self.row = (length[:, None] * (positions + 1) + self.times) * (positions + 1)  # (T, P) where Ψ_v begins
-        self.outside = np.tile(length if task.adds else 0 * length, A)  # (A · T,)
-        self._index_by_place()
-        self.gain: Floats = np.stack([self._sums(a) for a in range(A)])
+        row = (length[:, None] * (positions + 1) + times) * (positions + 1)  # (T, P) where Ψ_v begins
+        outside = length if task.adds else 0 * length
+        value = (self.psi[row + outside[:, None] + a * self.stride] for a in range(A))
+        self.gain: Floats = np.stack([add_up(visited, ledger.relevance[:, None] * v, self.places) for v in value])
+        self.count, self.outside = len(length), np.tile(outside, A)  # T, (A · T,)
+        # From here on by place: for each one after the other the X walks that come there.
+        walk, column = np.nonzero(times)
+        place = visited[walk, column]
+        order = np.argsort(place, kind="stable")
+        self.offsets = running_totals(np.bincount(place, minlength=self.places))
+        self.walk, self.step = walk[order], sign * times[walk, column][order]  # (X,) and how o changes
+        self.row, self.visited = row[self.walk], visited[self.walk]  # (X, P)
+        self.relevance = ledger.relevance[self.walk, None]  # (X, 1)
 
     def choose(self, a: Ints, place: Ints) -> None:
         """Count the visits of the chosen nodes as inside, or outside."""
-        first = self.offsets[place]
-        counts = self.offsets[place + 1] - first
-        entry = np.arange(counts.sum()) + np.repeat(first - np.cumsum(counts) + counts, counts)
-        a, walk = np.repeat(a, counts), self.walk[entry]
-        now = a * len(self.relevance) + walk
+        entry, a = self._entries(a, place)
+        now = self.walk[entry] + a[:, 0] * self.count
         before = self.outside[now]
         after = before + self.step[entry]
         self.outside[now] = after
-        row = self.row[walk] + (a * self.stride)[:, None]  # (X, P)
-        change = self.relevance[walk, None] * (self.psi[row + after[:, None]] - self.psi[row + before[:, None]])
-        at = self.visited[walk] + (a * self.places)[:, None]
-        self.gain += _add_up(at, change, self.gain.size).reshape(self.gain.shape)
+        row = self.row[entry] + a * self.stride  # (X', P)
+        change = self.psi[row + after[:, None]]
+        change -= self.psi[row + before[:, None]]
+        change *= self.relevance[entry]
+        self.gain += add_up(self.visited[entry] + a * self.places, change, self.gain.size).reshape(self.gain.shape)
 
-    def _index_by_place(self) -> None:
-        """For every place, the walks that come there and by how much choosing it changes their o."""
-        walk, column = np.nonzero(self.times)
-        place = self.visited[walk, column]
-        order = np.argsort(place, kind="stable")
-        self.walk, self.step = walk[order], self.sign * self.times[walk, column][order]
-        self.offsets = np.concatenate([[0], np.cumsum(np.bincount(place, minlength=self.places))])
-
-    def _sums(self, a: int) -> Floats:
-        """The gains of one discount from the beginning.  # (G · W,)"""
-        outside = self.outside[: len(self.relevance)]
-        weight = self.psi[self.row + a * self.stride + outside[:, None]]
-        return _add_up(self.visited, self.relevance[:, None] * weight, self.places)
+    def _entries(self, a: Ints, place: Ints) -> tuple[slice | Ints, Ints]:
+        """The walks through the places, and each one's discount.  # (X',), (X', 1) or (1, 1)"""
+        if len(place) == 1:
+            only = int(place[0])
+            return slice(self.offsets[only], self.offsets[only + 1]), a[:, None]
+        first = self.offsets[place]
+        entry, which = spans(first, self.offsets[place + 1] - first)
+        return entry, a[which, None]
 
 
 class AskedGains:
@@ -191,15 +190,11 @@ class AskedGains:
             return everyone
         node = int(self.task.layout.node[place])
         disturbed: Bools = np.zeros(self.free.shape[1], dtype=bool)
-        disturbed[self._places(self.near.within(node, self.chain.num_layers))] = True
+        disturbed[self.task.layout.place[self.near.within(node, self.chain.num_layers)]] = True
         if self.task.adds and self.task.alphas[a] == 0:
-            self.beside[a, self._places(self.near.within(node, 1))] = True
+            self.beside[a, self.task.layout.place[self.near.within(node, 1)]] = True
             disturbed &= self.beside[a]
         return disturbed
-
-    def _places(self, nodes: Tensor) -> Ints:
-        places: Ints = self.task.layout.place[nodes.cpu().numpy()]
-        return places
 
     def _ask(self, wanted: Bools) -> None:
         """R_α with each wanted node chosen; discounts that have chosen the same so far share the answers."""
@@ -226,16 +221,11 @@ def check_separate(layout: Layout, near: Neighbours) -> None:
     """Refuse edges between graphs: their relevance could not be told apart."""
     if len(layout.sizes) == 1:
         return
-    ends, starts = (t.cpu().numpy() for t in near.of(torch.arange(near.num_nodes, device=near.nodes.device)))
+    ends, starts = near.of(np.arange(near.num_nodes))
     across = layout.graph(layout.place[starts]) != layout.graph(layout.place[ends])
     if across.any():
         e = int(across.argmax())
         raise InputError(f"graphs puts nodes {starts[e]} and {ends[e]} into different graphs, but an edge joins them.")
-
-
-def _add_up(place: Ints, value: Floats, places: int) -> Floats:
-    """The sum of the values at every place.  # (places,)"""
-    return np.bincount(place.ravel(), value.ravel(), places).astype(np.float64, copy=False)
 
 
 def _times(visits: Ints) -> Ints:
@@ -245,6 +235,7 @@ def _times(visits: Ints) -> Ints:
     return np.where(first & (visits >= 0), times, 0)
 
 
+@functools.lru_cache(maxsize=8)
 def _differences(alphas: tuple[float, ...], positions: int, sign: int) -> Floats:
     """Ψ_v(o) = φ(o + s·v) - φ(o) of a walk of n visits for every discount; 0 where it cannot be: (A, n, v, o)."""
     size = positions + 1

@@ -10,38 +10,43 @@ then thousands of subgraphs cost less than one contraction.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from walkwise.chain import RelevanceChain, all_rows, contract, without_gradients
-from walkwise.neighbours import Neighbours
+from walkwise.neighbours import Floats, Ints, Neighbours, add_up, as_array, spans
 from walkwise.nodesets import budget
 from walkwise.operators import Visit
-from walkwise.rows import Rows
+from walkwise.rows import Edges, Fan
 
 
 @dataclass(frozen=True, eq=False)
 class WalkLedger:
     """The relevance of all walks with the same visits, for every way to visit nodes."""
 
-    visits: Tensor  # (T, L + 1) the nodes visited, ascending; -1 first where there are fewer
-    relevance: Tensor  # (T,) float64
+    visits: Ints  # (T, L + 1) the nodes visited, ascending; -1 first where there are fewer
+    relevance: Floats  # (T,)
 
 
 @dataclass(frozen=True, eq=False)
 class _Partial:
     """Walks followed from the read-out down to a visit, those with the same past added up."""
 
-    node: Tensor  # (K,) where they stand
-    past: Tensor  # (K, L + 1) what they have visited, that node included, ascending, -1 first
+    node: Ints  # (K,) where they stand
+    past: Ints  # (K, L + 1) the node visited at each position, that one included, -1 elsewhere
     message: Tensor  # (K, N)
+
+    def __getitem__(self, some: slice) -> _Partial:
+        return _Partial(self.node[some], self.past[some], self.message[some])
 
 
 @without_gradients
 def walk_ledger(
-    chain: RelevanceChain, near: Neighbours, *, max_rows: int, how_often: bool = True, ends: Tensor | None = None
+    chain: RelevanceChain, near: Neighbours, *, max_rows: int, how_often: bool = True, ends: Ints | None = None
 ) -> WalkLedger | None:
     """The ledger of all walks, or None where listing them takes more than ``max_rows`` messages.
 
@@ -54,126 +59,173 @@ def walk_ledger(
         ends: list only the walks that stand at one of these nodes (K,) when the read-out reads them; by
             default all.
     """
-    everyone = torch.arange(chain.num_nodes, device=chain.device)
-    return _Follow(chain, near, max_rows, how_often).all_walks(everyone if ends is None else ends)
+    return _Follow(chain, near, max_rows, how_often).all_walks(np.arange(chain.num_nodes) if ends is None else ends)
 
 
-def count_walks(chain: RelevanceChain, near: Neighbours) -> Tensor:
-    """How many walks of L steps end at each node, at most: (M,) float64."""
-    there, here = near.of(torch.arange(near.num_nodes, device=near.nodes.device))
-    counts = torch.ones(near.num_nodes, dtype=torch.float64, device=near.nodes.device)
+def count_walks(chain: RelevanceChain, near: Neighbours) -> Floats:
+    """How many walks of L steps end at each node, at most: (M,)."""
+    there, here = near.of(np.arange(near.num_nodes))
+    counts = np.ones(near.num_nodes)
     for _ in range(chain.num_layers):
-        counts = torch.zeros_like(counts).index_add(0, here, counts[there])
+        counts = add_up(here, counts[there], near.num_nodes)
     return counts
 
 
 class _Follow:
-    """Runs the chain backward from visit to visit, with a message for every past."""
+    """Runs the chain backward from visit to visit, with a message for every past.
+
+    Who has been where is bookkeeping in integers and stays in main memory; messages stay where the chain is.
+    """
 
     def __init__(self, chain: RelevanceChain, near: Neighbours, max_rows: int, how_often: bool) -> None:
         self.chain = chain
+        self.device = chain.device
         self.near = near
         self.rows_left = max_rows
         self.how_often = how_often
         reached = {target for step in chain.steps for target in step.targets}
         self.first = {slot: H for slot, H in chain.roots if slot not in reached}  # nothing comes before these
         self.waiting: dict[int, list[_Partial]] = {}
-        self.finished: list[tuple[Tensor, Tensor]] = []
+        self.finished: list[tuple[Ints, Floats]] = []
+        self.edges: dict[int, tuple[Ints, Ints, Ints]] = {}
 
-    def all_walks(self, ends: Tensor) -> WalkLedger | None:
-        M, device = self.chain.num_nodes, self.chain.device
-        blank = torch.full((len(ends), self.chain.num_layers + 1), -1, device=device)
-        unvisited = contract(self.chain, all_rows(self.chain), lambda v, m: self._arrive(v, m[ends], ends, blank))
+    def all_walks(self, ends: Ints) -> WalkLedger | None:
+        blank = np.full((len(ends), self.chain.num_layers + 1), -1)
+
+        def open_walks(visit: Visit, message: Tensor) -> None:
+            self._arrive(visit, message.index_select(0, self._there(ends)), ends, blank.copy())
+
+        unvisited = contract(self.chain, all_rows(self.chain), open_walks)
         if bool(unvisited.any()):
             return None
         for visit in reversed(self.chain.visits):
             partials = self.waiting.pop(visit.slot, [])
-            if partials and not self._extend(visit, _merged(partials, M)):
+            if partials and not self._extend(visit, self._merged(partials)):
                 return None
         if not self.finished:
-            return WalkLedger(blank[:0], torch.zeros(0, dtype=torch.float64, device=device))
-        visits = torch.cat([visits for visits, _ in self.finished])
-        relevance = torch.cat([relevance for _, relevance in self.finished])
-        chosen, same = _distinct(visits, M)
-        return WalkLedger(visits[chosen], relevance.new_zeros(len(chosen)).index_add(0, same, relevance))
+            return WalkLedger(blank[:0], np.zeros(0))
+        visits = self._visited(np.concatenate([past for past, _ in self.finished]))
+        relevance = np.concatenate([relevance for _, relevance in self.finished])
+        first, same = _distinct(visits, self.chain.num_nodes)
+        return WalkLedger(visits[first], add_up(same, relevance, len(first)))
+
+    def _merged(self, partials: list[_Partial]) -> _Partial:
+        """The walks that stand at the same node with the same past, added up."""
+        all_of = _joined(partials)
+        if len(partials) == 1 and (all_of.past >= 0).sum(axis=1).max(initial=0) < 4:
+            return all_of  # of walks with so few visits too few are alike
+        table = np.concatenate([all_of.node[:, None], self._visited(all_of.past)], axis=1)
+        first, same = _distinct(table, self.chain.num_nodes)
+        if len(first) == len(same):
+            return all_of
+        total = all_of.message.new_zeros(len(first), all_of.message.shape[1])
+        total.index_add_(0, self._there(same), all_of.message)
+        return _Partial(all_of.node[first], all_of.past[first], total)
 
     def _extend(self, visit: Visit, partial: _Partial) -> bool:
         """Take the walks one step further down; False where that would be too many."""
-        counts = self.near.counts(partial.node)
+        counts = self.near.degree[partial.node]
         self.rows_left -= int(counts.sum())
         if self.rows_left < 0:
             return False
-        most = max(1, budget(self.chain) // self.chain.width)
-        for part in _chunks(counts, most):
-            node, past = partial.node[part], partial.past[part]
-            nodes, owner = self.near.of(node)
-            here = nodes == node[owner]
-            seed = partial.message.new_zeros(len(nodes), 1, 1, partial.message.shape[1])
-            seed[here, 0, 0] = partial.message[part]
-            ended = contract(
-                self.chain,
-                Rows(self.chain.num_nodes, len(node), nodes, owner),
-                lambda v, m, nodes=nodes, past=past[owner]: self._arrive(v, m, nodes, past),  # type: ignore[misc]
-                seeds=[(visit.slot, seed)],
-            )
-            if bool(ended.any()):
-                self.finished.append((past, ended[:, 0].double()))
+        for part in _chunks(counts, max(1, budget(self.chain) // self.chain.width)):
+            self._step(visit, partial[part])
         return True
 
-    def _arrive(self, visit: Visit, message: Tensor, nodes: Tensor, past: Tensor) -> None:
+    def _step(self, visit: Visit, partial: _Partial) -> None:
+        """Take some walks one step further down."""
+        pairs, owner = self.near.pairs(partial.node)
+        nodes = self.near.nodes[pairs]
+        here = np.flatnonzero(nodes == partial.node[owner])
+        standing, going, whose, stays = (self._there(ids) for ids in (partial.node, nodes, owner, here))
+        fan = Fan(self.chain.num_nodes, standing, going, whose, stays, self._incoming(pairs, owner))
+        ended = contract(
+            self.chain,
+            fan,
+            lambda v, m: self._arrive(v, fan.spread(m), nodes, partial.past[owner]),
+            seeds=[(visit.slot, partial.message[:, None, None])],
+        )
+        if bool(ended.any()):
+            self.finished.append((partial.past, ended[:, 0].double().cpu().numpy()))
+
+    def _incoming(self, pairs: Ints, owner: Ints) -> Callable[[Edges], tuple[Tensor, Tensor, Tensor]]:
+        """Finds the edges behind pairs of neighbours, and whose message comes along them."""
+
+        def incoming(edges: Edges) -> tuple[Tensor, Tensor, Tensor]:
+            if id(edges) not in self.edges:
+                self.edges[id(edges)] = _by_pair(edges, self.near)
+            order, first, counts = self.edges[id(edges)]
+            entry, row = spans(first[pairs], counts[pairs])
+            return self._there(row), self._there(owner[row]), self._there(order[entry])
+
+        return incoming
+
+    def _arrive(self, visit: Visit, message: Tensor, nodes: Ints, past: Ints) -> None:
         """Write down the walks that have come to a visit."""
         flat = message[:, 0, 0]
-        past = self._with(nodes[:, None], past)
+        past[:, visit.position] = nodes
         if visit.slot in self.first:
-            H = self.first[visit.slot]
-            self.finished.append((past, (flat * H[nodes]).sum(-1).double()))
+            H = self.first[visit.slot].index_select(0, self._there(nodes))
+            self.finished.append((past, (flat * H).sum(-1).double().cpu().numpy()))
         else:
             self.waiting.setdefault(visit.slot, []).append(_Partial(nodes, past, flat))
 
-    def _with(self, nodes: Tensor, past: Tensor) -> Tensor:
-        """What has been visited once these nodes have been.  # (K, 1), (K, L + 1) -> (K, L + 1)"""
+    def _visited(self, past: Ints) -> Ints:
+        """The nodes that walks have visited, whenever that was, ascending.  # (K, L + 1) -> (K, L + 1)"""
+        visited = np.sort(past, axis=1)
         if not self.how_often:
-            nodes = nodes.where((past != nodes).all(dim=1, keepdim=True), -1)
-        # The first column is free: there are no more visits than positions.
-        return torch.cat([nodes, past[:, 1:]], dim=1).sort(dim=1).values
+            visited[:, 1:][visited[:, 1:] == visited[:, :-1]] = -1
+            visited.sort(axis=1)
+        return visited
+
+    def _there(self, ids: Ints) -> Tensor:
+        """Node ids where the chain is."""
+        there = torch.from_numpy(ids)
+        return there if self.device.type == "cpu" else there.to(self.device)
 
 
-def _merged(partials: list[_Partial], num_nodes: int) -> _Partial:
-    """The walks that stand at the same node with the same past, added up; those without message dropped."""
-    node = torch.cat([p.node for p in partials])
-    past = torch.cat([p.past for p in partials])
-    message = torch.cat([p.message for p in partials])
-    alive = (message != 0).any(dim=1)
-    if not bool(alive.all()):
-        node, past, message = node[alive], past[alive], message[alive]
-    if len(partials) == 1 and (past.shape[1] < 3 or not bool((past[:, -3] >= 0).any())):
-        return _Partial(node, past, message)  # two visits can be told apart by where the walk stands
-    chosen, same = _distinct(torch.cat([node[:, None], past], dim=1), num_nodes)
-    total = message.new_zeros(len(chosen), message.shape[1]).index_add(0, same, message)
-    return _Partial(node[chosen], past[chosen], total)
+def _by_pair(edges: Edges, near: Neighbours) -> tuple[Ints, Ints, Ints]:
+    """The edges sorted by the pair of neighbours that they join, where each pair's begin, and how many they are."""
+    pair = np.searchsorted(near.keys, as_array(edges.target) * near.num_nodes + as_array(edges.source))
+    counts = np.bincount(pair, minlength=len(near.keys))
+    return np.argsort(pair, kind="stable"), np.cumsum(counts) - counts, counts
 
 
-def _distinct(table: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """One row of the table for each distinct row, and for every row which one it equals.
+def _joined(partials: list[_Partial]) -> _Partial:
+    """Walks from several sides; those without message dropped."""
+    node, past, message = partials[0].node, partials[0].past, partials[0].message
+    if len(partials) > 1:
+        node = np.concatenate([p.node for p in partials])
+        past = np.concatenate([p.past for p in partials])
+        message = torch.cat([p.message for p in partials])
+    alive = message.abs().amax(1).cpu().numpy() != 0
+    if not alive.all():
+        node, past, message = node[alive], past[alive], message[torch.from_numpy(alive)]
+    return _Partial(node, past, message)
+
+
+def _distinct(table: Ints, num_nodes: int) -> tuple[Ints, Ints]:
+    """The first of each distinct row of the table, and for every row which one it equals.
 
     Ids from -1 to M - 1 are digits to base M + 1, and as many columns as fit are read as one number.
     """
     base, bits, width = num_nodes + 1, math.log2(num_nodes + 1), table.shape[1]
     room = 62 - (0 if width * bits <= 62 else math.log2(len(table) + 1))  # left by what was read before
     fit = max(1, int(room / bits))
-    same = torch.zeros(len(table), dtype=torch.long, device=table.device)
-    for columns in torch.split(table + 1, fit, dim=1):
-        powers = torch.tensor([base**i for i in range(columns.shape[1])], device=table.device)
-        keys = (columns * powers).sum(dim=1) + same * base ** columns.shape[1]
-        distinct, same = torch.unique(keys, return_inverse=True)
-    place = torch.arange(len(table), device=table.device)
-    chosen = torch.empty(len(distinct), dtype=torch.long, device=table.device).scatter_(0, same, place)
-    return chosen, same
+    same: Ints = np.zeros(len(table), dtype=np.int64)
+    first = same[:0]
+    for start in range(0, width, fit):
+        columns = table[:, start : start + fit] + 1
+        keys = columns @ base ** np.arange(columns.shape[1]) + same * base ** columns.shape[1]
+        _, first, same = np.unique(keys, return_index=True, return_inverse=True)
+    return first, same
 
 
-def _chunks(counts: Tensor, most: int) -> list[slice]:
+def _chunks(counts: Ints, most: int) -> list[slice]:
     """Consecutive pieces with about so many rows each."""
-    ends = counts.cumsum(0).tolist()
+    if counts.sum() <= most:
+        return [slice(0, len(counts))] if len(counts) else []
+    ends = np.cumsum(counts).tolist()
     pieces, first, before = [], 0, 0
     for last, end in enumerate(ends):
         if end - before > most and last > first:

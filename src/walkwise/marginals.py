@@ -11,7 +11,7 @@ from walkwise.chain import RelevanceChain, all_rows, contract, unweighted, witho
 from walkwise.errors import InputError
 from walkwise.nodesets import budget
 from walkwise.operators import Jacobian, Visit
-from walkwise.rows import Rows
+from walkwise.rows import OwnRows, Rows
 
 
 @without_gradients
@@ -149,4 +149,4 @@ def _pair_rows(chain: RelevanceChain, u: Tensor, v: Tensor) -> tuple[Rows, Tenso
     keys = torch.unique(torch.cat([pair * M + u, pair * M + v]))
     owner, nodes = keys // M, keys % M
     masks = (nodes == u[owner], nodes == v[owner])
-    return Rows(M, P, nodes, owner), *(m.to(chain.dtype)[:, None, None, None] for m in masks)  # type: ignore[return-value]
+    return OwnRows(M, P, nodes, owner), *(m.to(chain.dtype)[:, None, None, None] for m in masks)  # type: ignore[return-value]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,26 @@ def open_weights(path: str | Path) -> nn.Module:
     model = model.to(next(iter(state.values())).dtype)
     _copy(model, state, path)
     return model.eval()
+
+
+def bundled(name: str) -> nn.Module:
+    """A trained model that comes with the package, in evaluation mode.
+
+    - "ba2motif": GIN-3 on generated BA-2motif; logits of cycle and house.
+    - "mutag": GIN-3 on MUTAG's atoms (see `walkwise.datasets.molecules`); logits of non-mutagenic and mutagenic.
+
+    Args:
+        name: "ba2motif" or "mutag".
+
+    >>> bundled("mutag").sizes["in_channels"]
+    7
+    """
+    folder = resources.files("walkwise") / "bundled"
+    known = sorted(file.name.removesuffix(".safetensors") for file in folder.iterdir() if ".safetensors" in file.name)
+    if name not in known:
+        raise InputError(f"Unknown bundled model {name!r}: expected one of {', '.join(known)}.")
+    with resources.as_file(folder / f"{name}.safetensors") as path:
+        return open_weights(path)
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -3,55 +3,67 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from walkwise.chain import RelevanceChain
 from walkwise.operators import Aggregate, Jacobian
 
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """For every node a list of others, one after the other."""
+    """For every node a list of others, one after the other: pair p leads from one node to ``nodes[p]``."""
 
-    nodes: Tensor  # (P,) ascending for each node
-    offsets: Tensor  # (M + 1,)
+    nodes: Ints  # (P,) ascending for each node
+    offsets: Ints  # (M + 1,)
 
     @staticmethod
-    def from_pairs(here: Tensor, there: Tensor, num_nodes: int) -> Neighbours:
+    def from_pairs(here: Ints, there: Ints, num_nodes: int) -> Neighbours:
         """The neighbours of every node, given all pairs, in any order and more than once."""
-        keys = torch.unique(here * num_nodes + there)
-        counts = torch.bincount(keys // max(1, num_nodes), minlength=num_nodes)
-        return Neighbours(keys % max(1, num_nodes), torch.nn.functional.pad(counts.cumsum(0), (1, 0)))
+        keys = np.unique(here * num_nodes + there)
+        here, there = np.divmod(keys, max(1, num_nodes))
+        return Neighbours(there, running_totals(np.bincount(here, minlength=num_nodes)))
 
     @property
     def num_nodes(self) -> int:
         """How many nodes there are."""
         return len(self.offsets) - 1
 
-    def counts(self, nodes: Tensor) -> Tensor:
-        """How many neighbours each node has.  # (K,)"""
-        return self.offsets[nodes + 1] - self.offsets[nodes]
+    @cached_property
+    def degree(self) -> Ints:
+        """How many neighbours each node has.  # (M,)"""
+        return np.diff(self.offsets)
 
-    def of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+    @cached_property
+    def keys(self) -> Ints:
+        """Every pair as one number, ascending.  # (P,)"""
+        return np.repeat(np.arange(self.num_nodes), self.degree) * self.num_nodes + self.nodes
+
+    def pairs(self, nodes: Ints) -> tuple[Ints, Ints]:
+        """The pairs of some nodes one after the other, and whose each is.  # (K,) -> (R,), (R,)"""
+        return spans(self.offsets[nodes], self.degree[nodes])
+
+    def of(self, nodes: Ints) -> tuple[Ints, Ints]:
         """The nodes' neighbours one after the other, and whose each is.  # (K,) -> (R,), (R,)"""
-        counts = self.counts(nodes)
-        owner = torch.repeat_interleave(counts)
-        shift = self.offsets[nodes] - (counts.cumsum(0) - counts)
-        return self.nodes[torch.arange(len(owner), device=owner.device) + shift[owner]], owner
+        pairs, owner = self.pairs(nodes)
+        return self.nodes[pairs], owner
 
     def both_ways(self) -> Neighbours:
         """The same with every pair in both directions."""
-        everyone = torch.arange(self.num_nodes, device=self.nodes.device)
-        there, here = self.of(everyone)
-        return Neighbours.from_pairs(torch.cat([here, there]), torch.cat([there, here]), self.num_nodes)
+        there, here = self.of(np.arange(self.num_nodes))
+        return Neighbours.from_pairs(np.concatenate([here, there]), np.concatenate([there, here]), self.num_nodes)
 
-    def within(self, node: int, hops: int) -> Tensor:
+    def within(self, node: int, hops: int) -> Ints:
         """The nodes that so many steps can reach from a node, itself included.  # (K,)"""
-        reached = torch.tensor([node], device=self.nodes.device)
+        reached = np.array([node])
         for _ in range(hops):
-            reached = torch.unique(torch.cat([reached, self.of(reached)[0]]))
+            reached = np.unique(np.concatenate([reached, self.of(reached)[0]]))
         return reached
 
 
@@ -60,23 +72,57 @@ def step_neighbours(chain: RelevanceChain) -> Neighbours | None:
 
     None where walks can step beyond the neighbours that the chain's aggregations name.
     """
+    if "step neighbours" not in chain.memo:
+        chain.memo["step neighbours"] = _step_neighbours(chain)
+    near: Neighbours | None = chain.memo["step neighbours"]
+    return near
+
+
+def _step_neighbours(chain: RelevanceChain) -> Neighbours | None:
     if not chain.local:
         return None
-    everyone = torch.arange(chain.num_nodes, device=chain.device)
-    here, there = [everyone], [everyone]
+    everyone = np.arange(chain.num_nodes)
+    joined = {}
     for step in chain.steps:
         assert not isinstance(step.operators, Jacobian)  # it may reach anywhere: not local
         for operator in step.operators:
             if isinstance(operator, Aggregate):
-                here.append(operator.edges.target)
-                there.append(operator.edges.source)
+                joined[id(operator.edges)] = operator.edges
             elif operator.reach != 0:
                 return None
-    return Neighbours.from_pairs(torch.cat(here), torch.cat(there), chain.num_nodes)
+    here = np.concatenate([everyone, *(as_array(edges.target) for edges in joined.values())])
+    there = np.concatenate([everyone, *(as_array(edges.source) for edges in joined.values())])
+    return Neighbours.from_pairs(here, there, chain.num_nodes)
 
 
 def edge_neighbours(chain: RelevanceChain) -> Neighbours:
     """The neighbours of every node along the graph's edges, whichever way they point."""
-    here, there = chain.edge_index.to(chain.device)
+    here, there = as_array(chain.edge_index)
     proper = here != there
     return Neighbours.from_pairs(here[proper], there[proper], chain.num_nodes).both_ways()
+
+
+def as_array(ids: Tensor) -> Ints:
+    """Node ids where there is no need of the chain's device."""
+    array: Ints = ids.detach().cpu().numpy()
+    return array
+
+
+def running_totals(counts: Ints) -> Ints:
+    """The sums of all counts before each, and of all.  # (K,) -> (K + 1,)"""
+    totals = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=totals[1:])
+    return totals
+
+
+def add_up(place: Ints, value: Floats, places: int) -> Floats:
+    """The sum of the values at every place.  # (places,)"""
+    return np.bincount(place.ravel(), value.ravel(), places).astype(np.float64, copy=False)
+
+
+def spans(first: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """The numbers first, first + 1, …, as many as counted, and whose each is.  # (K,), (K,) -> (R,), (R,)"""
+    owner = np.repeat(np.arange(len(counts)), counts)
+    shift = first + counts
+    shift -= np.cumsum(counts)
+    return np.arange(len(owner)) + shift[owner], owner

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from walkwise.chain import RelevanceChain
 from walkwise.errors import InputError
-from walkwise.rows import Rows
+from walkwise.rows import OwnRows
 
 #: Lists of node ids, or one boolean mask (B, M).
 Subgraphs = Sequence[Sequence[int]] | Sequence[Tensor] | Tensor
@@ -39,9 +39,9 @@ class NodeSets:
         places = self.nodes if self.count == 1 else self.nodes * self.count + self.owner
         return mask.index_fill_(0, places, 1).view(self.num_nodes, self.count)
 
-    def rows(self) -> Rows:
+    def rows(self) -> OwnRows:
         """The sets' own nodes as the rows of a contraction."""
-        return Rows(self.num_nodes, self.count, self.nodes, self.owner)
+        return OwnRows(self.num_nodes, self.count, self.nodes, self.owner)
 
     def batches(self, most_sets: int, most_rows: int) -> Iterator[NodeSets]:
         """The sets a few at a time: at most so many sets, and about so many rows."""

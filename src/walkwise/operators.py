@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from walkwise.rows import Adjacency, Edges, Rows, sparse_matrix
+from walkwise.rows import Edges, Rows
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Scale(Operator):
         """factor ⊙ message."""
         if self.factor.shape[0] == 1:
             return message * self.factor[0]
-        return message * rows.take(self.factor)
+        return message * rows.take(self.factor, message)
 
     def push(self, values: Tensor) -> Tensor:
         """factor ⊙ values."""
@@ -153,16 +153,7 @@ class Aggregate(Operator):
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """Λᵀ · message over the rows at hand."""
-        if self.weight is None or self.weight.dim() == 1:
-            matrix = rows.matrix(self.edges, self.weight, message)
-            return (matrix @ message.flatten(1)).view_as(message)
-        adjacency = rows.adjacency(self.edges)
-        K, B, D, N = message.shape
-        H = self.weight.shape[1]
-        by_head = message.view(K, B * D, H, N // H).transpose(1, 2).reshape(K * H, -1)
-        offsets, columns, values = _per_head(adjacency, self.weight[adjacency.edge])
-        pulled = sparse_matrix(offsets, columns, values) @ by_head
-        return pulled.view(K, H, B * D, N // H).transpose(1, 2).reshape(K, B, D, N)
+        return rows.sum(message, self.edges, self.weight)
 
     def push(self, values: Tensor) -> Tensor:
         """Λ · values."""
@@ -179,24 +170,6 @@ class Aggregate(Operator):
         """The same sums, cast."""
         weight = None if self.weight is None else cast(self.weight)
         return Aggregate(cast.edges(self.edges), weight)
-
-
-def _per_head(adjacency: Adjacency, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The sparse matrix of (row, head) pairs: offsets, columns and values.  # weight (P, H)"""
-    H = weight.shape[1]
-    head = torch.arange(H, device=weight.device)
-    counts = adjacency.offsets.diff()  # (K,)
-    row = torch.repeat_interleave(counts)  # (P,)
-    within = torch.arange(row.numel(), device=row.device) - adjacency.offsets[row]
-    # Pairs are listed row by row, and within a row head by head.
-    place = (adjacency.offsets[row] * H + within)[:, None] + counts[row, None] * head  # (P, H)
-    starts = adjacency.offsets[:-1, None] * H + counts[:, None] * head  # (K, H)
-    last = adjacency.offsets[-1:] * H
-    target_row = torch.empty_like(place).flatten()
-    target_row[place.flatten()] = (adjacency.target_row[:, None] * H + head).flatten()
-    values = torch.empty_like(weight).flatten()
-    values[place.flatten()] = weight.flatten()
-    return torch.cat([starts.flatten(), last]), target_row, values
 
 
 @dataclass(frozen=True, eq=False)

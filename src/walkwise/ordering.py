@@ -12,15 +12,17 @@ from torch import Tensor
 
 from walkwise.chain import RelevanceChain, without_gradients
 from walkwise.errors import InputError
-from walkwise.gains import AskedGains, Floats, Gains, Ints, Layout, LedgerGains, Mode, Task, check_separate
-from walkwise.ledger import count_walks, walk_ledger
-from walkwise.neighbours import Neighbours, step_neighbours
+from walkwise.gains import AskedGains, Gains, Layout, LedgerGains, Mode, Task, check_separate
+from walkwise.ledger import WalkLedger, count_walks, walk_ledger
+from walkwise.neighbours import Floats, Ints, Neighbours, step_neighbours
 from walkwise.subgraphs import as_discount
 
 #: What one pass over the operators of a layer costs besides its arithmetic, in messages of one node.
 _ROWS_PER_CALL = 1000
 #: The most messages that are worth keeping to list all walks.
 _MOST_ROWS = 4_000_000
+#: The longest ledger that stays with its chain for the next order, in numbers.
+_MOST_KEPT = 1_000_000
 
 
 @overload
@@ -66,8 +68,9 @@ def order_nodes(
     rounding does not decide the order.
 
     All walks are listed once, gathered by the nodes they visit, and choosing a node updates only what
-    shares a walk with it. Where there are too many walks for that, every step asks for the candidates
-    that can have changed, as one batch of subgraphs.
+    shares a walk with it; a list that is not too long serves further orders of the same chain. Where there
+    are too many walks for that, every step asks for the candidates that can have changed, as one batch of
+    subgraphs.
 
     Args:
         chain: the traced prediction.
@@ -114,11 +117,24 @@ def _orders(chain: RelevanceChain, task: Task) -> list[Ints]:
     check_separate(task.layout, near)
     orders: list[Ints] = []
     for part in _parts(chain, near, task):
-        ends = torch.from_numpy(part.layout.nodes).to(chain.device)
-        ledger = walk_ledger(chain, near, max_rows=_worth(chain, part), how_often=any(task.alphas), ends=ends)
+        ledger = _ledger(chain, near, part)
         gains = AskedGains(chain, part, near) if ledger is None else LedgerGains(ledger, part)
         orders.extend(_greedy(gains, part))
     return orders
+
+
+def _ledger(chain: RelevanceChain, near: Neighbours, task: Task) -> WalkLedger | None:
+    """The walks of the graphs, listed where that is worth it; a short list of the whole chain is kept with it."""
+    how_often = any(task.alphas)
+    if len(task.layout.nodes) < chain.num_nodes:
+        return walk_ledger(chain, near, max_rows=_worth(chain, task), how_often=how_often, ends=task.layout.nodes)
+    kept: WalkLedger | None = chain.memo.get((WalkLedger, how_often))
+    if kept is not None:
+        return kept
+    ledger = walk_ledger(chain, near, max_rows=_worth(chain, task), how_often=how_often)
+    if ledger is not None and ledger.visits.size <= _MOST_KEPT:
+        chain.memo[WalkLedger, how_often] = ledger
+    return ledger
 
 
 def _parts(chain: RelevanceChain, near: Neighbours, task: Task) -> Iterator[Task]:
@@ -126,7 +142,7 @@ def _parts(chain: RelevanceChain, near: Neighbours, task: Task) -> Iterator[Task
     if len(task.layout.sizes) == 1:
         yield task
         return
-    walks = count_walks(chain, near).cpu().numpy()
+    walks = count_walks(chain, near)
     graph = task.layout.graph(task.layout.place)  # (M,)
     per_graph = np.bincount(graph, walks, len(task.layout.sizes))
     first = 0
@@ -162,33 +178,34 @@ def _worth(chain: RelevanceChain, task: Task) -> int:
 def _greedy(gains: Gains, task: Task) -> list[Ints]:
     """The nodes in the order they are chosen, for every graph: (A, M_g)."""
     A, G, W = task.shape
-    shortfall = np.zeros((A, G))  # R_α of what is left, less R(G)
-    scale = np.zeros((A, G))  # the largest change of R_α so far
-    picks = np.full((A, W, G), -1)
-    gains.gain[:, task.layout.node < 0] = -np.inf
+    shortfall = np.zeros(A * G)  # R_α of what is left, less R(G)
+    scale = np.zeros(A * G)  # the largest change of R_α so far
+    picks = np.full((W, A * G), -1)
+    gains.gain[:, task.layout.node < 0] = np.nan
+    gain = gains.gain.reshape(A * G, W)
+    sizes, begin = np.tile(task.layout.sizes, A), np.tile(np.arange(G) * W, A)
+    live, a, ends = np.arange(A * G), np.repeat(np.arange(A), G), set(task.layout.sizes.tolist())
     for step in range(W):
-        if step == 0 or (task.layout.sizes == step).any():
-            a, graph = np.nonzero(np.broadcast_to(task.layout.sizes > step, (A, G)))  # those with nodes left
-        place = _best(gains.gain, shortfall, scale, task)[a, graph]
-        picks[a, step, graph] = task.layout.node[place]
-        shortfall[a, graph] += gains.gain[a, place]
-        gains.choose(a, place)
-        gains.gain[a, place] = -np.inf
-    return [np.ascontiguousarray(picks[:, :size, g]) for g, size in enumerate(task.layout.sizes)]
+        if step in ends:
+            live = np.flatnonzero(sizes > step)  # those with nodes left
+        best = _best(gain, shortfall, scale, task)[live]
+        place = best + begin[live]
+        picks[step, live] = task.layout.node[place]
+        shortfall[live] += gain[live, best]
+        gains.choose(a[live], place)
+        gain[live, best] = np.nan
+    by_graph = picks.reshape(W, A, G)
+    return [np.ascontiguousarray(by_graph[:size, :, g].T) for g, size in enumerate(task.layout.sizes)]
 
 
 def _best(gain: Floats, shortfall: Floats, scale: Floats, task: Task) -> Ints:
-    """The best place of every discount and graph, the first of equal ones: (A, G).
+    """The best of the W places of every discount and graph, the first of equal ones: (A · G,).
 
     R_α of what has been chosen is the same for all candidates of an activation step: compare the gains.
-    Those of -∞ cannot be chosen.
+    Places that cannot be chosen have no gain (NaN).
     """
-    gain = gain.reshape(task.shape)
-    score = gain if task.adds else -np.abs(shortfall[:, :, None] + gain)
-    if task.tolerance:
-        possible = np.isfinite(gain)
-        np.maximum(scale, np.abs(gain, where=possible, out=np.zeros_like(gain)).max(axis=2), out=scale)
-        score = possible & (score >= (score.max(axis=2) - task.tolerance * scale)[:, :, None])
-    # numpy's argmax returns the first of equal maxima; torch's does not promise to.
-    place: Ints = score.argmax(axis=2)
-    return place + np.arange(task.shape[1]) * task.layout.width
+    score = gain if task.adds else -np.abs(shortfall[:, None] + gain)
+    np.fmax(scale, np.fmax.reduce(np.abs(gain), axis=1), out=scale)
+    enough = np.fmax.reduce(score, axis=1) - task.tolerance * scale
+    first: Ints = (score >= enough[:, None]).argmax(axis=1)
+    return first

@@ -18,7 +18,7 @@ from walkwise.chain import RelevanceChain, all_rows, contract
 from walkwise.errors import TooManyWalksError
 from walkwise.nodesets import budget
 from walkwise.operators import Visit
-from walkwise.rows import Rows
+from walkwise.rows import OwnRows, Rows
 from walkwise.walks import possible_steps
 
 
@@ -145,6 +145,8 @@ def descend(walks: Stages, at: Partials) -> tuple[Tensor, list[Partials]]:
         node that can be stepped to and from which the input can be reached.
     """
     B, D, _ = at.message.shape
+    if B == 0:
+        return at.message.new_zeros(0, D), []
     rows, owner, nodes, seed = _seeded(walks, at)
     arrived: dict[Visit, Tensor] = {}
 
@@ -172,7 +174,7 @@ def _seeded(walks: Stages, at: Partials) -> tuple[Rows, Tensor, Tensor, Tensor]:
         owner, nodes = walks.near[at.position][at.nodes].nonzero(as_tuple=True)
         seed = at.message.new_zeros(len(nodes), 1, D, N)
         seed[nodes == at.nodes[owner], 0] = at.message
-        return Rows(M, B, nodes, owner), owner, nodes, seed
+        return OwnRows(M, B, nodes, owner), owner, nodes, seed
     seed = at.message.new_zeros(M, B, D, N)
     seed[at.nodes, each] = at.message
     nodes = torch.arange(M, device=chain.device).repeat_interleave(B)

@@ -37,11 +37,12 @@ class Recipe:
 RECIPES: dict[str, Recipe] = {
     "ba2motif-gin2": Recipe("ba2motif", 600, 200, 32, 5e-3, 0.98),
     "ba2motif-gin3": Recipe("ba2motif", 150, 50, 32, 3e-3, 0.995),
-    **{f"ba2motif-gin{depth}": Recipe("ba2motif", 120, 50, 32, 2e-3, 1.0) for depth in range(4, 8)},
-    "mutag-gin3": Recipe("mutag", 200, 100, 16, 1e-3, 0.85),
+    "ba2motif-gin4": Recipe("ba2motif", 300, 150, 16, 3e-3, 1.0),
+    **{f"ba2motif-gin{depth}": Recipe("ba2motif", 80, 20, 32, 2e-3, 1.0) for depth in (5, 6, 7)},
+    "mutag-gin3": Recipe("mutag", 500, 200, 16, 1e-3, 0.85),
     "mutagenicity-gin3": Recipe("mutagenicity", 80, 40, 32, 2e-3, 0.8316),
-    "reddit-binary-gin5": Recipe("reddit-binary", 60, 20, 32, 1e-3, 0.825),
-    "graph-sst2-gcn3": Recipe("graph-sst2", 30, 8, 256, 3e-3, 0.894),
+    "reddit-binary-gin5": Recipe("reddit-binary", 25, 15, 8, 1e-4, 0.825),
+    "graph-sst2-gcn3": Recipe("graph-sst2", 30, 15, 128, 1e-3, 0.894),
 }
 
 

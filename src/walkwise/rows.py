@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -67,67 +69,95 @@ class Adjacency:
     edge: Tensor  # (P,) index into the edges
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
+class Rows(ABC):
     """The rows of a contraction: a message has shape (K rows, B queries, D lanes, N neurons).
 
-    Either every row is a node and all queries share them (``nodes`` is None, K = M), or every
-    query brings its own rows, one after the other (B = 1; ``owner`` says whose a row is). Only the
-    node axis comes first in both, so the same products serve them.
+    Either every row is a node and all queries share them (:class:`AllNodes`), or every query brings rows of
+    its own, one after the other, and B = 1. Only the node axis comes first in both, so the same products
+    serve them.
     """
 
     num_nodes: int
     num_queries: int
-    nodes: Tensor | None = None  # (K,) ascending within each owner
-    owner: Tensor | None = None  # (K,) ascending
+
+    @abstractmethod
+    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+        """A node tensor laid out as a message, with the rows of another.  # (M, N) -> (K, 1, 1, N)"""
+
+    @abstractmethod
+    def total(self, message: Tensor, values: Tensor) -> Tensor:
+        """⟨message, values⟩ for every query and lane.  # (K, B, D, N), (M, N) -> (B, D)"""
+
+    @abstractmethod
+    def sum(self, message: Tensor, edges: Edges, weight: Tensor | None) -> Tensor:
+        """Λᵀ · message between rows of the same query; weights as in Aggregate.  # (K, B, D, N) -> (K, B, D, N)"""
+
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        """Two messages that meet, added up."""
+        return add_lanes(a, b)
+
+
+@dataclass(frozen=True, eq=False)
+class AllNodes(Rows):
+    """Every node's row, shared by all queries."""
+
+    num_nodes: int
+    num_queries: int
+    _matrices: dict[int, Tensor] = field(default_factory=dict, repr=False)
+
+    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+        """The tensor itself."""
+        return per_node.unsqueeze(1).unsqueeze(1)
+
+    def total(self, message: Tensor, values: Tensor) -> Tensor:
+        """⟨message, values⟩ over all nodes."""
+        if message.shape[1] == message.shape[2] == 1:
+            return torch.dot(message.reshape(-1), values.reshape(-1)).view(1, 1)
+        return torch.einsum("kbdn,kn->bd", message, values)
+
+    def sum(self, message: Tensor, edges: Edges, weight: Tensor | None) -> Tensor:
+        """Λᵀ · message between all nodes."""
+        if weight is not None:
+            return _weighted_sum(message, _every_edge(edges), weight)
+        if id(edges) not in self._matrices:
+            dense = edges.dense
+            matrix = _matrix(_every_edge(edges), message) if dense is None else dense.to(message.dtype)
+            self._matrices[id(edges)] = matrix
+        return (self._matrices[id(edges)] @ message.flatten(1)).view_as(message)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnRows(Rows):
+    """Just the nodes of each query."""
+
+    num_nodes: int
+    num_queries: int
+    nodes: Tensor  # (K,) ascending within each owner
+    owner: Tensor  # (K,) ascending, whose each row is
     _adjacency: dict[int, Adjacency] = field(default_factory=dict, repr=False)
     _matrices: dict[int, Tensor] = field(default_factory=dict, repr=False)
 
-    def take(self, per_node: Tensor) -> Tensor:
-        """A node tensor laid out as a message.  # (M, N) -> (K, 1, 1, N)"""
-        chosen = per_node if self.nodes is None else per_node.index_select(0, self.nodes)
-        return chosen[:, None, None, :]
+    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+        """The rows of the nodes."""
+        return per_node.index_select(0, self.nodes).unsqueeze(1).unsqueeze(1)
 
     def total(self, message: Tensor, values: Tensor) -> Tensor:
-        """⟨message, values⟩ for every query and lane.  # (K, B, D, N), (M, N) -> (B, D)"""
-        if self.nodes is None and message.shape[1] == message.shape[2] == 1:
-            return torch.dot(message.reshape(-1), values.reshape(-1)).view(1, 1)
-        if self.nodes is None:
-            return torch.einsum("kbdn,kn->bd", message, values)
-        per_row = torch.einsum("kdn,kn->kd", message[:, 0], values.index_select(0, self.nodes))
-        assert self.owner is not None
-        return per_row.new_zeros(self.num_queries, per_row.shape[1]).index_add(0, self.owner, per_row)
+        """⟨message, values⟩ over each query's rows."""
+        return _total_by_owner(message, values, self.nodes, self.owner, self.num_queries)
 
-    def adjacency(self, edges: Edges) -> Adjacency:
-        """The edges between rows of the same query."""
-        key = id(edges)
-        if key not in self._adjacency:
-            if self.nodes is None:
-                self._adjacency[key] = Adjacency(edges.offsets, edges.sorted_target, edges.order)
-            else:
-                self._adjacency[key] = self._induced(edges)
-        return self._adjacency[key]
-
-    def matrix(self, edges: Edges, weight: Tensor | None, like: Tensor) -> Tensor:
-        """Λᵀ between rows of the same query, dense where they are few.  # (K, K)"""
-        key = id(edges)
-        if weight is None and key in self._matrices:
-            return self._matrices[key]
-        if weight is None and self.nodes is None and edges.dense is not None:
-            self._matrices[key] = edges.dense.to(like.dtype)
-            return self._matrices[key]
-        adjacency = self.adjacency(edges)
-        values = torch.ones_like(adjacency.edge, dtype=like.dtype) if weight is None else weight[adjacency.edge]
-        matrix = sparse_matrix(adjacency.offsets, adjacency.target_row, values)
-        if len(matrix) <= _DENSE and not like.requires_grad:
-            matrix = matrix.to_dense()
-        if weight is None:
-            self._matrices[key] = matrix
-        return matrix
+    def sum(self, message: Tensor, edges: Edges, weight: Tensor | None) -> Tensor:
+        """Λᵀ · message between the nodes of each query."""
+        if id(edges) not in self._adjacency:
+            self._adjacency[id(edges)] = self._induced(edges)
+        adjacency = self._adjacency[id(edges)]
+        if weight is not None:
+            return _weighted_sum(message, adjacency, weight)
+        if id(edges) not in self._matrices:
+            self._matrices[id(edges)] = _matrix(adjacency, message)
+        return (self._matrices[id(edges)] @ message.flatten(1)).view_as(message)
 
     def _induced(self, edges: Edges) -> Adjacency:
         """The edges of every query's induced subgraph, found by looking up each neighbour's row."""
-        assert self.nodes is not None and self.owner is not None
         keys = self.owner * self.num_nodes + self.nodes  # (K,) ascending
         first = edges.offsets[self.nodes]
         counts = edges.offsets[self.nodes + 1] - first  # (K,)
@@ -140,7 +170,123 @@ class Rows:
         return Adjacency(_offsets(kept), found[inside], edges.order[position[inside]])
 
 
-def sparse_matrix(offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+@dataclass(frozen=True, eq=False)
+class Fan(Rows):
+    """Queries that stand at one node each and take a single step, to a row for every neighbour.
+
+    Until a message is summed over edges it has one row for each query, and from then on one for each
+    neighbour. A message that stayed at the node gets the others' rows where the two meet.
+    """
+
+    num_nodes: int
+    standing: Tensor  # (B,) where the queries stand
+    nodes: Tensor  # (K,) where they can go, the node itself among them
+    owner: Tensor  # (K,) ascending, whose each row is
+    here: Tensor  # (B,) the row of the node itself
+    #: Edges from rows' nodes to where their queries stand: row, query and number of each.
+    incoming: Callable[[Edges], tuple[Tensor, Tensor, Tensor]]
+
+    @property
+    def num_queries(self) -> int:  # type: ignore[override]
+        """B."""
+        return self.standing.shape[0]
+
+    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+        """The rows of the nodes, before or after the step as the other message is."""
+        before = like is not None and like.shape[0] == self.num_queries
+        return per_node.index_select(0, self.standing if before else self.nodes).unsqueeze(1).unsqueeze(1)
+
+    def total(self, message: Tensor, values: Tensor) -> Tensor:
+        """⟨message, values⟩ over each query's rows."""
+        return _total_by_owner(self.spread(message), values, self.nodes, self.owner, self.num_queries)
+
+    def sum(self, message: Tensor, edges: Edges, weight: Tensor | None) -> Tensor:
+        """What the edges carry to every neighbour; each has just one end where the query stands."""
+        row, owner, edge = self.incoming(edges)  # (P,) each
+        carried = message.index_select(0, owner)  # (P, 1, D, N)
+        if weight is not None:
+            heads = 1 if weight.dim() == 1 else weight.shape[1]
+            by_head = carried.view(*carried.shape[:3], heads, carried.shape[3] // heads)
+            carried = (by_head * weight[edge].view(len(edge), 1, 1, heads, 1)).view_as(carried)
+        return message.new_zeros(self.nodes.shape[0], *message.shape[1:]).index_add_(0, row, carried)
+
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        """Two messages that meet; what stayed at the node is added where the others have come to it."""
+        if a.shape[0] == b.shape[0]:
+            return a + b
+        stayed, gone = (a, b) if a.shape[0] < b.shape[0] else (b, a)
+        return gone.index_add(0, self.here, stayed)
+
+    def spread(self, message: Tensor) -> Tensor:
+        """A message with a row for every neighbour.  # (B or K, 1, D, N) -> (K, 1, D, N)"""
+        if message.shape[0] == self.nodes.shape[0]:
+            return message
+        return message.new_zeros(self.nodes.shape[0], *message.shape[1:]).index_copy_(0, self.here, message)
+
+
+def add_lanes(a: Tensor, b: Tensor) -> Tensor:
+    """a + b, where one may have fewer lanes: missing lanes are zero.  # (…, D, N) or (B, D)"""
+    axis = 2 if a.dim() == 4 else 1
+    lanes = max(a.shape[axis], b.shape[axis])
+    return _widen(a, axis, lanes) + _widen(b, axis, lanes)
+
+
+def _widen(tensor: Tensor, axis: int, lanes: int) -> Tensor:
+    missing = lanes - tensor.shape[axis]
+    if missing == 0:
+        return tensor
+    pad = (0, 0) * (tensor.dim() - 1 - axis) + (0, missing)
+    return torch.nn.functional.pad(tensor, pad)
+
+
+def _total_by_owner(message: Tensor, values: Tensor, nodes: Tensor, owner: Tensor, count: int) -> Tensor:
+    """⟨message, values⟩ over the rows of each owner.  # (K, 1, D, N), (M, N) -> (B, D)"""
+    per_row = torch.einsum("kdn,kn->kd", message[:, 0], values.index_select(0, nodes))
+    return per_row.new_zeros(count, per_row.shape[1]).index_add(0, owner, per_row)
+
+
+def _every_edge(edges: Edges) -> Adjacency:
+    """All edges of the graph, between all nodes."""
+    return Adjacency(edges.offsets, edges.sorted_target, edges.order)
+
+
+def _weighted_sum(message: Tensor, adjacency: Adjacency, weight: Tensor) -> Tensor:
+    """Λᵀ · message with weights (E,), or (E, H) for as many equal parts of the neurons."""
+    if weight.dim() == 1:
+        return (_matrix(adjacency, message, weight) @ message.flatten(1)).view_as(message)
+    K, B, D, N = message.shape
+    H = weight.shape[1]
+    by_head = message.view(K, B * D, H, N // H).transpose(1, 2).reshape(K * H, -1)
+    pulled = _sparse_matrix(*_per_head(adjacency, weight[adjacency.edge])) @ by_head
+    return pulled.view(K, H, B * D, N // H).transpose(1, 2).reshape(K, B, D, N)
+
+
+def _matrix(adjacency: Adjacency, like: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Λᵀ, dense where there are few rows.  # (K, K)"""
+    values = torch.ones_like(adjacency.edge, dtype=like.dtype) if weight is None else weight[adjacency.edge]
+    matrix = _sparse_matrix(adjacency.offsets, adjacency.target_row, values)
+    return matrix.to_dense() if len(matrix) <= _DENSE and not like.requires_grad else matrix
+
+
+def _per_head(adjacency: Adjacency, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The sparse matrix of (row, head) pairs: offsets, columns and values.  # weight (P, H)"""
+    H = weight.shape[1]
+    head = torch.arange(H, device=weight.device)
+    counts = adjacency.offsets.diff()  # (K,)
+    row = torch.repeat_interleave(counts)  # (P,)
+    within = torch.arange(row.numel(), device=row.device) - adjacency.offsets[row]
+    # Pairs are listed row by row, and within a row head by head.
+    place = (adjacency.offsets[row] * H + within)[:, None] + counts[row, None] * head  # (P, H)
+    starts = adjacency.offsets[:-1, None] * H + counts[:, None] * head  # (K, H)
+    last = adjacency.offsets[-1:] * H
+    target_row = torch.empty_like(place).flatten()
+    target_row[place.flatten()] = (adjacency.target_row[:, None] * H + head).flatten()
+    values = torch.empty_like(weight).flatten()
+    values[place.flatten()] = weight.flatten()
+    return torch.cat([starts.flatten(), last]), target_row, values
+
+
+def _sparse_matrix(offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
     """The square matrix with these entries in compressed rows."""
     _hear_out_beta_notice()
     size = (len(offsets) - 1, len(offsets) - 1)

@@ -50,6 +50,10 @@ class Rule:
         """The surrogate W↑ of a weight matrix (or bias)."""
         return weight
 
+    def hold(self, bias: Tensor) -> tuple[Tensor, ...]:
+        """The bias as it stands in the denominator: lifted, or with the part of its own sign."""
+        return (self.lift(bias),) if self.shares is None else (bias.clamp(min=0), bias.clamp(max=0))
+
     def ratio(self, value: Tensor, surrogate: Tensor) -> Tensor:
         """The constant ``value / surrogate`` by which the surrogate's gradient is multiplied."""
         return divide(value, surrogate)
@@ -143,6 +147,24 @@ class ZPlus(Rule):
 
 
 @dataclass(frozen=True)
+class PositivePart(Rule):
+    """Only positive contributions count, and every bias takes its share by size: max(0, x W) / (Σ max(0, x W) + |b|).
+
+    The positive-part rule of "Relevant Walk Search" (Xiong et al., ICML 2023). It differs from z⁺ where biases
+    are negative: there they take nothing.
+    """
+
+    @property
+    def shares(self) -> tuple[float, float] | None:
+        """All for the positive part."""
+        return 1.0, 0.0
+
+    def hold(self, bias: Tensor) -> tuple[Tensor, ...]:
+        """|b|; turned over where a negative weight turns the parts over."""
+        return bias.abs(), -bias.abs()
+
+
+@dataclass(frozen=True)
 class Schedule:
     """One rule for every layer, and one for the read-out.
 
@@ -187,6 +209,7 @@ _NAMED: dict[str, Callable[[], Schedule]] = {
     "epsilon": lambda: Schedule.constant(Epsilon()),
     "alphabeta": lambda: Schedule.constant(AlphaBeta()),
     "zplus": lambda: Schedule.constant(ZPlus()),
+    "positive": lambda: Schedule.constant(PositivePart()),
 }
 
 

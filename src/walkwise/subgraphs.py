@@ -71,6 +71,17 @@ def subgraph_polynomial(chain: RelevanceChain, subgraphs: Subgraphs) -> Tensor:
     Args:
         chain: the traced prediction.
         subgraphs: lists of node ids, or one boolean mask (B, M).
+
+    >>> import torch, walkwise as ww
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=1)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> chain = ww.trace(model, torch.ones(3, 2), edge_index, index=1)
+    >>> coefficients = ww.subgraph_polynomial(chain, [[0, 1]])
+    >>> at_one = ww.subgraph_relevance(chain, [[0, 1]], alpha=1.0)
+    >>> bool(coefficients.sum(1).allclose(at_one))
+    True
     """
     return _polynomial(chain, as_node_sets(chain, subgraphs))
 

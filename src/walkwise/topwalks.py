@@ -47,6 +47,7 @@ def top_walks(
     *,
     by: Literal["relevance", "magnitude"] = "relevance",
     max_expansions: int = 100_000,
+    progress: bool = False,
 ) -> TopWalks:
     """The k walks of largest relevance R(m), or of largest |R(m)|, exactly.
 
@@ -61,7 +62,9 @@ def top_walks(
         chain: the traced prediction, with or without skip connections.
         k: how many walks; fewer come back where there are fewer.
         by: "relevance" (largest first) or "magnitude" (largest absolute value first).
-        max_expansions: continuing more partial walks than this raises :class:`SearchLimitError`.
+        max_expansions: continuing more partial walks than this raises :class:`SearchLimitError`, which says what
+            open ones may still reach.
+        progress: show how many partial walks have been continued, the k-th best walk, and what open ones may reach.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -77,7 +80,7 @@ def top_walks(
     """
     if k < 1 or by not in ("relevance", "magnitude"):
         raise InputError(f'k must be at least 1 and by "relevance" or "magnitude", got k={k}, by={by!r}.')
-    return _search(stages(chain), k, by, max_expansions)
+    return _search(stages(chain), k, by, max_expansions, progress=progress)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,17 +205,30 @@ class _Joining:
         return walks
 
 
-def _search(walks: Stages, k: int, by: str, max_expansions: int, room: int = ROOM, batch: int = _BATCH) -> TopWalks:
+def _search(
+    walks: Stages,
+    k: int,
+    by: str,
+    max_expansions: int,
+    room: int = ROOM,
+    batch: int = _BATCH,
+    progress: bool = False,
+) -> TopWalks:
+    from tqdm.auto import tqdm
+
     search = _Search(walks, k, by, room, batch)
     blank = torch.full((walks.chain.num_nodes, walks.chain.num_layers + 1), -1, device=walks.chain.device)
     for at in openings(walks):
         start = blank[: len(at)].clone()
         start[:, at.position] = at.nodes
         search.admit(at, start)
-    while (chosen := search.pop()) is not None:
-        if search.expansions + len(chosen.at) > max_expansions:
-            _give_up(search, chosen, max_expansions)
-        search.expand(chosen)
+    with tqdm(unit=" partial walks", disable=not progress, leave=False) as bar:
+        while (chosen := search.pop()) is not None:
+            if search.expansions + len(chosen.at) > max_expansions:
+                _give_up(search, chosen, max_expansions)
+            search.expand(chosen)
+            bar.set_postfix(found=search.worst, bound=float(chosen.bound.max()), refresh=False)
+            bar.update(len(chosen.at))
     relevance = walk_relevance(walks.chain, search.found)
     order = search.score(relevance).argsort(descending=True, stable=True)
     return TopWalks(search.found[order], relevance[order], search.expansions, walks.num_walks)

@@ -12,7 +12,7 @@ from walkwise.chain import RelevanceChain, all_rows, contract, without_gradients
 from walkwise.errors import InputError, TooManyWalksError
 from walkwise.nodesets import budget
 from walkwise.operators import Visit
-from walkwise.rows import Rows
+from walkwise.rows import OwnRows, Rows
 
 
 @without_gradients
@@ -94,7 +94,7 @@ def _relevance(chain: RelevanceChain, walks: Tensor) -> Tensor:
     owner = torch.arange(K, device=walks.device)[:, None]
     if chain.local:
         keys = torch.unique((owner * M + walks)[walks >= 0])
-        rows = Rows(M, K, keys % M, keys // M)
+        rows: Rows = OwnRows(M, K, keys % M, keys // M)
         # (R, 1, 1, 1) for every position: is this row the walk's node there?
         at = [(walks[keys // M, p] == keys % M).to(chain.dtype)[:, None, None, None] for p in range(walks.shape[1])]
     else:

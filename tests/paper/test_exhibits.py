@@ -104,6 +104,14 @@ def test_a_failure_is_marked():
     assert "more than 0.001 s for one subgraph (BA-2motif GIN-5)" in found.notes[0]
 
 
+def test_the_naive_method_gets_fewer_graphs_when_it_is_slow():
+    asked = questions(small_set().graphs, 4, 5, seed=0)
+    row = clock.relevance_rows(case().model, asked, trials=1, limit=100.0)[0]
+    assert row["samples"] == 4
+    slow = clock.relevance_rows(case().model, asked, trials=1, limit=1.2e-3 * row["ms"])[0]
+    assert slow["failed"] or slow["samples"] < 4
+
+
 def test_questions_are_connected_and_of_one_size():
     asked = questions(small_set().graphs, 3, 6, seed=1)
     for question in asked:
@@ -196,6 +204,7 @@ def test_terms_and_heat_add_up():
     assert sum(row["higher"] for row in terms) == pytest.approx(total)
     assert sum(row["lower"] for row in terms) == pytest.approx(total)
     assert [row["lower"] for row in terms[3:]] == [0.0] * 4
+    assert 0 <= terms[0]["group_rank"] <= 1
     assert terms[0]["group_share"] * total == pytest.approx(float(ww.subgraph_relevance(chain, [range(9)])[0]))
     rows = list(figure1.picture_rows(chain, graph, symbols, set(range(9))))
     atoms = [row for row in rows if row["kind"] == "atom"]

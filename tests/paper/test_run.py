@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import importlib
+import sys
 from dataclasses import replace
 
 import pytest
@@ -192,6 +194,14 @@ def test_an_interruption_says_how_to_go_on(monkeypatch, tmp_path):
     result = run("figure5", "--out", tmp_path)
     assert result.exit_code == 130
     assert "goes on where it stopped" in result.output
+
+
+def test_without_typer_the_command_names_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "typer", None)
+    for name in [name for name in sys.modules if name.startswith("walkwise.cli")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(SystemExit, match=r"pip install 'walkwise\[cli\]'"):
+        importlib.import_module("walkwise.cli")
 
 
 @needs_golden

@@ -68,6 +68,15 @@ def test_staying_makes_a_loop_larger_each_time(ax):
     assert vertices[1, 0] < -0.1  # away from node 1
 
 
+def test_curves_stay_within_the_axes(ax):
+    top_walks([[0, 0, 0, 0, 1], [3, 3, 3, 3, 2]], [1.0, -1.0], PATH, positions=PLACES, ax=ax)
+    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
+    for patch in ax.patches:
+        box = patch._path_original.get_extents()
+        assert left < box.x0 < box.x1 < right
+        assert low < box.y0 < box.y1 < high
+
+
 def test_the_structure_is_drawn_with_its_labels(ax):
     top_walks([[0, 1]], [1.0], PATH, labels=list("abcd"), ax=ax)
     assert [text.get_text() for text in ax.texts][:4] == list("abcd")

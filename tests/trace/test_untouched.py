@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import nn
@@ -205,3 +207,16 @@ def test_dropout_is_off_while_tracing(net, graph, unchanged, training):
     with unchanged(model, x, edge_index):
         chain = ww.trace(model, x, edge_index)
     assert chain.output == pytest.approx(float(expected), rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_threads_may_trace_one_model(net, graph, unchanged, kind):
+    model, (x, edge_index) = net(kind), graph()
+    expected = ww.subgraph_relevance(ww.trace(model, x, edge_index), [[0, 1]])
+
+    def ask(_):
+        return ww.subgraph_relevance(ww.trace(model, x, edge_index), [[0, 1]])
+
+    with unchanged(model, x, edge_index), ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(ask, range(24)))
+    torch.testing.assert_close(torch.cat(answers), expected.repeat(24))

@@ -52,6 +52,10 @@ def subgraph_scores(explanation: Any, sets: Tensor, *, alpha: float = 0.0) -> Te
         explanation: an attribution, walks, or a relevance chain.
         sets: the node sets, (B, M) boolean.
         alpha: what a step outside the set counts, where the explanation has steps.
+
+    >>> along = Attribution(torch.zeros(3), torch.tensor([1.0, 2.0]), torch.tensor([[0, 1], [1, 2]]))
+    >>> subgraph_scores(along, torch.tensor([[True, True, False]]), alpha=0.5)
+    tensor([2.])
     """
     raise TypeError(f"An explanation is an Attribution, Walks or a RelevanceChain; got {type(explanation).__name__}.")
 
@@ -105,6 +109,9 @@ def node_scores(explanation: Explanation, *, alpha: float = 0.0) -> Tensor:
 
     The method's own where it scores nodes; where it scores steps or walks, M for the first node of the
     activation order down to 1 for the last.
+
+    >>> node_scores(of_nodes([0.2, 0.9, 0.4]))
+    tensor([0.2000, 0.9000, 0.4000])
     """
     if isinstance(explanation, Attribution) and explanation.edges is None:
         return explanation.nodes
@@ -117,5 +124,9 @@ def takes_alpha(explanation: Explanation) -> bool:
 
 
 def of_nodes(scores: Tensor | Sequence[float]) -> Attribution:
-    """Scores of nodes alone."""
+    """Scores of nodes alone.
+
+    >>> of_nodes([0.2, 0.9]).edges is None
+    True
+    """
     return Attribution(torch.as_tensor(scores).detach())

@@ -23,6 +23,14 @@ def pgm_explainer(prediction: Prediction, *, samples: int = 200, changed: float 
         prediction: what to explain.
         samples: how many perturbations.
         changed: the fraction of them that counts as a change.
+
+    >>> import torch
+    >>> from torch_geometric.nn import GCN
+    >>> from walkwise.predictions import predict
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
+    >>> pgm_explainer(prediction, samples=10).nodes.shape
+    torch.Size([3])
     """
     perturbed = torch.rand(samples, prediction.num_nodes) < 0.5  # (B, M)
     values = torch.tensor([value_at(prediction, _without(prediction.x, row)) for row in perturbed])

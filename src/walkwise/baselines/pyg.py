@@ -19,13 +19,31 @@ from walkwise.predictions import Prediction, at_rest
 
 @register_baseline("gnnexplainer")
 def gnn_explainer(prediction: Prediction, *, epochs: int = 200, lr: float = 0.01) -> Attribution:
-    """GNNExplainer: a mask on the edges, learned to keep the prediction."""
+    """GNNExplainer: a mask on the edges, learned to keep the prediction.
+
+    >>> import torch
+    >>> from torch_geometric.nn import GCN
+    >>> from walkwise.predictions import predict
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
+    >>> gnn_explainer(prediction, epochs=2).edges.shape
+    torch.Size([4])
+    """
     return _explain(prediction, GNNExplainer(epochs=epochs, lr=lr), "phenomenon")
 
 
 @register_baseline("attention")
 def attention(prediction: Prediction) -> Attribution:
-    """AttentionExplainer: the largest attention coefficient of every edge, over heads and layers."""
+    """AttentionExplainer: the largest attention coefficient of every edge, over heads and layers.
+
+    >>> import torch
+    >>> from torch_geometric.nn import GAT
+    >>> from walkwise.predictions import predict
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> prediction = predict(GAT(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
+    >>> attention(prediction).edges.shape
+    torch.Size([4])
+    """
     try:
         return _explain(prediction, AttentionExplainer(), "model")
     except ValueError as error:
@@ -34,7 +52,17 @@ def attention(prediction: Prediction) -> Attribution:
 
 @register_trained_baseline("pgexplainer")
 def pg_explainer(predictions: Sequence[Prediction], *, epochs: int = 30, lr: float = 0.003) -> Explain:
-    """PGExplainer: a network, trained on the predictions, that gives every edge a mask from its two nodes."""
+    """PGExplainer: a network, trained on the predictions, that gives every edge a mask from its two nodes.
+
+    >>> import torch
+    >>> from torch_geometric.nn import GCN
+    >>> from walkwise.predictions import predict
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
+    >>> explain = pg_explainer([prediction], epochs=1)
+    >>> explain(prediction).edges.shape
+    torch.Size([4])
+    """
     if not predictions:
         raise InputError("The baseline 'pgexplainer' is trained first: give it predictions to learn from.")
     algorithm = PGExplainer(epochs=epochs, lr=lr).to(predictions[0].x.device)

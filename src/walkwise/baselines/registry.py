@@ -42,7 +42,15 @@ def register_baseline(name: str) -> Callable[[AnyExplain], AnyExplain]:
 
 
 def register_trained_baseline(name: str) -> Callable[[AnyTrain], AnyTrain]:
-    """The same for an explainer that is trained first: predictions in, explainer out."""
+    """The same for an explainer that is trained first: predictions in, explainer out.
+
+    >>> @register_trained_baseline("mean degree")
+    ... def mean_degree(predictions):
+    ...     mean = sum(p.edge_index.shape[1] / p.num_nodes for p in predictions) / len(predictions)
+    ...     return lambda prediction: of_nodes([mean] * prediction.num_nodes)
+    >>> from walkwise.baselines.attribution import of_nodes
+    >>> _ = _TRAINERS.pop("mean degree")
+    """
 
     def add(train: AnyTrain) -> AnyTrain:
         if name in _TRAINERS:
@@ -54,12 +62,25 @@ def register_trained_baseline(name: str) -> Callable[[AnyTrain], AnyTrain]:
 
 
 def available_baselines() -> tuple[str, ...]:
-    """The names of all explainers, in alphabetical order."""
+    """The names of all explainers, in alphabetical order.
+
+    >>> "sgnn-lrp" in available_baselines()
+    True
+    """
     return tuple(sorted(_TRAINERS))
 
 
 def baseline(name: str, predictions: Sequence[Prediction] = ()) -> Explain:
-    """The explainer of that name, trained on the predictions if it learns at all."""
+    """The explainer of that name, trained on the predictions if it learns at all.
+
+    >>> import torch
+    >>> from torch_geometric.nn import GCN
+    >>> from walkwise.predictions import predict
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
+    >>> baseline("gradient")(prediction).nodes.shape
+    torch.Size([3])
+    """
     if name not in _TRAINERS:
         raise InputError(f"Unknown baseline {name!r}: expected one of {', '.join(available_baselines())}.")
     return _TRAINERS[name](predictions)

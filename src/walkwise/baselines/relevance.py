@@ -15,13 +15,31 @@ from walkwise.walks import enumerate_walks, walk_relevance
 
 @register_baseline("sgnn-lrp")
 def sgnn_lrp(prediction: Prediction, *, rule: RuleLike = "gamma") -> RelevanceChain:
-    """The method of the paper: R_α of any node set, without listing walks."""
+    """The method of the paper: R_α of any node set, without listing walks.
+
+    >>> import torch
+    >>> from torch_geometric.nn import GCN
+    >>> from walkwise.predictions import predict
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
+    >>> sgnn_lrp(prediction).num_nodes
+    3
+    """
     return traced(prediction, rule=rule)
 
 
 @register_baseline("gnn-lrp")
 def gnn_lrp(prediction: Prediction, *, rule: RuleLike = "gamma", max_walks: int = 1_000_000) -> Walks:
-    """GNN-LRP by listing every walk: the same scores as "sgnn-lrp", at exponential cost."""
+    """GNN-LRP by listing every walk: the same scores as "sgnn-lrp", at exponential cost.
+
+    >>> import torch
+    >>> from torch_geometric.nn import GCN
+    >>> from walkwise.predictions import predict
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
+    >>> gnn_lrp(prediction).walks.shape[1]  # L + 1
+    3
+    """
     chain = traced(prediction, rule=rule)
     walks = enumerate_walks(chain, max_walks=max_walks)
     return Walks(walks, walk_relevance(chain, walks), chain.num_nodes)
@@ -29,11 +47,29 @@ def gnn_lrp(prediction: Prediction, *, rule: RuleLike = "gamma", max_walks: int 
 
 @register_baseline("lrp")
 def lrp(prediction: Prediction, *, rule: RuleLike = "gamma") -> Attribution:
-    """Node-level LRP: the relevance of all walks that begin at a node, with its sign."""
+    """Node-level LRP: the relevance of all walks that begin at a node, with its sign.
+
+    >>> import torch
+    >>> from torch_geometric.nn import GCN
+    >>> from walkwise.predictions import predict
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
+    >>> lrp(prediction).nodes.shape
+    torch.Size([3])
+    """
     return of_nodes(node_relevance(traced(prediction, rule=rule)))
 
 
 @register_baseline("random")
 def random(prediction: Prediction) -> Attribution:
-    """Uniform random scores, from torch's own generator."""
+    """Uniform random scores, from torch's own generator.
+
+    >>> import torch
+    >>> from torch_geometric.nn import GCN
+    >>> from walkwise.predictions import predict
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
+    >>> random(prediction).nodes.shape
+    torch.Size([3])
+    """
     return of_nodes(torch.rand(prediction.num_nodes))

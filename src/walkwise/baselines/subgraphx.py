@@ -42,6 +42,14 @@ def subgraphx(
         samples: how many coalitions estimate a Shapley value.
         hops: how far the other players of the game may be: the model's layers.
         exploration: how much the search prefers what it has not tried.
+
+    >>> import torch
+    >>> from torch_geometric.nn import GCN
+    >>> from walkwise.predictions import predict
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
+    >>> subgraphx(prediction).nodes.shape
+    torch.Size([3])
     """
     search = _Search(prediction, size, children, samples, hops, exploration)
     root = frozenset(range(prediction.num_nodes))

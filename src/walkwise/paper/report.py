@@ -38,7 +38,7 @@ def _head(results: Sequence[Result], bench: Bench, command: str) -> str:
         "| | holds | |\n|---|---|---|\n" + "\n".join(_summary(result) for result in results),
         f"Python {platform.python_version()}, torch {torch.__version__.partition('+')[0]}, torch_geometric "
         f"{torch_geometric.__version__}, {os.cpu_count()} cores. Times in tables are processor time of one thread, in "
-        "float64, so that other programs disturb them little.",
+        "float64, so that other programs disturb them less, if still by a third or more.",
     ]
     return "\n\n".join(lines)
 
@@ -48,7 +48,7 @@ def _effort(bench: Bench) -> str:
     said = (
         f"This is a {effort.name} run: {effort.samples} graphs per data set in table 3 and {effort.depth_samples} per "
         f"point of figure 4, timed {effort.trials} time{'s' if effort.trials > 1 else ''}; naive GNN-LRP fails after "
-        f"{effort.limit:g} s for one subgraph; {effort.alphas} values of α"
+        f"{effort.limit:g} s for one subgraph, and gets no more graphs after that time; {effort.alphas} values of α"
     )
     if effort.sentences is not None:
         said += f"; the first {effort.sentences} test sentences of Graph-SST2"
@@ -82,7 +82,7 @@ def _section(result: Result) -> str:
             f"![{result.exhibit.title}]({name}.png)" if result.drawn else "",
             finding.table,
             "\n".join(f"- {note}" for note in finding.notes),
-            f"Numbers: [{name}.csv]({name}.csv). Computed in {result.seconds:.0f} s.",
+            f"Numbers: [{name}.csv]({name}.csv). Computed in {result.seconds:.0f} s of processor time.",
         ]
     parts += [f"**Skipped:** {reason}" for reason in result.skipped]
     return "\n\n".join(part for part in parts if part)

@@ -29,7 +29,7 @@ class Result:
     finding: Finding | None  # None where nothing could be computed
     drawn: bool  # whether there is a picture
     skipped: tuple[str, ...]  # why parts of it are missing
-    seconds: float  # of the units, in whatever run they were computed
+    seconds: float  # of processor time that its units took, in whatever run
     resumed: int  # units that an earlier run had finished
     units: int
 

@@ -41,7 +41,7 @@ class Done:
     """What came of a unit."""
 
     rows: tuple[Row, ...]
-    seconds: float
+    seconds: float  # of processor time
     resumed: bool  # read from disk rather than computed
 
 
@@ -60,9 +60,9 @@ class Store:
         kept = self.read(unit)
         if kept is not None:
             return kept
-        begun = time.perf_counter()
+        begun = time.process_time()
         rows = tuple(unit.compute())
-        done = Done(rows, time.perf_counter() - begun, resumed=False)
+        done = Done(rows, time.process_time() - begun, resumed=False)
         self._write(unit, done)
         return done
 

@@ -153,7 +153,7 @@ def draw_links(ax: Axes, places: Floats, links: Links, diameter: float, heat: Fl
 
 def _edge_colour(share: float) -> Any:
     """The colour of an edge: that of its score, but grey near zero, where white would not be seen."""
-    return style.FAINT if abs(share) < 0.02 else style.COLOURS(0.5 + 0.1 * np.sign(share) + 0.4 * share)
+    return style.FAINT if abs(share) < 0.02 else style.COLOURS(0.5 + 0.2 * np.sign(share) + 0.3 * share)
 
 
 def _loop(ax: Axes, places: Floats, node: int, diameter: float, **look: Any) -> None:

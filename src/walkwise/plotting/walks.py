@@ -90,11 +90,19 @@ def draw_walks(ax: Axes, walks: Sequence[Sequence[int]], values: Floats, places:
         width, zorder = widest * (0.3 + 0.7 * abs(value) / most), 5 + i / (len(paths) + 1)
         ax.scatter(vertices[:1, 0], vertices[:1, 1], s=(2 * width + 1.5) ** 2, color=colour, linewidths=0, zorder=6.5)
         if len(vertices) > 1:
-            codes = [Path.MOVETO, *[Path.CURVE4] * (len(vertices) - 1)]
-            arrow = FancyArrowPatch(path=Path(vertices, codes), arrowstyle="-|>", zorder=zorder, fill=False)
+            path = Path(vertices, [Path.MOVETO, *[Path.CURVE4] * (len(vertices) - 1)])
+            _make_room(ax, path, 0.1 * unit)
+            arrow = FancyArrowPatch(path=path, arrowstyle="-|>", zorder=zorder, fill=False)
             arrow.set(linewidth=width, color=colour, mutation_scale=4.5 + 2.2 * width, capstyle="round")
             arrow.set_path_effects([withStroke(linewidth=width + 0.9, foreground="white")])
             ax.add_patch(arrow)
+
+
+def _make_room(ax: Axes, path: Path, margin: float) -> None:
+    """Widens the axes where a curve would leave them."""
+    box, (left, right), (low, high) = path.get_extents(), ax.get_xlim(), ax.get_ylim()
+    ax.set_xlim(min(left, box.x0 - margin), max(right, box.x1 + margin))
+    ax.set_ylim(min(low, box.y0 - margin), max(high, box.y1 + margin))
 
 
 def visits_of(walks: Any, count: int) -> list[list[int]]:

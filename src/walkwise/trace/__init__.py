@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -71,6 +72,9 @@ def trace(
         return _traced(model, modules, x, edge_index, target, index, schedule, fallback, model_kwargs)
 
 
+#: A model is watched by one trace at a time, whatever thread asks: each leaves it as it found it.
+_ONE_AT_A_TIME = threading.RLock()
+
 _HIDDEN = "node features went {}; what comes out of it counts as constant"
 
 trace.linearize = linearize  # type: ignore[attr-defined]  # so that walkwise.trace.linearize is found
@@ -100,7 +104,7 @@ def _traced(
                 f"{type(model).__name__} has no message-passing layer. walkwise explains models built from "
                 "torch_geometric.nn.MessagePassing layers."
             )
-        with untouched(modules), torch.enable_grad(), watch.hooked(suspects), tape:
+        with _ONE_AT_A_TIME, untouched(modules), torch.enable_grad(), watch.hooked(suspects), tape:
             output = model(features, edge_index, **arguments)
             return tape, watch, explained(output, target, index, num_graphs, x.shape[0])
 
@@ -113,7 +117,7 @@ def _traced(
             features, arguments = _copies(x, model_kwargs)
             return model(features, edge_index, **arguments)
 
-        with untouched(modules), torch.no_grad():
+        with _ONE_AT_A_TIME, untouched(modules), torch.no_grad():
             check_fresh(watch, again)
     slot = tape.slot_of(scalar.tensor)
     _check_finite(tape, scalar.outputs, modules, {"x": x})

@@ -108,7 +108,7 @@ def lower(block: Block, source: int, rule: Rule, builder: Builder) -> tuple[int,
                 slots = builder.emit([Scale((m.before > 0).to(value.dtype))], [slots[0]])
         else:
             lifted = rule.lift(m.weight)
-            surrogate = linear(value, lifted, None if m.bias is None else rule.lift(m.bias))
+            surrogate = linear(value, lifted, None if m.bias is None else rule.hold(m.bias)[0])
             slots = builder.emit([RowMap(lifted)], [slots[0]])
             slots = builder.emit([Scale(rule.ratio(m.after, surrogate))], [slots[0]])
         value = m.after

@@ -196,16 +196,9 @@ def _with_constants(
     held = [[o.push(f.held[i].expand_as(f.value)) for o, f, i in p if f.held is not None] for p in pieces]
     if new is not None:
         raw.append(new)
-        for side, piece in zip(held, share_constant(flow.rule, new), strict=True):
+        for side, piece in zip(held, flow.rule.hold(new), strict=True):
             side.append(piece)
     return flow.but(constant=sum_of(raw), held=tuple(sum_of(side) for side in held))
-
-
-def share_constant(rule: Rule, constant: Tensor) -> tuple[Tensor, ...]:
-    """How a bias stands in the denominators: lifted, or with the part of its own sign."""
-    if rule.shares is None:
-        return (rule.lift(constant),)
-    return constant.clamp(min=0), constant.clamp(max=0)
 
 
 def sum_of(tensors: list[Tensor]) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from walkwise.operators import Operator, Scale
 from walkwise.rules import divide
 from walkwise.trace import vocabulary
-from walkwise.trace.flow import Apply, share_constant, signed
+from walkwise.trace.flow import Apply, signed
 from walkwise.trace.reading import NotClosedError, Reader, flat
 from walkwise.trace.tape import Op, Ref
 
@@ -123,7 +123,7 @@ class Functions(Reader):
         assert slot is not None
         flow = self.flows[slot]
         if flow.rule is not None and flow.constant is not None:
-            self.flows[slot] = flow.but(held=share_constant(flow.rule, flow.constant))
+            self.flows[slot] = flow.but(held=flow.rule.hold(flow.constant))
 
     def _standardised(self, op: Op, weight: Tensor | None, eps: float) -> None:
         """Batch statistics (no running ones are kept): held constant."""

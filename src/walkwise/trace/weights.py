@@ -107,7 +107,7 @@ class Weights(Arithmetic):
             return
         lifted = RowMap(rule.lift(weight))
         slots = self.builder.emit([lifted], [flow.slots[0]])
-        held = None if bias is None else (rule.lift(bias),)
+        held = None if bias is None else rule.hold(bias)
         part = lifted.push(flow.parts[0])
         self.flows[output] = Flow(value, (part,), slots, bias, held, rule, True, op.call, flow.gate)
 
