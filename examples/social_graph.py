@@ -73,7 +73,7 @@ print(threads)
 
 # %%
 model = models.GIN(in_channels=1, hidden_channels=16, out_channels=2, num_layers=3)
-result = training.train(model, threads, epochs=30, patience=8, batch_size=32, lr=3e-3, negative_biases=True)
+result = training.train(model, threads, epochs=30, patience=10, batch_size=32, lr=3e-3, negative_biases=True)
 print(result)
 
 
@@ -98,7 +98,7 @@ def choose():
 
 
 thread = choose()
-chain = ww.trace(model, thread.x, thread.edge_index, target=contrast, rule=ww.rules.Gamma(1.0))
+chain = ww.trace(model, thread.x, thread.edge_index, target=contrast)
 print(chain)
 
 # %% [markdown]

@@ -120,7 +120,7 @@ print(data)
 # %%
 width = data.graphs.x.shape[1]
 few = len(data.train) < 1000
-size = {"epochs": 100, "batch_size": 8} if few else {"epochs": 2, "batch_size": 256}
+size = {"epochs": 100, "batch_size": 8} if few else {"epochs": 6, "batch_size": 256}
 torch.manual_seed(0)
 model = models.GCN(in_channels=width, hidden_channels=32, out_channels=2, num_layers=3)
 result = training.train(model, data, patience=60, lr=5e-3, negative_biases=True, **size)

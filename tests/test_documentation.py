@@ -43,6 +43,24 @@ def test_every_example_in_the_documentation_runs_and_prints_what_the_page_says()
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
 
 
+def test_a_page_that_says_something_else_is_found_out(tmp_path):
+    pytest.importorskip("matplotlib")
+    page = tmp_path / "page.md"
+    good = "```python\nprint('α', 1.5)\n```\n\n```text\nα 1.25\n```\n"  # numbers may differ
+    cases = {
+        good: "",
+        good.replace("α 1.25", "β 1.25"): "expected",
+        good.replace("print", "prnt"): "line 2: NameError",
+        good + "![a picture](figures/none.png)\n": "none.png is not both made and shown",
+        good + "\n```python\nopen('stray.png', 'w').close()\n```\n": "stray.png is not both made and shown",
+    }
+    for text, complaint in cases.items():
+        page.write_text(text, encoding="utf-8")
+        done = run(DOCS / "pages.py", "--check", page)
+        assert done.returncode == bool(complaint), done.stderr
+        assert complaint in done.stdout
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The built pages."""
