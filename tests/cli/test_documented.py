@@ -1,4 +1,4 @@
-"""The README's commands run as they stand, and its keys are those that come out."""
+"""The commands in the documentation run as they stand, and its keys are those that come out."""
 
 from __future__ import annotations
 
@@ -14,14 +14,22 @@ from torch_geometric.nn import GCN
 
 from walkwise.models import save_weights
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-SECTION = README.partition("## Command line\n")[2].partition("\n## ")[0]
-COMMANDS = [
-    shlex.split(line, comments=True)[1:]
-    for line in SECTION.partition("```sh\n")[2].partition("```")[0].splitlines()
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Command line\n")[2].partition("\n## ")[0]
+GUIDE = (ROOT / "docs" / "guides" / "command-line.md").read_text(encoding="utf-8")
+COMMANDS = {
+    line.partition(" #")[0].strip(): shlex.split(line, comments=True)[1:]
+    for line in "".join(re.findall(r"```sh\n(.*?)```", README + GUIDE, flags=re.DOTALL)).splitlines()
     if line.startswith("walkwise ")
-]
+}
 
+DATA = """
+import torch
+from torch_geometric.data import Data
+
+def load():
+    return Data(torch.ones(3, 2), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+"""
 MODELS = "from torch_geometric.nn import GCN\n\ndef build():\n    return GCN(2, 8, num_layers=2, out_channels=3)\n"
 
 
@@ -30,19 +38,20 @@ def folder(tmp_path, monkeypatch):
     """A folder with what the commands name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "mypkg", raising=False)
-    monkeypatch.delitem(sys.modules, "mypkg.models", raising=False)
+    for name in ("mypkg", "mypkg.data", "mypkg.models"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     Path("mypkg").mkdir()
     Path("mypkg/models.py").write_text(MODELS)
+    Path("mypkg/data.py").write_text(DATA)
     torch.save([Data(torch.ones(3, 2), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))], "graphs.pt")
     save_weights(GCN(2, 8, num_layers=2, out_channels=3), "weights.safetensors")
 
 
 def test_every_command_runs(run, folder):
     pytest.importorskip("rdkit")
-    ran = [arguments[0] for arguments in COMMANDS]
-    assert set(ran) == {"demo", "explain", "order", "walks", "interactions", "compare", "train", "explore"}
-    for arguments in COMMANDS:
+    named = {arguments[0] for arguments in COMMANDS.values()}
+    assert named == {"demo", "explain", "order", "walks", "interactions", "compare", "train", "explore"}
+    for arguments in COMMANDS.values():
         if arguments[0] not in (
             "demo",
             "explore",
@@ -53,14 +62,14 @@ def test_every_command_runs(run, folder):
 
 
 def documented(command: str) -> list[str]:
-    """The keys that the README promises, without those in parentheses."""
-    row = re.search(rf"^\| `{command}` \| (.*) \|$", SECTION, flags=re.MULTILINE)
+    """The keys that the guide promises, without those in parentheses."""
+    row = re.search(rf"^\| `{command}` \| (.*) \|$", GUIDE, flags=re.MULTILINE)
     assert row is not None
     return re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", row[1]))
 
 
 def test_the_keys_are_those_that_come_out(run, tmp_path):
-    common = re.search(r"begin with the same keys: (.*?)\. Then", SECTION, flags=re.DOTALL)
+    common = re.search(r"begin with the same keys: (.*?)\. Then", GUIDE, flags=re.DOTALL)
     assert common is not None
     head = re.findall(r"`(\w+)`", common[1])
     asked = {"explain": [], "order": [], "walks": [], "interactions": ["--nodes", "0,1"]}
