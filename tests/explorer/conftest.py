@@ -41,15 +41,21 @@ def motifs():
 
 @pytest.fixture(scope="session")
 def molecules():
-    """Molecules, one graph that does not fit, and a model of MUTAG's size that has not learned them."""
+    """Molecules, a long chain, a graph that does not fit, and a model of MUTAG's size that has not learned them."""
     pytest.importorskip("rdkit")
     from walkwise.datasets.molecules import from_smiles
 
     torch.manual_seed(1)
     graphs = [from_smiles(smiles) for smiles in SMILES.values()]
     model = models.GIN(7, 128, 2, 3).eval()
+    ends = torch.arange(89)
+    paraffin = Data(
+        torch.eye(7)[[0] * 90], torch.cat([torch.stack([ends, ends + 1]), torch.stack([ends + 1, ends])], 1)
+    )
     misfit = Data(torch.ones(2, 3), torch.tensor([[0, 1], [1, 0]]))
-    return Session(model, [*graphs, misfit], names=[*SMILES, "misfit"], class_names=["harmless", "mutagenic"])
+    return Session(
+        model, [*graphs, paraffin, misfit], names=[*SMILES, "paraffin", "misfit"], class_names=["harmless", "mutagenic"]
+    )
 
 
 @pytest.fixture(scope="session")

@@ -213,6 +213,16 @@ def test_another_graph_starts_anew(tab):
     eventually(lambda: of_structure(page, "cy.nodes().length"), 16)
 
 
+def test_the_order_of_a_large_graph_waits(tab):
+    page = tab()
+    page.select_option("#graph-choice", label="paraffin")
+    expect(page.locator("#step-words")).to_contain_text("A large graph")
+    expect(page.locator("#hint")).to_contain_text("Hold shift and drag")
+    page.click("#play")
+    expect(page.locator("#step-words")).to_contain_text("of 90", timeout=20_000)
+    expect(page.locator("#play")).to_have_text("Pause")
+
+
 def test_a_graph_that_does_not_fit_is_said_to(tab):
     page = tab()
     page.select_option("#graph-choice", label="misfit")

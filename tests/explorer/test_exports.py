@@ -58,6 +58,9 @@ def test_nothing_chosen_and_questions_without_an_answer(motif):
     assert empty["selection"]["relevance"] == 0
     assert (empty["interactions"], empty["query"]) == ({}, {})
     assert "query" not in as_csv(empty)
+    unordered = shown(motif, step=None)
+    assert unordered["order"] == {}
+    assert "activation curve" not in as_csv(unordered)
     wrong = shown(motif, groups={"a": [0], "b": [0]}, formula="a &")
     assert "error" in wrong["interactions"]
     assert "error" in wrong["query"]

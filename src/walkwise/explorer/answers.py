@@ -125,7 +125,8 @@ def order_answer(case: Case, alpha: float | str) -> OrderAnswer:
     """
     at = as_discount(alpha)  # type: ignore[arg-type]
     order = order_nodes(case.chain, alpha=at)
-    curve = activation_along(case.prediction, order.cpu())
+    with case.lock:
+        curve = activation_along(case.prediction, order.cpu())
     return OrderAnswer(at, tuple(order.tolist()), tuple(curve.values.double().tolist()), curve.area)
 
 

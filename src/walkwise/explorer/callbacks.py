@@ -156,11 +156,22 @@ def _connect_selection(app: Dash, desk: Desk) -> None:
 
 
 def _connect_order(app: Dash, desk: Desk) -> None:
-    @app.callback(Output("order", "data"), Input("alpha", "data"), *_SHOWN)
-    def order(alpha: float, graph: int, target: int) -> dict[str, Any]:
+    @app.callback(
+        Output("order", "data"),
+        Input("alpha", "data"),
+        Input("play", "n_clicks"),
+        Input("forward", "n_clicks"),
+        *_SHOWN,
+        State("order", "data"),
+    )
+    def order(alpha: float, _play: Any, _forward: Any, graph: int, target: int, known: dict[str, Any] | None) -> Any:
         case = desk.case(graph, target)
-        with desk.lock:  # the model runs
-            found = answers.order_answer(case, alpha)
+        played = ctx.triggered_id in ("play", "forward")
+        if played and known and known["order"]:
+            return no_update
+        if case.num_nodes > layout.LARGE and not played:
+            return {"graph": graph, "order": [], "values": [], "figure": figures.order_figure(case, None)}
+        found = answers.order_answer(case, alpha)
         return {
             "graph": graph,
             "order": found.order,
@@ -262,15 +273,16 @@ def _connect_exports(app: Dash, desk: Desk) -> None:
         State("asked", "data"),
         State("by", "data"),
         State("step", "data"),
+        State("order", "data"),
         *_PLACE,
         prevent_initial_call=True,
     )
     def export(*given: Any) -> Any:
-        _csv, _json, nodes, alpha, groups, asked, by, step, graph, target = given
+        _csv, _json, nodes, alpha, groups, asked, by, step, order, graph, target = given
         case = desk.case(graph, target)
         formula = asked[0] if asked else ""
-        with desk.lock:  # the model runs
-            document = exports.shown(case, nodes=nodes, alpha=alpha, groups=groups, formula=formula, by=by, step=step)
+        step = step if order and order["order"] else None
+        document = exports.shown(case, nodes=nodes, alpha=alpha, groups=groups, formula=formula, by=by, step=step)
         kind, write = ("csv", exports.as_csv) if ctx.triggered_id == "export-csv" else ("json", exports.as_json)
         return {"content": write(document), "filename": f"{_file_name(case.title)}.{kind}", "type": f"text/{kind}"}
 

@@ -60,6 +60,8 @@ class Case:
     drawing: Drawing
     classes: tuple[str, ...]
     label: str | None  # the class that the data name
+    #: Holds while the model runs: tracing watches the model, so two requests must not run it at once.
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def num_nodes(self) -> int:
@@ -83,13 +85,14 @@ class Case:
         return f"{name}{node}" if len(name) <= 2 else f"{name} ({node})"
 
 
-def open_case(session: Session, graph: int, target: int | None = None) -> Case:
+def open_case(session: Session, graph: int, target: int | None = None, *, lock: threading.RLock | None = None) -> Case:
     """The prediction for one graph, traced.
 
     Args:
         session: the model and the graphs.
         graph: the graph's number.
         target: the output column, by default the largest output.
+        lock: held by whoever runs the model, where several do.
     """
     if not 0 <= graph < len(session.graphs):
         raise InputError(f"There are {len(session.graphs)} graphs, 0 to {len(session.graphs) - 1}; got {graph}.")
@@ -103,7 +106,9 @@ def open_case(session: Session, graph: int, target: int | None = None) -> Case:
     named = truth is not None and torch.as_tensor(truth).numel() == 1 and 0 <= int(truth) < len(classes)
     label = classes[int(truth)] if named and truth is not None else None
     heat = node_relevance(chain).double().cpu()
-    return Case(graph, session.title(graph), prediction, chain, heat, draw(session, data), classes, label)
+    drawing = draw(session, data)
+    lock = lock or threading.RLock()
+    return Case(graph, session.title(graph), prediction, chain, heat, drawing, classes, label, lock)
 
 
 @final
@@ -112,13 +117,12 @@ class Desk:
 
     def __init__(self, session: Session, *, room: int = 64) -> None:
         self.session = session
-        #: Holds while the model runs: tracing watches the model, so two requests must not run it at once.
-        self.lock = threading.RLock()
-        self._open = functools.lru_cache(maxsize=room)(functools.partial(open_case, session))
+        self._lock = threading.RLock()
+        self._open = functools.lru_cache(maxsize=room)(functools.partial(open_case, session, lock=self._lock))
 
     def case(self, graph: int, target: int | None = None) -> Case:
         """The prediction for a graph and an output column, by default the largest."""
-        with self.lock:
+        with self._lock:
             return self._open(graph, target)
 
 

@@ -25,7 +25,7 @@ def shown(
     groups: Mapping[str, Sequence[int]] | None = None,
     formula: str = "",
     by: str = "relevance",
-    step: int = 0,
+    step: int | None = 0,
 ) -> dict[str, Any]:
     """Everything on the page as one document.
 
@@ -36,7 +36,7 @@ def shown(
         groups: names and their nodes.
         formula: the query; nothing where none was asked.
         by: how the walks are sorted, "relevance" or "magnitude".
-        step: how many nodes of the greedy order are placed.
+        step: how many nodes of the greedy order are placed; None leaves the order out.
     """
     groups = dict(groups or {})
     return {
@@ -44,7 +44,7 @@ def shown(
         "prediction": {"explained": case.target_title, "outputs": _outputs(case)},
         "relevance": {"total": float(case.chain.input_relevance), "nodes": _nodes(case)},
         "selection": asdict(selection_answer(case, nodes, alpha)),
-        "order": {**asdict(order_answer(case, alpha)), "step": step},
+        "order": {} if step is None else {**asdict(order_answer(case, alpha)), "step": step},
         "walks": [asdict(walk) for walk in walks_answer(case, by=by)],
         "groups": groups,
         "interactions": _interactions(case, groups),
@@ -73,7 +73,7 @@ def _rows(document: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     rows += [("node", n["name"], n["node"], "", n["relevance"]) for n in document["relevance"]["nodes"]]
     rows += [("selection", "", chosen, selection["alpha"], selection["relevance"])]
     rows += [("alpha curve", "", chosen, a, r) for a, r in zip(selection["alphas"], selection["values"], strict=True)]
-    for i, value in enumerate(order["values"], 1):
+    for i, value in enumerate(order.get("values", ()), 1):
         rows.append(("activation curve", f"step {i}", _ids(order["order"][:i]), order["alpha"], value))
     rows += [("walk", f"walk {i}", _ids(w["nodes"]), "", w["relevance"]) for i, w in enumerate(document["walks"], 1)]
     rows += [("group", name, _ids(nodes), "", "") for name, nodes in document["groups"].items()]

@@ -27,15 +27,16 @@ def alpha_figure(answer: SelectionAnswer) -> dict[str, Any]:
     return {"data": [line | hover, mark | hover], "layout": layout}
 
 
-def order_figure(case: Case, answer: OrderAnswer) -> dict[str, Any]:
-    """The activation curve; its second trace is the mark of the current step, which the page moves."""
-    steps = list(range(1, len(answer.order) + 1))
-    texts = [f"step {i}: + {case.node_title(node)}" for i, node in zip(steps, answer.order, strict=True)]
+def order_figure(case: Case, answer: OrderAnswer | None) -> dict[str, Any]:
+    """The activation curve, empty before there is an answer; its second trace, which the page moves, marks the step."""
+    order, values = (answer.order, answer.values) if answer else ((), ())
+    steps = list(range(1, len(order) + 1))
+    texts = [f"step {i}: + {case.node_title(node)}" for i, node in zip(steps, order, strict=True)]
     hover = {"text": texts, "hovertemplate": "%{text}<br>f = %{y:.4g}<extra></extra>"}
-    line = {"x": steps, "y": answer.values, "mode": "lines+markers", "line": {"color": style.INK, "width": 2}}
+    line = {"x": steps, "y": values, "mode": "lines+markers", "line": {"color": style.INK, "width": 2}}
     mark = {"x": [], "y": [], "mode": "markers", "marker": {"color": ORDER, "size": 12}, "hoverinfo": "skip"}
     layout = _layout("nodes placed, most relevant first", f"f for {_cut(case.target_title, 18)}")
-    layout["xaxis"]["range"] = [0.3, len(steps) + 0.7]
+    layout["xaxis"]["range"] = [0.3, case.num_nodes + 0.7]
     return {"data": [line | {"marker": {"size": 5}} | hover, mark], "layout": layout}
 
 

@@ -140,7 +140,7 @@
         next = by === "rewind" ? 0 : step + (by === "forward" ? 1 : -1);
       }
       next = Math.max(0, Math.min(last, next));
-      stopped = stopped || (by === "clock" && next >= last);
+      stopped = stopped || (by === "clock" && last > 0 && next >= last);
       return [next, stopped, stopped ? "Play" : "Pause"];
     },
 
@@ -155,7 +155,9 @@
         step > 0
           ? "Step " + step + " of " + order.order.length + ": + " + order.titles[step - 1] + ", f = " +
             order.values[step - 1].toPrecision(3).replace("-", "\u2212")
-          : order.order.length + " nodes to place, area (AUAC) " + order.area;
+          : order.order.length
+            ? order.order.length + " nodes to place, area (AUAC) " + order.area
+            : "A large graph: Play finds the order first, which can take minutes.";
       return [figure, words];
     },
 
