@@ -64,9 +64,10 @@ def requests(made: Any, num_nodes: int) -> dict[str, Callable[[], object]]:
             nodes = rng.sample(range(num_nodes), rng.randint(1, num_nodes))
             values = {"selection": sorted(nodes), "alpha": rng.random(), "graph": 0, "target": target}
             values |= {"groups": GROUPS, "asked": ["left & right", 1], "by": "relevance"}
-            inputs = [{**wire, "value": values[wire["id"]]} for wire in wiring["inputs"]]
+            inputs = [{**wire, "value": values.get(wire["id"])} for wire in wiring["inputs"]]
+            state = [{**wire, "value": None} for wire in wiring["state"]]
             outputs = [dict(zip(("id", "property"), part.rsplit(".", 1), strict=True)) for part in _parts(key)]
-            body = {"output": key, "inputs": inputs, "changedPropIds": [changed], "state": []}
+            body = {"output": key, "inputs": inputs, "changedPropIds": [changed], "state": state}
             body["outputs"] = outputs if key.startswith("..") else outputs[0]
             response = client.post("/_dash-update-component", json=body)
             assert response.status_code == 200, response.get_data(as_text=True)

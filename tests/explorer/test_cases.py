@@ -108,6 +108,23 @@ def test_a_desk_traces_once_and_one_at_a_time(motifs):
     assert torch.equal(desk.case(1, 0).heat, alone.heat)
 
 
+@pytest.mark.parametrize(
+    ("y", "label"), [(torch.tensor([1]), "house"), (1, "house"), (None, None), (9, None), (0.0, None)]
+)
+def test_the_label_is_what_the_data_name(motifs, y, label):
+    graph = motifs.graphs[0].clone()
+    graph.y = y
+    assert open_case(replace(motifs, graphs=[graph]), 0).label == label
+
+
+def test_bonds_that_are_none_leave_a_graph(molecules):
+    graph = molecules.graphs[0].clone()
+    graph.bond_orders = torch.full_like(graph.bond_orders, 0.25)
+    drawing = draw(molecules, graph)
+    assert not drawing.molecule
+    assert drawing.labels[7] == "N"
+
+
 def test_node_level_models_have_a_row(net, graph):
     x, edge_index = graph()
     session = Session(net(pooled=False), [Data(x, edge_index)], index=2)

@@ -49,6 +49,21 @@ def test_it_listens_on_this_computer_only(motifs, monkeypatch):
         server.server_close()
 
 
+def test_another_address_of_this_computer_serves_too(motifs):
+    server = bind(motifs, host="127.0.0.2", port=0)
+    try:
+        response = server.app.test_client().get("/", headers={"Host": f"127.0.0.2:{server.port}"})
+        assert '<html lang="en">' in response.get_data(as_text=True)
+    finally:
+        server.server_close()
+
+
+def test_a_named_host_is_taken_with_a_warning(motifs, monkeypatch, capsys):
+    monkeypatch.setattr("werkzeug.serving.BaseWSGIServer.serve_forever", lambda self: None)
+    serve(motifs, host="0.0.0.0", port=0, open_browser=False)
+    assert "Whoever can reach this address" in capsys.readouterr().err
+
+
 def test_another_host_must_be_named(motifs):
     with pytest.raises(InputError, match="host is empty"):
         serve(motifs, host="")

@@ -102,13 +102,17 @@ def open_case(session: Session, graph: int, target: int | None = None, *, lock: 
         warnings.simplefilter("ignore")  # the page shows the chain's report, notes included
         chain = traced(prediction, rule=session.rule)
     classes = tuple(session.class_title(column) for column in range(len(prediction.logits)))
-    truth = getattr(data, "y", None)
-    named = truth is not None and torch.as_tensor(truth).numel() == 1 and 0 <= int(truth) < len(classes)
-    label = classes[int(truth)] if named and truth is not None else None
     heat = node_relevance(chain).double().cpu()
     drawing = draw(session, data)
     lock = lock or threading.RLock()
-    return Case(graph, session.title(graph), prediction, chain, heat, drawing, classes, label, lock)
+    return Case(graph, session.title(graph), prediction, chain, heat, drawing, classes, _label(data, classes), lock)
+
+
+def _label(data: Data, classes: tuple[str, ...]) -> str | None:
+    """The class that the data name, if they name one."""
+    truth = torch.as_tensor(data.y) if data.y is not None else torch.empty(0)
+    whole = truth.numel() == 1 and not truth.is_floating_point()
+    return classes[int(truth)] if whole and 0 <= int(truth) < len(classes) else None
 
 
 @final
@@ -138,7 +142,7 @@ def draw(session: Session, data: Data) -> Drawing:
     if atoms:
         try:
             return _molecule(data, labels, groups)
-        except (InputError, MissingExtraError):  # bonds that cannot be read: still a graph
+        except (ValueError, MissingExtraError):  # bonds that cannot be read: still a graph
             pass
     pairs = {(min(u, v), max(u, v)) for u, v in data.edge_index.t().tolist() if u != v}
     edges = tuple(sorted(pairs))

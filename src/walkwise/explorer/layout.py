@@ -103,7 +103,7 @@ def _structure_panel() -> html.Section:
                 cyto.Cytoscape(
                     id="structure",
                     elements=[],
-                    layout={"name": "preset", "fit": True, "padding": 34},
+                    layout={"name": "preset", "fit": True, "padding": 26},
                     stylesheet=STYLESHEET,
                     boxSelectionEnabled=True,
                     autoungrabify=True,

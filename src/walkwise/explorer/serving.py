@@ -43,6 +43,7 @@ def app(session: Session) -> Dash:
         add_log_handler=False,
         on_error=report_error,
     )
+    made.index_string = made.index_string.replace("<html>", '<html lang="en">')
     made.layout = page(session)
     connect(made, Desk(session))
     scripts = " ".join(["'self'", *made.csp_hashes()])
@@ -77,6 +78,8 @@ def serve(session: Session, *, host: str = "127.0.0.1", port: int = 8050, open_b
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{server.port}/"
     sys.stderr.write(f"Walkwise explorer: {url} (Ctrl+C stops it)\n")
+    if not _is_local(host):
+        sys.stderr.write("Whoever can reach this address sees the graphs and can have the model run.\n")
     if open_browser:
         threading.Timer(0.3, webbrowser.open, [url]).start()
     try:
@@ -101,7 +104,7 @@ def bind(session: Session, *, host: str = "127.0.0.1", port: int = 8050) -> Base
         raise InputError(f"port must be a number from 0 to 65535, got {port}.")
     made = app(session)
     if _is_local(host):  # a web page elsewhere whose name leads here is none of ours
-        made.server.config["TRUSTED_HOSTS"] = _LOCAL_NAMES
+        made.server.config["TRUSTED_HOSTS"] = [*_LOCAL_NAMES, host]
     try:
         return make_server(host, port, made.server, threaded=True, request_handler=_Quiet)
     except (OSError, SystemExit) as error:

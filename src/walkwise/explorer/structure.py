@@ -11,7 +11,7 @@ from walkwise.explorer.figures import ORDER
 from walkwise.plotting import _style as style
 
 #: The distance of neighbours, in pixels at zoom 1.
-_UNIT = 62.0
+_UNIT = 56.0
 #: How far apart the lines of a double bond lie, in pixels.
 _APART = 7.0
 #: The colour of the walk that is pointed at.
@@ -30,6 +30,7 @@ def elements(case: Case) -> list[dict[str, Any]]:
                 "graph": case.graph,
                 "label": drawing.labels[i],
                 "full": case.node_title(i),
+                "size": 15 if len(case.node_title(i)) <= 2 else 12,
                 "colour": colours[i],
                 "ink": style.ink_on(colours[i]),
             },
@@ -97,7 +98,7 @@ STYLESHEET: list[dict[str, Any]] = [
             "overlay-opacity": 0,
         },
     },
-    {"selector": "node.numbered", "style": {"label": "data(full)", "font-size": 12}},
+    {"selector": "node.numbered", "style": {"label": "data(full)", "font-size": "data(size)"}},
     {
         "selector": "node.word",
         "style": {"text-valign": "bottom", "text-margin-y": 3, "color": style.INK, "width": 24, "height": 24},

@@ -33,7 +33,7 @@
         window.clearTimeout(waiting);
         waiting = window.setTimeout(dress, 20);
       });
-      cy.on("resize", () => cy.fit(undefined, 34));
+      cy.on("resize", () => cy.fit(undefined, 26));
     }
     const newest = wanted.placed[wanted.placed.length - 1];
     cy.batch(() => {
