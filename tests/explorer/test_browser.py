@@ -15,6 +15,7 @@ from walkwise.plotting._style import short
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
 expect = playwright.expect
+expect.set_options(timeout=15_000)  # machines differ
 
 NITRO = [7, 8, 9]  # nitrotoluene's N and its two O
 
@@ -219,7 +220,7 @@ def test_the_order_of_a_large_graph_waits(tab):
     expect(page.locator("#step-words")).to_contain_text("A large graph")
     expect(page.locator("#hint")).to_contain_text("Hold shift and drag")
     page.click("#play")
-    expect(page.locator("#step-words")).to_contain_text("of 90", timeout=20_000)
+    expect(page.locator("#step-words")).to_contain_text("of 90")
     expect(page.locator("#play")).to_have_text("Pause")
 
 
