@@ -13,10 +13,6 @@ from torch_geometric.data import Data
 
 from walkwise import models
 from walkwise.datasets import ba2motif
-
-pytest.importorskip("dash")
-pytest.importorskip("dash_cytoscape")
-
 from walkwise.explorer import Session
 from walkwise.explorer.cases import open_case
 from walkwise.explorer.serving import bind

@@ -6,10 +6,11 @@ import logging
 import re
 from typing import Any
 
-from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, html, no_update, set_props
+from dash import ALL, Dash, Input, Output, State, ctx, html, no_update, set_props
 
 from walkwise.errors import WalkwiseError
 from walkwise.explorer import answers, exports, figures, layout, structure
+from walkwise.explorer.browser import connect_browser
 from walkwise.explorer.cases import Desk
 from walkwise.plotting._style import short
 from walkwise.subgraphs import as_discount
@@ -31,7 +32,7 @@ def connect(app: Dash, desk: Desk) -> None:
     _connect_groups(app)
     _connect_questions(app, desk)
     _connect_exports(app, desk)
-    _connect_browser(app)
+    connect_browser(app)
 
 
 def report_error(error: Exception) -> None:
@@ -289,66 +290,3 @@ def _connect_exports(app: Dash, desk: Desk) -> None:
 
 def _file_name(title: str) -> str:
     return re.sub(r"\W+", "-", f"walkwise {title}").strip("-")
-
-
-def _connect_browser(app: Dash) -> None:
-    """What happens in the browser alone: assets/explorer.js."""
-
-    def in_browser(name: str, *wires: Any, **options: Any) -> None:
-        app.clientside_callback(ClientsideFunction("walkwise", name), *wires, **options)  # type: ignore[no-untyped-call]
-
-    in_browser(
-        "pick",
-        Output("selection", "data", allow_duplicate=True),
-        Input("structure", "selectedNodeData"),
-        State("selection", "data"),
-        State("graph", "data"),
-        prevent_initial_call=True,
-    )
-    in_browser(
-        "dress",
-        Output("dressed", "data"),
-        Input("structure", "elements"),
-        Input("selection", "data"),
-        Input("step", "data"),
-        Input("order", "data"),
-        Input("ids", "n_clicks"),
-        State("graph", "data"),
-    )
-    in_browser(
-        "play",
-        Output("step", "data"),
-        Output("clock", "disabled"),
-        Output("play", "children"),
-        *(Input(name, "n_clicks") for name in ("play", "forward", "back", "rewind")),
-        Input("clock", "n_intervals"),
-        Input("order", "data"),
-        State("step", "data"),
-        State("clock", "disabled"),
-    )
-    in_browser(
-        "curve",
-        Output("order-curve", "figure"),
-        Output("step-words", "children"),
-        Input("step", "data"),
-        Input("order", "data"),
-    )
-    in_browser("same", Output("clock", "interval"), Input("speed", "data"))
-    stores = ("graph", "target", "speed", "by")
-    children = Input("target-choice", "children")
-    in_browser("choices", Output("dressed", "clear_data"), *(Input(name, "data") for name in stores), children)
-    in_browser(
-        "ask",
-        Output("asked", "data"),
-        Input("ask", "n_clicks"),
-        Input("formula", "n_submit"),
-        State("formula", "value"),
-        prevent_initial_call=True,
-    )
-    in_browser(
-        "picture",
-        Output("structure", "generateImage"),
-        Input("export-png", "n_clicks"),
-        State("graph", "data"),
-        prevent_initial_call=True,
-    )

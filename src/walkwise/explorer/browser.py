@@ -1,0 +1,74 @@
+"""What happens in the browser alone; the functions are in assets/explorer.js."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import ClientsideFunction, Dash, Input, Output, State
+
+
+def connect_browser(app: Dash) -> None:
+    """Registers the callbacks that never reach the server.
+
+    Args:
+        app: the application, its layout set.
+    """
+
+    def in_browser(name: str, *wires: Any, **options: Any) -> None:
+        app.clientside_callback(ClientsideFunction("walkwise", name), *wires, **options)  # type: ignore[no-untyped-call]
+
+    in_browser(
+        "pick",
+        Output("selection", "data", allow_duplicate=True),
+        Input("structure", "selectedNodeData"),
+        State("selection", "data"),
+        State("graph", "data"),
+        prevent_initial_call=True,
+    )
+    in_browser(
+        "dress",
+        Output("dressed", "data"),
+        Input("structure", "elements"),
+        Input("selection", "data"),
+        Input("step", "data"),
+        Input("order", "data"),
+        Input("ids", "n_clicks"),
+        State("graph", "data"),
+    )
+    in_browser(
+        "play",
+        Output("step", "data"),
+        Output("clock", "disabled"),
+        Output("play", "children"),
+        *(Input(name, "n_clicks") for name in ("play", "forward", "back", "rewind")),
+        Input("clock", "n_intervals"),
+        Input("order", "data"),
+        State("step", "data"),
+        State("clock", "disabled"),
+    )
+    in_browser(
+        "curve",
+        Output("order-curve", "figure"),
+        Output("step-words", "children"),
+        Input("step", "data"),
+        Input("order", "data"),
+    )
+    in_browser("same", Output("clock", "interval"), Input("speed", "data"))
+    stores = ("graph", "target", "speed", "by")
+    children = Input("target-choice", "children")
+    in_browser("choices", Output("dressed", "clear_data"), *(Input(name, "data") for name in stores), children)
+    in_browser(
+        "ask",
+        Output("asked", "data"),
+        Input("ask", "n_clicks"),
+        Input("formula", "n_submit"),
+        State("formula", "value"),
+        prevent_initial_call=True,
+    )
+    in_browser(
+        "picture",
+        Output("structure", "generateImage"),
+        Input("export-png", "n_clicks"),
+        State("graph", "data"),
+        prevent_initial_call=True,
+    )
