@@ -95,7 +95,7 @@ def _rows(before: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pack(graphs: Sequence[Data]) -> Graphs:
-    """The same graphs end to end, with those of their attributes that have a row per node or per edge.
+    """The same graphs end to end, with those of their tensors that have a row per node or per edge.
 
     Args:
         graphs: at least one graph, each with x, edge_index, one label y, and the attributes of the first.
@@ -106,10 +106,11 @@ def pack(graphs: Sequence[Data]) -> Graphs:
         raise InputError("Expected at least one graph, got none.")
     before = offsets(torch.tensor([data.num_nodes for data in graphs]))
     edges_before = offsets(torch.tensor([data.num_edges for data in graphs]))
-    edges = [data["edge_index"] + first for data, first in zip(graphs, before, strict=False)]
+    edges = [data["edge_index"] + start for data, start in zip(graphs, before, strict=False)]
     y = torch.cat([torch.as_tensor(data.y).reshape(1) for data in graphs])
-    node_names = [name for name in graphs[0].node_attrs() if name not in ("y", "batch")]
-    edge_names = [name for name in graphs[0].edge_attrs() if name not in ("y", "edge_index")]
+    first = graphs[0]
+    node_names = [n for n in first.node_attrs() if n not in ("y", "batch") and isinstance(first[n], Tensor)]
+    edge_names = [n for n in first.edge_attrs() if n not in ("y", "edge_index") and isinstance(first[n], Tensor)]
     node_data, edge_data = (
         {name: torch.cat([data[name] for data in graphs]) for name in names} for names in (node_names, edge_names)
     )
