@@ -127,3 +127,77 @@ def test_what_is_not_quite_a_block_is_none(conv):
     x = torch.randn(5, 3)
     chain = ww.trace(conv.eval(), x, EDGES, index=0, target=1)
     torch.testing.assert_close(chain.outputs, conv(x, EDGES)[0, 1:2].detach())
+
+
+def added_in_place(h, x):
+    h += x
+    return h
+
+
+@pytest.mark.parametrize("write", [added_in_place, lambda h, x: h.mul_(2), lambda h, x: h.tanh_()])
+@pytest.mark.parametrize("end", [True, False])
+@pytest.mark.parametrize("rule", ["gamma", "zero", "alphabeta"])
+def test_a_model_may_write_into_what_a_block_gave(rule, end, write, monkeypatch):
+    class Writing(Model):
+        def forward(self, x, edge_index):
+            x = self.convs[0](x, edge_index)
+            for conv in self.convs[1:]:
+                x = write(conv(x, edge_index), x)
+            return x.sum(dim=0, keepdim=True)
+
+    torch.manual_seed(2)
+    model = Writing(perceptron(3, 5), perceptron(5, 5, end=end), perceptron(5, 5, end=end)).double()
+    x = torch.randn(5, 3, dtype=torch.float64)
+    whole = ww.trace(model, x, EDGES, target=1, rule=rule)
+    monkeypatch.setattr(watch, "perceptron_of", lambda conv: None)
+    pieces = ww.trace(model, x, EDGES, target=1, rule=rule)
+    torch.testing.assert_close(
+        ww.subgraph_relevance(whole, SETS, alpha=0.3), ww.subgraph_relevance(pieces, SETS, alpha=0.3)
+    )
+    assert whole.report() == pieces.report()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_one_epsilon_per_neuron_is_no_block(rule):
+    model, x = model_of("paper"), torch.randn(5, 3, dtype=torch.float64)
+    model.convs[0].eps = nn.Parameter(torch.randn(3, dtype=torch.float64))
+    chain = ww.trace(model, x, EDGES, target=1, rule=RULES[rule])
+    torch.testing.assert_close(chain.outputs, model(x, EDGES)[0, 1:2].detach())
+
+
+def test_a_block_under_no_grad_is_refused_like_any_layer():
+    class Frozen(Model):
+        def forward(self, x, edge_index):
+            with torch.no_grad():
+                x = self.convs[0](x, edge_index)
+            return self.convs[1](x, edge_index).sum(dim=0, keepdim=True)
+
+    with pytest.raises(ww.errors.TraceError, match=r"convs\.0.*no_grad"):
+        ww.trace(Frozen(perceptron(3, 5), perceptron(5, 2)), torch.randn(5, 3), EDGES, target=1)
+
+
+def test_edges_may_be_written_into_between_layers_and_afterwards():
+    class Turning(Model):
+        def forward(self, x, edge_index):
+            x = self.convs[0](x, edge_index)
+            edge_index[0] = edge_index[0].roll(1)
+            return self.convs[1](x, edge_index).sum(dim=0, keepdim=True)
+
+    class Plain(Model):
+        def forward(self, x, edge_index):
+            x = self.convs[0](x, edge_index)
+            turned = torch.stack([edge_index[0].roll(1), edge_index[1]])
+            return self.convs[1](x, turned).sum(dim=0, keepdim=True)
+
+    torch.manual_seed(0)
+    model = Turning(nn.Linear(3, 5), nn.Linear(5, 2)).double()
+    plain = Plain(*(conv.nn for conv in model.convs)).double()
+    x, edges = torch.randn(5, 3, dtype=torch.float64), EDGES.clone()
+    chain = ww.trace(model, x, edges, target=1)
+    edges.fill_(0)
+    expected = ww.trace(plain, x, EDGES, target=1)
+    torch.testing.assert_close(chain.outputs, plain(x, EDGES)[0, 1:2].detach())
+    for alpha in (0.0, 0.3):
+        torch.testing.assert_close(
+            ww.subgraph_relevance(chain, SETS, alpha=alpha), ww.subgraph_relevance(expected, SETS, alpha=alpha)
+        )

@@ -409,3 +409,43 @@ def test_a_compiled_model_is_unwrapped(net, graph):
     assert torch.equal(
         ww.node_relevance(ww.trace(compiled, x, edge_index)), ww.node_relevance(ww.trace(model, x, edge_index))
     )
+
+
+class Normalised(nn.Module):
+    """A layer and a batch normalisation before a ReLU, and an output of another type."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.last = GCNConv(3, 4), nn.BatchNorm1d(4), GCNConv(4, 2)
+        self.double().eval()
+
+    def forward(self, x, edge_index):
+        return self.last(self.norm(self.conv(x, edge_index)).relu(), edge_index).sum(0, keepdim=True).float()
+
+
+@pytest.mark.parametrize("name", ["conv.bias", "norm.bias", "norm.running_mean", "norm.running_var"])
+def test_an_activation_does_not_hide_weights_that_are_not_finite(graph, name):
+    """A bias of -inf is a neuron that is off, and the output is finite: refused all the same."""
+    model, (x, edge_index) = Normalised(), graph()
+    spoiled(model.get_buffer(name) if "running" in name else model.get_parameter(name), INFINITE[name])
+    assert bool(model(x, edge_index).isfinite().all())
+    with pytest.raises(InputError, match=f"'{name}' has NaN or infinite"):
+        ww.trace(model, x, edge_index, target=0)
+
+
+INFINITE = {
+    "conv.bias": -float("inf"),
+    "norm.bias": -float("inf"),
+    "norm.running_mean": float("inf"),
+    "norm.running_var": float("inf"),
+}
+
+
+def test_features_must_be_finite_even_where_the_model_mends_them(net, graph):
+    class Mending(Wrapped):
+        def forward(self, x, edge_index):
+            return super().forward(x.nan_to_num(), edge_index)
+
+    x, edge_index = graph()
+    with pytest.raises(InputError, match="x has NaN"):
+        ww.trace(Mending(net(), lambda out: out), spoiled(x, float("nan")), edge_index, target=0)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import linear
 from torch_geometric.nn import GCNConv, global_add_pool, global_mean_pool
 
 import walkwise as ww
@@ -33,6 +34,7 @@ READOUTS = {
     "early too": lambda head, early, late, batch: head((early + late).sum(dim=0, keepdim=True)),
     "nodes first": lambda head, early, late, batch: global_add_pool(head(late), batch),
     "twice": lambda head, early, late, batch: head((late + late).sum(dim=0, keepdim=True)),
+    "vector": lambda head, early, late, batch: linear(late, head[0].weight[1]).view(1, -1),
 }
 
 
@@ -68,3 +70,26 @@ def test_simple_read_outs_are_written_out(monkeypatch):
         edges = EDGES[:, BATCH[EDGES[0]] == BATCH[EDGES[1]]] if batch else EDGES
         ww.trace(Model(READOUTS[name]), torch.randn(5, 3), edges, target=0, **batch)
         assert seen[-1] is not None, name
+
+
+def test_a_constant_of_another_type_leaves_the_chain_in_its_own():
+    model = Model(lambda head, early, late, batch: head(late.sum(0, keepdim=True)) + torch.ones(1, 2).double())
+    chain = ww.trace(model, torch.randn(5, 3), EDGES, target=1)
+    assert {seed.dtype for _, seed in chain.seeds} == {torch.float32}
+    ww.subgraph_relevance(chain, [[0, 1]])
+
+
+def test_a_bias_that_is_followed():
+    def readout(head, early, late, batch):
+        return linear(late.sum(0, keepdim=True), head[0].weight, head[0](early.sum(0)))
+
+    def plain(head, early, late, batch):
+        return linear(late.sum(0, keepdim=True), head[0].weight) + head[0](early.sum(0))
+
+    torch.manual_seed(0)
+    model, x = Model(readout).double(), torch.randn(5, 3).double()
+    with pytest.warns(ww.errors.CoverageWarning, match="linear"):
+        chain = ww.trace(model, x, EDGES, target=1)
+    model.readout = plain
+    expected = ww.trace(model, x, EDGES, target=1)
+    torch.testing.assert_close(ww.node_relevance(chain), ww.node_relevance(expected))

@@ -147,12 +147,18 @@ def hooked_after_propagate(conv):
     conv.register_propagate_forward_hook(lambda conv, inputs, result: 3 * result)
 
 
+def hooked_aggregation(conv):
+    conv.aggr_module.register_forward_hook(lambda aggr, inputs, result: 3 * result)
+
+
 def masked_edges(conv):
     conv.explain = True  # as torch_geometric.explain leaves it
     conv._edge_mask, conv._apply_sigmoid, conv._loop_mask = torch.full((14,), 3.0), False, torch.ones(14) > 0
 
 
-CHANGES = [tripled_messages, hooked_messages, hooked_before_messages, hooked_after_propagate, masked_edges]
+CHANGES = [
+    tripled_messages, hooked_messages, hooked_before_messages, hooked_after_propagate, hooked_aggregation, masked_edges,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)

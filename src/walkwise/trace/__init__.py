@@ -145,18 +145,23 @@ def _copies(x: Tensor, model_kwargs: dict[str, Any]) -> tuple[Tensor, dict[str, 
     return features, arguments
 
 
-#: Where a weight that is not finite shows, whatever activation comes next.
-_WEIGHTED = frozenset({"linear", "matmul", "addmm", "propagate"})
-
-
 def _check_finite(
     tape: Tape, outputs: Tensor, modules: Sequence[tuple[str, nn.Module]], given: dict[str, Tensor]
 ) -> None:
-    """Refuse features, weights and outputs that are not finite; looks closely only where something is wrong."""
-    seen = [tape.values[op.outputs[0]] for op in tape.ops if op.name in _WEIGHTED]  # type: ignore[index]
-    seen += [m.before for op in tape.ops if op.block is not None for m in op.block.maps]
-    seen += [t for op in tape.ops if op.name == "batch_norm" for t in op.args[1:] if isinstance(t, Tensor)]
-    totals = torch.stack([value.sum() for value in (outputs, *seen) if value.dtype == outputs.dtype])
+    """Refuse features, weights and outputs that are not finite; looks closely only where something is wrong.
+
+    A weight that is not finite shows in what it was used for, before an activation may hide it.
+    """
+    seen = [outputs, *([] if tape.first is None else [tape.values[tape.first]])]
+    for op in tape.ops:
+        constants = [a for a in (*op.args, *op.kwargs.values()) if isinstance(a, Tensor) and a.is_floating_point()]
+        if constants or op.name == "propagate":
+            seen += [tape.values[slot] for slot in op.outputs if slot is not None]
+        if op.block is not None:
+            seen += [m.before for m in op.block.maps]
+        elif "norm" in op.name:  # an infinite variance shows nowhere
+            seen += constants
+    totals = torch.stack([value.sum().to(outputs.dtype) for value in seen])
     if math.isfinite(totals.sum().item()):
         return
     check_tensors(given)

@@ -66,6 +66,8 @@ def perceptron_of(conv: nn.Module) -> Perceptron | None:
     """The perceptron of a layer that can be a block, or None: anything changed, hooked or unusual cannot."""
     if type(conv) is not GINConv or torch_module._has_any_global_hook():  # type: ignore[no-untyped-call]
         return None
+    if conv.eps.numel() != 1:  # one ε per neuron, by a user's hand
+        return None
     inner = conv.nn
     modules = list(inner) if type(inner) is nn.Sequential else [inner]
     if any(m._forward_hooks or m._forward_pre_hooks or "forward" in m.__dict__ for m in (conv, inner, *modules)):

@@ -80,20 +80,21 @@ def _own_propagate(conv: torch.nn.Module) -> bool:
 class EdgeShelf:
     """Hands out one Edges for equal edges, so that layers share what is computed for them."""
 
-    _made: list[tuple[Any, str, Edges]] = field(default_factory=list)
+    _made: list[tuple[Any, int, str, Edges]] = field(default_factory=list)
 
     def get(self, edge_index: Tensor, num_nodes: int, flow: str) -> Edges:
         """The edges of an edge index (2, E), source to target."""
-        for key, way, edges in self._made:
-            if key is edge_index and way == flow and edges.num_nodes == num_nodes:
+        version = 0 if edge_index.is_inference() else edge_index._version  # a model may write into its edges
+        for key, written, way, edges in self._made:
+            if key is edge_index and written == version and way == flow and edges.num_nodes == num_nodes:
                 return edges
-        source, target = edge_index if flow == "source_to_target" else edge_index.flip(0)
+        source, target = edge_index.clone() if flow == "source_to_target" else edge_index.flip(0)
         fresh = Edges(source.contiguous(), target.contiguous(), num_nodes)
-        for _, _, edges in self._made:
+        for _, _, _, edges in self._made:
             if edges.same_as(fresh):
                 fresh = edges
                 break
-        self._made.append((edge_index, flow, fresh))
+        self._made.append((edge_index, version, flow, fresh))
         return fresh
 
 
@@ -142,8 +143,10 @@ class PropagateCall:
     @property
     def additive(self) -> bool:
         """Whether messages are summed or averaged."""
-        kind = type(self.conv.aggr_module)
-        return kind in (SumAggregation, MeanAggregation) and self.conv.decomposed_layers == 1
+        aggr = self.conv.aggr_module
+        changed = aggr._forward_hooks or aggr._forward_pre_hooks or "forward" in aggr.__dict__
+        plain = type(aggr) in (SumAggregation, MeanAggregation) and not changed
+        return plain and self.conv.decomposed_layers == 1
 
     def sum(self, name: str, weight: Tensor | None = None, *, ignore_values: bool = False) -> Affine | None:
         """Σ or mean over edges of weight · x_j, with one weight per edge, per head or per neuron.

@@ -26,15 +26,18 @@ def pulled(ops: Sequence[Op], output: int, direction: Tensor, values: Sequence[T
         if before is None:
             return None
         for slot, message in before:
+            if message.dtype != values[slot].dtype:  # a constant of another type has changed it on the way
+                return None
             messages[slot] = messages[slot] + message if slot in messages else message
     return messages
 
 
 def _linear(op: Op, message: Tensor, values: Sequence[Tensor]) -> Pulled:
     """Message · W."""
-    if len(op.inputs) != 1 or not isinstance(op.args[0], Ref) or not isinstance(op.args[1], Tensor):
+    weight = op.args[1]
+    if len(op.inputs) != 1 or not isinstance(op.args[0], Ref) or not isinstance(weight, Tensor) or weight.dim() != 2:
         return None
-    return [(op.inputs[0], message @ op.args[1].detach())]
+    return [(op.inputs[0], message @ weight.detach())]
 
 
 def _relu(op: Op, message: Tensor, values: Sequence[Tensor]) -> Pulled:

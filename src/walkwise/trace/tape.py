@@ -159,9 +159,9 @@ class Tape(TorchFunctionMode):
         )  # fmt: skip
         self.ops.append(op)
 
-    def record_block(self, block: Block, source: int, weights: Sequence[Tensor]) -> None:
-        """Record a whole layer, with the weights it has used."""
-        slots, where = (self._new_slot(block.value),), (self.active, len(self.calls))
+    def record_block(self, block: Block, result: Tensor, source: int, weights: Sequence[Tensor]) -> None:
+        """Record a whole layer that gave ``result``, with the weights it has used."""
+        slots, where = (self._new_slot(result),), (self.active, len(self.calls))
         self.ops.append(Op("block", _not_runnable, tuple(weights), {}, (source,), slots, *where, block=block))
 
     def hold(self, value: Tensor) -> int:

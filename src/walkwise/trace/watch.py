@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -175,8 +175,9 @@ class Watch:
         def forward(*args: Any, **kwargs: Any) -> Any:
             begin(conv, args, kwargs)
             result = None
-            if form is not None and self.depth == 1 and len(args) == 2 and not kwargs:
-                with torch._C.DisableTorchFunction(), torch.no_grad() if torch.is_grad_enabled() else nullcontext():
+            simple = self.depth == 1 and len(args) == 2 and not kwargs
+            if form is not None and simple and torch.is_grad_enabled():  # else it is out of the tape's sight
+                with torch._C.DisableTorchFunction(), torch.no_grad():
                     result = self._block(conv, perceptron, form, *args)
             if result is None:
                 result = original(*args, **kwargs)
@@ -188,7 +189,12 @@ class Watch:
     def _block(self, conv: Any, perceptron: Perceptron, form: ClosedForm, x: Any, edge_index: Any) -> Tensor | None:
         """What a layer gives, recorded as one operation; None where that cannot be said in one."""
         source = self.tape.slot_of(x)
-        if source is None or x.dim() != 2 or conv._propagate_forward_pre_hooks or torch.is_autocast_enabled():
+        if (
+            source is None
+            or x.dim() != 2
+            or conv._propagate_forward_pre_hooks
+            or torch.is_autocast_enabled(x.device.type)
+        ):
             return None
         if x.shape[1] != perceptron[0][0].in_features:  # the layer itself says best what is wrong
             return None
@@ -196,8 +202,9 @@ class Watch:
         if affine is None:
             return None
         block = run_block(conv, perceptron, affine, x)
-        self.tape.record_block(block, source, [layer.weight for layer, _ in perceptron])
-        return block.value
+        result = block.value.clone()  # the model may write into what it gets, and the block must not change
+        self.tape.record_block(block, result, source, [layer.weight for layer, _ in perceptron])
+        return result
 
     def _propagate(self, name: str, conv: Any) -> Callable[..., Any]:
         """A layer's ``propagate`` while it is traced: recorded whole where it has a closed form."""

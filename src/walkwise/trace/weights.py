@@ -23,6 +23,8 @@ class Weights(Arithmetic):
         weight, bias = op.args[1], op.args[2] if len(op.args) > 2 else op.kwargs.get("bias")
         if isinstance(weight, Ref) or not isinstance(op.args[0], Ref):
             return self._product(op)
+        if isinstance(bias, Ref):
+            return self._gradient(op)
         if not self.builder.graph and self.values[op.args[0].slot].dim() != 2:
             raise NotClosedError
         self._weighted(op, op.args[0].slot, weight.detach(), RowMap, bias)
