@@ -226,3 +226,17 @@ def test_several_threads_may_trace_one_model(net, graph, unchanged, kind):
     with unchanged(model, x, edge_index), ThreadPoolExecutor(6) as pool:
         answers = list(pool.map(ask, range(24)))
     torch.testing.assert_close(torch.cat(answers), expected.repeat(24))
+
+
+@pytest.mark.parametrize("rule", ["zero", "gamma"])
+@pytest.mark.parametrize("kind", ["GCN", "GIN", "GAT", "SG"])
+def test_a_chain_does_not_change_when_training_goes_on(net, graph, kind, rule):
+    model, (x, edge_index) = net(kind), graph()
+    chain = ww.trace(model, x, edge_index, rule=rule)
+    before = ww.subgraph_relevance(chain, [[0, 1], [0, 1, 2]], alpha=0.5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(-2)
+    x.mul_(3)
+    edge_index.zero_()
+    torch.testing.assert_close(ww.subgraph_relevance(chain, [[0, 1], [0, 1, 2]], alpha=0.5), before)

@@ -131,7 +131,7 @@ def _traced(
     for note in notes:
         warnings.warn(f"{note}.", CoverageWarning, stacklevel=4)
     with torch.no_grad():
-        used = watch.edge_index if watch.edge_index is not None else torch.empty(2, 0, dtype=torch.long)
+        used = torch.empty(2, 0, dtype=torch.long) if watch.edge_index is None else watch.edge_index.clone()
         return Lowering(tape, slot, schedule, notes).chain(scalar.outputs, scalar.direction, used, tape.first)
 
 
@@ -161,13 +161,25 @@ def _check_finite(
             seen += [m.before for m in op.block.maps]
         elif "norm" in op.name:  # an infinite variance shows nowhere
             seen += constants
-    totals = torch.stack([value.sum().to(outputs.dtype) for value in seen])
-    if math.isfinite(totals.sum().item()):
+    if _all_finite(seen, outputs.dtype):
         return
     check_tensors(given)
     check_weights(modules)
     if not bool(outputs.isfinite().all()):
         raise InputError(f"The model's output is not finite ({outputs.tolist()}); nothing can be explained.")
+
+
+#: So many numbers are put together faster than each tensor is added up by itself.
+_FEW = 1 << 16
+
+
+def _all_finite(tensors: Sequence[Tensor], dtype: torch.dtype) -> bool:
+    """Whether the sum of everything is finite; if it is, so is everything."""
+    if sum(t.numel() for t in tensors) <= _FEW:
+        total = torch.cat([t.reshape(-1).to(dtype) for t in tensors]).sum()
+    else:
+        total = torch.stack([t.sum().to(dtype) for t in tensors]).sum()
+    return math.isfinite(total.item())
 
 
 def check_tensors(given: dict[str, Tensor]) -> None:

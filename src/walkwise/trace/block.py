@@ -105,7 +105,7 @@ def lower(block: Block, source: int, rule: Rule, builder: Builder) -> tuple[int,
     value = block.total
     for m in block.maps:
         if rule.exact:
-            slots = builder.emit([RowMap(m.weight)], [slots[0]])
+            slots = builder.emit([RowMap(m.weight.clone())], [slots[0]])  # training may go on
             if m.activated:
                 slots = builder.emit([Scale((m.before > 0).to(value.dtype))], [slots[0]])
         else:

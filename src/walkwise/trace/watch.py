@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -52,7 +53,8 @@ def untouched(modules: Sequence[tuple[str, nn.Module]]) -> Iterator[None]:
                     continue
             except Exception:  # tensors and arrays that have changed refuse to be compared as a whole
                 pass
-            now.clear()
+            for name in now.keys() - before.keys():
+                del now[name]
             now.update(before)
 
 
@@ -85,9 +87,10 @@ class Watch:
         self.depth = 0
         self.edge_index: Tensor | None = None
         self.convs = [(n, m) for n, m in modules if isinstance(m, MessagePassing)]
-        self.norms = [m for _, m in modules if _normalises(m)]
+        self.norms = [m for _, m in modules if _normalises(type(m))]  # type: ignore[arg-type]
         self.linears = [(n, m) for n, m in modules if isinstance(m, _LINEAR)]
-        self.pools = [(n, m) for n, m in modules if _pools(m)]
+        pools = [(n, m) for n, m in modules if _pools(type(m))]  # type: ignore[arg-type]
+        self.pools = [(n, m) for n, m in pools if not hasattr(m, "aggr")]
         self.pooled: str | None = None  # the pooling that has changed the nodes
         self.fresh: list[int] = []  # later calls that were handed a tensor nothing is known of
 
@@ -105,15 +108,16 @@ class Watch:
         handles: list[Any] = []
         try:
             for name, conv in self.convs:
-                perceptron = None if suspects else perceptron_of(conv)
-                if perceptron is None:
+                form = closed_form(conv)
+                perceptron = None if suspects or form is None else perceptron_of(conv)
+                if form is None or perceptron is None:
                     handles += [
                         conv.register_forward_pre_hook(self._begin(name), with_kwargs=True),
                         conv.register_forward_hook(self._end(name)),
                     ]
                 else:
-                    conv.__dict__["forward"] = self._forward(name, conv, perceptron)
-                conv.__dict__["propagate"] = self._propagate(name, conv)  # ``untouched`` takes both away again
+                    conv.__dict__["forward"] = self._forward(name, conv, perceptron, form)
+                conv.__dict__["propagate"] = self._propagate(name, conv, form)  # ``untouched`` takes both away again
             for norm in self.norms:
                 handles += [
                     norm.register_forward_pre_hook(self._normalise),
@@ -167,16 +171,15 @@ class Watch:
 
         return hook
 
-    def _forward(self, name: str, conv: Any, perceptron: Perceptron) -> Callable[..., Any]:
+    def _forward(self, name: str, conv: Any, perceptron: Perceptron, form: ClosedForm) -> Callable[..., Any]:
         """A layer's ``forward`` while it is traced: in one piece where its input is as simple as it is."""
-        original, form = conv.forward, closed_form(conv)
-        begin, end = self._begin(name), self._end(name)
+        original, begin, end = conv.forward, self._begin(name), self._end(name)
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             begin(conv, args, kwargs)
             result = None
             simple = self.depth == 1 and len(args) == 2 and not kwargs
-            if form is not None and simple and torch.is_grad_enabled():  # else it is out of the tape's sight
+            if simple and torch.is_grad_enabled():  # else it is out of the tape's sight
                 with torch._C.DisableTorchFunction(), torch.no_grad():
                     result = self._block(conv, perceptron, form, *args)
             if result is None:
@@ -206,9 +209,9 @@ class Watch:
         self.tape.record_block(block, result, source, [layer.weight for layer, _ in perceptron])
         return result
 
-    def _propagate(self, name: str, conv: Any) -> Callable[..., Any]:
+    def _propagate(self, name: str, conv: Any, form: ClosedForm | None) -> Callable[..., Any]:
         """A layer's ``propagate`` while it is traced: recorded whole where it has a closed form."""
-        form, original = closed_form(conv), conv.propagate
+        original = conv.propagate
 
         def propagate(edge_index: Any, size: Any = None, **arguments: Any) -> Any:
             if self.depth == 0 or self.tape.active is None:
@@ -350,15 +353,16 @@ def _is_ours(form: ClosedForm) -> bool:
     return (form.__module__ or "").startswith("walkwise.")
 
 
-def _normalises(module: nn.Module) -> bool:
-    """Whether sums and means inside a module are statistics (in DiffGroupNorm they are its output)."""
-    kind = type(module)
+@functools.cache
+def _normalises(kind: type) -> bool:
+    """Whether sums and means inside such a module are statistics (in DiffGroupNorm they are its output)."""
     return kind.__module__.startswith("torch_geometric.nn.norm") and kind.__name__ != "DiffGroupNorm"
 
 
-def _pools(module: nn.Module) -> bool:
-    """Whether a module drops or reorders nodes."""
-    return type(module).__module__.startswith("torch_geometric.nn.pool") and not hasattr(module, "aggr")
+@functools.cache
+def _pools(kind: type) -> bool:
+    """Whether such a module drops or reorders nodes, unless it aggregates."""
+    return kind.__module__.startswith("torch_geometric.nn.pool")
 
 
 def _handed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:

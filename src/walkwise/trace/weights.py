@@ -104,7 +104,7 @@ class Weights(Arithmetic):
         assert output is not None
         value = self.value(output)
         if rule.exact:
-            slots = self.builder.emit([RowMap(weight)], [flow.slots[0]])
+            slots = self.builder.emit([RowMap(weight.clone())], [flow.slots[0]])  # training may go on
             self.flows[output] = Flow(value, (value,), slots, call=op.call, gate=flow.gate)
             return
         lifted = RowMap(rule.lift(weight))
