@@ -16,7 +16,7 @@ help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
 $(STAMP): pyproject.toml constraints.txt
-	@echo "== set up $(VENV)"
+	@echo "== set up $(VENV): some minutes, about 3 GB"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq -c constraints.txt -e '.[dev]'
 	@touch $@

@@ -6,7 +6,7 @@
 # a model has to see both together. That is what higher-order relevance is about. (It is not toxicology: the real MUTAG
 # has measured mutagenicity, for which such groups are one known cause.)
 #
-# Needs RDKit and matplotlib: `pip install 'walkwise[chem]'`. Writes figures to `out/`.
+# Needs RDKit and matplotlib: `pip install '.[chem]'`. Writes figures to `out/`.
 #
 #     python examples/molecules.py
 

@@ -141,6 +141,20 @@ def test_interactions(run, chain):
     assert "motif & tree" in words
 
 
+def test_formulas_may_speak_of_groups_that_overlap(run, chain):
+    groups = {"motif": list(range(20, 25)), "near": [3, 20, 21]}
+    arguments = ["--nodes", "motif=20-24", "--nodes", "near=3,20,21", "--query", "motif & near"]
+    report = run("interactions", "ba2motif", "--graph", GRAPH, *arguments, "--json").json
+    assert report["queries"][0]["relevance"] == pytest.approx(ww.query(chain, "motif & near", groups))
+    assert report["terms"] == []
+    assert "motif & near" in run("interactions", "ba2motif", "--graph", GRAPH, *arguments).out
+
+
+def test_a_formula_that_is_wrong_is_pointed_at(run):
+    error = run("interactions", "ba2motif", "--nodes", "a=0", "--query", "a & (").err
+    assert any(line.strip() == "^" for line in error.splitlines())
+
+
 def test_compare(run):
     methods = ["--method", "random", "--method", "sgnn-lrp"]
     metrics = ["--metric", "auac", "--metric", "auroc"]
@@ -290,8 +304,9 @@ def test_mistakes_end_in_one_line_and_an_exit_code(run, arguments, code, words):
     assert found.out == ""
     assert words in found.err
     assert "Traceback" not in found.err
+    points = found.err.rstrip().endswith("^")  # at a place in a formula, which takes two lines more
     if "Usage" not in found.err:
-        assert found.err.count("\n") == 1
+        assert found.err.count("\n") == (3 if points else 1)
 
 
 @pytest.mark.parametrize(

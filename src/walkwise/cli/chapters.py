@@ -48,7 +48,7 @@ def _sets(shown: Motif, name: str) -> Grid:
 def _walks(shown: Motif, name: str) -> Grid:
     truth = set(shown.truth)
     rows = [
-        (" → ".join(map(str, walk)), relevance, f"{sum(node in truth for node in walk)} of {len(walk)} steps")
+        (" → ".join(map(str, walk)), relevance, f"{sum(node in truth for node in walk)} of {len(walk)} visits")
         for walk, relevance in zip(shown.walks.walks.tolist(), shown.walks.relevance.tolist(), strict=True)
     ]
     title = f"The {len(rows)} most relevant of {shown.walks.num_walks} walks"

@@ -87,7 +87,7 @@ def _show(asked: Asked, report: dict[str, Any]) -> None:
     rows = [
         (listed([node], labels), scores[node], *(["yes" if node in truth else ""] if truth else [])) for node in best
     ]
-    title = f"Nodes by relevance ({len(best)} of {len(scores)})"
+    title = f"Nodes by the size of their relevance ({len(best)} of {len(scores)})"
     show_table(title, ["node", ">relevance", *(["in the motif"] if truth else [])], rows)
     columns = [f">α = {a:g}" for a in report["alphas"]]
     rows = [(s["name"], listed(s["nodes"], labels), *s["relevance"]) for s in report["subgraphs"]]

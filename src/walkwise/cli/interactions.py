@@ -42,13 +42,15 @@ def interactions(
         raise SourceError("Which groups? Give at least one: --nodes ring=3-8 --nodes NO2=0-2.")
     session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
     asked = ask(session, graph, target=target, index=index, rule=rule)
-    found = terms_of(asked.chain, groups, max_order=max_order)
+    answers = [{"formula": text, "relevance": ask_formula(asked.chain, text, groups)} for text in query or []]
+    found = None if query and _overlap(groups) else terms_of(asked.chain, groups, max_order=max_order)
+    terms = {} if found is None else found.terms
     report = asked.head("interactions") | {
         "groups": groups,
-        "terms": [{"groups": list(names), "relevance": value} for names, value in found.terms.items()],
-        "union": found.union,
-        "remainder": found.remainder,
-        "queries": [{"formula": text, "relevance": ask_formula(asked.chain, text, groups)} for text in query or []],
+        "terms": [{"groups": list(names), "relevance": value} for names, value in terms.items()],
+        "union": None if found is None else found.union,
+        "remainder": None if found is None else found.remainder,
+        "queries": answers,
     }
     if as_json:
         print_json(report)
@@ -56,15 +58,22 @@ def interactions(
         _show(asked, report)
 
 
+def _overlap(groups: dict[str, list[int]]) -> bool:
+    """Whether a node is in two groups: formulas allow it, terms do not."""
+    nodes = [node for group in groups.values() for node in set(group)]
+    return len(set(nodes)) < len(nodes)
+
+
 def _show(asked: Asked, report: dict[str, Any]) -> None:
     say(asked.headline())
     rows: list[tuple[Any, ...]] = [(name, listed(nodes, asked.labels)) for name, nodes in report["groups"].items()]
     show_table("Groups", ["group", "nodes"], rows)
-    rows = [(" + ".join(term["groups"]), term["relevance"]) for term in report["terms"]]
-    if abs(report["remainder"]) > 1e-5 * abs(report["union"]):
-        rows.append(("higher orders", report["remainder"]))
-    rows.append(("all of these", report["union"]))
-    show_table("Walks that visit exactly these groups", ["groups", ">relevance"], rows)
+    if report["terms"]:
+        rows = [(" + ".join(term["groups"]), term["relevance"]) for term in report["terms"]]
+        if abs(report["remainder"]) > 1e-5 * abs(report["union"]):
+            rows.append(("higher orders", report["remainder"]))
+        rows.append(("all of these", report["union"]))
+        show_table("Walks that visit exactly these groups", ["groups", ">relevance"], rows)
     if report["queries"]:
         rows = [(asked_for["formula"], asked_for["relevance"]) for asked_for in report["queries"]]
         show_table("Walks that satisfy a formula", ["formula", ">relevance"], rows)

@@ -46,7 +46,9 @@ class Commands(TyperGroup):
 def _fail(ctx: Any, message: str, code: int) -> None:
     if ctx.meta.get("walkwise.debug"):
         traceback.print_exc()
-    Console(stderr=True).print(Text(" ".join(message.split()), style="red"), soft_wrap=True)
+    points = any(line.strip() == "^" for line in message.splitlines())  # a caret means a place in the line above
+    words = message if points else " ".join(message.split())
+    Console(stderr=True).print(Text(words, style="red"), soft_wrap=True)
     raise typer.Exit(code) from None
 
 

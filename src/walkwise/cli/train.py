@@ -35,7 +35,7 @@ def train(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Train a model and save its weights, to be explained with --weights.
+    """Train a model and save its weights, to be named in place of a model, or with --weights.
 
     A model of the paper is trained by its recipe, on its own data set unless another is named. A model of your own
     (mypkg.models:build) takes (x, edge_index, batch) and returns logits; its graphs need labels y. Of graphs that come

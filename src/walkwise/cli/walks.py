@@ -58,7 +58,7 @@ def _show(asked: Asked, report: dict[str, Any]) -> None:
     for walk in report["walks"]:
         steps = ["–" if node is None else f"{node} {labels[node]}" if labels else str(node) for node in walk["nodes"]]
         inside = sum(node in truth for node in walk["nodes"])
-        share = [f"{inside} of {len(steps)} steps"] if truth else []
+        share = [f"{inside} of {len(steps)} visits"] if truth else []
         rows.append((" → ".join(steps), walk["relevance"], *share))
     title = f"The {len(rows)} walks of largest {report['by']}, of {report['num_walks']}"
     show_table(title, columns, rows)
