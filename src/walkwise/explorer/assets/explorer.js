@@ -121,23 +121,30 @@
     },
 
     play(play, forward, back, rewind, ticks, order, step, paused) {
-      const by = clientside.callback_context.triggered_id;
+      // A click may come in together with the order it waited for: both count, the order first.
+      const came = clientside.callback_context.triggered.filter((t) => t.value != null).map((t) => t.prop_id.split(".")[0]);
+      const clicked = ["play", "forward", "back", "rewind"].find((name) => came.includes(name));
       const last = order ? order.order.length : 0;
-      if (!order || by === "order") {
-        const fresh = !order || order.graph !== playedGraph;
-        playedGraph = order ? order.graph : null;
-        return fresh ? [0, true, "Play"] : [Math.min(step, last), paused, paused ? "Play" : "Pause"];
-      }
       let next = step;
       let stopped = paused;
+      if (!order || came.includes("order")) {
+        const fresh = !order || order.graph !== playedGraph;
+        playedGraph = order ? order.graph : null;
+        next = fresh ? 0 : Math.min(step, last);
+        stopped = fresh || paused;
+        if (!order || !clicked) {
+          return [next, stopped, stopped ? "Play" : "Pause"];
+        }
+      }
+      const by = clicked || clientside.callback_context.triggered_id;
       if (by === "play") {
-        stopped = !paused;
-        next = !stopped && step >= last ? 0 : step;
+        stopped = !stopped;
+        next = !stopped && next >= last ? 0 : next;
       } else if (by === "clock") {
-        next = paused ? step : step + 1;
-      } else {
+        next = stopped ? next : next + 1;
+      } else if (clicked) {
         stopped = true;
-        next = by === "rewind" ? 0 : step + (by === "forward" ? 1 : -1);
+        next = by === "rewind" ? 0 : next + (by === "forward" ? 1 : -1);
       }
       next = Math.max(0, Math.min(last, next));
       stopped = stopped || (by === "clock" && last > 0 && next >= last);
