@@ -90,15 +90,19 @@ def test_scores_that_are_not_finite_are_refused(draw, ax, bad):
 @pytest.mark.parametrize("layout", [None, "tight", "constrained"])
 def test_all_zero_in_any_layout(draw, layout):
     figure = plt.figure(figsize=(6.5, 3), layout=layout)
-    draw([0.0, 0.0, 0.0], ax=figure.subplots(1, 2)[1])
+    axes = draw([0.0, 0.0, 0.0], ax=figure.subplots(1, 2)[1])
     figure.canvas.draw()
+    assert axes.figure is figure
+    assert axes.get_window_extent().width > 50  # the layout has left room for it
 
 
 def test_parts_of_figures_will_do(draw):
     figure = plt.figure(figsize=(6.5, 3), layout="constrained")
     part = figure.subfigures(1, 2)[0]
-    draw(SCORES, ax=part.subplots())
+    axes = draw(SCORES, ax=part.subplots())
     figure.canvas.draw()
+    assert axes.figure is part
+    assert axes.get_window_extent().x1 <= part.bbox.x1
 
 
 def test_tensors_and_arrays_draw_the_same(draw):

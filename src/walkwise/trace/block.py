@@ -119,7 +119,7 @@ def lower(block: Block, source: int, rule: Rule, builder: Builder) -> tuple[int,
 
 def expanded(tape: Tape) -> list[Op]:
     """The tape's operations with every block's one by one in its place."""
-    from walkwise.trace.tape import Op, Ref
+    from walkwise.trace.tape import Op, Ref, not_runnable
 
     ops: list[Op] = []
     for op in tape.ops:
@@ -132,7 +132,7 @@ def expanded(tape: Tape) -> list[Op]:
             tape.hold(v) for v in (block.neighbours, block.root * tape.values[source], block.total)
         )
         terms = tuple((source, operator) for _, operator in block.affine.terms)
-        ops.append(Op("propagate", _not_run, (), {}, (source,), (spread,), *where, terms))
+        ops.append(Op("propagate", not_runnable, (), {}, (source,), (spread,), *where, terms))
         ops.append(Op("mul", torch.mul, (block.root, Ref(source)), {}, (source,), (scaled,), *where))
         ops.append(Op("add", torch.add, (Ref(spread), Ref(scaled)), {}, (spread, scaled), (total,), *where))
         slot = total
@@ -147,7 +147,3 @@ def expanded(tape: Tape) -> list[Op]:
                 ops.append(Op("relu", torch.relu, (Ref(slot),), {}, (slot,), (after,), *where))
                 slot = after  # type: ignore[assignment]
     return ops
-
-
-def _not_run(*args: Any, **kwargs: Any) -> Any:
-    raise AssertionError("propagate is carried by its closed form")

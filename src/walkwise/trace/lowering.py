@@ -15,16 +15,11 @@ from walkwise.operators import Cast, Jacobian, Step, Visit
 from walkwise.rules import Rule, Schedule
 from walkwise.trace.block import expanded
 from walkwise.trace.flow import Builder, Flow
+from walkwise.trace.folding import fold_batch_norms
 from walkwise.trace.meaning import Interpreter
 from walkwise.trace.reading import NotClosedError, warn_uncovered
 from walkwise.trace.readout import pulled
 from walkwise.trace.tape import Call, Op, Tape
-
-#: Operations through which a neuron stays a neuron, back to the linear map that made it.
-_KEEPS_NEURONS = frozenset({
-    "add", "sub", "neg", "mul", "div", "propagate", "view", "reshape", "flatten", "mean", "index_select",
-    "expand", "expand_as", "scatter_add", "index_add", "scatter_reduce", "unsqueeze", "squeeze",
-})  # fmt: skip
 
 
 class Lowering:
@@ -42,7 +37,7 @@ class Lowering:
         self.ops = self._live(tape.ops, {output})
         if _in_detail(self.ops, schedule):
             self.ops = self._live(expanded(tape), {output})
-        self._fold_batch_norms()
+        fold_batch_norms(self.ops, tape.calls)
         calls_run = {op.call for op in self.ops if op.call is not None}
         self.calls = [(i, call) for i, call in enumerate(tape.calls) if i in calls_run]
         if not self.calls:
@@ -69,39 +64,6 @@ class Lowering:
                 wanted.update(op.inputs)
                 live.append(op)
         return live[::-1]
-
-    def _fold_batch_norms(self) -> None:
-        """A batch normalisation right after a linear map or a layer belongs to it."""
-        if all(op.name != "batch_norm" for op in self.ops):
-            return
-        self.producer = {slot: op for op in self.ops for slot in op.outputs if slot is not None}
-        readers: dict[int, int] = {}
-        for op in self.ops:
-            for slot in op.inputs:
-                readers[slot] = readers.get(slot, 0) + 1
-        for op in self.ops:
-            before = self.producer.get(op.inputs[0]) if op.name == "batch_norm" else None
-            if before is None or readers[op.inputs[0]] > 1:
-                continue
-            if op.call is None and before.call is not None:
-                call = self.tape.calls[before.call]
-                call.outputs = [op.outputs[0] if s == op.inputs[0] else s for s in call.outputs]  # type: ignore[misc]
-                op.call = before.call
-            self._turn_signs(before, op)
-
-    def _turn_signs(self, before: Op, norm: Op) -> None:
-        """Tell the linear maps before a batch normalisation which neurons it turns over."""
-        weight = norm.args[3] if len(norm.args) > 3 else norm.kwargs.get("weight")
-        if weight is None or bool((weight >= 0).all()):
-            return
-        todo = [before]
-        while todo:
-            op = todo.pop()
-            if op.name in ("linear", "matmul", "addmm"):
-                op.sign = torch.where(weight < 0, -1.0, 1.0).to(weight.dtype).detach()
-            elif op.name in _KEEPS_NEURONS:
-                sources = [self.producer.get(slot) for slot in op.inputs]
-                todo.extend(s for s in sources if s is not None and s.call == before.call)
 
     def _positions(self) -> dict[int, int]:
         """The slots at which a walk stands at a node: what each layer is handed, and what the last return."""

@@ -154,7 +154,7 @@ class Tape(TorchFunctionMode):
         if not terms:
             return
         op = Op(
-            "propagate", _not_runnable, (), {}, tuple(slot for slot, _ in terms), (self._new_slot(result),),
+            "propagate", not_runnable, (), {}, tuple(slot for slot, _ in terms), (self._new_slot(result),),
             self.active, len(self.calls), terms, affine.constant, affine.activated,
         )  # fmt: skip
         self.ops.append(op)
@@ -162,7 +162,7 @@ class Tape(TorchFunctionMode):
     def record_block(self, block: Block, result: Tensor, source: int, weights: Sequence[Tensor]) -> None:
         """Record a whole layer that gave ``result``, with the weights it has used."""
         slots, where = (self._new_slot(result),), (self.active, len(self.calls))
-        self.ops.append(Op("block", _not_runnable, tuple(weights), {}, (source,), slots, *where, block=block))
+        self.ops.append(Op("block", not_runnable, tuple(weights), {}, (source,), slots, *where, block=block))
 
     def hold(self, value: Tensor) -> int:
         """A slot for a value that no tensor of the model stands for."""
@@ -316,5 +316,6 @@ def _out_of_place(func: Any, name: str) -> Callable[..., Any]:
     return run
 
 
-def _not_runnable(*args: Any, **kwargs: Any) -> Any:
-    raise AssertionError("propagate is carried by its closed form")
+def not_runnable(*args: Any, **kwargs: Any) -> Any:
+    """Stands where a recorded operation has no function to run again."""
+    raise AssertionError("this operation is carried by its closed form")
