@@ -284,6 +284,7 @@ def test_a_saved_file_of_graphs(run, tmp_path):
         (["order", "ba2motif", "--mode", "activate"], 2, "did you mean 'activation'?"),
         (["walks", "ba2motif", "--by", "size"], 2, "Expected one of relevance, magnitude"),
         (["interactions", "ba2motif"], 2, "Which groups?"),
+        (["explain", "ba2motif", "--index", 0], 1, "leave out --index"),
         (["interactions", "ba2motif", "--nodes", "a=0", "--nodes", "b=0"], 1, "share node 0"),
         (["interactions", "ba2motif", "--nodes", "a=0", "--query", "a & b"], 1, "no group is called 'b'"),
         (["compare", "ba2motif", "--method", "sgnn"], 2, "did you mean 'sgnn-lrp'?"),

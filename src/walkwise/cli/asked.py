@@ -107,6 +107,11 @@ def ask(session: Session, graph: int, *, target: int | None, index: int | None, 
             f"{session.model_name} does not run on {session.names[graph]} ({shapes}): {type(error).__name__}: {error}. "
             "Give graphs with the features that the model was trained on."
         ) from error
+    rows = prediction.output.shape[0] if prediction.output.dim() == 2 else None
+    if index is not None and rows == 1 and data.num_nodes != 1:
+        raise InputError(
+            f"{session.model_name} has one output for the whole graph, not one per node: leave out --index."
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CoverageWarning)  # the chain's notes say it, and reports show them
         chain = traced(prediction, rule=rule)
