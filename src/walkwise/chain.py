@@ -17,8 +17,9 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from walkwise.operators import Cast, Jacobian, RowMap, Step, Visit
+from walkwise.operators import Cast, Jacobian, Perceptron, RowMap, Step, Visit
 from walkwise.rows import AllNodes, Rows, add_lanes
+from walkwise.rules import LRP_0, Rule
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,7 +30,10 @@ def without_gradients(query: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(query)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        with torch.inference_mode(False), torch.no_grad():
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False), torch.no_grad():
+                return query(*args, **kwargs)
+        with torch.no_grad():
             return query(*args, **kwargs)
 
     return run
@@ -46,7 +50,7 @@ class Layer:
     name: str
     kind: str
     route: str  # "closed form" or "autograd"
-    rule: str
+    rule: Rule
     position: int  # of its input
     ends: tuple[tuple[int, Tensor], ...]  # slots and values of what it returned
     starts: tuple[tuple[int, Tensor], ...]  # slots and values of what it read
@@ -65,7 +69,7 @@ class RelevanceChain:
     num_layers: int  # L; positions are 0 … L
     outputs: Tensor  # (G,) the explained output of every graph in the batch
     edge_index: Tensor  # (2, E) as the first layer got it
-    readout_rule: str = "Zero()"
+    readout_rule: Rule = LRP_0
     encoder: Step | None = None  # from the model's input features to the roots
     notes: tuple[str, ...] = field(default=())
 
@@ -107,6 +111,7 @@ class RelevanceChain:
         for step in self.steps:
             if not isinstance(step.operators, Jacobian):
                 matrices = [op.matrix for op in step.operators if isinstance(op, RowMap)]
+                matrices += [matrix for op in step.operators if isinstance(op, Perceptron) for matrix, _ in op.maps]
                 widths.extend(side for matrix in matrices for side in matrix.shape)
         return max(widths)
 
@@ -208,17 +213,15 @@ def contract(
         tap: called with every slot and the complete message that arrived there.
     """
     messages: dict[int, Tensor] = {}
-    for slot, seed in seeds if seeds is not None else ((slot, rows.take(seed)) for slot, seed in chain.seeds):
-        _arrive(messages, slot, seed, rows)
+    for slot, seed in seeds if seeds is not None else [(slot, rows.take(seed)) for slot, seed in chain.seeds]:
+        _arrive(messages, [slot], [seed], rows)
     for step in reversed(chain.steps):
         if messages.keys().isdisjoint(step.targets):
             continue
         arrived = [messages.pop(target, None) for target in step.targets]
         if tap is not None:
             _tell(tap, step.targets, arrived)
-        for source, pulled in zip(step.sources, _pull(step, arrived, rows, weigh), strict=True):
-            if pulled is not None:
-                _arrive(messages, source, pulled, rows)
+        _arrive(messages, step.sources, _pull(step, arrived, rows, weigh), rows)
     if tap is not None:
         _tell(tap, list(messages), list(messages.values()))
     totals = [rows.total(messages[slot], H) for slot, H in chain.roots if slot in messages]
@@ -228,28 +231,33 @@ def contract(
     return total if len(total) == rows.num_queries else total.expand(rows.num_queries, -1)
 
 
-def _tell(tap: Callable[[int, Tensor], None], slots: Sequence[int], arrived: list[Tensor | None]) -> None:
+def _tell(tap: Callable[[int, Tensor], None], slots: Sequence[int], arrived: Sequence[Tensor | None]) -> None:
     for slot, message in zip(slots, arrived, strict=True):
         if message is not None:
             tap(slot, message)
 
 
-def _pull(step: Step, arrived: list[Tensor | None], rows: Rows, weigh: Weigh) -> list[Tensor | None]:
+def _pull(step: Step, arrived: list[Tensor | None], rows: Rows, weigh: Weigh) -> Sequence[Tensor | None]:
     """The messages at a step's sources."""
     operators = step.operators
     if isinstance(operators, Jacobian):
         return operators.pull_all(arrived)
     (message,) = arrived
     assert message is not None
-    if type(operators[0]) is Visit:
-        return [weigh(operators[0], message)]
+    first = operators[0]
+    if type(first) is Visit:
+        return (weigh(first, message),)
+    if len(operators) == 1:
+        return (first.pull(message, rows),)
     return [operator.pull(message, rows) for operator in operators]
 
 
-def _arrive(messages: dict[int, Tensor], slot: int, message: Tensor, rows: Rows) -> None:
-    """Add a message to what has arrived at a slot."""
-    waiting = messages.get(slot)
-    messages[slot] = message if waiting is None else rows.add(waiting, message)
+def _arrive(messages: dict[int, Tensor], slots: Sequence[int], arriving: Sequence[Tensor | None], rows: Rows) -> None:
+    """Add messages to what has arrived at slots."""
+    for slot, message in zip(slots, arriving, strict=True):
+        if message is not None:
+            waiting = messages.get(slot)
+            messages[slot] = message if waiting is None else rows.add(waiting, message)
 
 
 def unweighted(visit: Visit, message: Tensor) -> Tensor:

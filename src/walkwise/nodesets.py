@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain as flatten
 from typing import Any
 
@@ -24,20 +25,29 @@ _BUDGET = {"cpu": 1 << 18}
 _ACCELERATOR_BUDGET = 1 << 26
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NodeSets:
     """B sets of nodes, one after the other, each ascending."""
 
     num_nodes: int
     count: int  # B
-    nodes: Tensor  # (K,)
-    owner: Tensor  # (K,) ascending
+    keys: Tensor  # (K,) set · M + node, ascending
+
+    @cached_property
+    def owner(self) -> Tensor:
+        """Whose every entry is.  # (K,) ascending"""
+        return self.keys.new_zeros(len(self.keys)) if self.count == 1 else self.keys // self.num_nodes
+
+    @cached_property
+    def nodes(self) -> Tensor:
+        """The nodes, ascending within a set.  # (K,)"""
+        return self.keys if self.count == 1 else self.keys % self.num_nodes
 
     def mask(self, dtype: torch.dtype = torch.bool) -> Tensor:
         """Who is in which set.  # (M, B)"""
-        mask = torch.zeros(self.num_nodes * self.count, dtype=dtype, device=self.nodes.device)
-        places = self.nodes if self.count == 1 else self.nodes * self.count + self.owner
-        return mask.index_fill_(0, places, 1).view(self.num_nodes, self.count)
+        mask = torch.zeros(self.count * self.num_nodes, dtype=dtype, device=self.keys.device)
+        mask = mask.index_fill_(0, self.keys, 1)
+        return mask.view(-1, 1) if self.count == 1 else mask.view(self.count, self.num_nodes).t().contiguous()
 
     def rows(self) -> OwnRows:
         """The sets' own nodes as the rows of a contraction."""
@@ -45,6 +55,9 @@ class NodeSets:
 
     def batches(self, most_sets: int, most_rows: int) -> Iterator[NodeSets]:
         """The sets a few at a time: at most so many sets, and about so many rows."""
+        if self.count == 1:
+            yield self
+            return
         ends = torch.bincount(self.owner, minlength=self.count).cumsum(0).tolist()
         first, row = 0, 0
         while first < self.count:
@@ -52,7 +65,7 @@ class NodeSets:
             while last < min(self.count, first + most_sets) and ends[last] - row <= most_rows:
                 last += 1
             upto = ends[last - 1]
-            yield NodeSets(self.num_nodes, last - first, self.nodes[row:upto], self.owner[row:upto] - first)
+            yield NodeSets(self.num_nodes, last - first, self.keys[row:upto] - first * self.num_nodes)
             first, row = last, upto
 
 
@@ -67,15 +80,12 @@ def as_node_sets(chain: RelevanceChain, given: Any) -> NodeSets:
             raise InputError(
                 f"A boolean mask of subgraphs has shape (B, {M}), one column per node; got {tuple(subgraphs.shape)}."
             )
-        owner, nodes = subgraphs.to(chain.device).nonzero(as_tuple=True)
-        return NodeSets(M, len(subgraphs), nodes, owner)
+        return NodeSets(M, len(subgraphs), subgraphs.to(chain.device).reshape(-1).nonzero().view(-1))
     lists = [_ids(subgraph, i) for i, subgraph in enumerate(_sequence(subgraphs))]
     if len(lists) <= 4 and all(type(i) is int and 0 <= i < M for ids in lists for i in ids):
-        ascending = [sorted(ids) for ids in lists]
-        if all(len(set(ids)) == len(ids) for ids in ascending):  # few and sound: no need for tensors to see it
-            owners = [number for number, ids in enumerate(ascending) for _ in ids]
-            few = torch.tensor([list(flatten.from_iterable(ascending)), owners], dtype=torch.long, device=chain.device)
-            return NodeSets(M, len(lists), few[0], few[1])
+        few = sorted(number * M + i for number, ids in enumerate(lists) for i in ids)
+        if len(set(few)) == len(few):  # few and sound: no need for tensors to see it
+            return NodeSets(M, len(lists), torch.tensor(few, dtype=torch.long, device=chain.device))
     nodes = _node_tensor(list(flatten.from_iterable(lists)))
     owner = torch.repeat_interleave(torch.tensor([len(ids) for ids in lists], dtype=torch.long))
     if nodes.numel():
@@ -85,7 +95,7 @@ def as_node_sets(chain: RelevanceChain, given: Any) -> NodeSets:
     if bool(twice.any()):
         key = int(keys[1:][twice][0])
         raise InputError(f"Subgraph {key // M} names node {key % M} more than once.")
-    return NodeSets(M, len(lists), (keys % M).to(chain.device), (keys // M).to(chain.device))
+    return NodeSets(M, len(lists), keys.to(chain.device))
 
 
 def budget(chain: RelevanceChain) -> int:

@@ -124,6 +124,36 @@ class RowMap(Operator):
         return RowMap(cast(self.matrix))
 
 
+@dataclass(frozen=True, eq=False)
+class Perceptron(Operator):
+    """Matrices and scales in turn, at every node: x ↦ factor ⊙ (matrix · x), again and again."""
+
+    maps: tuple[tuple[Tensor, Tensor | None], ...]  # (N_out, N_in) and (M, N_out), in the model's order
+
+    def pull(self, message: Tensor, rows: Rows) -> Tensor:
+        """(factor ⊙ message) · matrix, from the last map to the first."""
+        K, B, D, N = message.shape
+        flat = message.reshape(-1, N)
+        for matrix, factor in reversed(self.maps):
+            if factor is not None:
+                if B == D == 1:  # one message a row
+                    flat = flat * rows.pick(factor, message)
+                else:
+                    flat = (flat.view(K, B, D, -1) * rows.take(factor, message)).view(flat.shape)
+            flat = flat @ matrix
+        return flat.view(K, B, D, -1)
+
+    def push(self, values: Tensor) -> Tensor:
+        """The maps applied one after the other."""
+        for matrix, factor in self.maps:
+            values = values @ matrix.t() if factor is None else (values @ matrix.t()) * factor
+        return values
+
+    def to(self, cast: Cast) -> Perceptron:
+        """The same maps, cast."""
+        return Perceptron(tuple((cast(m), None if f is None else cast(f)) for m, f in self.maps))
+
+
 @dataclass(frozen=True)
 class Embed(Operator):
     """Places the input's columns among the output's: one argument of a concatenation."""
@@ -158,7 +188,7 @@ class Aggregate(Operator):
     def push(self, values: Tensor) -> Tensor:
         """Λ · values."""
         if self.weight is None and self.edges.dense is not None:
-            return self.edges.dense.to(values.dtype).t() @ values
+            return self.edges.dense.to(values.dtype) @ values
         sent = values.index_select(0, self.edges.source)  # (E, N)
         if self.weight is not None:
             heads = 1 if self.weight.dim() == 1 else self.weight.shape[1]

@@ -16,7 +16,7 @@ from walkwise.chain import RelevanceChain
 from walkwise.errors import InputError
 from walkwise.rules import RuleLike
 from walkwise.trace import trace
-from walkwise.trace.watch import untouched
+from walkwise.trace.modules import modules_of, untouched
 
 #: An output column, or a function that makes a scalar from the model's whole output.
 Column = int | Callable[[Any], Tensor]
@@ -121,7 +121,7 @@ def call(model: nn.Module, x: Tensor, edge_index: Tensor, arguments: Mapping[str
 def at_rest(model: nn.Module) -> Iterator[nn.Module]:
     """The model in evaluation mode, with empty caches; afterwards it is what it was."""
     model = getattr(model, "_orig_mod", model)  # torch.compile wraps the model itself
-    with untouched(list(model.named_modules())):
+    with untouched(modules_of(model)):
         for module in model.modules():
             for name, empty in _CACHES.items():
                 if name in module.__dict__:

@@ -46,9 +46,9 @@ def balances(chain: RelevanceChain) -> tuple[Balance, ...]:
         seeds = [(below.get(slot, slot), messages[slot]) for slot, _ in layer.ends if slot in messages]
         sent = tapped_messages(chain, seeds, lambda visit, message: None)
         out, back = _relevance(messages, layer.ends), _relevance(sent, layer.starts)
-        layers.append(Balance(layer.name or "(model)", layer.kind, layer.route, layer.rule, out, back, rounding))
+        layers.append(Balance(layer.name or "(model)", layer.kind, layer.route, repr(layer.rule), out, back, rounding))
     passed = sum(float((seed * value).sum()) for (_, seed), (_, value) in zip(chain.seeds, chain.readout, strict=True))
-    readout = Balance("read-out", "", "autograd", chain.readout_rule, chain.output, passed, rounding)
+    readout = Balance("read-out", "", "autograd", repr(chain.readout_rule), chain.output, passed, rounding)
     between = chain.bias_leak - sum(part.taken for part in (*layers, readout))
     largest = max(abs(part.relevance_out) for part in (*layers, readout))
     if abs(between) <= 100 * torch.finfo(chain.dtype).eps * max(largest, abs(chain.input_relevance)):

@@ -14,6 +14,8 @@ from torch import Tensor
 
 #: Up to so many rows a dense product is faster than a sparse one.
 _DENSE = 96
+#: Up to so many edges it is quicker to look at all of them than to sort them.
+_FEW_EDGES = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +47,12 @@ class Edges:
 
     @cached_property
     def dense(self) -> Tensor | None:
-        """How many edges lead from one node to another, for few nodes.  # (M, M), or None for many"""
+        """Λ: how many edges lead to a node (row) from another, for few nodes.  # (M, M), or None for many"""
         M = self.num_nodes
         if M > _DENSE:
             return None
-        return torch.bincount(self.source * M + self.target, minlength=M * M).view(M, M).float()
+        one = torch.ones((), device=self.source.device)
+        return torch.zeros(M, M, device=one.device).index_put_((self.target, self.source), one, accumulate=True)
 
     def same_as(self, other: Edges) -> bool:
         """Whether the other has the very same edges in the same order."""
@@ -81,8 +84,12 @@ class Rows(ABC):
     num_queries: int
 
     @abstractmethod
+    def pick(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+        """The rows of a node tensor that are those of a message.  # (M, N) -> (K, N)"""
+
     def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
         """A node tensor laid out as a message, with the rows of another.  # (M, N) -> (K, 1, 1, N)"""
+        return self.pick(per_node, like)[:, None, None]
 
     @abstractmethod
     def total(self, message: Tensor, values: Tensor) -> Tensor:
@@ -105,9 +112,9 @@ class AllNodes(Rows):
     num_queries: int
     _matrices: dict[int, Tensor] = field(default_factory=dict, repr=False)
 
-    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+    def pick(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
         """The tensor itself."""
-        return per_node.unsqueeze(1).unsqueeze(1)
+        return per_node
 
     def total(self, message: Tensor, values: Tensor) -> Tensor:
         """⟨message, values⟩ over all nodes."""
@@ -121,7 +128,7 @@ class AllNodes(Rows):
             return _weighted_sum(message, _every_edge(edges), weight)
         if id(edges) not in self._matrices:
             dense = edges.dense
-            matrix = _matrix(_every_edge(edges), message) if dense is None else dense.to(message.dtype)
+            matrix = _matrix(_every_edge(edges), message) if dense is None else dense.to(message.dtype).t()
             self._matrices[id(edges)] = matrix
         return (self._matrices[id(edges)] @ message.flatten(1)).view_as(message)
 
@@ -137,24 +144,38 @@ class OwnRows(Rows):
     _adjacency: dict[int, Adjacency] = field(default_factory=dict, repr=False)
     _matrices: dict[int, Tensor] = field(default_factory=dict, repr=False)
 
-    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+    def pick(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
         """The rows of the nodes."""
-        return per_node.index_select(0, self.nodes).unsqueeze(1).unsqueeze(1)
+        return per_node.index_select(0, self.nodes)
 
     def total(self, message: Tensor, values: Tensor) -> Tensor:
         """⟨message, values⟩ over each query's rows."""
+        if self.num_queries == 1 and message.shape[2] == 1:
+            return torch.dot(message.reshape(-1), values.index_select(0, self.nodes).view(-1)).view(1, 1)
         return _total_by_owner(message, values, self.nodes, self.owner, self.num_queries)
 
     def sum(self, message: Tensor, edges: Edges, weight: Tensor | None) -> Tensor:
         """Λᵀ · message between the nodes of each query."""
+        if weight is not None:
+            return _weighted_sum(message, self._between(edges), weight)
+        if id(edges) not in self._matrices:
+            few = self.num_queries == 1 and len(self.nodes) <= _DENSE and len(edges.source) <= _FEW_EDGES
+            matrix = self._counted(edges, message) if few else _matrix(self._between(edges), message)
+            self._matrices[id(edges)] = matrix
+        return (self._matrices[id(edges)] @ message.flatten(1)).view_as(message)
+
+    def _counted(self, edges: Edges, like: Tensor) -> Tensor:
+        """Λᵀ between the nodes of the one query, found by looking at every edge.  # (K, K)"""
+        K = len(self.nodes)
+        row = torch.full((self.num_nodes,), K, device=self.nodes.device)  # all other nodes share a row
+        row = row.index_copy_(0, self.nodes, torch.arange(K, device=row.device))
+        ends = row.index_select(0, edges.source), row.index_select(0, edges.target)
+        return like.new_zeros(K + 1, K + 1).index_put_(ends, like.new_ones(()), accumulate=True)[:K, :K]
+
+    def _between(self, edges: Edges) -> Adjacency:
         if id(edges) not in self._adjacency:
             self._adjacency[id(edges)] = self._induced(edges)
-        adjacency = self._adjacency[id(edges)]
-        if weight is not None:
-            return _weighted_sum(message, adjacency, weight)
-        if id(edges) not in self._matrices:
-            self._matrices[id(edges)] = _matrix(adjacency, message)
-        return (self._matrices[id(edges)] @ message.flatten(1)).view_as(message)
+        return self._adjacency[id(edges)]
 
     def _induced(self, edges: Edges) -> Adjacency:
         """The edges of every query's induced subgraph, found by looking up each neighbour's row."""
@@ -191,10 +212,10 @@ class Fan(Rows):
         """B."""
         return self.standing.shape[0]
 
-    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+    def pick(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
         """The rows of the nodes, before or after the step as the other message is."""
         before = like is not None and like.shape[0] == self.num_queries
-        return per_node.index_select(0, self.standing if before else self.nodes).unsqueeze(1).unsqueeze(1)
+        return per_node.index_select(0, self.standing if before else self.nodes)
 
     def total(self, message: Tensor, values: Tensor) -> Tensor:
         """⟨message, values⟩ over each query's rows."""
@@ -227,6 +248,8 @@ class Fan(Rows):
 def add_lanes(a: Tensor, b: Tensor) -> Tensor:
     """a + b, where one may have fewer lanes: missing lanes are zero.  # (…, D, N) or (B, D)"""
     axis = 2 if a.dim() == 4 else 1
+    if a.shape[axis] == b.shape[axis]:
+        return a + b
     lanes = max(a.shape[axis], b.shape[axis])
     return _widen(a, axis, lanes) + _widen(b, axis, lanes)
 

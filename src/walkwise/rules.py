@@ -47,8 +47,8 @@ class Rule:
         return None
 
     def lift(self, weight: Tensor) -> Tensor:
-        """The surrogate W↑ of a weight matrix (or bias)."""
-        return weight
+        """The surrogate W↑ of a weight matrix (or bias); never the weight itself, which training may change."""
+        return weight.clone()
 
     def hold(self, bias: Tensor) -> tuple[Tensor, ...]:
         """The bias as it stands in the denominator: lifted, or with the part of its own sign."""
@@ -67,6 +67,10 @@ class Zero(Rule):
     def exact(self) -> bool:
         """LRP-0 is the map itself."""
         return True
+
+
+#: LRP-0, where no other rule is said.
+LRP_0 = Zero()
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ class Gamma(Rule):
 
     def lift(self, weight: Tensor) -> Tensor:
         """W + γ max(0, W)."""
-        return torch.maximum(weight, weight * (1 + self.gamma))
+        return torch.add(weight, weight.relu(), alpha=self.gamma)
 
 
 @dataclass(frozen=True)

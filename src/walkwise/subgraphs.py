@@ -89,11 +89,11 @@ def subgraph_polynomial(chain: RelevanceChain, subgraphs: Subgraphs) -> Tensor:
 def _inside(chain: RelevanceChain, sets: NodeSets) -> Tensor:
     """Walks inside S, Theorem 1: the rows of S suffice, unless finding them costs more than they save."""
     if sets.count * chain.num_nodes <= _FEW_ROWS or not chain.local:
-        return _over_all_nodes(chain, sets, 1, lambda inside: lambda _, m: m * inside)[:, 0]
-    most_rows = max(1, budget(chain) // chain.width)
+        return _over_all_nodes(chain, sets, 1, lambda inside: lambda _, m: m * inside).select(1, 0)
+    most_rows = max(1, budget(chain) // chain.width) if sets.count > 1 else sets.num_nodes
     parts = [
         contract(chain, batch.rows(), unweighted)[:, 0]
-        if batch.nodes.numel()
+        if batch.keys.numel()
         else torch.zeros(batch.count, dtype=chain.dtype, device=chain.device)
         for batch in sets.batches(sets.count, most_rows)
     ]
@@ -155,7 +155,7 @@ def _over_all_nodes(chain: RelevanceChain, sets: NodeSets, lanes: int, weights: 
     most_sets = sets.count if sets.count == 1 else max(1, budget(chain) // (chain.width * chain.num_nodes * lanes))
     parts = []
     for batch in sets.batches(most_sets, chain.num_nodes * most_sets) if sets.count > most_sets else [sets]:
-        inside = batch.mask(chain.dtype)[:, :, None, None]
+        inside = batch.mask(chain.dtype).view(chain.num_nodes, batch.count, 1, 1)
         parts.append(contract(chain, all_rows(chain, batch.count), weights(inside)))
     return torch.cat(parts) if len(parts) > 1 else parts[0]
 

@@ -68,7 +68,7 @@ def model_of(name):
 def test_one_piece_gives_what_its_operations_give(name, rule, monkeypatch):
     model, x = model_of(name), torch.randn(5, 3, dtype=torch.float64)
     whole = ww.trace(model, x, EDGES, target=1, rule=RULES[rule])
-    monkeypatch.setattr(watch, "perceptron_of", lambda conv: None)
+    monkeypatch.setattr(watch, "layers_of", lambda conv: None)
     pieces = ww.trace(model, x, EDGES, target=1, rule=RULES[rule])
     torch.testing.assert_close(whole.outputs, model(x, EDGES)[0, 1:2].detach(), rtol=1e-12, atol=1e-12)
     assert [(la.name, la.route, la.rule, la.position) for la in whole.layers] == [
@@ -92,7 +92,7 @@ def test_a_block_can_be_taken_apart_again(name, monkeypatch):
 def test_the_papers_layers_are_blocks():
     """Otherwise the comparisons above would compare a thing with itself."""
     for conv in model_of("paper").convs:
-        assert watch.perceptron_of(conv) is not None
+        assert watch.layers_of(conv) is not None
 
 
 class Mine(GINConv):
@@ -123,7 +123,7 @@ def patched(conv):
     ids=["norm", "tanh", "identity", "subclass", "hooked", "patched", "parametrised"],
 )
 def test_what_is_not_quite_a_block_is_none(conv):
-    assert watch.perceptron_of(conv) is None
+    assert watch.layers_of(conv) is None
     x = torch.randn(5, 3)
     chain = ww.trace(conv.eval(), x, EDGES, index=0, target=1)
     torch.testing.assert_close(chain.outputs, conv(x, EDGES)[0, 1:2].detach())
@@ -149,7 +149,7 @@ def test_a_model_may_write_into_what_a_block_gave(rule, end, write, monkeypatch)
     model = Writing(perceptron(3, 5), perceptron(5, 5, end=end), perceptron(5, 5, end=end)).double()
     x = torch.randn(5, 3, dtype=torch.float64)
     whole = ww.trace(model, x, EDGES, target=1, rule=rule)
-    monkeypatch.setattr(watch, "perceptron_of", lambda conv: None)
+    monkeypatch.setattr(watch, "layers_of", lambda conv: None)
     pieces = ww.trace(model, x, EDGES, target=1, rule=rule)
     torch.testing.assert_close(
         ww.subgraph_relevance(whole, SETS, alpha=0.3), ww.subgraph_relevance(pieces, SETS, alpha=0.3)

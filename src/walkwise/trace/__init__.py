@@ -6,6 +6,7 @@ import math
 import threading
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -17,9 +18,10 @@ from walkwise.errors import CoverageWarning, InputError, TargetError, TraceError
 from walkwise.rules import RuleLike, Schedule, as_schedule
 from walkwise.trace import linearize
 from walkwise.trace.lowering import Lowering
+from walkwise.trace.modules import Modules, a_weight, check_weights, modules_of, untouched
 from walkwise.trace.tape import Tape
 from walkwise.trace.target import Explained, Target, explained
-from walkwise.trace.watch import Watch, a_weight, check_fresh, check_weights, untouched
+from walkwise.trace.watch import Watch, check_fresh
 
 __all__ = ["linearize", "trace"]
 
@@ -66,9 +68,9 @@ def trace(
     if fallback not in ("autograd", "error"):
         raise InputError(f'fallback must be "autograd" or "error", got {fallback!r}.')
     model = _unwrapped(model)
-    modules = list(model.named_modules())
+    modules = modules_of(model)
     _check_input(modules, x, edge_index, model_kwargs)
-    with torch.inference_mode(False):
+    with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext():
         return _traced(model, modules, x, edge_index, target, index, schedule, fallback, model_kwargs)
 
 
@@ -82,7 +84,7 @@ trace.linearize = linearize  # type: ignore[attr-defined]  # so that walkwise.tr
 
 def _traced(
     model: nn.Module,
-    modules: Sequence[tuple[str, nn.Module]],
+    modules: Modules,
     x: Tensor,
     edge_index: Any,
     target: Target,
@@ -91,7 +93,7 @@ def _traced(
     fallback: str,
     model_kwargs: dict[str, Any],
 ) -> RelevanceChain:
-    num_graphs = _num_graphs(model_kwargs)
+    num_graphs, num_nodes = _num_graphs(model_kwargs), x.shape[0]
 
     def run(suspects: Sequence[tuple[str, nn.Module]] = ()) -> tuple[Tape, Watch, Explained]:
         tape = Tape()
@@ -99,14 +101,14 @@ def _traced(
         if features.is_floating_point():
             tape.follow_features(features)
         watch = Watch(tape, modules, fallback)
-        if not watch.convs:
+        if not modules.convs:
             raise TraceError(
                 f"{type(model).__name__} has no message-passing layer. walkwise explains models built from "
                 "torch_geometric.nn.MessagePassing layers."
             )
         with _ONE_AT_A_TIME, untouched(modules), torch.enable_grad(), watch.hooked(suspects), tape:
             output = model(features, edge_index, **arguments)
-            return tape, watch, explained(output, target, index, num_graphs, x.shape[0])
+            return tape, watch, explained(output, target, index, num_graphs, num_nodes)
 
     tape, watch, scalar = run()
     if unreached := watch.unreached():  # run again and look whether they lose sight of what they take in
@@ -126,7 +128,7 @@ def _traced(
             "The explained scalar does not depend differentiably on the node features: the target (or the "
             "model) detaches it, rounds it, or takes an index instead of a value."
         )
-    _check_rows(tape, x.shape[0])
+    _check_rows(tape, num_nodes)
     notes = [_HIDDEN.format(where) for where in sorted(tape.hidden)]
     for note in notes:
         warnings.warn(f"{note}.", CoverageWarning, stacklevel=4)
@@ -145,21 +147,20 @@ def _copies(x: Tensor, model_kwargs: dict[str, Any]) -> tuple[Tensor, dict[str, 
     return features, arguments
 
 
-def _check_finite(
-    tape: Tape, outputs: Tensor, modules: Sequence[tuple[str, nn.Module]], given: dict[str, Tensor]
-) -> None:
+def _check_finite(tape: Tape, outputs: Tensor, modules: Modules, given: dict[str, Tensor]) -> None:
     """Refuse features, weights and outputs that are not finite; looks closely only where something is wrong.
 
     A weight that is not finite shows in what it was used for, before an activation may hide it.
     """
     seen = [outputs, *([] if tape.first is None else [tape.values[tape.first]])]
     for op in tape.ops:
+        if op.block is not None:
+            seen += [m.before for m in op.block.maps]
+            continue
         constants = [a for a in (*op.args, *op.kwargs.values()) if isinstance(a, Tensor) and a.is_floating_point()]
         if constants or op.name == "propagate":
             seen += [tape.values[slot] for slot in op.outputs if slot is not None]
-        if op.block is not None:
-            seen += [m.before for m in op.block.maps]
-        elif "norm" in op.name:  # an infinite variance shows nowhere
+        if "norm" in op.name:  # an infinite variance shows nowhere
             seen += constants
     if _all_finite(seen, outputs.dtype):
         return
@@ -176,7 +177,7 @@ _FEW = 1 << 16
 def _all_finite(tensors: Sequence[Tensor], dtype: torch.dtype) -> bool:
     """Whether the sum of everything is finite; if it is, so is everything."""
     if sum(t.numel() for t in tensors) <= _FEW:
-        total = torch.cat([t.reshape(-1).to(dtype) for t in tensors]).sum()
+        total = torch.cat([t.reshape(-1) for t in tensors]).sum()
     else:
         total = torch.stack([t.sum().to(dtype) for t in tensors]).sum()
     return math.isfinite(total.item())
@@ -219,9 +220,7 @@ def _num_graphs(model_kwargs: dict[str, Any]) -> int:
     return int(batch.max()) + 1
 
 
-def _check_input(
-    modules: Sequence[tuple[str, nn.Module]], x: Any, edge_index: Any, model_kwargs: dict[str, Any]
-) -> None:
+def _check_input(modules: Modules, x: Any, edge_index: Any, model_kwargs: dict[str, Any]) -> None:
     """Refuse what no relevance can be computed with, before the model runs."""
     if not isinstance(x, Tensor) or x.dim() == 0:
         raise InputError(f"x must be a tensor with one row per node, got {_kind(x)}.")
@@ -230,7 +229,7 @@ def _check_input(
     given = {"x": x, "edge_index": edge_index} | model_kwargs
     tensors = {name: value for name, value in given.items() if isinstance(value, Tensor)}
     check_tensors({name: value for name, value in tensors.items() if name != "x"})  # x: where its effect is seen
-    if not any(isinstance(module, HypergraphConv) for _, module in modules):  # whose second row names hyperedges
+    if not any(isinstance(conv, HypergraphConv) for _, conv in modules.convs):  # whose second row names hyperedges
         _check_edges(edge_index, x.shape[0])
     _check_places(a_weight(modules), x, tensors)
 

@@ -18,7 +18,7 @@ from torch.nn.functional import linear
 from torch.nn.modules import module as torch_module
 from torch_geometric.nn import GINConv
 
-from walkwise.operators import Identity, Operator, RowMap, Scale
+from walkwise.operators import Identity, Operator, Perceptron, Scale
 from walkwise.rules import Rule
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from walkwise.trace.tape import Affine, Op, Tape
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Map:
     """One linear map of a perceptron and what came out of it."""
 
@@ -41,14 +41,13 @@ class Map:
         return self.after is not self.before
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Block:
     """perceptron(Σ over neighbours + root · x), with all its values."""
 
     affine: Affine  # the sum over neighbours
     neighbours: Tensor  # its value, (M, N)
-    root: Tensor  # 1 + ε, one element
-    plain_root: bool  # whether ε is 0
+    root: Tensor | None  # 1 + ε, one element; None where ε is 0
     total: Tensor  # (M, N)
     maps: tuple[Map, ...]
 
@@ -59,20 +58,23 @@ class Block:
 
 
 #: A perceptron as (linear map, whether a ReLU follows).
-Perceptron = Sequence[tuple[nn.Linear, bool]]
+Layers = Sequence[tuple[nn.Linear, bool]]
+
+_AS_IT_IS = Identity()
 
 
-def perceptron_of(conv: nn.Module) -> Perceptron | None:
+def layers_of(conv: nn.Module) -> Layers | None:
     """The perceptron of a layer that can be a block, or None: anything changed, hooked or unusual cannot."""
     if type(conv) is not GINConv or torch_module._has_any_global_hook():  # type: ignore[no-untyped-call]
         return None
     if conv.eps.numel() != 1:  # one ε per neuron, by a user's hand
         return None
-    inner = conv.nn
-    modules = list(inner) if type(inner) is nn.Sequential else [inner]
-    if any(m._forward_hooks or m._forward_pre_hooks or "forward" in m.__dict__ for m in (conv, inner, *modules)):
-        return None
+    inner = conv._modules["nn"]
+    modules = list(inner._modules.values()) if type(inner) is nn.Sequential else [inner]
     layers: list[tuple[nn.Linear, bool]] = []
+    for m in (conv, inner, *modules):
+        if m is None or m._forward_hooks or m._forward_pre_hooks or "forward" in m.__dict__:
+            return None
     for m in modules:
         if type(m) is nn.Linear:
             layers.append((m, False))
@@ -83,38 +85,36 @@ def perceptron_of(conv: nn.Module) -> Perceptron | None:
     return layers or None
 
 
-def run(conv: Any, perceptron: Perceptron, affine: Affine, x: Tensor) -> Block:
+def run(conv: Any, layers: Layers, affine: Affine, x: Tensor) -> Block:
     """The layer's values on node features x (M, F)."""
     neighbours = affine.value()
-    root = conv.eps.detach() + 1
-    plain = x.device.type == "cpu" and root.item() == 1
-    total = neighbours + (x if plain else root * x)
+    eps = conv.eps
+    root = None if eps.is_cpu and eps.item() == 0 else eps + 1
+    total = neighbours + (x if root is None else root * x)
     maps, value = [], total
-    for layer, activated in perceptron:
-        weight, bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
+    for layer, activated in layers:
+        weight, bias = layer.weight, layer.bias
         before = linear(value, weight, bias)
         value = before.relu() if activated else before
         maps.append(Map(weight, bias, before, value))
-    return Block(affine, neighbours, root, plain, total, tuple(maps))
+    return Block(affine, neighbours, root, total, tuple(maps))
 
 
 def lower(block: Block, source: int, rule: Rule, builder: Builder) -> tuple[int, ...]:
     """The chain's slot of what comes out, for rules that do not split. The same maps as one by one."""
-    root: Operator = Identity() if block.plain_root else Scale(block.root.reshape(1, 1))
-    slots = builder.emit([*(operator for _, operator in block.affine.terms), root], [source, source])
-    value = block.total
+    root: Operator = _AS_IT_IS if block.root is None else Scale(block.root.reshape(1, 1))
+    ((_, neighbours),) = block.affine.terms
+    (slot,) = builder.emit([neighbours, root], [source, source])
+    value, maps = block.total, []
     for m in block.maps:
+        lifted = rule.lift(m.weight)
         if rule.exact:
-            slots = builder.emit([RowMap(m.weight.clone())], [slots[0]])  # training may go on
-            if m.activated:
-                slots = builder.emit([Scale((m.before > 0).to(value.dtype))], [slots[0]])
+            maps.append((lifted, (m.before > 0).to(value.dtype) if m.activated else None))
         else:
-            lifted = rule.lift(m.weight)
             surrogate = linear(value, lifted, None if m.bias is None else rule.hold(m.bias)[0])
-            slots = builder.emit([RowMap(lifted)], [slots[0]])
-            slots = builder.emit([Scale(rule.ratio(m.after, surrogate))], [slots[0]])
+            maps.append((lifted, rule.ratio(m.after, surrogate)))
         value = m.after
-    return slots
+    return builder.emit([Perceptron(tuple(maps))], [slot])
 
 
 def expanded(tape: Tape) -> list[Op]:
@@ -128,12 +128,11 @@ def expanded(tape: Tape) -> list[Op]:
             continue
         block, (source,), (output,) = op.block, op.inputs, op.outputs
         where = (op.call, op.era)
-        spread, scaled, total = (
-            tape.hold(v) for v in (block.neighbours, block.root * tape.values[source], block.total)
-        )
+        root = block.total.new_ones(1) if block.root is None else block.root
+        spread, scaled, total = (tape.hold(v) for v in (block.neighbours, root * tape.values[source], block.total))
         terms = tuple((source, operator) for _, operator in block.affine.terms)
         ops.append(Op("propagate", not_runnable, (), {}, (source,), (spread,), *where, terms))
-        ops.append(Op("mul", torch.mul, (block.root, Ref(source)), {}, (source,), (scaled,), *where))
+        ops.append(Op("mul", torch.mul, (root, Ref(source)), {}, (source,), (scaled,), *where))
         ops.append(Op("add", torch.add, (Ref(spread), Ref(scaled)), {}, (spread, scaled), (total,), *where))
         slot = total
         for m in block.maps:

@@ -17,7 +17,7 @@ _KEEPS_NEURONS = frozenset({
 
 def fold_batch_norms(ops: Sequence[Op], calls: Sequence[Call]) -> None:
     """Give a batch normalisation right after a layer to that layer, and tell its linear maps of turned signs."""
-    if all(op.name != "batch_norm" for op in ops):
+    if not any(op.name == "batch_norm" for op in ops):
         return
     producer = {slot: op for op in ops for slot in op.outputs if slot is not None}
     readers: dict[int, int] = {}

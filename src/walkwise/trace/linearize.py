@@ -88,7 +88,7 @@ class EdgeShelf:
         for key, written, way, edges in self._made:
             if key is edge_index and written == version and way == flow and edges.num_nodes == num_nodes:
                 return edges
-        source, target = edge_index.clone() if flow == "source_to_target" else edge_index.flip(0)
+        source, target = (edge_index.clone() if flow == "source_to_target" else edge_index.flip(0)).unbind(0)
         fresh = Edges(source.contiguous(), target.contiguous(), num_nodes)
         for _, _, _, edges in self._made:
             if edges.same_as(fresh):

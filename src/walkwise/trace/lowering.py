@@ -13,13 +13,16 @@ from walkwise.chain import Layer, RelevanceChain
 from walkwise.errors import TraceError
 from walkwise.operators import Cast, Jacobian, Step, Visit
 from walkwise.rules import Rule, Schedule
-from walkwise.trace.block import expanded
+from walkwise.trace.block import expanded, lower
 from walkwise.trace.flow import Builder, Flow
 from walkwise.trace.folding import fold_batch_norms
 from walkwise.trace.meaning import Interpreter
 from walkwise.trace.reading import NotClosedError, warn_uncovered
 from walkwise.trace.readout import pulled
 from walkwise.trace.tape import Call, Op, Tape
+
+#: Slots of a chain and the values there.
+Places = tuple[tuple[int, Tensor], ...]
 
 
 class Lowering:
@@ -35,10 +38,7 @@ class Lowering:
         self.tape = tape
         self.output = output
         self.ops = self._live(tape.ops, {output})
-        if _in_detail(self.ops, schedule):
-            self.ops = self._live(expanded(tape), {output})
-        fold_batch_norms(self.ops, tape.calls)
-        calls_run = {op.call for op in self.ops if op.call is not None}
+        calls_run = {op.call for op in self.ops}
         self.calls = [(i, call) for i, call in enumerate(tape.calls) if i in calls_run]
         if not self.calls:
             raise TraceError(
@@ -48,6 +48,9 @@ class Lowering:
         rules = schedule.rules(len(self.calls))
         self.rules = {index: rule for (index, _), rule in zip(self.calls, rules, strict=True)}
         self.readout_rule = schedule.readout
+        if _in_detail(self.ops, rules):
+            self.ops = self._live(expanded(tape), {output})
+        fold_batch_norms(self.ops, tape.calls)
         self.positions = self._positions()
         self.num_nodes = tape.values[self.calls[0][1].handed].shape[0]
         self._check_sizes()
@@ -104,21 +107,22 @@ class Lowering:
         self.chain_ops = inner
         before_set = set(map(id, before))
         self.readout_ops = [op for op in self.ops if id(op) not in before_set]
+        for op in before:
+            op.rule = self._rule(op)
+        for op in self.readout_ops:
+            op.rule = self.readout_rule if op.call is None else self._rule(op)
 
-    # -- building -----------------------------------------------------------------------------
-
-    def rule_of(self, op: Op) -> Rule:
-        """The rule of an operation: of its layer, of the layer before it, or of the read-out."""
+    def _rule(self, op: Op) -> Rule:
+        """The rule of an operation's layer, or of the layer before it."""
         if op.call is not None:
             return self.rules[op.call]
-        if id(op) in self._readout_ids:
-            return self.readout_rule
         begun = [index for index in self.rules if index < op.era]
         return self.rules[begun[-1] if begun else next(iter(self.rules))]
 
+    # -- building -----------------------------------------------------------------------------
+
     def chain(self, outputs: Tensor, direction: Tensor, edge_index: Tensor, features: int | None) -> RelevanceChain:
         """The relevance chain of ⟨the output slot, direction⟩."""
-        self._readout_ids = set(map(id, self.readout_ops))
         self.uncovered: dict[str, Op] = {}
         self.notes: list[str] = []
         self.main = self._interpreter()
@@ -131,7 +135,7 @@ class Lowering:
             steps=tuple(_reachable(self.builder.steps, {slot for slot, _ in seeds})),
             seeds=tuple(seeds),
             readout=tuple(readout),
-            readout_rule=repr(self.readout_rule),
+            readout_rule=self.readout_rule,
             roots=tuple(roots),
             layers=tuple(layers),
             num_nodes=self.num_nodes,
@@ -143,7 +147,7 @@ class Lowering:
         )
 
     def _interpreter(self, builder: Builder | None = None, values: list[Tensor] | None = None) -> Interpreter:
-        return Interpreter(builder or self.builder, values or self.tape.values, self.rule_of)
+        return Interpreter(builder or self.builder, values or self.tape.values)
 
     def _begin(self, slot: int) -> int:
         """A root: a new chain slot, and the visit of its position."""
@@ -155,7 +159,8 @@ class Lowering:
     def _visited(self, slot: int, flow: Flow) -> Flow:
         flow = self.builder.settle(flow)
         visit = Visit(self.positions[slot], flow.slots[0])
-        return flow.but(slots=self.builder.emit([visit], list(flow.slots)))
+        slots = self.builder.emit([visit], list(flow.slots))
+        return Flow(flow.value, flow.parts, slots, call=flow.call, gate=flow.gate)
 
     def _run_chain(self) -> list[Layer]:
         layers: list[Layer] = []
@@ -164,10 +169,23 @@ class Lowering:
         for op in todo:
             if op.call is None:
                 self._run_group([op])
+            elif op.block is not None:
+                layers.append(self._run_block(op))
             elif op.call not in done:
                 done.add(op.call)
                 layers.append(self._run_call(op.call, [o for o in todo if o.call == op.call]))
         return layers
+
+    def _run_block(self, op: Op) -> Layer:
+        """A message-passing call that is one operation."""
+        assert op.block is not None and op.call is not None and op.outputs[0] is not None
+        start = self._reader(op.inputs[0])
+        value = op.block.value
+        flow = Flow(value, (value,), lower(op.block, start.slots[0], op.rule, self.builder), call=op.call)
+        self.main.flows[op.outputs[0]] = flow
+        self._stand(op.outputs)
+        end = self.main.flows[op.outputs[0]]
+        return self._layer(op.call, "closed form", ((end.slots[0], value),), (self._place(start),))
 
     def _run_call(self, index: int, ops: list[Op]) -> Layer:
         """A message-passing call, in closed form if every operation has one."""
@@ -177,15 +195,12 @@ class Lowering:
         starts = tuple(self._place(self._reader(slot)) for slot in read)
         route = "closed form" if self._run_group(ops) else "autograd"
         ends = tuple(self._place(self.main.flows[slot]) for slot in call.outputs if slot in self.main.flows)
-        return Layer(
-            name=call.name,
-            kind=type(call.module).__name__,
-            route=route,
-            rule=repr(self.rules[index]),
-            position=self.positions[call.handed],
-            ends=ends,
-            starts=starts,
-        )
+        return self._layer(index, route, ends, starts)
+
+    def _layer(self, index: int, route: str, ends: Places, starts: Places) -> Layer:
+        call = self.tape.calls[index]
+        position = self.positions[call.handed]
+        return Layer(call.name, type(call.module).__name__, route, self.rules[index], position, ends, starts)
 
     def _place(self, flow: Flow) -> tuple[int, Tensor]:
         """Where a flow is in the chain, and its value."""
@@ -316,17 +331,15 @@ class Lowering:
 
     def _where(self, op: Op) -> str:
         if op.call is None:
-            return "the read-out" if id(op) in self._readout_ids else "the code between layers"
+            return "the read-out" if op in self.readout_ops else "the code between layers"
         call: Call = self.tape.calls[op.call]
         return f"layer '{call.name}' ({type(call.module).__name__})"
 
 
-def _in_detail(ops: list[Op], schedule: Schedule) -> bool:
+def _in_detail(ops: list[Op], rules: Sequence[Rule]) -> bool:
     """Whether blocks must be lowered operation by operation: for rules that split, or to fold a normalisation."""
-    if all(op.block is None for op in ops):
-        return False
-    rules = schedule.rules(len({op.call for op in ops if op.call is not None}))
-    return any(rule.shares is not None for rule in rules) or any(op.name == "batch_norm" for op in ops)
+    detailed = any(rule.shares is not None for rule in rules) or any(op.name == "batch_norm" for op in ops)
+    return detailed and any(op.block is not None for op in ops)
 
 
 def _twice_differentiable(ops: list[Op]) -> AbstractContextManager[None]:
@@ -364,6 +377,6 @@ def _reachable(steps: list[Step], seeded: set[int]) -> list[Step]:
     kept = []
     for step in reversed(steps):
         if not seeded.isdisjoint(step.targets):
-            seeded = seeded | set(step.sources)
+            seeded.update(step.sources)
             kept.append(step)
     return kept[::-1]

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from walkwise.errors import CoverageWarning
-from walkwise.rules import Rule
 from walkwise.trace import vocabulary
 from walkwise.trace.flow import Apply, Builder, Flow, SignedMap
 from walkwise.trace.tape import Op
@@ -27,11 +26,10 @@ class Reader:
     closed form raises :class:`NotClosedError`; in a graph every operation runs under autograd.
     """
 
-    def __init__(self, builder: Builder, values: list[Tensor], rule_of: Callable[[Op], Rule]) -> None:
+    def __init__(self, builder: Builder, values: list[Tensor]) -> None:
         """An interpreter that knows the recorded values."""
         self.builder = builder
         self.values = values
-        self.rule_of = rule_of
         self.flows: dict[int, Flow] = {}
         self.uncovered: dict[str, Op] = {}
         self.remarks: set[str] = set()
@@ -50,10 +48,8 @@ class Reader:
         flow = self.flows[slot]
         if flow.rule is not None and not (within and flow.call == op.call):
             flow = self.flows[slot] = self.builder.settle(flow)
-        if within and op.call is not None and flow.rule is None:
-            rule = self.rule_of(op)
-            if rule.shares is not None:
-                return self.builder.split(flow, rule).but(call=op.call)
+        if within and op.call is not None and flow.rule is None and op.rule.shares is not None:
+            return self.builder.split(flow, op.rule).but(call=op.call)
         return flow
 
     def write(self, op: Op, flow: Flow, output: int = 0) -> None:

@@ -12,10 +12,12 @@ from torch.overrides import TorchFunctionMode
 
 from walkwise.errors import TraceError
 from walkwise.operators import Operator
+from walkwise.rules import LRP_0, Rule
 from walkwise.trace import vocabulary
 from walkwise.trace.block import Block
 
 _NOT_IN_PLACE = {"inplace": False}
+_REDUCE, _OVER = {"sum", "mean"}, {"dim", "keepdim"}
 
 
 @dataclass(slots=True)
@@ -42,11 +44,11 @@ class Affine:
     def value(self) -> Tensor:
         """What comes out."""
         (first, operator), *rest = self.terms
-        total = operator.push(first.detach().flatten(1))
+        total = operator.push(_plain(first))
         for tensor, operator in rest:
-            total = total + operator.push(tensor.detach().flatten(1))
+            total = total + operator.push(_plain(tensor))
         total = total if self.constant is None else total + self.constant
-        return total.view(first.shape)
+        return total if first.dim() == 2 else total.view(first.shape)
 
 
 @dataclass(eq=False, slots=True)
@@ -66,6 +68,7 @@ class Op:
     activated: bool = False
     sign: Tensor | None = None  # of the batch normalisation this linear map is folded with
     block: Block | None = None  # what a whole layer computed, where it is one operation
+    rule: Rule = LRP_0  # that its weights are under
 
     def run(self, fill: Callable[[int], Tensor], swap: dict[int, Tensor] | None = None) -> tuple[Any, ...]:
         """The operation's tensors, computed again with other values for what was followed.
@@ -141,7 +144,9 @@ class Tape(TorchFunctionMode):
         try:
             word = vocabulary.word(func)
             if word.plain and (not kwargs or kwargs == _NOT_IN_PLACE):
-                return self._record_plain(word.name, func, args)
+                return self._record_plain(word.name, func, args, {})
+            if word.name in _REDUCE and args and kwargs and kwargs.keys() <= _OVER and not self.normalising:
+                return self._record_plain(word.name, func, args, kwargs)
             return self._record(word, func, args, kwargs or {})
         finally:
             torch._C._set_grad_enabled(True)
@@ -159,10 +164,11 @@ class Tape(TorchFunctionMode):
         )  # fmt: skip
         self.ops.append(op)
 
-    def record_block(self, block: Block, result: Tensor, source: int, weights: Sequence[Tensor]) -> None:
-        """Record a whole layer that gave ``result``, with the weights it has used."""
+    def record_block(self, block: Block, result: Tensor, source: int) -> None:
+        """Record a whole layer that gave ``result``; its weights stand among the arguments."""
         slots, where = (self._new_slot(result),), (self.active, len(self.calls))
-        self.ops.append(Op("block", not_runnable, tuple(weights), {}, (source,), slots, *where, block=block))
+        weights = tuple([m.weight for m in block.maps])
+        self.ops.append(Op("block", not_runnable, weights, {}, (source,), slots, *where, block=block))
 
     def hold(self, value: Tensor) -> int:
         """A slot for a value that no tensor of the model stands for."""
@@ -176,13 +182,13 @@ class Tape(TorchFunctionMode):
                 return True
         return False
 
-    def _record_plain(self, name: str, func: Any, args: tuple[Any, ...]) -> Any:
-        """Record a function that makes a new tensor, its arguments given in their places."""
-        result = func(*args)
+    def _record_plain(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a function that makes a new tensor, those that are followed given in their places."""
+        result = func(*args, **kwargs)
         if not isinstance(result, Tensor):
             return result
         refs, inputs = self._refer_flat(args)
-        self.ops.append(Op(name, func, refs, {}, inputs, (self._new_slot(result),), self.active, len(self.calls)))
+        self.ops.append(Op(name, func, refs, kwargs, inputs, (self._new_slot(result),), self.active, len(self.calls)))
         return result
 
     def _refer_flat(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
@@ -273,24 +279,29 @@ class Tape(TorchFunctionMode):
     def _refer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, tuple[int, ...]]:
         """The arguments with followed tensors replaced by references, and their slots."""
         slots: list[int] = []
-        followed = self._slot_of
-
-        def visit(item: Any) -> Any:
-            if id(item) in followed:
-                slot = self.slot_of(item)
-                assert slot is not None
-                slots.append(slot)
-                return Ref(slot)
-            kind = type(item)
-            if kind is tuple or kind is list:
-                return kind([visit(i) for i in item])
-            if kind is Ref:
-                slots.append(item.slot)
-            return item
-
-        refs = tuple([visit(item) for item in args])
-        named = {key: visit(value) for key, value in kwargs.items()} if kwargs else kwargs
+        refs = tuple([self._referred(item, slots) for item in args])
+        named = {key: self._referred(value, slots) for key, value in kwargs.items()} if kwargs else kwargs
         return refs, named, tuple(slots) if len(slots) < 2 else tuple(dict.fromkeys(slots))
+
+    def _referred(self, item: Any, slots: list[int]) -> Any:
+        """One argument, its followed tensors replaced; their slots are added to ``slots``."""
+        if id(item) in self._slot_of:
+            slot = self.slot_of(item)
+            assert slot is not None
+            slots.append(slot)
+            return Ref(slot)
+        kind = type(item)
+        if kind is tuple or kind is list:
+            return kind([self._referred(i, slots) for i in item])
+        if kind is Ref:
+            slots.append(item.slot)
+        return item
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """A node tensor's values, flat.  # (M, …) -> (M, N)"""
+    tensor = tensor.detach() if tensor.requires_grad else tensor
+    return tensor if tensor.dim() == 2 else tensor.flatten(1)
 
 
 def _fill(nested: Any, fill: Callable[[int], Tensor], swap: dict[int, Tensor]) -> Any:

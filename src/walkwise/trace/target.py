@@ -15,7 +15,7 @@ from walkwise.errors import TargetError
 Target = int | Sequence[int] | Tensor | Callable[[Any], Tensor] | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Explained:
     """The explained scalar as ⟨tensor, direction⟩."""
 
@@ -50,13 +50,14 @@ def _selected(output: Any, target: Any, index: int | None, num_graphs: int, num_
     scores = _as_table(output.detach(), num_graphs, num_nodes)
     rows = _rows(scores, index, num_graphs)
     columns = _columns(scores, target, rows)
-    direction, flat = torch.zeros_like(scores, memory_format=torch.contiguous_format), scores.reshape(-1)
     places = [row * scores.shape[1] + column for row, column in zip(rows, columns, strict=True)]
+    flat = scores.reshape(-1)
+    direction = torch.zeros_like(flat)
     if len(places) == 1:  # by far the most common: no need for a tensor of places
-        direction.view(-1)[places[0]] = 1
-        return Explained(output, direction.view(output.shape), flat[places[0] : places[0] + 1])
+        direction.narrow(0, places[0], 1).fill_(1)
+        return Explained(output, direction.view(output.shape), flat.narrow(0, places[0], 1))
     chosen = torch.tensor(places, device=scores.device)
-    return Explained(output, direction.view(-1).index_fill(0, chosen, 1).view(output.shape), flat[chosen])
+    return Explained(output, direction.index_fill_(0, chosen, 1).view(output.shape), flat[chosen])
 
 
 def _by_callable(output: Any, target: Callable[[Any], Any], index: int | None) -> Tensor:

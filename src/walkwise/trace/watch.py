@@ -2,102 +2,44 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
-from torch_geometric.nn import MessagePassing
-from torch_geometric.nn.dense.linear import Linear as PygLinear
 
-from walkwise.errors import InputError, TraceError, UnsupportedLayerError
-from walkwise.trace.block import Perceptron, perceptron_of
+from walkwise.errors import TraceError, UnsupportedLayerError
+from walkwise.trace.block import Layers, layers_of
 from walkwise.trace.block import run as run_block
 from walkwise.trace.linearize import ClosedForm, EdgeShelf, PropagateCall, closed_form
+from walkwise.trace.modules import Modules
 from walkwise.trace.tape import Affine, Call, Tape
 
 _OUT_OF_SIGHT = (
     "Something computes in TorchScript, a custom autograd.Function, NumPy or under torch.no_grad(). Relevance "
     "would be wrong without it: write it with ordinary torch functions, or detach() what is meant to be constant."
 )
-_LINEAR = (nn.Linear, PygLinear, nn.Bilinear)
-
-
-@contextmanager
-def untouched(modules: Sequence[tuple[str, nn.Module]]) -> Iterator[None]:
-    """Evaluation mode inside; afterwards every attribute, buffer and flag is what it was."""
-    plain = [m.__dict__ for _, m in modules if not isinstance(m, torch.jit.ScriptModule)]
-    written = [(b, b._version, b.clone()) for own in plain for b in own["_buffers"].values() if b is not None]
-    state = torch.get_rng_state()
-    dicts = [d for own in plain for d in (own["_buffers"], own["_parameters"], own)]
-    saved = [(d, d.copy()) for d in dicts]
-    try:
-        for attributes in plain:
-            if attributes.get("training"):
-                attributes["training"] = False
-            if attributes.get("_cached_x") is not None:  # SGConv and its kin would ignore their input
-                attributes["_cached_x"] = None
-        yield
-    finally:
-        torch.set_rng_state(state)
-        for buffer, version, copy in written:
-            if buffer._version != version:
-                with torch.no_grad():
-                    buffer.copy_(copy)
-        for now, before in saved:
-            try:
-                if now == before:  # looks at identity first, so this is cheap where nothing has changed
-                    continue
-            except Exception:  # tensors and arrays that have changed refuse to be compared as a whole
-                pass
-            for name in now.keys() - before.keys():
-                del now[name]
-            now.update(before)
-
-
-def a_weight(modules: Sequence[tuple[str, nn.Module]]) -> Tensor | None:
-    """The model's first floating-point weight, which tells its device and type; lazy ones are refused."""
-    owned = [m._parameters for _, m in modules] + [m._buffers for _, m in modules]
-    tensors = [t for held in owned for t in held.values() if t is not None]
-    if any(is_lazy(t) for t in tensors):
-        raise InputError("The model has lazy parameters that are not initialised. Run it on one input first.")
-    return next((t for t in tensors if t.is_floating_point() and t.numel()), None)
-
-
-def check_weights(modules: Sequence[tuple[str, nn.Module]]) -> None:
-    """Refuse weights that no relevance can be computed with."""
-    owned = [(n, m._parameters) for n, m in modules] + [(n, m._buffers) for n, m in modules]
-    named = [(f"{n}.{key}", t) for n, tensors in owned for key, t in tensors.items() if t is not None]
-    for name, tensor in named:
-        if tensor.is_floating_point() and not bool(tensor.detach().isfinite().all()):
-            raise InputError(f"The weights are not finite: {name.lstrip('.')!r} has NaN or infinite entries.")
 
 
 class Watch:
     """Hooks that tell the tape where message-passing calls begin and end."""
 
-    def __init__(self, tape: Tape, modules: Sequence[tuple[str, nn.Module]], fallback: str) -> None:
+    def __init__(self, tape: Tape, modules: Modules, fallback: str) -> None:
         """Nothing is hooked yet."""
         self.tape = tape
+        self.modules = modules
         self.fallback = fallback
         self.shelf = EdgeShelf()
         self.depth = 0
         self.edge_index: Tensor | None = None
-        self.convs = [(n, m) for n, m in modules if isinstance(m, MessagePassing)]
-        self.norms = [m for _, m in modules if _normalises(type(m))]  # type: ignore[arg-type]
-        self.linears = [(n, m) for n, m in modules if isinstance(m, _LINEAR)]
-        pools = [(n, m) for n, m in modules if _pools(type(m))]  # type: ignore[arg-type]
-        self.pools = [(n, m) for n, m in pools if not hasattr(m, "aggr")]
         self.pooled: str | None = None  # the pooling that has changed the nodes
         self.fresh: list[int] = []  # later calls that were handed a tensor nothing is known of
 
     def unreached(self) -> list[tuple[str, nn.Module]]:
         """Linear modules whose weight met no followed tensor: not called, on constants, or out of sight."""
         used = {id(argument) for op in self.tape.ops for argument in op.args}
-        return [(name, module) for name, module in self.linears if id(module.weight) not in used]
+        return [(name, linear) for name, linear in self.modules.linears if id(linear.weight) not in used]
 
     @contextmanager
     def hooked(self, suspects: Sequence[tuple[str, nn.Module]] = ()) -> Iterator[None]:
@@ -107,23 +49,24 @@ class Watch:
         """
         handles: list[Any] = []
         try:
-            for name, conv in self.convs:
+            for name, conv in self.modules.convs:
                 form = closed_form(conv)
-                perceptron = None if suspects or form is None else perceptron_of(conv)
-                if form is None or perceptron is None:
+                layers = None if suspects or form is None else layers_of(conv)
+                if form is None or layers is None:
                     handles += [
                         conv.register_forward_pre_hook(self._begin(name), with_kwargs=True),
                         conv.register_forward_hook(self._end(name)),
                     ]
                 else:
-                    conv.__dict__["forward"] = self._forward(name, conv, perceptron, form)
+                    conv.__dict__["forward"] = self._forward(name, conv, layers, form)
                 conv.__dict__["propagate"] = self._propagate(name, conv, form)  # ``untouched`` takes both away again
-            for norm in self.norms:
+            for _, norm in self.modules.norms:
                 handles += [
                     norm.register_forward_pre_hook(self._normalise),
                     norm.register_forward_hook(self._normalised),
                 ]
-            handles += [pool.register_forward_hook(self._pool(name)) for name, pool in self.pools]
+            pools = [(name, pool) for name, pool in self.modules.pools if not hasattr(pool, "aggr")]
+            handles += [pool.register_forward_hook(self._pool(name)) for name, pool in pools]
             handles += [linear.register_forward_hook(self._followed(name)) for name, linear in suspects]
             yield
         finally:
@@ -171,7 +114,7 @@ class Watch:
 
         return hook
 
-    def _forward(self, name: str, conv: Any, perceptron: Perceptron, form: ClosedForm) -> Callable[..., Any]:
+    def _forward(self, name: str, conv: Any, layers: Layers, form: ClosedForm) -> Callable[..., Any]:
         """A layer's ``forward`` while it is traced: in one piece where its input is as simple as it is."""
         original, begin, end = conv.forward, self._begin(name), self._end(name)
 
@@ -180,8 +123,12 @@ class Watch:
             result = None
             simple = self.depth == 1 and len(args) == 2 and not kwargs
             if simple and torch.is_grad_enabled():  # else it is out of the tape's sight
-                with torch._C.DisableTorchFunction(), torch.no_grad():
-                    result = self._block(conv, perceptron, form, *args)
+                with torch._C.DisableTorchFunction():
+                    torch._C._set_grad_enabled(False)  # what torch.no_grad() does, without the cost of making one
+                    try:
+                        result = self._block(conv, layers, form, *args)
+                    finally:
+                        torch._C._set_grad_enabled(True)
             if result is None:
                 result = original(*args, **kwargs)
             end(conv, args, result)
@@ -189,7 +136,7 @@ class Watch:
 
         return forward
 
-    def _block(self, conv: Any, perceptron: Perceptron, form: ClosedForm, x: Any, edge_index: Any) -> Tensor | None:
+    def _block(self, conv: Any, layers: Layers, form: ClosedForm, x: Any, edge_index: Any) -> Tensor | None:
         """What a layer gives, recorded as one operation; None where that cannot be said in one."""
         source = self.tape.slot_of(x)
         if (
@@ -199,14 +146,14 @@ class Watch:
             or torch.is_autocast_enabled(x.device.type)
         ):
             return None
-        if x.shape[1] != perceptron[0][0].in_features:  # the layer itself says best what is wrong
+        if x.shape[1] != layers[0][0].in_features:  # the layer itself says best what is wrong
             return None
         affine = form(conv, PropagateCall(conv, edge_index, {"x": (x, x)}, self.shelf, self._follows))
         if affine is None:
             return None
-        block = run_block(conv, perceptron, affine, x)
+        block = run_block(conv, layers, affine, x)
         result = block.value.clone()  # the model may write into what it gets, and the block must not change
-        self.tape.record_block(block, result, source, [layer.weight for layer, _ in perceptron])
+        self.tape.record_block(block, result, source)
         return result
 
     def _propagate(self, name: str, conv: Any, form: ClosedForm | None) -> Callable[..., Any]:
@@ -296,7 +243,7 @@ def check_fresh(watch: Watch, run: Callable[[], Any]) -> None:
     def outer(hook: Callable[..., Any]) -> list[Any]:
         kind = {"with_kwargs": True} if hook is look else {}
         register = "register_forward_pre_hook" if hook is look else "register_forward_hook"
-        return [getattr(conv, register)(hook, **kind) for _, conv in watch.convs]
+        return [getattr(conv, register)(hook, **kind) for _, conv in watch.modules.convs]
 
     seen = []
     state = torch.get_rng_state()
@@ -351,18 +298,6 @@ def _on_one_node_set(size: Any, arguments: dict[str, Any]) -> bool:
 
 def _is_ours(form: ClosedForm) -> bool:
     return (form.__module__ or "").startswith("walkwise.")
-
-
-@functools.cache
-def _normalises(kind: type) -> bool:
-    """Whether sums and means inside such a module are statistics (in DiffGroupNorm they are its output)."""
-    return kind.__module__.startswith("torch_geometric.nn.norm") and kind.__name__ != "DiffGroupNorm"
-
-
-@functools.cache
-def _pools(kind: type) -> bool:
-    """Whether such a module drops or reorders nodes, unless it aggregates."""
-    return kind.__module__.startswith("torch_geometric.nn.pool")
 
 
 def _handed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:

@@ -10,7 +10,6 @@ from torch import Tensor
 from walkwise.operators import Aggregate, Operator, RowMap, Scale
 from walkwise.rules import Rule
 from walkwise.trace.arithmetic import Arithmetic
-from walkwise.trace.block import lower
 from walkwise.trace.flow import Apply, Flow, SignedMap, signed
 from walkwise.trace.reading import NotClosedError, flat
 from walkwise.trace.tape import Op, Ref
@@ -66,7 +65,7 @@ class Weights(Arithmetic):
         flow, weights = self._lifted(op, left.slot, weight, RowMap)
         skip = self.read(op, bias.slot, within=op.call is not None)
         if len(flow.parts) == 2:
-            skip = self.builder.split(skip, self.rule_of(op))
+            skip = self.builder.split(skip, op.rule)
         self.combine(op, [(flow, weights), (skip, self._times(op, skip, beta))])
 
     def _multilinear(self, op: Op) -> None:
@@ -90,7 +89,7 @@ class Weights(Arithmetic):
         self, op: Op, slot: int, weight: Tensor, make: Callable[[Tensor], Operator], bias: Tensor | None
     ) -> None:
         """A weight matrix and its bias: where the rule acts."""
-        rule = self.rule_of(op)
+        rule = op.rule
         if rule.shares is None and op.sign is None and not self.builder.graph:
             return self._row_mapped(op, slot, weight, rule, _detached(bias))
         self.combine(op, [self._lifted(op, slot, weight, make)], _detached(bias))
@@ -103,19 +102,18 @@ class Weights(Arithmetic):
         output = op.outputs[0]
         assert output is not None
         value = self.value(output)
-        if rule.exact:
-            slots = self.builder.emit([RowMap(weight.clone())], [flow.slots[0]])  # training may go on
-            self.flows[output] = Flow(value, (value,), slots, call=op.call, gate=flow.gate)
-            return
         lifted = RowMap(rule.lift(weight))
         slots = self.builder.emit([lifted], [flow.slots[0]])
+        if rule.exact:
+            self.flows[output] = Flow(value, (value,), slots, call=op.call, gate=flow.gate)
+            return
         held = None if bias is None else rule.hold(bias)
         part = lifted.push(flow.parts[0])
         self.flows[output] = Flow(value, (part,), slots, bias, held, rule, True, op.call, flow.gate)
 
     def _lifted(self, op: Op, slot: int, weight: Tensor, make: Callable[[Tensor], Operator]) -> tuple[Flow, SignedMap]:
         """A flow and the lifted weight it meets. A second weight in a stretch begins a new stretch."""
-        rule = self.rule_of(op)
+        rule = op.rule
         flow = self.read(op, slot, within=True)
         if flow.linear:
             flow = self.flows[slot] = self.builder.settle(flow)
@@ -124,18 +122,11 @@ class Weights(Arithmetic):
             flow = self.builder.split(flow, rule)
             weights = signed(make, weight, split=True)
         elif rule.exact:
-            weights = SignedMap.positive(make(weight))
+            weights = SignedMap.positive(make(rule.lift(weight)))
         else:
             flow = flow.but(rule=rule)
             weights = SignedMap.positive(make(_lift(rule, weight, op.sign)))
         return flow.but(linear=not flow.settled), weights
-
-    def _block(self, op: Op) -> None:
-        assert op.block is not None and op.outputs[0] is not None
-        flow = self.read(op, op.inputs[0])
-        slots = lower(op.block, flow.slots[0], self.rule_of(op), self.builder)
-        value = op.block.value
-        self.flows[op.outputs[0]] = Flow(value, (value,), slots, call=op.call)
 
     def _propagate(self, op: Op) -> None:
         terms = [(self.read(op, slot, within=not op.activated), operator) for slot, operator in op.terms]

@@ -1,0 +1,132 @@
+"""A model's modules, looked at once: which are of interest, and how they are left as they were found."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.dense.linear import Linear as PygLinear
+
+from walkwise.errors import InputError
+
+Named = list[tuple[str, Any]]
+
+
+@dataclass(eq=False, slots=True)
+class Modules:
+    """The modules of a model by name, in their order, each once; and those that tracing looks at."""
+
+    all: Named = field(default_factory=list)
+    convs: Named = field(default_factory=list)  # message passing
+    linears: Named = field(default_factory=list)
+    norms: Named = field(default_factory=list)  # of torch_geometric, written out in torch functions
+    pools: Named = field(default_factory=list)  # that drop or reorder nodes
+    scripts: Named = field(default_factory=list)  # whose attributes Python does not hold
+
+    @property
+    def states(self) -> list[dict[str, Any]]:
+        """The attributes of all modules, where Python holds them."""
+        scripts = {id(module) for _, module in self.scripts}
+        return [module.__dict__ for _, module in self.all if not scripts or id(module) not in scripts]
+
+
+def modules_of(model: nn.Module) -> Modules:
+    """The modules as ``named_modules`` gives them."""
+    found = Modules()
+    seen: set[int] = set()
+    todo: Named = [("", model)]
+    while todo:
+        name, module = todo.pop()
+        if module is None or id(module) in seen:
+            continue
+        seen.add(id(module))
+        named = (name, module)
+        found.all.append(named)
+        for role in _roles(type(module)):  # type: ignore[arg-type]
+            getattr(found, role).append(named)
+        children = module._modules
+        if children:
+            prefix = f"{name}." if name else ""
+            todo += [(prefix + key, child) for key, child in reversed(children.items())]
+    return found
+
+
+@functools.cache
+def _roles(kind: type) -> tuple[str, ...]:
+    """What modules of a type are to tracing: names of fields of Modules."""
+    roles = []
+    if issubclass(kind, MessagePassing):
+        roles.append("convs")
+    if issubclass(kind, (nn.Linear, PygLinear, nn.Bilinear)):
+        roles.append("linears")
+    if kind.__module__.startswith("torch_geometric.nn.norm") and kind.__name__ != "DiffGroupNorm":
+        roles.append("norms")  # sums and means inside are statistics; in DiffGroupNorm they are its output
+    if kind.__module__.startswith("torch_geometric.nn.pool"):
+        roles.append("pools")
+    if issubclass(kind, torch.jit.ScriptModule):
+        roles.append("scripts")
+    return tuple(roles)
+
+
+@contextmanager
+def untouched(modules: Modules) -> Iterator[None]:
+    """Evaluation mode inside; afterwards every attribute, buffer and flag is what it was."""
+    states = modules.states
+    held = [tensors for own in states for tensors in (own["_buffers"], own["_parameters"])]
+    empty = [tensors for tensors in held if not tensors]
+    saved = [(own, own.copy()) for own in (*states, *filter(None, held))]
+    buffers = [b for own in states if own["_buffers"] for b in own["_buffers"].values() if b is not None]
+    written = [(b, b._version, b.clone()) for b in buffers]
+    random = torch.get_rng_state()
+    try:
+        for own in states:
+            if own.get("training"):
+                own["training"] = False
+            if own.get("_cached_x") is not None:  # SGConv and its kin would ignore their input
+                own["_cached_x"] = None
+        yield
+    finally:
+        torch.set_rng_state(random)
+        for buffer, version, copy in written:
+            if buffer._version != version:
+                with torch.no_grad():
+                    buffer.copy_(copy)
+        for now, before in _changed(saved):
+            for name in now.keys() - before.keys():
+                del now[name]
+            now.update(before)
+        for now in empty:
+            now.clear()
+
+
+def _changed(saved: list[tuple[dict[str, Any], dict[str, Any]]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The dictionaries that are not what they were; comparing looks at identity first, so this is cheap."""
+    try:
+        return [(now, before) for now, before in saved if now != before]
+    except Exception:  # tensors and arrays that have changed refuse to be compared as a whole
+        return saved
+
+
+def a_weight(modules: Modules) -> Tensor | None:
+    """The model's first floating-point weight, which tells its device and type; lazy ones are refused."""
+    owned = [m._parameters for _, m in modules.all if m._parameters] + [m._buffers for _, m in modules.all]
+    tensors = [t for held in owned if held for t in held.values() if t is not None]
+    if any(is_lazy(t) for t in tensors):
+        raise InputError("The model has lazy parameters that are not initialised. Run it on one input first.")
+    return next((t for t in tensors if t.is_floating_point() and t.numel()), None)
+
+
+def check_weights(modules: Modules) -> None:
+    """Refuse weights that no relevance can be computed with."""
+    owned = [(n, m._parameters) for n, m in modules.all] + [(n, m._buffers) for n, m in modules.all]
+    named = [(f"{n}.{key}", t) for n, tensors in owned for key, t in tensors.items() if t is not None]
+    for name, tensor in named:
+        if tensor.is_floating_point() and not bool(tensor.detach().isfinite().all()):
+            raise InputError(f"The weights are not finite: {name.lstrip('.')!r} has NaN or infinite entries.")
