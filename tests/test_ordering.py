@@ -25,7 +25,7 @@ from torch_geometric.utils import erdos_renyi_graph
 
 import walkwise as ww
 from chains import walks_of
-from walkwise import ordering, reference
+from walkwise import ordering, shortlist, reference
 from walkwise.errors import InputError
 from walkwise.ledger import WalkLedger, walk_ledger
 from walkwise.neighbours import step_neighbours
@@ -136,13 +136,14 @@ def assert_greedy(order, chain, mode, alpha, nodes=None, tolerance=1e-12) -> Non
         assert scores[chosen] >= max(scores.values()) - tolerance * scale, (i, chosen, scores)
 
 
-@pytest.fixture(params=["ledger", "asked"])
+@pytest.fixture(params=["ledger", "shortlist", "asked"])
 def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to an order: all walks listed, and every step asked of the chain."""
+    """All ways to an order: walks listed, gains kept or added up anew, and every step asked of the chain."""
     if request.param == "asked":
         monkeypatch.setattr(ordering, "_ledger", lambda *_: None)
     else:
         monkeypatch.setattr(ordering, "_worth", lambda chain, task: 10**6)
+        monkeypatch.setattr(shortlist, "_SHORT", 10**9 if request.param == "shortlist" else 0)
     return request.param
 
 
@@ -153,6 +154,8 @@ def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 def test_equals_the_loop_over_single_queries(mode, name, directed, seed, route):
     chain = make_chain(name, seed, directed=directed)
     orders = order_nodes(chain, mode=mode, alpha=ALPHAS)
+    if route == "shortlist":  # which is for a single discount
+        orders = torch.stack([order_nodes(chain, mode=mode, alpha=alpha) for alpha in ALPHAS])
     assert orders.shape == (len(ALPHAS), chain.num_nodes)
     for alpha, order in zip(ALPHAS, orders, strict=True):
         assert_greedy(order, chain, mode, alpha)

@@ -31,6 +31,12 @@ class Layout:
     node: Ints  # (G · W,) the node at each place, -1 where there is none
 
     @staticmethod
+    def alone(num_nodes: int) -> Layout:
+        """The layout of one graph."""
+        nodes = np.arange(num_nodes)
+        return Layout(np.array([num_nodes]), num_nodes, nodes, nodes)
+
+    @staticmethod
     def of(graph: Ints) -> Layout:
         """The layout of nodes whose graphs are given.  # (M,)"""
         sizes = np.bincount(graph, minlength=1)
@@ -107,11 +113,11 @@ class LedgerGains:
         A, G, W = task.shape
         self.places = G * W
         positions = ledger.visits.shape[1]
-        times = _times(ledger.visits)  # (T, P)
+        times = visit_times(ledger.visits)  # (T, P)
         visited = np.where(times > 0, task.layout.place[ledger.visits], 0)  # (T, P)
         length = times.sum(axis=1)  # (T,)
         sign = -1 if task.adds else 1
-        psi = _differences(task.alphas, positions, sign)  # (A, n, v, o)
+        psi = differences(task.alphas, positions, sign)  # (A, n, v, o)
         self.psi, self.stride = psi.ravel(), psi[0].size
         row = (length[:, None] * (positions + 1) + times) * (positions + 1)  # (T, P) where Ψ_v begins
         outside = length if task.adds else 0 * length
@@ -228,7 +234,7 @@ def check_separate(layout: Layout, near: Neighbours) -> None:
         raise InputError(f"graphs puts nodes {starts[e]} and {ends[e]} into different graphs, but an edge joins them.")
 
 
-def _times(visits: Ints) -> Ints:
+def visit_times(visits: Ints) -> Ints:
     """How often a walk visits a node, written where the node is first named, 0 elsewhere.  # (T, P)"""
     first = np.diff(visits, axis=1, prepend=-2) != 0
     times = (visits[:, :, None] == visits[:, None, :]).sum(axis=2)
@@ -236,7 +242,7 @@ def _times(visits: Ints) -> Ints:
 
 
 @functools.lru_cache(maxsize=8)
-def _differences(alphas: tuple[float, ...], positions: int, sign: int) -> Floats:
+def differences(alphas: tuple[float, ...], positions: int, sign: int) -> Floats:
     """Ψ_v(o) = φ(o + s·v) - φ(o) of a walk of n visits for every discount; 0 where it cannot be: (A, n, v, o)."""
     size = positions + 1
     n, v, o = np.ogrid[:size, :size, :size]

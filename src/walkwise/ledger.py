@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +23,8 @@ from walkwise.neighbours import Floats, Ints, Neighbours, add_up, as_array, span
 from walkwise.nodesets import budget
 from walkwise.operators import Visit
 from walkwise.rows import Edges, Fan
+
+Array = TypeVar("Array", Ints, Floats)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +90,7 @@ class _Follow:
         self.first = {slot: H for slot, H in chain.roots if slot not in reached}  # nothing comes before these
         self.waiting: dict[int, list[_Partial]] = {}
         self.finished: list[tuple[Ints, Floats]] = []
-        self.edges: dict[int, tuple[Ints, Ints, Ints]] = {}
+        self.weights: dict[tuple[int, int], Tensor] = {}  # of pairs of neighbours, by edges and their weights
 
     def all_walks(self, ends: Ints) -> WalkLedger | None:
         blank = np.full((len(ends), self.chain.num_layers + 1), -1)
@@ -100,22 +103,22 @@ class _Follow:
             return None
         for visit in reversed(self.chain.visits):
             partials = self.waiting.pop(visit.slot, [])
-            if partials and not self._extend(visit, self._merged(partials)):
+            if partials and not self._extend(visit, self._merged(partials, visit.position)):
                 return None
         if not self.finished:
             return WalkLedger(blank[:0], np.zeros(0))
-        visits = self._visited(np.concatenate([past for past, _ in self.finished]))
-        relevance = np.concatenate([relevance for _, relevance in self.finished])
-        first, same = _distinct(visits, self.chain.num_nodes)
-        return WalkLedger(visits[first], add_up(same, relevance, len(first)))
+        past = _stacked([past for past, _ in self.finished])
+        relevance = _stacked([relevance for _, relevance in self.finished])
+        first, same = self._alike(past)
+        return WalkLedger(self._visited(past[first]), add_up(same, relevance, len(first)))
 
-    def _merged(self, partials: list[_Partial]) -> _Partial:
+    def _merged(self, partials: list[_Partial], position: int) -> _Partial:
         """The walks that stand at the same node with the same past, added up."""
         all_of = _joined(partials)
-        if len(partials) == 1 and (all_of.past >= 0).sum(axis=1).max(initial=0) < 4:
+        if len(partials) == 1 and self.chain.num_layers + 1 - position < 4:
             return all_of  # of walks with so few visits too few are alike
-        table = np.concatenate([all_of.node[:, None], self._visited(all_of.past)], axis=1)
-        first, same = _distinct(table, self.chain.num_nodes)
+        _, past = self._alike(all_of.past)
+        _, first, same = np.unique(past * self.chain.num_nodes + all_of.node, return_index=True, return_inverse=True)
         if len(first) == len(same):
             return all_of
         total = all_of.message.new_zeros(len(first), all_of.message.shape[1])
@@ -136,9 +139,9 @@ class _Follow:
         """Take some walks one step further down."""
         pairs, owner = self.near.pairs(partial.node)
         nodes = self.near.nodes[pairs]
-        here = np.flatnonzero(nodes == partial.node[owner])
+        here = np.flatnonzero(self.near.own[pairs])
         standing, going, whose, stays = (self._there(ids) for ids in (partial.node, nodes, owner, here))
-        fan = Fan(self.chain.num_nodes, standing, going, whose, stays, self._incoming(pairs, owner))
+        fan = Fan(self.chain.num_nodes, standing, going, whose, stays, self._weights(pairs))
         ended = contract(
             self.chain,
             fan,
@@ -148,17 +151,24 @@ class _Follow:
         if bool(ended.any()):
             self.finished.append((partial.past, ended[:, 0].double().cpu().numpy()))
 
-    def _incoming(self, pairs: Ints, owner: Ints) -> Callable[[Edges], tuple[Tensor, Tensor, Tensor]]:
-        """Finds the edges behind pairs of neighbours, and whose message comes along them."""
+    def _weights(self, pairs: Ints) -> Callable[[Edges, Tensor | None], Tensor]:
+        """What the edges behind pairs of neighbours weigh in all: (K,) or (K, H)."""
+        rows = self._there(pairs)
 
-        def incoming(edges: Edges) -> tuple[Tensor, Tensor, Tensor]:
-            if id(edges) not in self.edges:
-                self.edges[id(edges)] = _by_pair(edges, self.near)
-            order, first, counts = self.edges[id(edges)]
-            entry, row = spans(first[pairs], counts[pairs])
-            return self._there(row), self._there(owner[row]), self._there(order[entry])
+        def weights(edges: Edges, weight: Tensor | None) -> Tensor:
+            key = id(edges), id(weight)
+            if key not in self.weights:
+                self.weights[key] = self._per_pair(edges, weight)
+            return self.weights[key].index_select(0, rows)
 
-        return incoming
+        return weights
+
+    def _per_pair(self, edges: Edges, weight: Tensor | None) -> Tensor:
+        """What the edges of every pair of neighbours weigh in all."""
+        near = self.near
+        pair = np.searchsorted(near.keys, as_array(edges.target) * near.num_nodes + as_array(edges.source))
+        each = torch.ones(len(pair), dtype=self.chain.dtype, device=self.device) if weight is None else weight
+        return each.new_zeros(len(near.keys), *each.shape[1:]).index_add_(0, self._there(pair), each)
 
     def _arrive(self, visit: Visit, message: Tensor, nodes: Ints, past: Ints) -> None:
         """Write down the walks that have come to a visit."""
@@ -169,6 +179,17 @@ class _Follow:
             self.finished.append((past, (flat * H).sum(-1).double().cpu().numpy()))
         else:
             self.waiting.setdefault(visit.slot, []).append(_Partial(nodes, past, flat))
+
+    def _alike(self, past: Ints) -> tuple[Ints, Ints]:
+        """The first of all walks that have visited the same, and for every walk which of them it equals."""
+        digits = self.chain.num_layers + 2 if self.how_often else 2
+        if self.chain.num_nodes * math.log2(digits) > 62:
+            return _distinct(self._visited(past), self.chain.num_nodes)
+        # How often each node was visited, as the digits of one number.
+        digit = np.array([*(digits**node for node in range(self.chain.num_nodes)), 0])  # 0 for node -1
+        keys = digit[past].sum(axis=1) if self.how_often else np.bitwise_or.reduce(digit[past], axis=1)
+        _, first, same = np.unique(keys, return_index=True, return_inverse=True)
+        return first, same
 
     def _visited(self, past: Ints) -> Ints:
         """The nodes that walks have visited, whenever that was, ascending.  # (K, L + 1) -> (K, L + 1)"""
@@ -184,21 +205,11 @@ class _Follow:
         return there if self.device.type == "cpu" else there.to(self.device)
 
 
-def _by_pair(edges: Edges, near: Neighbours) -> tuple[Ints, Ints, Ints]:
-    """The edges sorted by the pair of neighbours that they join, where each pair's begin, and how many they are."""
-    pair = np.searchsorted(near.keys, as_array(edges.target) * near.num_nodes + as_array(edges.source))
-    counts = np.bincount(pair, minlength=len(near.keys))
-    return np.argsort(pair, kind="stable"), np.cumsum(counts) - counts, counts
-
-
 def _joined(partials: list[_Partial]) -> _Partial:
     """Walks from several sides; those without message dropped."""
-    node, past, message = partials[0].node, partials[0].past, partials[0].message
-    if len(partials) > 1:
-        node = np.concatenate([p.node for p in partials])
-        past = np.concatenate([p.past for p in partials])
-        message = torch.cat([p.message for p in partials])
-    alive = message.abs().amax(1).cpu().numpy() != 0
+    node, past = _stacked([p.node for p in partials]), _stacked([p.past for p in partials])
+    message = partials[0].message if len(partials) == 1 else torch.cat([p.message for p in partials])
+    alive = message.any(1).cpu().numpy()
     if not alive.all():
         node, past, message = node[alive], past[alive], message[torch.from_numpy(alive)]
     return _Partial(node, past, message)
@@ -234,3 +245,8 @@ def _chunks(counts: Ints, most: int) -> list[slice]:
     if first < len(ends):
         pieces.append(slice(first, len(ends)))
     return pieces
+
+
+def _stacked(arrays: list[Array]) -> Array:
+    """Arrays one after the other."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

@@ -41,6 +41,11 @@ class Neighbours:
         return np.diff(self.offsets)
 
     @cached_property
+    def own(self) -> NDArray[np.bool_]:
+        """Which pairs lead from a node to itself.  # (P,)"""
+        return self.nodes == np.repeat(np.arange(self.num_nodes), self.degree)
+
+    @cached_property
     def keys(self) -> Ints:
         """Every pair as one number, ascending.  # (P,)"""
         return np.repeat(np.arange(self.num_nodes), self.degree) * self.num_nodes + self.nodes

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from walkwise import shortlist
 from walkwise.chain import RelevanceChain, without_gradients
 from walkwise.errors import InputError
 from walkwise.gains import AskedGains, Gains, Layout, LedgerGains, Mode, Task, check_separate
@@ -118,6 +119,9 @@ def _orders(chain: RelevanceChain, task: Task) -> list[Ints]:
     orders: list[Ints] = []
     for part in _parts(chain, near, task):
         ledger = _ledger(chain, near, part)
+        if ledger is not None and shortlist.is_short(ledger, part):
+            orders.append(shortlist.greedy_order(ledger, part)[None])
+            continue
         gains = AskedGains(chain, part, near) if ledger is None else LedgerGains(ledger, part)
         orders.extend(_greedy(gains, part))
     return orders
@@ -156,7 +160,7 @@ def _parts(chain: RelevanceChain, near: Neighbours, task: Task) -> Iterator[Task
 def _layout(num_nodes: int, graphs: Tensor | None) -> Layout:
     """Where the nodes of each graph stand, after a look at what the caller gave."""
     if graphs is None:
-        return Layout.of(np.zeros(num_nodes, dtype=np.int64))
+        return Layout.alone(num_nodes)
     wrong = graphs.shape != (num_nodes,) or graphs.is_floating_point() or graphs.dtype == torch.bool
     if wrong or (num_nodes and int(graphs.min()) < 0):
         raise InputError(

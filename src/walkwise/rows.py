@@ -204,8 +204,8 @@ class Fan(Rows):
     nodes: Tensor  # (K,) where they can go, the node itself among them
     owner: Tensor  # (K,) ascending, whose each row is
     here: Tensor  # (B,) the row of the node itself
-    #: Edges from rows' nodes to where their queries stand: row, query and number of each.
-    incoming: Callable[[Edges], tuple[Tensor, Tensor, Tensor]]
+    #: What the edges from every row's node to where its query stands weigh in all, (K,) or (K, H).
+    weights: Callable[[Edges, Tensor | None], Tensor]
 
     @property
     def num_queries(self) -> int:  # type: ignore[override]
@@ -222,14 +222,14 @@ class Fan(Rows):
         return _total_by_owner(self.spread(message), values, self.nodes, self.owner, self.num_queries)
 
     def sum(self, message: Tensor, edges: Edges, weight: Tensor | None) -> Tensor:
-        """What the edges carry to every neighbour; each has just one end where the query stands."""
-        row, owner, edge = self.incoming(edges)  # (P,) each
-        carried = message.index_select(0, owner)  # (P, 1, D, N)
-        if weight is not None:
-            heads = 1 if weight.dim() == 1 else weight.shape[1]
-            by_head = carried.view(*carried.shape[:3], heads, carried.shape[3] // heads)
-            carried = (by_head * weight[edge].view(len(edge), 1, 1, heads, 1)).view_as(carried)
-        return message.new_zeros(self.nodes.shape[0], *message.shape[1:]).index_add_(0, row, carried)
+        """What the edges carry to every neighbour."""
+        factor = self.weights(edges, weight)
+        carried = message.index_select(0, self.owner)  # (K, 1, D, N)
+        if factor.dim() == 1:
+            return carried * factor.view(-1, 1, 1, 1)
+        heads = factor.shape[1]
+        by_head = carried.view(*carried.shape[:3], heads, carried.shape[3] // heads)
+        return (by_head * factor.view(-1, 1, 1, heads, 1)).view_as(carried)
 
     def add(self, a: Tensor, b: Tensor) -> Tensor:
         """Two messages that meet; what stayed at the node is added where the others have come to it."""

@@ -1,0 +1,53 @@
+"""The greedy order of one graph whose walks make a short list: every gain added up anew at every step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from walkwise.gains import Task, differences, visit_times
+from walkwise.ledger import WalkLedger
+from walkwise.neighbours import Ints
+
+#: The longest list, in entries times visits times nodes, for which this is quicker than keeping gains up to date.
+_SHORT = 200_000
+
+
+def is_short(ledger: WalkLedger, task: Task) -> bool:
+    """Whether this is one graph with one discount and few walks."""
+    return task.shape[:2] == (1, 1) and ledger.visits.size * task.shape[2] <= _SHORT
+
+
+def greedy_order(ledger: WalkLedger, task: Task) -> Ints:
+    """The nodes in the order they are chosen: (M,).
+
+    The gains are those of :class:`~walkwise.gains.LedgerGains`. Of every entry (T) and node it visits (P) just the
+    place of Ψ_v(o) in the table is kept; choosing a node moves the places of the walks through it.
+    """
+    (T, P), M = ledger.visits.shape, task.layout.width
+    times = visit_times(ledger.visits)  # (T, P)
+    length = times.sum(axis=1)  # (T,)
+    sign = -1 if task.adds else 1
+    table = differences(task.alphas, P, sign).ravel()
+    outside = length if task.adds else 0 * length
+    at = ((length[:, None] * (P + 1) + times) * (P + 1) + outside[:, None]).ravel()  # (T · P,)
+    entry = np.arange(T)[:, None]
+    visited = np.where(times > 0, task.layout.place[ledger.visits], 0)
+    moves = np.bincount((visited * T + entry).ravel(), sign * times.ravel(), M * T).astype(np.int64)
+    moves = moves.reshape(M, T).repeat(P, axis=1)  # (M, T · P) how far a node moves every place
+    visited, relevance = visited.ravel(), ledger.relevance.repeat(P)
+
+    order = np.empty(M, dtype=np.int64)
+    taken = np.zeros(M)  # NaN once a node has been chosen
+    shortfall = scale = 0.0  # R_α of what is left less R(G), and the largest change of R_α so far
+    for step in range(M):
+        gain = np.bincount(visited, table.take(at) * relevance, M) + taken
+        scale = max(scale, np.fmax.reduce(np.abs(gain)))
+        score = gain if task.adds else -np.abs(gain + shortfall)
+        enough = np.fmax.reduce(score) - task.tolerance * scale
+        best = (score >= enough).argmax()  # the first of equal ones
+        order[step] = best
+        shortfall += gain[best]
+        taken[best] = np.nan
+        at += moves[best]
+    nodes: Ints = task.layout.node[order]
+    return nodes
