@@ -25,7 +25,7 @@ from torch_geometric.utils import erdos_renyi_graph
 
 import walkwise as ww
 from chains import walks_of
-from walkwise import ordering, shortlist, reference
+from walkwise import ordering, reference, shortlist
 from walkwise.errors import InputError
 from walkwise.ledger import WalkLedger, walk_ledger
 from walkwise.neighbours import step_neighbours

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from walkwise.operators import Cast, Jacobian, Perceptron, RowMap, Step, Visit
+from walkwise.operators import Cast, Jacobian, Step, Visit
 from walkwise.rows import AllNodes, Rows, add_lanes
 from walkwise.rules import LRP_0, Rule
 
@@ -110,9 +110,7 @@ class RelevanceChain:
         widths = [seed.shape[-1] for _, seed in self.seeds] + [H.shape[-1] for _, H in self.roots]
         for step in self.steps:
             if not isinstance(step.operators, Jacobian):
-                matrices = [op.matrix for op in step.operators if isinstance(op, RowMap)]
-                matrices += [matrix for op in step.operators if isinstance(op, Perceptron) for matrix, _ in op.maps]
-                widths.extend(side for matrix in matrices for side in matrix.shape)
+                widths += [operator.widest for operator in step.operators]
         return max(widths)
 
     @cached_property

@@ -236,7 +236,8 @@ def check_separate(layout: Layout, near: Neighbours) -> None:
 
 def visit_times(visits: Ints) -> Ints:
     """How often a walk visits a node, written where the node is first named, 0 elsewhere.  # (T, P)"""
-    first = np.diff(visits, axis=1, prepend=-2) != 0
+    first = np.ones(visits.shape, dtype=bool)
+    np.not_equal(visits[:, 1:], visits[:, :-1], out=first[:, 1:])
     times = (visits[:, :, None] == visits[:, None, :]).sum(axis=2)
     return np.where(first & (visits >= 0), times, 0)
 

@@ -19,10 +19,13 @@ import torch
 from torch import Tensor
 
 from walkwise.chain import RelevanceChain, all_rows, contract, without_gradients
-from walkwise.neighbours import Floats, Ints, Neighbours, add_up, as_array, spans
+from walkwise.neighbours import Floats, Ints, Neighbours, add_up, as_array
 from walkwise.nodesets import budget
 from walkwise.operators import Visit
 from walkwise.rows import Edges, Fan
+
+#: It takes as long to look for so few walks without message as to follow them.
+_FEW = 256
 
 Array = TypeVar("Array", Ints, Floats)
 
@@ -90,7 +93,7 @@ class _Follow:
         self.first = {slot: H for slot, H in chain.roots if slot not in reached}  # nothing comes before these
         self.waiting: dict[int, list[_Partial]] = {}
         self.finished: list[tuple[Ints, Floats]] = []
-        self.weights: dict[tuple[int, int], Tensor] = {}  # of pairs of neighbours, by edges and their weights
+        self.weights: dict[tuple[int, int, float], Tensor] = {}  # of pairs of neighbours, by edges, weights and root
 
     def all_walks(self, ends: Ints) -> WalkLedger | None:
         blank = np.full((len(ends), self.chain.num_layers + 1), -1)
@@ -114,11 +117,12 @@ class _Follow:
 
     def _merged(self, partials: list[_Partial], position: int) -> _Partial:
         """The walks that stand at the same node with the same past, added up."""
-        all_of = _joined(partials)
+        opened = position == self.chain.num_layers
+        all_of = _joined(partials, check=opened or len(partials) > 1 or len(partials[0].node) > _FEW)
         if len(partials) == 1 and self.chain.num_layers + 1 - position < 4:
             return all_of  # of walks with so few visits too few are alike
         _, past = self._alike(all_of.past)
-        _, first, same = np.unique(past * self.chain.num_nodes + all_of.node, return_index=True, return_inverse=True)
+        first, same = _grouped(past * self.chain.num_nodes + all_of.node)
         if len(first) == len(same):
             return all_of
         total = all_of.message.new_zeros(len(first), all_of.message.shape[1])
@@ -131,8 +135,9 @@ class _Follow:
         self.rows_left -= int(counts.sum())
         if self.rows_left < 0:
             return False
-        for part in _chunks(counts, max(1, budget(self.chain) // self.chain.width)):
-            self._step(visit, partial[part])
+        chunks = _chunks(counts, max(1, budget(self.chain) // self.chain.width))
+        for part in chunks:
+            self._step(visit, partial if len(chunks) == 1 else partial[part])
         return True
 
     def _step(self, visit: Visit, partial: _Partial) -> None:
@@ -151,24 +156,28 @@ class _Follow:
         if bool(ended.any()):
             self.finished.append((partial.past, ended[:, 0].double().cpu().numpy()))
 
-    def _weights(self, pairs: Ints) -> Callable[[Edges, Tensor | None], Tensor]:
+    def _weights(self, pairs: Ints) -> Callable[[Edges, Tensor | None, float], Tensor]:
         """What the edges behind pairs of neighbours weigh in all: (K,) or (K, H)."""
         rows = self._there(pairs)
 
-        def weights(edges: Edges, weight: Tensor | None) -> Tensor:
-            key = id(edges), id(weight)
+        def weights(edges: Edges, weight: Tensor | None, root: float) -> Tensor:
+            key = id(edges), id(weight), root
             if key not in self.weights:
-                self.weights[key] = self._per_pair(edges, weight)
+                self.weights[key] = self._per_pair(edges, weight, root)
             return self.weights[key].index_select(0, rows)
 
         return weights
 
-    def _per_pair(self, edges: Edges, weight: Tensor | None) -> Tensor:
-        """What the edges of every pair of neighbours weigh in all."""
+    def _per_pair(self, edges: Edges, weight: Tensor | None, root: float) -> Tensor:
+        """What the edges of every pair of neighbours weigh in all, and the root at a node and itself."""
         near = self.near
         pair = np.searchsorted(near.keys, as_array(edges.target) * near.num_nodes + as_array(edges.source))
-        each = torch.ones(len(pair), dtype=self.chain.dtype, device=self.device) if weight is None else weight
-        return each.new_zeros(len(near.keys), *each.shape[1:]).index_add_(0, self._there(pair), each)
+        if weight is None:
+            counts = np.bincount(pair, minlength=len(near.keys)) + root * near.own
+            return torch.from_numpy(counts).to(self.device, self.chain.dtype)
+        own = self._there(near.own.astype(np.float64)).view(-1, *[1] * (weight.dim() - 1)).to(weight.dtype)
+        total = weight.new_zeros(len(near.keys), *weight.shape[1:]).index_add_(0, self._there(pair), weight)
+        return total.add_(own, alpha=root)
 
     def _arrive(self, visit: Visit, message: Tensor, nodes: Ints, past: Ints) -> None:
         """Write down the walks that have come to a visit."""
@@ -186,10 +195,10 @@ class _Follow:
         if self.chain.num_nodes * math.log2(digits) > 62:
             return _distinct(self._visited(past), self.chain.num_nodes)
         # How often each node was visited, as the digits of one number.
-        digit = np.array([*(digits**node for node in range(self.chain.num_nodes)), 0])  # 0 for node -1
+        digit = np.zeros(self.chain.num_nodes + 1, dtype=np.int64)  # the last for node -1
+        digit[:-1] = digits ** np.arange(self.chain.num_nodes)
         keys = digit[past].sum(axis=1) if self.how_often else np.bitwise_or.reduce(digit[past], axis=1)
-        _, first, same = np.unique(keys, return_index=True, return_inverse=True)
-        return first, same
+        return _grouped(keys)
 
     def _visited(self, past: Ints) -> Ints:
         """The nodes that walks have visited, whenever that was, ascending.  # (K, L + 1) -> (K, L + 1)"""
@@ -199,18 +208,17 @@ class _Follow:
             visited.sort(axis=1)
         return visited
 
-    def _there(self, ids: Ints) -> Tensor:
-        """Node ids where the chain is."""
+    def _there(self, ids: Ints | Floats) -> Tensor:
+        """An array where the chain is."""
         there = torch.from_numpy(ids)
         return there if self.device.type == "cpu" else there.to(self.device)
 
 
-def _joined(partials: list[_Partial]) -> _Partial:
-    """Walks from several sides; those without message dropped."""
+def _joined(partials: list[_Partial], check: bool) -> _Partial:
+    """Walks from several sides; those without message dropped, if they are looked for."""
     node, past = _stacked([p.node for p in partials]), _stacked([p.past for p in partials])
     message = partials[0].message if len(partials) == 1 else torch.cat([p.message for p in partials])
-    alive = message.any(1).cpu().numpy()
-    if not alive.all():
+    if check and not (alive := message.any(1).cpu().numpy()).all():
         node, past, message = node[alive], past[alive], message[torch.from_numpy(alive)]
     return _Partial(node, past, message)
 
@@ -228,8 +236,19 @@ def _distinct(table: Ints, num_nodes: int) -> tuple[Ints, Ints]:
     for start in range(0, width, fit):
         columns = table[:, start : start + fit] + 1
         keys = columns @ base ** np.arange(columns.shape[1]) + same * base ** columns.shape[1]
-        _, first, same = np.unique(keys, return_index=True, return_inverse=True)
+        first, same = _grouped(keys)
     return first, same
+
+
+def _grouped(keys: Ints) -> tuple[Ints, Ints]:
+    """The first of all equal numbers, by size, and for every number which one it equals; quicker than np.unique."""
+    order = keys.argsort(kind="stable")
+    ranked = keys[order]
+    new = np.ones(len(keys), dtype=bool)
+    np.not_equal(ranked[1:], ranked[:-1], out=new[1:])
+    same = np.empty(len(keys), dtype=np.int64)
+    same[order] = new.cumsum() - 1
+    return order[new], same
 
 
 def _chunks(counts: Ints, most: int) -> list[slice]:

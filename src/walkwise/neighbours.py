@@ -43,7 +43,8 @@ class Neighbours:
     @cached_property
     def own(self) -> NDArray[np.bool_]:
         """Which pairs lead from a node to itself.  # (P,)"""
-        return self.nodes == np.repeat(np.arange(self.num_nodes), self.degree)
+        own: NDArray[np.bool_] = self.nodes == np.repeat(np.arange(self.num_nodes), self.degree)
+        return own
 
     @cached_property
     def keys(self) -> Ints:

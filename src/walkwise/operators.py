@@ -41,6 +41,11 @@ class Operator(ABC):
     #: How far one application reaches: 0 stays at the node, 1 goes along edges, None anywhere.
     reach: int | None = 0
 
+    @property
+    def widest(self) -> int:
+        """The most neurons a message has on its way through; 0 where it keeps those it has."""
+        return 0
+
     @abstractmethod
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """The message at the input, given the message at the output."""
@@ -110,6 +115,11 @@ class RowMap(Operator):
 
     matrix: Tensor  # (N_out, N_in)
 
+    @property
+    def widest(self) -> int:
+        """The longer side of the matrix."""
+        return max(self.matrix.shape)
+
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """message · matrix."""
         flat = message.reshape(-1, message.shape[-1]) @ self.matrix
@@ -129,6 +139,11 @@ class Perceptron(Operator):
     """Matrices and scales in turn, at every node: x ↦ factor ⊙ (matrix · x), again and again."""
 
     maps: tuple[tuple[Tensor, Tensor | None], ...]  # (N_out, N_in) and (M, N_out), in the model's order
+
+    @property
+    def widest(self) -> int:
+        """The longest side of a matrix."""
+        return max([max(matrix.shape) for matrix, _ in self.maps])
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """(factor ⊙ message) · matrix, from the last map to the first."""
@@ -162,6 +177,11 @@ class Embed(Operator):
     length: int
     width: int
 
+    @property
+    def widest(self) -> int:
+        """All columns."""
+        return self.width
+
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """The message's columns that came from this input."""
         return message.narrow(-1, self.start, self.length)
@@ -174,32 +194,35 @@ class Embed(Operator):
 
 @dataclass(frozen=True, eq=False)
 class Aggregate(Operator):
-    """Sums over edges, Λ: each edge with one weight, one per head, or one per neuron."""
+    """Sums over edges and the node itself, Λ + root: each edge with one weight, one per head, or one per neuron."""
 
     edges: Edges
     weight: Tensor | None = None  # (E,) or (E, H), H dividing N; None for ones
+    root: float = 0.0
 
     reach = 1
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
-        """Λᵀ · message over the rows at hand."""
-        return rows.sum(message, self.edges, self.weight)
+        """(Λᵀ + root) · message over the rows at hand."""
+        return rows.sum(message, self.edges, self.weight, self.root)
 
     def push(self, values: Tensor) -> Tensor:
-        """Λ · values."""
-        if self.weight is None and self.edges.dense is not None:
-            return self.edges.dense.to(values.dtype) @ values
+        """(Λ + root) · values."""
+        dense = self.edges.dense(self.weight, self.root, values.dtype)
+        if dense is not None:
+            return dense @ values
         sent = values.index_select(0, self.edges.source)  # (E, N)
         if self.weight is not None:
             heads = 1 if self.weight.dim() == 1 else self.weight.shape[1]
             shape = (len(sent), heads, sent.shape[1] // heads)
             sent = (sent.view(shape) * self.weight.view(len(sent), heads, 1)).flatten(1)
-        return torch.zeros_like(values).index_add(0, self.edges.target, sent)
+        kept = values * self.root if self.root else torch.zeros_like(values)
+        return kept.index_add_(0, self.edges.target, sent)
 
     def to(self, cast: Cast) -> Aggregate:
         """The same sums, cast."""
         weight = None if self.weight is None else cast(self.weight)
-        return Aggregate(cast.edges(self.edges), weight)
+        return Aggregate(cast.edges(self.edges), weight, self.root)
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,6 +29,7 @@ class Edges:
     source: Tensor  # (E,)
     target: Tensor  # (E,)
     num_nodes: int
+    _dense: dict[tuple[float, torch.dtype, int], tuple[Tensor | None, Tensor]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def order(self) -> Tensor:
@@ -45,14 +46,17 @@ class Edges:
         """Where each source's edges begin in that order.  # (M + 1,)"""
         return _offsets(torch.bincount(self.source, minlength=self.num_nodes))
 
-    @cached_property
-    def dense(self) -> Tensor | None:
-        """Λ: how many edges lead to a node (row) from another, for few nodes.  # (M, M), or None for many"""
-        M = self.num_nodes
-        if M > _DENSE:
+    def dense(self, weight: Tensor | None, root: float, dtype: torch.dtype) -> Tensor | None:
+        """Λ + root, what the edges to a node (row) from another weigh, for few nodes.  # (M, M), or None for many"""
+        if self.num_nodes > _DENSE or (weight is not None and weight.dim() > 1):
             return None
-        one = torch.ones((), device=self.source.device)
-        return torch.zeros(M, M, device=one.device).index_put_((self.target, self.source), one, accumulate=True)
+        key = root, dtype, id(weight)
+        if key not in self._dense:  # kept with the weight, so that its identity is not used again
+            matrix = torch.zeros(self.num_nodes, self.num_nodes, dtype=dtype, device=self.source.device)
+            each = matrix.new_ones(()) if weight is None else weight.to(dtype)
+            matrix.fill_diagonal_(root).index_put_((self.target, self.source), each, accumulate=True)
+            self._dense[key] = weight, matrix
+        return self._dense[key][1]
 
     def same_as(self, other: Edges) -> bool:
         """Whether the other has the very same edges in the same order."""
@@ -96,8 +100,8 @@ class Rows(ABC):
         """⟨message, values⟩ for every query and lane.  # (K, B, D, N), (M, N) -> (B, D)"""
 
     @abstractmethod
-    def sum(self, message: Tensor, edges: Edges, weight: Tensor | None) -> Tensor:
-        """Λᵀ · message between rows of the same query; weights as in Aggregate.  # (K, B, D, N) -> (K, B, D, N)"""
+    def sum(self, message: Tensor, edges: Edges, weight: Tensor | None, root: float) -> Tensor:
+        """(Λᵀ + root) · message between rows of the same query, as in Aggregate.  # (K, B, D, N) -> (K, B, D, N)"""
 
     def add(self, a: Tensor, b: Tensor) -> Tensor:
         """Two messages that meet, added up."""
@@ -122,15 +126,16 @@ class AllNodes(Rows):
             return torch.dot(message.reshape(-1), values.reshape(-1)).view(1, 1)
         return torch.einsum("kbdn,kn->bd", message, values)
 
-    def sum(self, message: Tensor, edges: Edges, weight: Tensor | None) -> Tensor:
-        """Λᵀ · message between all nodes."""
+    def sum(self, message: Tensor, edges: Edges, weight: Tensor | None, root: float) -> Tensor:
+        """(Λᵀ + root) · message between all nodes."""
+        dense = edges.dense(weight, root, message.dtype)
+        if dense is not None:
+            return (dense.t() @ message.flatten(1)).view_as(message)
         if weight is not None:
-            return _weighted_sum(message, _every_edge(edges), weight)
+            return _rooted(_weighted_sum(message, _every_edge(edges), weight), message, root)
         if id(edges) not in self._matrices:
-            dense = edges.dense
-            matrix = _matrix(_every_edge(edges), message) if dense is None else dense.to(message.dtype).t()
-            self._matrices[id(edges)] = matrix
-        return (self._matrices[id(edges)] @ message.flatten(1)).view_as(message)
+            self._matrices[id(edges)] = _matrix(_every_edge(edges), message)
+        return _rooted((self._matrices[id(edges)] @ message.flatten(1)).view_as(message), message, root)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +147,7 @@ class OwnRows(Rows):
     nodes: Tensor  # (K,) ascending within each owner
     owner: Tensor  # (K,) ascending, whose each row is
     _adjacency: dict[int, Adjacency] = field(default_factory=dict, repr=False)
-    _matrices: dict[int, Tensor] = field(default_factory=dict, repr=False)
+    _matrices: dict[tuple[int, int], Tensor] = field(default_factory=dict, repr=False)
 
     def pick(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
         """The rows of the nodes."""
@@ -154,23 +159,25 @@ class OwnRows(Rows):
             return torch.dot(message.reshape(-1), values.index_select(0, self.nodes).view(-1)).view(1, 1)
         return _total_by_owner(message, values, self.nodes, self.owner, self.num_queries)
 
-    def sum(self, message: Tensor, edges: Edges, weight: Tensor | None) -> Tensor:
-        """Λᵀ · message between the nodes of each query."""
-        if weight is not None:
-            return _weighted_sum(message, self._between(edges), weight)
-        if id(edges) not in self._matrices:
-            few = self.num_queries == 1 and len(self.nodes) <= _DENSE and len(edges.source) <= _FEW_EDGES
-            matrix = self._counted(edges, message) if few else _matrix(self._between(edges), message)
-            self._matrices[id(edges)] = matrix
-        return (self._matrices[id(edges)] @ message.flatten(1)).view_as(message)
+    def sum(self, message: Tensor, edges: Edges, weight: Tensor | None, root: float) -> Tensor:
+        """(Λᵀ + root) · message between the nodes of each query."""
+        few = self.num_queries == 1 and len(self.nodes) <= _DENSE and len(edges.source) <= _FEW_EDGES
+        if weight is not None and (weight.dim() > 1 or not few):
+            return _rooted(_weighted_sum(message, self._between(edges), weight), message, root)
+        key = id(edges), id(weight)
+        if key not in self._matrices:
+            matrix = self._looked_up(edges, weight, message) if few else _matrix(self._between(edges), message)
+            self._matrices[key] = matrix
+        return _rooted((self._matrices[key] @ message.flatten(1)).view_as(message), message, root)
 
-    def _counted(self, edges: Edges, like: Tensor) -> Tensor:
+    def _looked_up(self, edges: Edges, weight: Tensor | None, like: Tensor) -> Tensor:
         """Λᵀ between the nodes of the one query, found by looking at every edge.  # (K, K)"""
         K = len(self.nodes)
         row = torch.full((self.num_nodes,), K, device=self.nodes.device)  # all other nodes share a row
         row = row.index_copy_(0, self.nodes, torch.arange(K, device=row.device))
         ends = row.index_select(0, edges.source), row.index_select(0, edges.target)
-        return like.new_zeros(K + 1, K + 1).index_put_(ends, like.new_ones(()), accumulate=True)[:K, :K]
+        each = like.new_ones(()) if weight is None else weight
+        return like.new_zeros(K + 1, K + 1).index_put_(ends, each, accumulate=True)[:K, :K]
 
     def _between(self, edges: Edges) -> Adjacency:
         if id(edges) not in self._adjacency:
@@ -204,8 +211,8 @@ class Fan(Rows):
     nodes: Tensor  # (K,) where they can go, the node itself among them
     owner: Tensor  # (K,) ascending, whose each row is
     here: Tensor  # (B,) the row of the node itself
-    #: What the edges from every row's node to where its query stands weigh in all, (K,) or (K, H).
-    weights: Callable[[Edges, Tensor | None], Tensor]
+    #: What the edges from every row's node to where its query stands weigh in all, (K,) or (K, H), the root included.
+    weights: Callable[[Edges, Tensor | None, float], Tensor]
 
     @property
     def num_queries(self) -> int:  # type: ignore[override]
@@ -221,9 +228,9 @@ class Fan(Rows):
         """⟨message, values⟩ over each query's rows."""
         return _total_by_owner(self.spread(message), values, self.nodes, self.owner, self.num_queries)
 
-    def sum(self, message: Tensor, edges: Edges, weight: Tensor | None) -> Tensor:
-        """What the edges carry to every neighbour."""
-        factor = self.weights(edges, weight)
+    def sum(self, message: Tensor, edges: Edges, weight: Tensor | None, root: float) -> Tensor:
+        """What the edges carry to every neighbour, and the root to the node itself."""
+        factor = self.weights(edges, weight, root)
         carried = message.index_select(0, self.owner)  # (K, 1, D, N)
         if factor.dim() == 1:
             return carried * factor.view(-1, 1, 1, 1)
@@ -243,6 +250,11 @@ class Fan(Rows):
         if message.shape[0] == self.nodes.shape[0]:
             return message
         return message.new_zeros(self.nodes.shape[0], *message.shape[1:]).index_copy_(0, self.here, message)
+
+
+def _rooted(pulled: Tensor, message: Tensor, root: float) -> Tensor:
+    """What came along edges, with the root's share of the message itself."""
+    return pulled.add_(message, alpha=root) if root else pulled
 
 
 def add_lanes(a: Tensor, b: Tensor) -> Tensor:

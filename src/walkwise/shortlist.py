@@ -24,7 +24,8 @@ def greedy_order(ledger: WalkLedger, task: Task) -> Ints:
     place of Ψ_v(o) in the table is kept; choosing a node moves the places of the walks through it.
     """
     (T, P), M = ledger.visits.shape, task.layout.width
-    times = visit_times(ledger.visits)  # (T, P)
+    # Without a discount nobody asks how often a node is visited, and the ledger names it once.
+    times = visit_times(ledger.visits) if task.alphas[0] else (ledger.visits >= 0).astype(np.int64)  # (T, P)
     length = times.sum(axis=1)  # (T,)
     sign = -1 if task.adds else 1
     table = differences(task.alphas, P, sign).ravel()
@@ -41,9 +42,10 @@ def greedy_order(ledger: WalkLedger, task: Task) -> Ints:
     shortfall = scale = 0.0  # R_α of what is left less R(G), and the largest change of R_α so far
     for step in range(M):
         gain = np.bincount(visited, table.take(at) * relevance, M) + taken
-        scale = max(scale, np.fmax.reduce(np.abs(gain)))
+        most, least = np.fmax.reduce(gain), np.fmin.reduce(gain)
+        scale = max(scale, most, -least)
         score = gain if task.adds else -np.abs(gain + shortfall)
-        enough = np.fmax.reduce(score) - task.tolerance * scale
+        enough = (most if task.adds else np.fmax.reduce(score)) - task.tolerance * scale
         best = (score >= enough).argmax()  # the first of equal ones
         order[step] = best
         shortfall += gain[best]

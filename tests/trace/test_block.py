@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import GINConv
+from torch_geometric.nn import GIN, MLP, GINConv
 
 import walkwise as ww
 from walkwise.rules import AlphaBeta, Epsilon, Gamma, Zero
@@ -39,6 +39,13 @@ MODELS = {
     "epsilon": lambda: Model(perceptron(3, 5), perceptron(5, 2), eps=0.4),
     "trained epsilon": lambda: Model(perceptron(3, 5), perceptron(5, 2), eps=-0.3, train_eps=True),
     "skip": lambda: Model(perceptron(3, 5), perceptron(5, 5), perceptron(5, 5), skip=True),
+    "dropout": lambda: Model(
+        nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Dropout(0.5), nn.Linear(5, 2), nn.Identity())
+    ),
+    "pyg's perceptron": lambda: Model(MLP([3, 6, 5], norm=None), MLP([5, 4, 2], norm=None, plain_last=False)),
+    "act first": lambda: Model(MLP([3, 6, 5], norm=None, act_first=True, dropout=0.3), MLP([5, 2], norm=None)),
+    "no activation": lambda: Model(MLP([3, 6, 5], norm=None, act=None), nn.Linear(5, 2)),
+    "normalised inside": lambda: Model(MLP([3, 5, 5], norm="batch_norm"), nn.Linear(5, 2)),
     "normalised after": lambda: Model(perceptron(3, 5), perceptron(5, 5), after=nn.BatchNorm1d(5)),
 }
 RULES = {
@@ -201,3 +208,15 @@ def test_edges_may_be_written_into_between_layers_and_afterwards():
         torch.testing.assert_close(
             ww.subgraph_relevance(chain, SETS, alpha=alpha), ww.subgraph_relevance(expected, SETS, alpha=alpha)
         )
+
+
+@pytest.mark.parametrize("name", ["paper", "dropout", "pyg's perceptron", "act first", "no activation"])
+def test_is_one_piece(name):
+    assert all(watch.layers_of(conv) for conv in MODELS[name]().convs)
+
+
+def test_pygs_own_model_is_in_pieces_of_its_layers():
+    model = GIN(3, 5, num_layers=2, out_channels=2)
+    assert all(watch.layers_of(conv) for conv in model.convs)
+    normed = GIN(3, 5, num_layers=2, out_channels=2, norm="layer_norm")
+    assert watch.layers_of(normed.convs[0]) is None

@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.nn.modules import module as torch_module
 from torch_geometric.nn import GINConv
+from torch_geometric.nn.dense.linear import Linear as PygLinear
+from torch_geometric.nn.models import MLP
 
-from walkwise.operators import Identity, Operator, Perceptron, Scale
+from walkwise.operators import Aggregate, Perceptron
 from walkwise.rules import Rule
 
 if TYPE_CHECKING:
@@ -46,9 +48,8 @@ class Block:
     """perceptron(Σ over neighbours + root · x), with all its values."""
 
     affine: Affine  # the sum over neighbours
-    neighbours: Tensor  # its value, (M, N)
-    root: Tensor | None  # 1 + ε, one element; None where ε is 0
-    total: Tensor  # (M, N)
+    sum: Aggregate  # the same with 1 + ε of the node itself
+    total: Tensor  # its value, (M, N)
     maps: tuple[Map, ...]
 
     @property
@@ -58,9 +59,7 @@ class Block:
 
 
 #: A perceptron as (linear map, whether a ReLU follows).
-Layers = Sequence[tuple[nn.Linear, bool]]
-
-_AS_IT_IS = Identity()
+Layers = Sequence[tuple[Any, bool]]
 
 
 def layers_of(conv: nn.Module) -> Layers | None:
@@ -70,41 +69,52 @@ def layers_of(conv: nn.Module) -> Layers | None:
     if conv.eps.numel() != 1:  # one ε per neuron, by a user's hand
         return None
     inner = conv._modules["nn"]
-    modules = list(inner._modules.values()) if type(inner) is nn.Sequential else [inner]
-    layers: list[tuple[nn.Linear, bool]] = []
-    for m in (conv, inner, *modules):
+    parts = _parts(inner)
+    layers: list[tuple[Any, bool]] = []
+    for m in (conv, inner, *parts):
         if m is None or m._forward_hooks or m._forward_pre_hooks or "forward" in m.__dict__:
             return None
-    for m in modules:
-        if type(m) is nn.Linear:
+    for m in parts:
+        if type(m) is nn.Linear or type(m) is PygLinear:
             layers.append((m, False))
         elif type(m) is nn.ReLU and layers and not layers[-1][1]:
             layers[-1] = layers[-1][0], True
-        else:
+        elif type(m) is not nn.Dropout and type(m) is not nn.Identity:  # these do nothing in evaluation
             return None
     return layers or None
 
 
+def _parts(inner: Any) -> list[Any]:
+    """The modules that run one after the other."""
+    if type(inner) is nn.Sequential:
+        return list(inner._modules.values())
+    if type(inner) is not MLP:
+        return [inner]
+    parts = []
+    for lin, norm in zip(inner.lins, inner.norms, strict=False):  # one norm less where the last map is plain
+        parts += [lin, inner.act, norm] if inner.act_first else [lin, norm, inner.act]
+    parts += [inner.lins[-1]] if inner.plain_last else []
+    return [m for m in parts if m is not None]
+
+
 def run(conv: Any, layers: Layers, affine: Affine, x: Tensor) -> Block:
     """The layer's values on node features x (M, F)."""
-    neighbours = affine.value()
-    eps = conv.eps
-    root = None if eps.is_cpu and eps.item() == 0 else eps + 1
-    total = neighbours + (x if root is None else root * x)
+    ((_, neighbours),) = affine.terms
+    assert isinstance(neighbours, Aggregate)
+    spread = Aggregate(neighbours.edges, neighbours.weight, 1 + conv.eps.item())
+    total = spread.push(x)
     maps, value = [], total
     for layer, activated in layers:
         weight, bias = layer.weight, layer.bias
         before = linear(value, weight, bias)
         value = before.relu() if activated else before
         maps.append(Map(weight, bias, before, value))
-    return Block(affine, neighbours, root, total, tuple(maps))
+    return Block(affine, spread, total, tuple(maps))
 
 
 def lower(block: Block, source: int, rule: Rule, builder: Builder) -> tuple[int, ...]:
     """The chain's slot of what comes out, for rules that do not split. The same maps as one by one."""
-    root: Operator = _AS_IT_IS if block.root is None else Scale(block.root.reshape(1, 1))
-    ((_, neighbours),) = block.affine.terms
-    (slot,) = builder.emit([neighbours, root], [source, source])
+    (slot,) = builder.emit([block.sum], [source])
     value, maps = block.total, []
     for m in block.maps:
         lifted = rule.lift(m.weight)
@@ -128,8 +138,9 @@ def expanded(tape: Tape) -> list[Op]:
             continue
         block, (source,), (output,) = op.block, op.inputs, op.outputs
         where = (op.call, op.era)
-        root = block.total.new_ones(1) if block.root is None else block.root
-        spread, scaled, total = (tape.hold(v) for v in (block.neighbours, root * tape.values[source], block.total))
+        root = block.total.new_full((1,), block.sum.root)
+        values = block.affine.value(), root * tape.values[source], block.total
+        spread, scaled, total = map(tape.hold, values)
         terms = tuple((source, operator) for _, operator in block.affine.terms)
         ops.append(Op("propagate", not_runnable, (), {}, (source,), (spread,), *where, terms))
         ops.append(Op("mul", torch.mul, (root, Ref(source)), {}, (source,), (scaled,), *where))

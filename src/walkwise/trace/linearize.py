@@ -162,6 +162,8 @@ class PropagateCall:
             weight = values
         if weight is not None and weight.dim() > 1 and weight.shape[-1] == 1:
             weight = weight.squeeze(-1)
+        if weight is not None and weight.shape[0] != edges.source.shape[0]:  # the layer itself says best what is wrong
+            return None
         return Affine([(x, Aggregate(edges, self.weights(edges, weight, x)))])
 
 

@@ -146,7 +146,7 @@ class Watch:
             or torch.is_autocast_enabled(x.device.type)
         ):
             return None
-        if x.shape[1] != layers[0][0].in_features:  # the layer itself says best what is wrong
+        if x.shape[1] != layers[0][0].weight.shape[1]:  # the layer itself says best what is wrong
             return None
         affine = form(conv, PropagateCall(conv, edge_index, {"x": (x, x)}, self.shelf, self._follows))
         if affine is None:
