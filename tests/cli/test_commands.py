@@ -292,7 +292,7 @@ def test_a_saved_file_of_graphs(run, tmp_path):
         (["train", "ba2motif-gin9"], 2, "did you mean 'ba2motif-gin"),
         (["train", "ba2motif-gin3", "molecules"], 2, "Unknown data set"),
         (["train", "ba2motif-gin3", "--out", "nowhere/w.safetensors"], 2, "There is no folder nowhere"),
-        (["reproduce", "table9"], 1, "Unknown table or figure"),
+        (["reproduce", "table9"], 2, "did you mean 'table3'?"),
         (["explore", "ba2motif", "--rule", "gama"], 2, "did you mean 'gamma'?"),
         (["explian"], 2, "explain"),
         (["explain"], 2, "MODEL"),
@@ -325,7 +325,7 @@ def test_an_interruption_ends_in_a_line(run, monkeypatch):
     def stop(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("walkwise.cli.explain.open_session", stop)
+    monkeypatch.setattr("walkwise.cli.sources.open_session", stop)
     found = run("explain", "ba2motif")
     assert (found.code, found.err) == (130, "Interrupted.\n")
 
@@ -334,7 +334,7 @@ def test_an_error_that_nobody_expected_is_one_line_too(run, monkeypatch):
     def fail(*arguments, **options):
         raise RuntimeError("the unforeseen")
 
-    monkeypatch.setattr("walkwise.cli.explain.open_session", fail)
+    monkeypatch.setattr("walkwise.cli.sources.open_session", fail)
     found = run("explain", "ba2motif")
     assert (found.code, found.err) == (1, "RuntimeError: the unforeseen (--debug shows where.)\n")
 
@@ -343,8 +343,8 @@ def test_reproduce_reports_in_json(run, monkeypatch, tmp_path):
     finding = Finding(True, "It holds: f(x) ≥ 0.")
     results = [Result(EXHIBITS["figure5"], finding, True, (), 1.5, 0, 3)]
     results.append(Result(EXHIBITS["figure6"], None, False, ("no data",), 0.0, 0, 0))
-    monkeypatch.setattr("walkwise.cli.reproduce.make", lambda *arguments, **options: results)
-    monkeypatch.setattr("walkwise.cli.reproduce.write_report", lambda *arguments: tmp_path / "report.md")
+    monkeypatch.setattr("walkwise.paper.run.reproduce", lambda *arguments, **options: results)
+    monkeypatch.setattr("walkwise.paper.report.write_report", lambda *arguments: tmp_path / "report.md")
     report = run("reproduce", "all", "--out", tmp_path, "--json").json
     assert report["report"] == str(tmp_path / "report.md")
     assert [(r["name"], r["holds"], r["skipped"]) for r in report["results"]] == [

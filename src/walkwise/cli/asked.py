@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from walkwise.chain import RelevanceChain
-from walkwise.cli.options import RULES, choice
+from walkwise.cli.names import RULES, choice
 from walkwise.cli.output import number
 from walkwise.cli.sources import Session
 from walkwise.errors import CoverageWarning, InputError, WalkwiseError

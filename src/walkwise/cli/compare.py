@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from walkwise import baselines
-from walkwise.baselines.comparison import METRICS
 from walkwise.cli import options
+from walkwise.cli.names import METHODS, METRICS, SourceError, choice
 from walkwise.cli.output import print_json, progress, say, show_table
-from walkwise.cli.sources import Session, SourceError, open_session, truth_of
+
+if TYPE_CHECKING:
+    from walkwise.cli.sources import Session
 
 _METHODS = ("random", "gradient-x-input", "gnn-lrp", "sgnn-lrp")
 
@@ -25,8 +26,7 @@ def compare(
     graph: Annotated[list[int] | None, typer.Option(min=0, help="A graph to measure on; may be repeated.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many held-out graphs, where --graph names none.")] = 10,
     method: Annotated[
-        list[str] | None,
-        typer.Option(help=f"An explainer; may be repeated: {', '.join(baselines.available_baselines())}."),
+        list[str] | None, typer.Option(help=f"An explainer; may be repeated: {', '.join(METHODS)}.")
     ] = None,
     metric: Annotated[list[str] | None, typer.Option(help=f"A measure; may be repeated: {', '.join(METRICS)}.")] = None,
     target: options.Target = None,
@@ -40,8 +40,11 @@ def compare(
 
     Higher is better but for aupc and fidelity-. Accuracy and auroc need graphs with a known motif.
     """
-    methods = [options.choice(name, baselines.available_baselines(), "method") for name in method or _METHODS]
-    metrics = [options.choice(name, tuple(METRICS), "measure") for name in metric or ("auac", "aupc")]
+    from walkwise import baselines
+    from walkwise.cli.sources import open_session, truth_of
+
+    methods = [choice(name, METHODS, "method") for name in method or _METHODS]
+    metrics = [choice(name, METRICS, "measure") for name in metric or ("auac", "aupc")]
     session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
     chosen = _chosen(session, graph, limit)
     _check_motifs(session, chosen, metrics)
@@ -80,6 +83,8 @@ def _chosen(session: Session, named: Sequence[int] | None, limit: int) -> list[i
 
 
 def _check_motifs(session: Session, chosen: Sequence[int], metrics: Sequence[str]) -> None:
+    from walkwise.cli.sources import truth_of
+
     wanted = [name for name in metrics if name in ("accuracy", "auroc")]
     without = [number for number in chosen if wanted and not truth_of(session.graph(number))]
     if without:

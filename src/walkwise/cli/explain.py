@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from walkwise.cli import options
-from walkwise.cli.asked import Asked, ask
+from walkwise.cli.names import SourceError
 from walkwise.cli.output import listed, print_json, say, show_table
-from walkwise.cli.sources import SourceError, open_session, truth_of
-from walkwise.evaluation import motif_auroc
-from walkwise.marginals import node_relevance
-from walkwise.search import find_subgraph
-from walkwise.subgraphs import subgraph_relevance
+
+if TYPE_CHECKING:
+    from walkwise.cli.asked import Asked
 
 #: The nodes that are looked for where neither an option nor a known motif says how many.
 _SIZE = 5
@@ -41,6 +39,9 @@ def explain(
     The sets are those of --nodes, the known motif where the graph has one, the most relevant connected set of --size
     nodes, and the whole graph.
     """
+    from walkwise.cli.asked import ask
+    from walkwise.cli.sources import open_session
+
     sets = options.node_lists(nodes or [])
     session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
     asked = ask(session, graph, target=target, index=index, rule=rule)
@@ -52,6 +53,12 @@ def explain(
 
 
 def _report(asked: Asked, sets: dict[str, list[int]], alphas: list[float], size: int | None) -> dict[str, Any]:
+    from walkwise.cli.sources import truth_of
+    from walkwise.evaluation import motif_auroc
+    from walkwise.marginals import node_relevance
+    from walkwise.search import find_subgraph
+    from walkwise.subgraphs import subgraph_relevance
+
     chain, truth = asked.chain, truth_of(asked.data)
     size = size or min(len(truth) or _SIZE, chain.num_nodes)
     if size > chain.num_nodes:

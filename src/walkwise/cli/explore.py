@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.asked import ask
-from walkwise.cli.sources import open_session
+from walkwise.cli.names import RULES, choice
 from walkwise.errors import MissingExtraError
 
 
@@ -29,7 +28,10 @@ def explore(
     debug: options.Debug = False,
 ) -> None:
     """Open a page to explore with: pick a graph, select nodes, and read their relevance."""
-    options.choice(rule, options.RULES, "rule")
+    from walkwise.cli.asked import ask
+    from walkwise.cli.sources import open_session
+
+    choice(rule, RULES, "rule")
     try:
         explorer = import_module("walkwise.explorer")
     except MissingExtraError:

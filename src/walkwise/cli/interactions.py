@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.asked import Asked, ask
+from walkwise.cli.names import SourceError
 from walkwise.cli.output import listed, print_json, say, show_table
-from walkwise.cli.sources import SourceError, open_session
-from walkwise.interactions import interactions as terms_of
-from walkwise.interactions import query as ask_formula
+
+if TYPE_CHECKING:
+    from walkwise.cli.asked import Asked
 
 
 def interactions(
@@ -37,6 +37,11 @@ def interactions(
     A term is the relevance of the walks that visit exactly these groups: --nodes ring=3-8 --nodes NO2=0-2. A --query
     such as "ring & NO2" sums the walks that visit both, wherever else they go; "rest" stands for the nodes in no group.
     """
+    from walkwise.cli.asked import ask
+    from walkwise.cli.sources import open_session
+    from walkwise.interactions import interactions as terms_of
+    from walkwise.interactions import query as ask_formula
+
     groups = options.node_lists(nodes or [])
     if not groups:
         raise SourceError("Which groups? Give at least one: --nodes ring=3-8 --nodes NO2=0-2.")

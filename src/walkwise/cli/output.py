@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
-from walkwise.cli.sources import SourceError
+from walkwise.cli.names import SourceError
 from walkwise.errors import WalkwiseError
 
 #: What a line holds where no terminal says otherwise, as in pipes and files.

@@ -6,7 +6,6 @@ import path runs the module it names, as ``import`` does: it is for one's own co
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Iterable, Sequence
@@ -19,11 +18,9 @@ from torch_geometric.data import Data
 
 from walkwise import datasets, models
 from walkwise.cli.files import read_graphs
+from walkwise.cli.names import BUNDLED, SourceError, nearest
 from walkwise.datasets.graphset import GraphSet
-from walkwise.errors import InputError, WalkwiseError
-
-#: The bundled models, and the graphs that each is asked about unless others are named.
-BUNDLED = {"ba2motif": "ba2motif-generated", "mutag": "molecules"}
+from walkwise.errors import WalkwiseError
 
 #: The bundled molecules: what they are called, and their SMILES.
 MOLECULES = {
@@ -33,10 +30,6 @@ MOLECULES = {
     "aniline": "Nc1ccccc1",
     "toluene": "Cc1ccccc1",
 }
-
-
-class SourceError(InputError):
-    """What the command line names is not there, or is not what it should be."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,18 +261,6 @@ def _called(found: Any, kinds: Any, spec: str) -> Any:
         wanted = "a torch.nn.Module" if kinds is nn.Module else "PyG Data objects"
         raise SourceError(f"Expected {wanted} from {spec}, got {type(made).__name__}.")
     return made
-
-
-def nearest(name: str, valid: Sequence[str]) -> str:
-    """The end of a sentence about a wrong name: the valid name next to it, if one is near.
-
-    >>> nearest("mutga", ["mutag", "ba2motif"])
-    "; did you mean 'mutag'?"
-    >>> nearest("xyz", ["mutag", "ba2motif"])
-    '.'
-    """
-    close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else "."
 
 
 def _existing(path: Path) -> Path:

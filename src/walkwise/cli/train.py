@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
-from torch import nn
 
-from walkwise import datasets, models
 from walkwise.cli import options
+from walkwise.cli.names import DATA_SETS, RECIPES, SourceError, choice
 from walkwise.cli.output import print_json, progress, say
-from walkwise.cli.sources import SourceError, load_graphs, load_model
-from walkwise.datasets.graphset import GraphSet, pack
-from walkwise.datasets.splits import set_aside
-from walkwise.recipes import RECIPES, train_model
-from walkwise.training import Training
-from walkwise.training import train as fit
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from walkwise.datasets.graphset import GraphSet
+    from walkwise.training import Training
 
 
 def train(
@@ -41,15 +39,19 @@ def train(
     (mypkg.models:build) takes (x, edge_index, batch) and returns logits; its graphs need labels y. Of graphs that come
     without a split, a tenth is kept for testing and a tenth decides when to stop.
     """
+    from walkwise import models, recipes
+
     path = out or Path(f"{model.rpartition(':')[2]}.safetensors")
     if not path.parent.is_dir():
         raise SourceError(f"There is no folder {path.parent} to write {path.name} to.")
     if ":" in model:
         trained, result, source = _own(model, graphs, data, epochs, seed)
     else:
-        options.choice(model, tuple(RECIPES), "model")
-        source = options.choice(graphs or RECIPES[model].data, datasets.names(), "data set")
-        trained, result = train_model(model, data=source, root=data, seed=seed, epochs=epochs, progress=progress())
+        choice(model, RECIPES, "model")
+        source = choice(graphs or recipes.RECIPES[model].data, DATA_SETS, "data set")
+        trained, result = recipes.train_model(
+            model, data=source, root=data, seed=seed, epochs=epochs, progress=progress()
+        )
     models.save_weights(trained, path)
     report = {
         "command": "train",
@@ -75,6 +77,11 @@ def _own(
     spec: str, graphs: str | None, root: Path | None, epochs: int | None, seed: int
 ) -> tuple[nn.Module, Training, str]:
     """The user's model, trained; how it went, and on what."""
+    import torch
+
+    from walkwise.cli.sources import load_model
+    from walkwise.training import train as fit
+
     if graphs is None:
         raise SourceError("Which graphs? Name a data set, a file or an import path after the model.")
     with torch.random.fork_rng():
@@ -86,6 +93,13 @@ def _own(
 
 def _graph_set(spec: str, root: Path | None, seed: int) -> GraphSet:
     """The data set, with a split made by seed where it has none."""
+    import torch
+
+    from walkwise import datasets
+    from walkwise.cli.sources import load_graphs
+    from walkwise.datasets.graphset import GraphSet, pack
+    from walkwise.datasets.splits import set_aside
+
     if spec in datasets.names():
         return datasets.load(spec, root=root)
     found = load_graphs(spec, root=root)
