@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 from walkwise.cli import options
 from walkwise.cli.names import METHODS, METRICS, SourceError, choice
 from walkwise.cli.output import print_json, progress, say, show_table
+from walkwise.cli.wording import count
 
 if TYPE_CHECKING:
     from walkwise.cli.sources import Session
@@ -41,13 +43,16 @@ def compare(
     Higher is better but for aupc and fidelity-. Accuracy and auroc need graphs with a known motif.
     """
     from walkwise import baselines
-    from walkwise.cli.sources import open_session, truth_of
+    from walkwise.cli.asked import opened, predicted
+    from walkwise.cli.sources import truth_of
 
     methods = [choice(name, METHODS, "method") for name in method or _METHODS]
     metrics = [choice(name, METRICS, "measure") for name in metric or ("auac", "aupc")]
-    session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     chosen = _chosen(session, graph, limit)
     _check_motifs(session, chosen, metrics)
+    for number in chosen:
+        predicted(session, number, target=target, index=index)  # what does not fit is said before anything is measured
     rows = baselines.compare(
         methods,
         session.model,
@@ -99,10 +104,19 @@ def _show(report: dict[str, Any]) -> None:
     rows = []
     for (method, alpha), found in lines.items():
         one = next(iter(found.values()))
-        cells = [f"{found[m]['mean']:.4g} ± {found[m]['standard_error']:.2g}" if m in found else "" for m in metrics]
+        cells = [_mean(found[m]) if m in found else "" for m in metrics]
         rows.append((method, alpha, *cells, one["graphs"], 1e3 * one["seconds"]))
-    title = f"{report['model']} on {len(report['graphs'])} graphs of {report['data']}: mean ± standard error"
+    graphs = count(len(report["graphs"]), "graph")
+    title = f"{report['model']} on {graphs} of {report['data']}: mean ± standard error"
     columns = ["method", ">α", *(f">{metric}" for metric in metrics), ">graphs", ">ms / graph"]
     show_table(title, columns, rows)
     for note in dict.fromkeys(f"{row['method']}: {row['note']}" for row in report["rows"] if row["note"]):
         say(note)
+
+
+def _mean(row: dict[str, Any]) -> str:
+    """A mean with its standard error, which a single graph has not."""
+    mean = f"{row['mean']:.4g}"
+    if math.isnan(row["mean"]):
+        return ""
+    return mean if math.isnan(row["standard_error"]) else f"{mean} ± {row['standard_error']:.2g}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkwise.cli import options
+from walkwise.cli.names import SourceError
 from walkwise.cli.output import print_json, say, show_table
 from walkwise.cli.page import Image, Section, render
 from walkwise.errors import InputError, MissingExtraError
@@ -50,6 +51,8 @@ def demo(
     """
     from walkwise.cli import chapters, showcase
 
+    if out.exists() and not out.is_dir():
+        raise SourceError(f"{out} is a file; name a folder for figures and the report: --out.")
     start = time.perf_counter()
     skipped: list[str] = []
     with _one_thread():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from walkwise.cli import options
@@ -39,12 +40,12 @@ def explain(
     The sets are those of --nodes, the known motif where the graph has one, the most relevant connected set of --size
     nodes, and the whole graph.
     """
-    from walkwise.cli.asked import ask
-    from walkwise.cli.sources import open_session
+    from walkwise.cli.asked import ask, check_nodes, opened
 
     sets = options.node_lists(nodes or [])
-    session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     asked = ask(session, graph, target=target, index=index, rule=rule)
+    check_nodes(asked, sets)
     report = asked.head("explain") | _report(asked, sets, alpha or [0.0, 0.5, 1.0], size)
     if as_json:
         print_json(report)
@@ -60,7 +61,7 @@ def _report(asked: Asked, sets: dict[str, list[int]], alphas: list[float], size:
     from walkwise.subgraphs import subgraph_relevance
 
     chain, truth = asked.chain, truth_of(asked.data)
-    size = size or min(len(truth) or _SIZE, chain.num_nodes)
+    size = size or min(len(truth) or _SIZE, _connected(asked))
     if size > chain.num_nodes:
         raise SourceError(f"--size is at most {chain.num_nodes}, the number of nodes; got {size}.")
     found = find_subgraph(chain, size)
@@ -83,6 +84,20 @@ def _report(asked: Asked, sets: dict[str, list[int]], alphas: list[float], size:
         auroc = motif_auroc(scores, truth) if len(truth) < chain.num_nodes else None
         report["truth"] = {"nodes": truth, "found": hits, "node_auroc": auroc}
     return report
+
+
+def _connected(asked: Asked) -> int:
+    """How many nodes the largest connected part of the graph has."""
+    above = list(range(asked.chain.num_nodes))
+
+    def top(node: int) -> int:
+        while above[node] != node:
+            above[node] = node = above[above[node]]
+        return node
+
+    for source, target in asked.prediction.edge_index.t().tolist():
+        above[top(source)] = top(target)
+    return max(Counter(map(top, range(len(above)))).values())
 
 
 def _show(asked: Asked, report: dict[str, Any]) -> None:

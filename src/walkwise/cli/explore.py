@@ -28,8 +28,7 @@ def explore(
     debug: options.Debug = False,
 ) -> None:
     """Open a page to explore with: pick a graph, select nodes, and read their relevance."""
-    from walkwise.cli.asked import ask
-    from walkwise.cli.sources import open_session
+    from walkwise.cli.asked import ask, opened
 
     choice(rule, RULES, "rule")
     try:
@@ -38,7 +37,7 @@ def explore(
         raise
     except ImportError as error:
         raise MissingExtraError(f"The explorer cannot start ({error}): pip install 'walkwise[explore]'.") from error
-    session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     ask(session, 0, target=None, index=index, rule=rule)  # what does not fit shows here, not in the page
     shown = explorer.Session(
         session.model,

@@ -38,11 +38,10 @@ def order(
     activation adds the node that brings most; its curve has the model's output on the nodes so far. pruning takes away
     the node that changes least; its curve has how far the output moved.
     """
-    from walkwise.cli.asked import ask
-    from walkwise.cli.sources import open_session
+    from walkwise.cli.asked import ask, opened
 
     choice(mode, MODES, "mode")
-    session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     asked = ask(session, graph, target=target, index=index, rule=rule)
     report = asked.head("order") | {"mode": mode, "orders": _orders(asked, mode, alpha or [0.0])}
     if as_json:

@@ -23,7 +23,7 @@ _WHAT = f"{', '.join(EXHIBITS)}, or all."
 
 
 def reproduce(
-    what: Annotated[str, typer.Argument(help=_WHAT)],
+    what: Annotated[str, typer.Argument(metavar="WHAT", help=_WHAT)],
     quick: Annotated[bool, typer.Option("--quick", help="A subset, in about five minutes on two cores.")] = False,
     data: Annotated[Path | None, typer.Option(help="The folder of data sets; see walkwise.datasets.")] = None,
     weights: Annotated[

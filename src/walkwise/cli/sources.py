@@ -147,7 +147,7 @@ def load_model(spec: str, *, weights: Path | None = None) -> nn.Module:
             model; or "package.module:name", a model, or what returns one when called without arguments.
         weights: a safetensors file, or a state_dict saved by torch, of which only tensors are read.
     """
-    if ":" in spec and not Path(spec).exists():
+    if is_import_path(spec):
         model = _called(import_path(spec), nn.Module, spec)
     elif spec.endswith(".safetensors"):
         model = models.open_weights(_existing(Path(spec)))
@@ -180,7 +180,7 @@ def load_graphs(spec: str, *, root: Path | None = None) -> Graphs:
         return from_smiles(list(MOLECULES.values()), names=list(MOLECULES))
     if spec in datasets.names():
         return _named(datasets.load(spec, root=root))
-    if ":" in spec and not Path(spec).exists():
+    if is_import_path(spec):
         return _loose(_called(import_path(spec), (Data, GraphSet, Iterable), spec), spec)
     if Path(spec).suffix in (".pt", ".pth"):
         return _loose(read_graphs(_existing(Path(spec))), Path(spec).name)
@@ -216,6 +216,11 @@ def _loose(found: Any, source: str) -> Graphs:
 
 
 # -- names, files and import paths --------------------------------------------------------------------
+
+
+def is_import_path(spec: str) -> bool:
+    """Whether this is meant as "package.module:name", not as a file."""
+    return ":" in spec and not Path(spec).exists()
 
 
 def import_path(spec: str) -> Any:

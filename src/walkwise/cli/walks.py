@@ -36,12 +36,11 @@ def walks(
     A walk names the node at the input of every message-passing layer and at the output of the last; a dash where a skip
     connection lets it pass a position by.
     """
-    from walkwise.cli.asked import ask
-    from walkwise.cli.sources import open_session
+    from walkwise.cli.asked import ask, opened
     from walkwise.topwalks import top_walks
 
     choice(by, BY, "measure")
-    session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     asked = ask(session, graph, target=target, index=index, rule=rule)
     found = top_walks(asked.chain, count, by="magnitude" if by == "magnitude" else "relevance", progress=progress())
     listed = [
