@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
 import types
 from pathlib import Path
@@ -85,7 +86,7 @@ def test_explain_in_words(run):
     assert "explained is house" in found.out
     assert "found 4" in found.out
     assert "α = 0.5" in found.out
-    assert "Of the 5 nodes of the known motif" in found.out
+    assert "of the 5 nodes of the known motif" in found.out
     assert "\x1b" not in found.out
 
 
@@ -283,6 +284,22 @@ def test_every_command_has_help_and_the_version_shows(run):
 def test_the_shell_completes_names():
     words = {"_WALKWISE_COMPLETE": "complete_bash", "COMP_WORDS": "walkwise explain mu", "COMP_CWORD": "2"}
     assert CliRunner().invoke(app, [], env=words, prog_name="walkwise").stdout.split() == ["mutag"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_help_fills_its_lines(width):
+    """A paragraph breaks where the next word does not fit, not where the source has a line end."""
+    for command in app.registered_commands:
+        shown = CliRunner().invoke(app, [command.name, "--help"], env={"COLUMNS": str(width)}).stdout
+        text = [line.strip() for line in shown.partition("╭")[0].splitlines()]
+        assert max(map(len, shown.splitlines())) == width
+        for line, after in itertools.pairwise(text):
+            if line and after:
+                assert len(line) + 1 + len(after.split()[0]) > width - 3, (command.name, line)
+
+
+def test_one_walk_is_no_walks(run):
+    assert "The walk of largest relevance, of" in run("walks", "ba2motif", "-k", 1).out
 
 
 def test_json_everywhere_but_where_a_page_is_served(run):

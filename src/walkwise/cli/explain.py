@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from walkwise.cli import options
 from walkwise.cli.names import SourceError
 from walkwise.cli.output import listed, print_json, say, show_table
+from walkwise.cli.wording import count
 
 if TYPE_CHECKING:
     from walkwise.cli.asked import Asked
@@ -117,6 +118,6 @@ def _show(asked: Asked, report: dict[str, Any]) -> None:
     show_table("Sets of nodes", ["set", "nodes", *columns], rows, note=note)
     if truth:
         known = report["truth"]
-        words = f"Of the {len(truth)} nodes of the known motif, {known['found']} are in the set that was found"
+        words = f"The set that was found has {known['found']} of the {count(len(truth), 'node')} of the known motif"
         auroc = "" if known["node_auroc"] is None else f"; AUROC of the nodes' relevance {known['node_auroc']:.3f}"
         say(f"{words}{auroc}.")

@@ -11,6 +11,8 @@ import typer
 
 from walkwise.cli.names import BUNDLED, GRAPHS, RULES, SourceError
 
+DATA_HELP = "The folder of data sets; default: that of the variable WALKWISE_ROOT, or ~/.cache/walkwise."
+
 
 def _starting(names: Sequence[str]) -> Any:
     """Completes a word by the names that start with it."""
@@ -46,7 +48,7 @@ Weights = Annotated[
     Path | None,
     typer.Option(help="The model's weights: .safetensors, or a state_dict saved by torch; only tensors are read."),
 ]
-DataRoot = Annotated[Path | None, typer.Option("--data", help="The folder of data sets; see walkwise.datasets.")]
+DataRoot = Annotated[Path | None, typer.Option("--data", help=DATA_HELP)]
 Smiles = Annotated[list[str] | None, typer.Option(help="A molecule, in place of GRAPHS; may be repeated.")]
 GraphNumber = Annotated[int, typer.Option("--graph", min=0, help="Which graph, from 0.")]
 Target = Annotated[int | None, typer.Option(min=0, help="The output column to explain; default: the largest.")]

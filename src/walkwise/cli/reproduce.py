@@ -25,7 +25,7 @@ _WHAT = f"{', '.join(EXHIBITS)}, or all."
 def reproduce(
     what: Annotated[str, typer.Argument(metavar="WHAT", help=_WHAT)],
     quick: Annotated[bool, typer.Option("--quick", help="A subset, in about five minutes on two cores.")] = False,
-    data: Annotated[Path | None, typer.Option(help="The folder of data sets; see walkwise.datasets.")] = None,
+    data: Annotated[Path | None, typer.Option(help=options.DATA_HELP)] = None,
     weights: Annotated[
         Path | None, typer.Option(help="Trained models: the authors' NAME.npz and NAME.json, or NAME.safetensors.")
     ] = None,

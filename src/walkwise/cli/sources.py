@@ -75,7 +75,8 @@ class Session:
         """The graph of that number, from 0."""
         count = len(self.graphs)
         if not 0 <= number < count:
-            raise SourceError(f"There is no graph {number}: {self.data.source} has {count}, numbered 0 to {count - 1}.")
+            there = f"{count}, numbered 0 to {count - 1}" if count > 1 else "one alone, number 0"
+            raise SourceError(f"There is no graph {number}: {self.data.source} has {there}.")
         return self.graphs[number]
 
     def class_name(self, column: int) -> str:

@@ -66,5 +66,6 @@ def _show(asked: Asked, report: dict[str, Any]) -> None:
         inside = sum(node in truth for node in walk["nodes"])
         share = [f"{inside} of {len(steps)} visits"] if truth else []
         rows.append((" → ".join(steps), walk["relevance"], *share))
-    title = f"The {len(rows)} walks of largest {report['by']}, of {report['num_walks']}"
+    these = "The walk" if len(rows) == 1 else f"The {len(rows)} walks"
+    title = f"{these} of largest {report['by']}, of {report['num_walks']}"
     show_table(title, columns, rows)

@@ -1,7 +1,8 @@
-"""The library's errors in the words of the command line: options in place of Python arguments; and plurals."""
+"""The library's errors in the words of the command line: options in place of Python arguments; paragraphs, plurals."""
 
 from __future__ import annotations
 
+import inspect
 import re
 
 #: What the library says, and what the command says instead.
@@ -44,6 +45,15 @@ def in_options(message: str, model: str = "The model") -> str:
     for pattern, words in _SAID:
         message = re.sub(pattern, words, message)
     return message.replace("{one_output}", ONE_OUTPUT.format(model))
+
+
+def paragraphs(docstring: str) -> str:
+    r"""The text with a line for every paragraph: the terminal, not the source, says where lines end.
+
+    >>> paragraphs("Title.\n\n    One line\n    and another.\n")
+    'Title.\n\nOne line and another.'
+    """
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(docstring))
 
 
 def count(number: int, thing: str) -> str:
