@@ -36,8 +36,9 @@ def interactions(
 ) -> None:
     """Say what groups of nodes have alone and what they have only together.
 
-    A term is the relevance of the walks that visit exactly these groups: --nodes ring=3-8 --nodes NO2=0-2. A --query
-    such as "ring & NO2" sums the walks that visit both, wherever else they go; "rest" stands for the nodes in no group.
+    A term is the relevance of the walks that visit all of these groups and no other node: --nodes ring=3-8 --nodes
+    NO2=0-2. A --query such as "ring & NO2" sums the walks that visit both, wherever else they go; "rest" stands for the
+    nodes in no group, so that "ring & NO2 & ~rest" is the term again.
     """
     from walkwise.cli.asked import ask, check_nodes, opened
     from walkwise.interactions import interactions as terms_of
@@ -95,7 +96,9 @@ def _show(asked: Asked, report: dict[str, Any]) -> None:
         if abs(report["remainder"]) > 1e-5 * abs(report["union"]):
             rows.append(("higher orders", report["remainder"]))
         rows.append(("all of these", report["union"]))
-        show_table("Walks that visit exactly these groups", ["groups", ">relevance"], rows)
+        note = "Each of these walks visits every group that is named, and no other node."
+        show_table("Walks that visit exactly these groups", ["groups", ">relevance"], rows, note=note)
     if report["queries"]:
         rows = [(asked_for["formula"], asked_for["relevance"]) for asked_for in report["queries"]]
-        show_table("Walks that satisfy a formula", ["formula", ">relevance"], rows)
+        note = "Walks may go anywhere that the formula does not forbid; “rest” is the nodes in no group."
+        show_table("Walks that satisfy a formula", ["formula", ">relevance"], rows, note=note)

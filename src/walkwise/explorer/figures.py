@@ -65,8 +65,8 @@ def interaction_figure(found: Interactions) -> dict[str, Any]:
     right = {"xref": "paper", "x": 1, "xanchor": "right", "yref": "paper", "y": 0, "yanchor": "top", "yshift": -22}
     layout["annotations"] = [words | right]
     layout["yaxis"] |= {"autorange": "reversed", "tickvals": bars["y"], "ticktext": labels, "showgrid": False}
-    layout["height"] = 82 + 24 * len(names)
-    layout["margin"] |= {"l": 8, "b": 62}
+    layout["height"] = 74 + 24 * len(names)
+    layout["margin"] |= {"l": 8, "b": 54}
     return {"data": [bars], "layout": layout}
 
 
