@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -43,6 +50,80 @@ def test_every_name_is_there_and_explained(name):
 def test_every_error_is_a_walkwise_error(kind):
     assert issubclass(kind, ww.errors.WalkwiseError) or issubclass(kind, Warning)
     assert kind.__doc__
+
+
+# -- names that are imported when they are asked for ------------------------------------------
+
+
+def test_type_checkers_see_the_names_that_are_there():
+    tree = ast.parse(Path(ww.__file__).read_text(encoding="utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {
+        alias.name: statement.module.removeprefix("walkwise").removeprefix(".")
+        for statement in block.body
+        for alias in statement.names
+    }
+    assert seen == {name: ww._HOME.get(name, "") for name in ww.__all__}
+
+
+def test_a_function_stands_where_a_module_has_its_name():
+    spec = importlib.util.find_spec
+    shared = {name for name in ww.__all__ if spec(f"walkwise.{name}") and not isinstance(getattr(ww, name), ModuleType)}
+    assert shared == {"interactions", "trace"}
+    for name in shared:
+        assert inspect.isfunction(getattr(ww, name))
+        assert sys.modules[f"walkwise.{name}"].__dict__[name] is getattr(ww, name)
+
+
+def test_what_is_not_there_is_missed_as_in_any_module():
+    assert set(ww.__all__) <= set(dir(ww))
+    assert not hasattr(ww, "nosuch")
+    with pytest.raises(AttributeError, match="module 'walkwise' has no attribute '_nosuch'"):
+        _ = ww._nosuch
+    with pytest.raises(ImportError, match="nosuch"):
+        exec("from walkwise import nosuch")
+
+
+ORDERS = """
+import sys
+import torch, torch_geometric  # once; the rest is forgotten between the orders
+
+ORDERS = [
+    "import walkwise",
+    "import walkwise.trace",
+    "import walkwise.interactions",
+    "import walkwise.trace as found; assert found is sys.modules['walkwise.trace'].trace",
+    "from walkwise.trace import trace",
+    "from walkwise.trace import linearize",
+    "from walkwise.trace.lowering import Lowering",
+    "import walkwise.explainer",
+    "import walkwise.cli.sources",
+    "from walkwise import trace; assert trace.linearize",
+    "from walkwise import interactions; assert interactions.__name__ == 'interactions'",
+    "from walkwise import *; assert trace.linearize and callable(interactions)",
+    "import walkwise; walkwise.query; import walkwise.interactions",
+    "import walkwise; walkwise.trace; import walkwise.trace",
+    "import importlib; importlib.import_module('walkwise.trace')",
+    "import walkwise; walkwise.chain.RelevanceChain",
+    "import importlib, walkwise; walkwise.trace; importlib.reload(walkwise)",
+]
+for order in ORDERS:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "walkwise"]:
+        del sys.modules[name]
+    exec(order, {"sys": sys})
+    for _ in range(2):
+        ww = sys.modules["walkwise"]
+        assert callable(ww.trace) and ww.trace.linearize.register, order
+        assert ww.trace is sys.modules["walkwise.trace"].trace, order
+        assert ww.interactions is sys.modules["walkwise.interactions"].interactions, order
+        assert not [name for name in ww.__all__ if not hasattr(ww, name)], order
+"""
+
+
+def test_the_functions_are_there_whatever_is_imported_first():
+    variables = {**os.environ, "PYTHONPATH": str(Path(ww.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", ORDERS], capture_output=True, text=True, env=variables, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # -- layers of one's own ----------------------------------------------------------------------

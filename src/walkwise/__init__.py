@@ -12,22 +12,27 @@ A traced prediction is a :class:`RelevanceChain`; everything else is a function 
 torch.Size([2])
 """
 
+import sys
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from walkwise import baselines, errors, evaluation, rules
-from walkwise.chain import RelevanceChain
-from walkwise.evaluation import activation_curve, pruning_curve
-from walkwise.explainer import SubgraphLRPExplainer
-from walkwise.games import as_game, shapley_interactions, shapley_values
-from walkwise.interactions import interactions, query
-from walkwise.marginals import edge_relevance, feature_relevance, node_relevance
-from walkwise.ordering import order_nodes
-from walkwise.search import find_subgraph
-from walkwise.subgraphs import subgraph_polynomial, subgraph_relevance
-from walkwise.topwalks import top_walks
-from walkwise.trace import trace
-from walkwise.tuning import tune_alpha
-from walkwise.walks import enumerate_walks, walk_relevance
+if TYPE_CHECKING:
+    from walkwise import baselines, errors, evaluation, rules
+    from walkwise.chain import RelevanceChain
+    from walkwise.evaluation import activation_curve, pruning_curve
+    from walkwise.explainer import SubgraphLRPExplainer
+    from walkwise.games import as_game, shapley_interactions, shapley_values
+    from walkwise.interactions import interactions, query
+    from walkwise.marginals import edge_relevance, feature_relevance, node_relevance
+    from walkwise.ordering import order_nodes
+    from walkwise.search import find_subgraph
+    from walkwise.subgraphs import subgraph_polynomial, subgraph_relevance
+    from walkwise.topwalks import top_walks
+    from walkwise.trace import trace
+    from walkwise.tuning import tune_alpha
+    from walkwise.walks import enumerate_walks, walk_relevance
 
 try:
     __version__ = version("walkwise")
@@ -61,3 +66,48 @@ __all__ = [
     "tune_alpha",
     "walk_relevance",
 ]
+
+#: The modules that have these names; they are imported when a name is first asked for.
+_HOMES = {
+    "chain": ["RelevanceChain"],
+    "evaluation": ["activation_curve", "pruning_curve"],
+    "explainer": ["SubgraphLRPExplainer"],
+    "games": ["as_game", "shapley_interactions", "shapley_values"],
+    "interactions": ["interactions", "query"],
+    "marginals": ["edge_relevance", "feature_relevance", "node_relevance"],
+    "ordering": ["order_nodes"],
+    "search": ["find_subgraph"],
+    "subgraphs": ["subgraph_polynomial", "subgraph_relevance"],
+    "topwalks": ["top_walks"],
+    "trace": ["trace"],
+    "tuning": ["tune_alpha"],
+    "walks": ["enumerate_walks", "walk_relevance"],
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+class _Package(ModuleType):
+    """The package. It imports nothing until a name is asked for: ``walkwise --help`` need not wait for torch."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in __all__:
+            home = import_module(f"walkwise.{_HOME.get(name, name)}")
+            setattr(self, name, getattr(home, name) if name in _HOME else home)
+        elif not name.startswith("_"):
+            for known in __all__:  # the modules behind the names are there, too, once the names are
+                getattr(self, known)
+        if name in vars(self):
+            return vars(self)[name]
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Importing the module ``walkwise.trace`` sets it here, where the function of that name belongs."""
+        if isinstance(value, ModuleType) and _HOME.get(name) == name:
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *__all__})
+
+
+sys.modules[__name__].__class__ = _Package

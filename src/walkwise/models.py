@@ -201,8 +201,12 @@ def save_weights(model: nn.Module, path: str | Path) -> None:
     """
     kind = type(model).__name__
     header = {"model": json.dumps({"kind": kind, **model.sizes})} if isinstance(model, _SumOfNodes) else {}
-    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    save_file(state, str(path), metadata={"format": "pt", **header})
+    # Copies, since a file of this kind holds every tensor once, and layers may share theirs.
+    state = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
+    try:
+        save_file(state, str(path), metadata={"format": "pt", **header})
+    except SafetensorError as error:
+        raise InputError(f"Cannot write {path}: {error}.") from error
 
 
 def load_weights(model: nn.Module, path: str | Path) -> nn.Module:

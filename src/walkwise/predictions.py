@@ -234,7 +234,9 @@ def _values(prediction: Prediction, masks: Tensor, on: str) -> Tensor:
     if bool(full.any()):
         found = _rows(prediction, masks[full])
         if found is None:
-            raise InputError(f"The model's output for a subgraph has not one row per graph; expected {rows.shape}.")
+            raise InputError(
+                f"The model's output for a subgraph has not one row per graph; expected {tuple(rows.shape)}."
+            )
         rows[full] = found
     return _chosen(prediction, rows, on)
 
@@ -252,7 +254,9 @@ def _rows(prediction: Prediction, masks: Tensor) -> Tensor | None:
     x, edge_index, arguments, place = _union(prediction, masks)
     output = call(prediction.model, x, edge_index, arguments)
     count = len(masks) if prediction.index is None else x.shape[0]
-    if not isinstance(output, Tensor) or output.dim() not in (1, 2) or (len(masks) > 1 and len(output) != count):
+    if not isinstance(output, Tensor) or output.dim() > 2:
+        return None
+    if len(masks) > 1 and (output.dim() == 0 or len(output) != count):
         return None
     table = _table(output, count)
     return table if prediction.index is None else table[place[:, prediction.index]]
@@ -335,7 +339,7 @@ def _table(output: Any, rows: int) -> Tensor:
         raise InputError(f"Expected an output of shape (rows, columns), got {given}. Give a callable target.")
     if output.dim() == 2:
         return output
-    return output.reshape(rows, -1)
+    return output.reshape(1 if output.numel() % rows else rows, -1)
 
 
 def _checked_row(rows: Tensor, index: int | None) -> Tensor:

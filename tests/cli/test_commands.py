@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
 import types
 from pathlib import Path
 
 import pytest
 import torch
+from torch_geometric.data import Data
 from typer.testing import CliRunner
 
 import walkwise as ww
-from walkwise import models
 from walkwise.cli import app
 from walkwise.cli.sources import open_session
 from walkwise.evaluation import activation_along, pruning_along
@@ -85,7 +86,7 @@ def test_explain_in_words(run):
     assert "explained is house" in found.out
     assert "found 4" in found.out
     assert "α = 0.5" in found.out
-    assert "Of the 5 nodes of the known motif" in found.out
+    assert "of the 5 nodes of the known motif" in found.out
     assert "\x1b" not in found.out
 
 
@@ -182,57 +183,6 @@ def test_compare_reports_what_a_method_cannot_do_as_null(run):
     assert "left out" in run("compare", "ba2motif", "--graph", 900, "--method", "attention").out
 
 
-def test_train_and_explain_what_was_trained(run, tmp_path):
-    file = tmp_path / "trained.safetensors"
-    report = run("train", "ba2motif-gin2", "ba2motif-generated", "--epochs", 1, "--out", file, "--json").json
-    assert (report["epochs"], report["weights"]) == (1, str(file))
-    assert 0 <= report["test_accuracy"] <= 1
-    explained = run("explain", file, "ba2motif-generated", "--json").json
-    model = models.open_weights(file)
-    graph = open_session("ba2motif").graph(0)
-    assert explained["outputs"] == pytest.approx(model(graph.x, graph.edge_index)[0].tolist())
-
-
-TRAINABLE = """
-import torch
-from typer.testing import CliRunner
-from torch import nn
-from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv, global_mean_pool
-
-class Small(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv, self.head = GCNConv(1, 4), nn.Linear(4, 2)
-
-    def forward(self, x, edge_index, batch):
-        return self.head(global_mean_pool(self.conv(x, edge_index).relu(), batch))
-
-def graphs():
-    edges = torch.tensor([[0, 1], [1, 0]])
-    return [Data(torch.full((2, 1), float(i % 2)), edges, y=torch.tensor([i % 2])) for i in range(40)]
-
-def unlabelled():
-    return [Data(torch.ones(2, 1), torch.tensor([[0, 1], [1, 0]]))]
-"""
-
-
-def test_train_a_model_of_ones_own(run, own):
-    Path(f"{own}.py").write_text(TRAINABLE)
-    found = run("train", f"{own}:Small", f"{own}:graphs", "--epochs", 3)
-    assert (found.code, Path("Small.safetensors").exists()) == (0, True)
-    assert "3 epochs" in found.out
-    arguments = [f"{own}:Small", f"{own}:graphs", "--weights", "Small.safetensors"]
-    explained = run("explain", *arguments, "--target", 1, "--graph", 1, "--json").json
-    model = models.load_weights(importlib.import_module(own).Small(), "Small.safetensors").eval()
-    graph = importlib.import_module(own).graphs()[1]
-    outputs = model(graph.x, graph.edge_index, torch.zeros(2, dtype=torch.long))[0]
-    assert explained["outputs"] == pytest.approx(outputs.tolist())
-    assert explained["target"] == 1
-    assert run("train", f"{own}:Small", f"{own}:unlabelled").code == 2
-    assert run("train", f"{own}:Small").code == 2
-
-
 def test_a_node_level_model_by_import_path(run, own):
     report = run("explain", f"{own}:build", f"{own}:load", "--graph", 1, "--index", 2, "--target", 0, "--json").json
     module = importlib.import_module(own)
@@ -243,7 +193,28 @@ def test_a_node_level_model_by_import_path(run, own):
     assert report["node_relevance"] == pytest.approx(ww.node_relevance(chain).tolist())
     missing = run("explain", f"{own}:build", f"{own}:load")
     assert missing.code == 1
-    assert "node-level model" in missing.err
+    assert "--index" in missing.err
+
+
+@pytest.mark.parametrize(
+    ("edges", "words"),
+    [
+        ([[0, 1, 1, 2], [1, 0, 2, 1]], "3 nodes, 2 edges."),
+        ([[0, 1], [1, 0]], "3 nodes, 1 edge."),
+        ([[0, 1, 1, 2], [1, 0, 1, 2]], "3 nodes, 3 edges."),  # a loop is one edge
+        ([[0, 1], [1, 2]], "3 nodes, 2 directed edges."),
+        ([[0], [1]], "3 nodes, 1 directed edge."),
+    ],
+)
+def test_the_headline_counts_an_edge_and_its_reverse_once(run, own, tmp_path, edges, words):
+    torch.save(Data(torch.ones(3, 2), torch.tensor(edges)), tmp_path / "graph.pt")
+    assert words in run("walks", f"{own}:build", tmp_path / "graph.pt", "--index", 0).out
+
+
+def test_one_graph_has_no_standard_error(run):
+    words = run("compare", "ba2motif", "--graph", 900, "--method", "random").out
+    assert "on 1 graph of" in words
+    assert "nan" not in words
 
 
 def test_molecules_given_as_smiles(run):
@@ -266,85 +237,12 @@ def test_a_saved_file_of_graphs(run, tmp_path):
     assert report["name"] == "graphs.pt 1"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (["explain", "ba2motf"], 2, "did you mean 'ba2motif'?"),
-        (["explain", "ba2motif", "molcules"], 2, "did you mean 'molecules'?"),
-        (["explain", "ba2motif", "--graph", "5000"], 2, "numbered 0 to 999"),
-        (["explain", "ba2motif", "--rule", "gama"], 2, "did you mean 'gamma'?"),
-        (["explain", "ba2motif", "--alpha", "2"], 2, "less than or equal to 1"),
-        (["explain", "ba2motif", "--nodes", "x"], 2, "Expected nodes such as"),
-        (["explain", "ba2motif", "--size", "26"], 2, "at most 25"),
-        (["explain", "ba2motif", "--nodes", "99"], 1, "99"),
-        (["explain", "ba2motif", "--target", "7"], 1, "target=7 is out of range"),
-        (["explain", "ba2motif", "--index", "7"], 1, "out of range"),
-        (["explain", "mutag", "ba2motif-generated"], 1, "(25x1 and 7x128)"),
-        (["explain", "ba2motif", "--weights", "nowhere.pt"], 2, "There is no file nowhere.pt"),
-        (["order", "ba2motif", "--mode", "activate"], 2, "did you mean 'activation'?"),
-        (["walks", "ba2motif", "--by", "size"], 2, "Expected one of relevance, magnitude"),
-        (["interactions", "ba2motif"], 2, "Which groups?"),
-        (["explain", "ba2motif", "--index", 0], 1, "leave out --index"),
-        (["interactions", "ba2motif", "--nodes", "a=0", "--nodes", "b=0"], 1, "share node 0"),
-        (["interactions", "ba2motif", "--nodes", "a=0", "--query", "a & b"], 1, "no group is called 'b'"),
-        (["compare", "ba2motif", "--method", "sgnn"], 2, "did you mean 'sgnn-lrp'?"),
-        (["compare", "ba2motif", "--metric", "auro"], 2, "did you mean 'auroc'?"),
-        (["train", "ba2motif-gin9"], 2, "did you mean 'ba2motif-gin"),
-        (["train", "ba2motif-gin3", "molecules"], 2, "Unknown data set"),
-        (["train", "ba2motif-gin3", "--out", "nowhere/w.safetensors"], 2, "There is no folder nowhere"),
-        (["reproduce", "table9"], 1, "Unknown table or figure"),
-        (["explore", "ba2motif", "--rule", "gama"], 2, "did you mean 'gamma'?"),
-        (["explian"], 2, "explain"),
-        (["explain"], 2, "MODEL"),
-        (["explain", "ba2motif", "--nosuch"], 2, "--nosuch"),
-    ],
-)
-def test_mistakes_end_in_one_line_and_an_exit_code(run, arguments, code, words):
-    found = run(*arguments, *(["--json"] if arguments[0] in ("explain", "order", "walks") else []))
-    assert found.code == code
-    assert found.out == ""
-    assert words in found.err
-    assert "Traceback" not in found.err
-    points = found.err.rstrip().endswith("^")  # at a place in a formula, which takes two lines more
-    if "Usage" not in found.err:
-        assert found.err.count("\n") == (3 if points else 1)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["--debug", "explain", "ba2motif", "--target", "7"], ["explain", "ba2motif", "--target", "7", "--debug"]],
-)
-def test_debug_shows_the_traceback(run, arguments):
-    found = run(*arguments)
-    assert found.code == 1
-    assert "Traceback" in found.err
-    assert "target=7 is out of range" in found.err
-
-
-def test_an_interruption_ends_in_a_line(run, monkeypatch):
-    def stop(*arguments, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("walkwise.cli.explain.open_session", stop)
-    found = run("explain", "ba2motif")
-    assert (found.code, found.err) == (130, "Interrupted.\n")
-
-
-def test_an_error_that_nobody_expected_is_one_line_too(run, monkeypatch):
-    def fail(*arguments, **options):
-        raise RuntimeError("the unforeseen")
-
-    monkeypatch.setattr("walkwise.cli.explain.open_session", fail)
-    found = run("explain", "ba2motif")
-    assert (found.code, found.err) == (1, "RuntimeError: the unforeseen (--debug shows where.)\n")
-
-
 def test_reproduce_reports_in_json(run, monkeypatch, tmp_path):
     finding = Finding(True, "It holds: f(x) ≥ 0.")
     results = [Result(EXHIBITS["figure5"], finding, True, (), 1.5, 0, 3)]
     results.append(Result(EXHIBITS["figure6"], None, False, ("no data",), 0.0, 0, 0))
-    monkeypatch.setattr("walkwise.cli.reproduce.make", lambda *arguments, **options: results)
-    monkeypatch.setattr("walkwise.cli.reproduce.write_report", lambda *arguments: tmp_path / "report.md")
+    monkeypatch.setattr("walkwise.paper.run.reproduce", lambda *arguments, **options: results)
+    monkeypatch.setattr("walkwise.paper.report.write_report", lambda *arguments: tmp_path / "report.md")
     report = run("reproduce", "all", "--out", tmp_path, "--json").json
     assert report["report"] == str(tmp_path / "report.md")
     assert [(r["name"], r["holds"], r["skipped"]) for r in report["results"]] == [
@@ -386,6 +284,22 @@ def test_every_command_has_help_and_the_version_shows(run):
 def test_the_shell_completes_names():
     words = {"_WALKWISE_COMPLETE": "complete_bash", "COMP_WORDS": "walkwise explain mu", "COMP_CWORD": "2"}
     assert CliRunner().invoke(app, [], env=words, prog_name="walkwise").stdout.split() == ["mutag"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_help_fills_its_lines(width):
+    """A paragraph breaks where the next word does not fit, not where the source has a line end."""
+    for command in app.registered_commands:
+        shown = CliRunner().invoke(app, [command.name, "--help"], env={"COLUMNS": str(width)}).stdout
+        text = [line.strip() for line in shown.partition("╭")[0].splitlines()]
+        assert max(map(len, shown.splitlines())) == width
+        for line, after in itertools.pairwise(text):
+            if line and after:
+                assert len(line) + 1 + len(after.split()[0]) > width - 3, (command.name, line)
+
+
+def test_one_walk_is_no_walks(run):
+    assert "The walk of largest relevance, of" in run("walks", "ba2motif", "-k", 1).out
 
 
 def test_json_everywhere_but_where_a_page_is_served(run):

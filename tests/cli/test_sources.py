@@ -13,18 +13,16 @@ from torch_geometric.data import Data, HeteroData, InMemoryDataset
 from walkwise import datasets, models
 from walkwise.cli import options
 from walkwise.cli.files import read_graphs
+from walkwise.cli.names import BUNDLED, SourceError
 from walkwise.cli.sources import (
-    BUNDLED,
     MOLECULES,
     Graphs,
     Session,
-    SourceError,
     load_graphs,
     load_model,
     open_session,
 )
 from walkwise.errors import InputError
-from walkwise.rules import _NAMED
 
 
 def two_graphs() -> list[Data]:
@@ -121,11 +119,6 @@ def test_other_things_in_a_file_are_no_graphs(tmp_path, other):
 def test_bundled_models_are_those_in_the_package():
     folder = Path(models.__file__).parent / "bundled"
     assert set(BUNDLED) == {path.stem for path in folder.glob("*.safetensors")}
-    assert set(BUNDLED.values()) <= {"molecules", *datasets.names()}
-
-
-def test_the_options_name_every_rule():
-    assert set(options.RULES) == set(_NAMED)
 
 
 def test_the_bundled_model_knows_the_graphs_that_go_with_it():

@@ -8,6 +8,8 @@ import re
 import time
 
 import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.image import imread
 
 import walkwise as ww
 from walkwise.explorer.answers import walks_answer
@@ -265,7 +267,33 @@ def test_exports(page, molecule):
     rows = list(csv.DictReader(file.path().open()))
     (row,) = [row for row in rows if row["kind"] == "selection"]
     assert float(row["value"]) == pytest.approx(float(ww.subgraph_relevance(molecule.chain, [NITRO])), abs=1e-5)
-    assert save("#export-png").path().read_bytes().startswith(b"\x89PNG")
+    file = save("#export-png")
+    assert file.suggested_filename == "walkwise-graph-0.png"
+    picture = imread(file.path(), format="png")[..., :3]  # (rows, columns, 3)
+    height, width = (3 * round(of_structure(page, f"cy.{side}()")) for side in ("height", "width"))
+    assert picture.shape[1] == width
+    legend = picture[height:]
+    assert len(legend) > 3 * 60
+    for end in ("#1b5fa6", "#d95300"):  # the ends of the scale of colours
+        assert (abs(legend - to_rgb(end)).max(axis=2) < 0.03).any()
+    assert (legend.max(axis=2) < 0.3).any()  # and words
+
+
+def test_words_under_the_interactions_are_not_cut(tab):
+    page = tab()
+    page.get_by_label("Remove the group ring").click()
+    choose(page, "1-6")
+    page.fill("#group-name", "the aromatic ring of the molecule")
+    page.click("#save-group")
+    words = page.locator("#interactions .annotation-text")
+    expect(page.locator("#interactions .ytick").first).to_contain_text("the aromatic ring")
+    for width in (1280, 1000):
+        page.set_viewport_size({"width": width, "height": 800})
+        expect(words).to_contain_text("that visit exactly these groups")
+        chart, box = page.locator("#interactions .main-svg").first.bounding_box(), words.bounding_box()
+        assert chart["x"] <= box["x"]
+        assert box["x"] + box["width"] <= chart["x"] + chart["width"]
+        assert box["y"] + box["height"] <= chart["y"] + chart["height"]
 
 
 def test_two_tabs_do_not_disturb_each_other(tab, molecule):

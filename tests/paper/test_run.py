@@ -162,8 +162,10 @@ def test_unknown_names_list_the_valid_ones(tmp_path):
     with pytest.raises(InputError, match="expected one of table3, figure1, figure4, figure5, figure6, or all"):
         chosen("figure7")
     result = run("figure7", "--out", tmp_path)
-    assert result.exit_code == 1
-    assert "Unknown table or figure 'figure7': expected one of table3, figure1" in " ".join(result.output.split())
+    assert result.exit_code == 2
+    assert "Unknown table or figure 'figure7'; did you mean 'figure6'? Expected one of table3, figure1" in " ".join(
+        result.output.split()
+    )
 
 
 def test_weights_must_be_a_folder(tmp_path):
@@ -190,7 +192,7 @@ def test_an_interruption_says_how_to_go_on(monkeypatch, tmp_path):
     def stop(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("walkwise.cli.reproduce.make", stop)
+    monkeypatch.setattr("walkwise.paper.run.reproduce", stop)
     result = run("figure5", "--out", tmp_path)
     assert result.exit_code == 130
     assert "goes on where it stopped" in result.output

@@ -14,6 +14,7 @@ from typing import Annotated
 from walkwise import __version__
 from walkwise.cli import compare, demo, explain, explore, interactions, options, order, reproduce, train, walks
 from walkwise.cli.output import Commands
+from walkwise.cli.wording import paragraphs
 
 __all__ = ["app"]
 
@@ -54,4 +55,4 @@ for command in (
     explore.explore,
     reproduce.reproduce,
 ):
-    app.command(command.__name__)(command)
+    app.command(command.__name__, help=paragraphs(command.__doc__ or ""))(command)

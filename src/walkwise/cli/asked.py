@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.text import Text
@@ -11,9 +14,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from walkwise.chain import RelevanceChain
-from walkwise.cli.options import RULES, choice
-from walkwise.cli.output import number
+from walkwise.cli import sources
+from walkwise.cli.names import RULES, choice
+from walkwise.cli.output import number, tell
 from walkwise.cli.sources import Session
+from walkwise.cli.wording import ONE_OUTPUT, count, in_options
 from walkwise.errors import CoverageWarning, InputError, WalkwiseError
 from walkwise.predictions import Prediction, predict, traced
 
@@ -75,12 +80,35 @@ class Asked:
         where = "" if node is None else f", node {node}"
         text = Text.assemble(
             (self.session.names[self.number], "bold"),
-            f"{where}: {chain.num_nodes} nodes, {self.prediction.edge_index.shape[1]} edges. The model says ",
+            f"{where}: {count(chain.num_nodes, 'node')}, {_edges(self.prediction.edge_index)}. The model says ",
             (self.session.class_name(int(self.prediction.logits.argmax())), "bold"),
             f"; explained is {self.session.class_name(self.target)}, {number(chain.output)}.\n",
             f"Walks have {number(chain.input_relevance)}, biases took {number(chain.bias_leak)} (rule: {self.rule}).",
         )
         return Text("\n").join([text, *(Text(f"Note: {note}", style="yellow") for note in chain.notes)])
+
+
+def opened(
+    model: str,
+    graphs: str | None,
+    *,
+    weights: Path | None = None,
+    smiles: Sequence[str] = (),
+    root: Path | None = None,
+) -> Session:
+    """The model and the graphs, as `sources.open_session` has them; weights that nobody named are spoken of.
+
+    Args:
+        model: as the command line names it.
+        graphs: the same.
+        weights: the file with the model's weights.
+        smiles: molecules, in place of graphs.
+        root: the folder of data sets.
+    """
+    session = sources.open_session(model, graphs, weights=weights, smiles=smiles, root=root)
+    if weights is None and sources.is_import_path(model):
+        tell(f"Note: {model} is asked with the weights it comes with, random ones perhaps: --weights gives a file.")
+    return session
 
 
 def ask(session: Session, graph: int, *, target: int | None, index: int | None, rule: str) -> Asked:
@@ -94,12 +122,30 @@ def ask(session: Session, graph: int, *, target: int | None, index: int | None, 
         rule: a name of `walkwise.rules`.
     """
     choice(rule, RULES, "rule")
+    prediction = predicted(session, graph, target=target, index=index)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CoverageWarning)  # the chain's notes say it, and reports show them
+        chain = traced(prediction, rule=rule)
+    return Asked(session, graph, prediction, chain, rule)
+
+
+def predicted(session: Session, graph: int, *, target: int | None, index: int | None) -> Prediction:
+    """The prediction for one graph; what does not fit is said in the words of the command line.
+
+    Args:
+        session: the model and the graphs.
+        graph: the graph's number.
+        target: the output column, by default the largest.
+        index: the node, for models with an output per node.
+    """
     data = session.graph(graph)
+    if isinstance(data.x, Tensor) and data.x.is_floating_point() and not bool(data.x.isfinite().all()):
+        raise InputError(f"{session.names[graph]}: x has NaN or infinite entries; relevance needs finite numbers.")
     try:
         prediction = predict(session.model, data, target=target, index=index)
-    except WalkwiseError:
-        raise
-    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError) as error:
+    except WalkwiseError as error:
+        raise InputError(in_options(str(error), session.model_name)) from error
+    except Exception as error:
         shapes = ", ".join(
             f"{key} {tuple(value.shape)}" for key, value in data.to_dict().items() if isinstance(value, Tensor)
         )
@@ -107,12 +153,28 @@ def ask(session: Session, graph: int, *, target: int | None, index: int | None, 
             f"{session.model_name} does not run on {session.names[graph]} ({shapes}): {type(error).__name__}: {error}. "
             "Give graphs with the features that the model was trained on."
         ) from error
-    rows = prediction.output.shape[0] if prediction.output.dim() == 2 else None
-    if index is not None and rows == 1 and data.num_nodes != 1:
-        raise InputError(
-            f"{session.model_name} has one output for the whole graph, not one per node: leave out --index."
-        )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CoverageWarning)  # the chain's notes say it, and reports show them
-        chain = traced(prediction, rule=rule)
-    return Asked(session, graph, prediction, chain, rule)
+    output = prediction.output
+    if index is not None and data.num_nodes != 1 and (output.dim() == 0 or output.shape[0] == 1):
+        raise InputError(ONE_OUTPUT.format(session.model_name))
+    return prediction
+
+
+def _edges(edge_index: Tensor) -> str:
+    """How many edges: an edge with its reverse is one, unless some have none.
+
+    >>> import torch
+    >>> _edges(torch.tensor([[0, 1, 1], [1, 0, 1]])), _edges(torch.tensor([[0, 1, 1], [1, 0, 2]]))
+    ('2 edges', '3 directed edges')
+    """
+    pairs = Counter(map(tuple, edge_index.t().tolist()))
+    if all(pairs[target, source] == number for (source, target), number in pairs.items()):
+        return count(sum(number for (source, target), number in pairs.items() if source <= target), "edge")
+    return count(sum(pairs.values()), "directed edge")
+
+
+def check_nodes(asked: Asked, sets: Mapping[str, Sequence[int]]) -> None:
+    """Refuse sets with nodes that the graph has not."""
+    last = asked.chain.num_nodes - 1
+    for name, nodes in sets.items():
+        if max(nodes) > last:
+            raise InputError(f"--nodes {name} names node {max(nodes)}, but the graph has nodes 0 to {last}.")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from walkwise import baselines
-from walkwise.baselines.comparison import METRICS
 from walkwise.cli import options
+from walkwise.cli.names import METHODS, METRICS, SourceError, choice
 from walkwise.cli.output import print_json, progress, say, show_table
-from walkwise.cli.sources import Session, SourceError, open_session, truth_of
+from walkwise.cli.wording import count
+
+if TYPE_CHECKING:
+    from walkwise.cli.sources import Session
 
 _METHODS = ("random", "gradient-x-input", "gnn-lrp", "sgnn-lrp")
 
@@ -25,8 +28,7 @@ def compare(
     graph: Annotated[list[int] | None, typer.Option(min=0, help="A graph to measure on; may be repeated.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many held-out graphs, where --graph names none.")] = 10,
     method: Annotated[
-        list[str] | None,
-        typer.Option(help=f"An explainer; may be repeated: {', '.join(baselines.available_baselines())}."),
+        list[str] | None, typer.Option(help=f"An explainer; may be repeated: {', '.join(METHODS)}.")
     ] = None,
     metric: Annotated[list[str] | None, typer.Option(help=f"A measure; may be repeated: {', '.join(METRICS)}.")] = None,
     target: options.Target = None,
@@ -40,11 +42,17 @@ def compare(
 
     Higher is better but for aupc and fidelity-. Accuracy and auroc need graphs with a known motif.
     """
-    methods = [options.choice(name, baselines.available_baselines(), "method") for name in method or _METHODS]
-    metrics = [options.choice(name, tuple(METRICS), "measure") for name in metric or ("auac", "aupc")]
-    session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    from walkwise import baselines
+    from walkwise.cli.asked import opened, predicted
+    from walkwise.cli.sources import truth_of
+
+    methods = [choice(name, METHODS, "method") for name in method or _METHODS]
+    metrics = [choice(name, METRICS, "measure") for name in metric or ("auac", "aupc")]
+    session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     chosen = _chosen(session, graph, limit)
     _check_motifs(session, chosen, metrics)
+    for number in chosen:
+        predicted(session, number, target=target, index=index)  # what does not fit is said before anything is measured
     rows = baselines.compare(
         methods,
         session.model,
@@ -80,6 +88,8 @@ def _chosen(session: Session, named: Sequence[int] | None, limit: int) -> list[i
 
 
 def _check_motifs(session: Session, chosen: Sequence[int], metrics: Sequence[str]) -> None:
+    from walkwise.cli.sources import truth_of
+
     wanted = [name for name in metrics if name in ("accuracy", "auroc")]
     without = [number for number in chosen if wanted and not truth_of(session.graph(number))]
     if without:
@@ -94,10 +104,19 @@ def _show(report: dict[str, Any]) -> None:
     rows = []
     for (method, alpha), found in lines.items():
         one = next(iter(found.values()))
-        cells = [f"{found[m]['mean']:.4g} ± {found[m]['standard_error']:.2g}" if m in found else "" for m in metrics]
+        cells = [_mean(found[m]) if m in found else "" for m in metrics]
         rows.append((method, alpha, *cells, one["graphs"], 1e3 * one["seconds"]))
-    title = f"{report['model']} on {len(report['graphs'])} graphs of {report['data']}: mean ± standard error"
+    graphs = count(len(report["graphs"]), "graph")
+    title = f"{report['model']} on {graphs} of {report['data']}: mean ± standard error"
     columns = ["method", ">α", *(f">{metric}" for metric in metrics), ">graphs", ">ms / graph"]
     show_table(title, columns, rows)
     for note in dict.fromkeys(f"{row['method']}: {row['note']}" for row in report["rows"] if row["note"]):
         say(note)
+
+
+def _mean(row: dict[str, Any]) -> str:
+    """A mean with its standard error, which a single graph has not."""
+    mean = f"{row['mean']:.4g}"
+    if math.isnan(row["mean"]):
+        return ""
+    return mean if math.isnan(row["standard_error"]) else f"{mean} ± {row['standard_error']:.2g}"

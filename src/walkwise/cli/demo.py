@@ -10,16 +10,18 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 
-from walkwise.cli import chapters, options, showcase
+from walkwise.cli import options
+from walkwise.cli.names import SourceError
 from walkwise.cli.output import print_json, say, show_table
 from walkwise.cli.page import Image, Section, render
-from walkwise.cli.showcase import Molecule, Motif
 from walkwise.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from walkwise.cli.showcase import Molecule, Motif
 
 _TITLE = "Which part of this graph made the model say that?"
 _LEAD = (
@@ -47,6 +49,10 @@ def demo(
 
     Nothing is downloaded. Molecules need RDKit and figures need matplotlib; without them, the rest is shown.
     """
+    from walkwise.cli import chapters, showcase
+
+    if out.exists() and not out.is_dir():
+        raise SourceError(f"{out} is a file; name a folder for figures and the report: --out.")
     start = time.perf_counter()
     skipped: list[str] = []
     with _one_thread():
@@ -88,6 +94,8 @@ def demo(
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """Tensors this small gain nothing from more threads, and lose much where cores are few."""
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -97,6 +105,8 @@ def _one_thread() -> Iterator[None]:
 
 
 def _molecules(skipped: list[str]) -> list[Molecule]:
+    from walkwise.cli import showcase
+
     try:
         return showcase.molecules()
     except MissingExtraError as error:

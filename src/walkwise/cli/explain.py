@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 from walkwise.cli import options
-from walkwise.cli.asked import Asked, ask
+from walkwise.cli.names import SourceError
 from walkwise.cli.output import listed, print_json, say, show_table
-from walkwise.cli.sources import SourceError, open_session, truth_of
-from walkwise.evaluation import motif_auroc
-from walkwise.marginals import node_relevance
-from walkwise.search import find_subgraph
-from walkwise.subgraphs import subgraph_relevance
+from walkwise.cli.wording import count
+
+if TYPE_CHECKING:
+    from walkwise.cli.asked import Asked
 
 #: The nodes that are looked for where neither an option nor a known motif says how many.
 _SIZE = 5
@@ -41,9 +41,12 @@ def explain(
     The sets are those of --nodes, the known motif where the graph has one, the most relevant connected set of --size
     nodes, and the whole graph.
     """
+    from walkwise.cli.asked import ask, check_nodes, opened
+
     sets = options.node_lists(nodes or [])
-    session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     asked = ask(session, graph, target=target, index=index, rule=rule)
+    check_nodes(asked, sets)
     report = asked.head("explain") | _report(asked, sets, alpha or [0.0, 0.5, 1.0], size)
     if as_json:
         print_json(report)
@@ -52,8 +55,14 @@ def explain(
 
 
 def _report(asked: Asked, sets: dict[str, list[int]], alphas: list[float], size: int | None) -> dict[str, Any]:
+    from walkwise.cli.sources import truth_of
+    from walkwise.evaluation import motif_auroc
+    from walkwise.marginals import node_relevance
+    from walkwise.search import find_subgraph
+    from walkwise.subgraphs import subgraph_relevance
+
     chain, truth = asked.chain, truth_of(asked.data)
-    size = size or min(len(truth) or _SIZE, chain.num_nodes)
+    size = size or min(len(truth) or _SIZE, _connected(asked))
     if size > chain.num_nodes:
         raise SourceError(f"--size is at most {chain.num_nodes}, the number of nodes; got {size}.")
     found = find_subgraph(chain, size)
@@ -78,6 +87,20 @@ def _report(asked: Asked, sets: dict[str, list[int]], alphas: list[float], size:
     return report
 
 
+def _connected(asked: Asked) -> int:
+    """How many nodes the largest connected part of the graph has."""
+    above = list(range(asked.chain.num_nodes))
+
+    def top(node: int) -> int:
+        while above[node] != node:
+            above[node] = node = above[above[node]]
+        return node
+
+    for source, target in asked.prediction.edge_index.t().tolist():
+        above[top(source)] = top(target)
+    return max(Counter(map(top, range(len(above)))).values())
+
+
 def _show(asked: Asked, report: dict[str, Any]) -> None:
     labels = asked.labels
     say(asked.headline())
@@ -95,6 +118,6 @@ def _show(asked: Asked, report: dict[str, Any]) -> None:
     show_table("Sets of nodes", ["set", "nodes", *columns], rows, note=note)
     if truth:
         known = report["truth"]
-        words = f"Of the {len(truth)} nodes of the known motif, {known['found']} are in the set that was found"
+        words = f"The set that was found has {known['found']} of the {count(len(truth), 'node')} of the known motif"
         auroc = "" if known["node_auroc"] is None else f"; AUROC of the nodes' relevance {known['node_auroc']:.3f}"
         say(f"{words}{auroc}.")

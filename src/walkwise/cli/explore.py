@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.asked import ask
-from walkwise.cli.sources import open_session
+from walkwise.cli.names import RULES, choice
 from walkwise.errors import MissingExtraError
 
 
@@ -29,14 +28,16 @@ def explore(
     debug: options.Debug = False,
 ) -> None:
     """Open a page to explore with: pick a graph, select nodes, and read their relevance."""
-    options.choice(rule, options.RULES, "rule")
+    from walkwise.cli.asked import ask, opened
+
+    choice(rule, RULES, "rule")
     try:
         explorer = import_module("walkwise.explorer")
     except MissingExtraError:
         raise
     except ImportError as error:
         raise MissingExtraError(f"The explorer cannot start ({error}): pip install 'walkwise[explore]'.") from error
-    session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     ask(session, 0, target=None, index=index, rule=rule)  # what does not fit shows here, not in the page
     shown = explorer.Session(
         session.model,

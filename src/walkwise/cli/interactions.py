@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import re
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.asked import Asked, ask
+from walkwise.cli.names import SourceError
 from walkwise.cli.output import listed, print_json, say, show_table
-from walkwise.cli.sources import SourceError, open_session
-from walkwise.interactions import interactions as terms_of
-from walkwise.interactions import query as ask_formula
+from walkwise.errors import InputError
+
+if TYPE_CHECKING:
+    from walkwise.cli.asked import Asked
 
 
 def interactions(
@@ -34,15 +36,20 @@ def interactions(
 ) -> None:
     """Say what groups of nodes have alone and what they have only together.
 
-    A term is the relevance of the walks that visit exactly these groups: --nodes ring=3-8 --nodes NO2=0-2. A --query
-    such as "ring & NO2" sums the walks that visit both, wherever else they go; "rest" stands for the nodes in no group.
+    A term is the relevance of the walks that visit all of these groups and no other node: --nodes ring=3-8 --nodes
+    NO2=0-2. A --query such as "ring & NO2" sums the walks that visit both, wherever else they go; "rest" stands for the
+    nodes in no group, so that "ring & NO2 & ~rest" is the term again.
     """
+    from walkwise.cli.asked import ask, check_nodes, opened
+    from walkwise.interactions import interactions as terms_of
+
     groups = options.node_lists(nodes or [])
     if not groups:
         raise SourceError("Which groups? Give at least one: --nodes ring=3-8 --nodes NO2=0-2.")
-    session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     asked = ask(session, graph, target=target, index=index, rule=rule)
-    answers = [{"formula": text, "relevance": ask_formula(asked.chain, text, groups)} for text in query or []]
+    check_nodes(asked, groups)
+    answers = [{"formula": text, "relevance": _answer(asked, text, groups)} for text in query or []]
     found = None if query and _overlap(groups) else terms_of(asked.chain, groups, max_order=max_order)
     terms = {} if found is None else found.terms
     report = asked.head("interactions") | {
@@ -56,6 +63,22 @@ def interactions(
         print_json(report)
     else:
         _show(asked, report)
+
+
+def _answer(asked: Asked, text: str, groups: dict[str, list[int]]) -> float:
+    """The relevance of the walks that satisfy a formula."""
+    from walkwise.interactions import query
+
+    try:
+        return query(asked.chain, text, groups)
+    except InputError as error:
+        odd = next((name for name in groups if not re.fullmatch(r"\w+", name)), None)
+        if odd is None:
+            raise
+        nodes = ",".join(map(str, groups[odd]))
+        raise InputError(
+            f"Formulas call groups by one word, which {odd!r} is not: --nodes a={nodes}. {error}"
+        ) from error
 
 
 def _overlap(groups: dict[str, list[int]]) -> bool:
@@ -73,7 +96,9 @@ def _show(asked: Asked, report: dict[str, Any]) -> None:
         if abs(report["remainder"]) > 1e-5 * abs(report["union"]):
             rows.append(("higher orders", report["remainder"]))
         rows.append(("all of these", report["union"]))
-        show_table("Walks that visit exactly these groups", ["groups", ">relevance"], rows)
+        note = "Each of these walks visits every group that is named, and no other node."
+        show_table("Walks that visit exactly these groups", ["groups", ">relevance"], rows, note=note)
     if report["queries"]:
         rows = [(asked_for["formula"], asked_for["relevance"]) for asked_for in report["queries"]]
-        show_table("Walks that satisfy a formula", ["formula", ">relevance"], rows)
+        note = "Walks may go anywhere that the formula does not forbid; “rest” is the nodes in no group."
+        show_table("Walks that satisfy a formula", ["formula", ">relevance"], rows, note=note)

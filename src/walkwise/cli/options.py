@@ -9,13 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from walkwise import datasets
-from walkwise.cli.sources import BUNDLED, SourceError, nearest
+from walkwise.cli.names import BUNDLED, GRAPHS, RULES, SourceError
 
-#: What `walkwise.rules` knows by name.
-RULES = ("gamma", "zero", "epsilon", "alphabeta", "zplus", "positive")
-
-_GRAPHS = ("molecules", *datasets.names())
+DATA_HELP = "The folder of data sets; default: that of the variable WALKWISE_ROOT, or ~/.cache/walkwise."
 
 
 def _starting(names: Sequence[str]) -> Any:
@@ -42,9 +38,9 @@ DataName = Annotated[
     str | None,
     typer.Argument(
         metavar="GRAPHS",
-        help=f"A data set ({', '.join(_GRAPHS)}), a file of PyG graphs saved by torch (.pt), or an import path such as "
+        help=f"A data set ({', '.join(GRAPHS)}), a file of PyG graphs saved by torch (.pt), or an import path such as "
         "mypkg.data:load (which runs). A bundled model has graphs of its own.",
-        autocompletion=_starting(_GRAPHS),
+        autocompletion=_starting(GRAPHS),
         show_default=False,
     ),
 ]
@@ -52,7 +48,7 @@ Weights = Annotated[
     Path | None,
     typer.Option(help="The model's weights: .safetensors, or a state_dict saved by torch; only tensors are read."),
 ]
-DataRoot = Annotated[Path | None, typer.Option("--data", help="The folder of data sets; see walkwise.datasets.")]
+DataRoot = Annotated[Path | None, typer.Option("--data", help=DATA_HELP)]
 Smiles = Annotated[list[str] | None, typer.Option(help="A molecule, in place of GRAPHS; may be repeated.")]
 GraphNumber = Annotated[int, typer.Option("--graph", min=0, help="Which graph, from 0.")]
 Target = Annotated[int | None, typer.Option(min=0, help="The output column to explain; default: the largest.")]
@@ -100,16 +96,3 @@ def _nodes(listed: str, text: str) -> list[int]:
             raise SourceError(f"Expected a range from the lower node to the higher, got {part.strip()!r} in {text!r}.")
         nodes += range(first, last + 1)
     return list(dict.fromkeys(nodes))
-
-
-def choice(name: str, valid: Sequence[str], what: str) -> str:
-    """The name, if it is one of the valid ones.
-
-    >>> choice("gama", RULES, "rule")
-    Traceback (most recent call last):
-        ...
-    walkwise.cli.sources.SourceError: Unknown rule 'gama'; did you mean 'gamma'? Expected one of gamma, zero, ...
-    """
-    if name not in valid:
-        raise SourceError(f"Unknown {what} {name!r}{nearest(name, valid)} Expected one of {', '.join(valid)}.")
-    return name

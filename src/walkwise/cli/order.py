@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.asked import Asked, ask
+from walkwise.cli.names import choice
 from walkwise.cli.output import listed, print_json, progress, say, show_table
-from walkwise.cli.sources import open_session
-from walkwise.evaluation import activation_along, pruning_along
-from walkwise.ordering import order_nodes
+
+if TYPE_CHECKING:
+    from walkwise.cli.asked import Asked
 
 MODES = ("activation", "pruning")
 
@@ -38,8 +38,10 @@ def order(
     activation adds the node that brings most; its curve has the model's output on the nodes so far. pruning takes away
     the node that changes least; its curve has how far the output moved.
     """
-    options.choice(mode, MODES, "mode")
-    session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    from walkwise.cli.asked import ask, opened
+
+    choice(mode, MODES, "mode")
+    session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     asked = ask(session, graph, target=target, index=index, rule=rule)
     report = asked.head("order") | {"mode": mode, "orders": _orders(asked, mode, alpha or [0.0])}
     if as_json:
@@ -49,6 +51,9 @@ def order(
 
 
 def _orders(asked: Asked, mode: str, alphas: list[float]) -> list[dict[str, Any]]:
+    from walkwise.evaluation import activation_along, pruning_along
+    from walkwise.ordering import order_nodes
+
     along = activation_along if mode == "activation" else pruning_along
     found = []
     for alpha, nodes in zip(alphas, order_nodes(asked.chain, mode=mode, alpha=alphas), strict=True):

@@ -16,11 +16,26 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
-from walkwise.cli.sources import SourceError
+from walkwise.cli.names import SourceError
+from walkwise.cli.wording import in_options
 from walkwise.errors import WalkwiseError
 
 #: What a line holds where no terminal says otherwise, as in pipes and files.
 _WIDTH = 110
+
+
+#: What may go wrong in other people's code; whatever typer raises is not among it.
+_UNFORESEEN = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 class Commands(TyperGroup):
@@ -34,12 +49,12 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except WalkwiseError as error:
-            _fail(ctx, str(error), 2 if isinstance(error, SourceError) else 1)
+            _fail(ctx, in_options(str(error)), 2 if isinstance(error, SourceError) else 1)
         except KeyboardInterrupt:
             _fail(ctx, "Interrupted.", 130)
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
-        except (OSError, RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
+        except _UNFORESEEN as error:
             _fail(ctx, f"{type(error).__name__}: {error} (--debug shows where.)", 1)
 
 
@@ -94,6 +109,11 @@ def say(words: str | Text, *, wrap: bool = False) -> None:
     """Prints a line or several, if there are any; paragraphs are wrapped, paths and commands are not."""
     if words:
         console().print(words, soft_wrap=not wrap, markup=False, highlight=False)
+
+
+def tell(words: str) -> None:
+    """Prints a line on standard error: what one should know, and a program need not read."""
+    Console(stderr=True).print(Text(words, style="yellow"), soft_wrap=True)
 
 
 def number(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,19 +13,19 @@ from rich.table import Table
 from rich.text import Text
 
 from walkwise.cli import options
+from walkwise.cli.names import EXHIBITS, choice
 from walkwise.cli.output import console, print_json, progress
-from walkwise.paper.bench import FULL, QUICK, Bench
-from walkwise.paper.report import write_report
-from walkwise.paper.run import EXHIBITS, Result, chosen
-from walkwise.paper.run import reproduce as make
+
+if TYPE_CHECKING:
+    from walkwise.paper.run import Result
 
 _WHAT = f"{', '.join(EXHIBITS)}, or all."
 
 
 def reproduce(
-    what: Annotated[str, typer.Argument(help=_WHAT)],
+    what: Annotated[str, typer.Argument(metavar="WHAT", help=_WHAT)],
     quick: Annotated[bool, typer.Option("--quick", help="A subset, in about five minutes on two cores.")] = False,
-    data: Annotated[Path | None, typer.Option(help="The folder of data sets; see walkwise.datasets.")] = None,
+    data: Annotated[Path | None, typer.Option(help=options.DATA_HELP)] = None,
     weights: Annotated[
         Path | None, typer.Option(help="Trained models: the authors' NAME.npz and NAME.json, or NAME.safetensors.")
     ] = None,
@@ -39,12 +39,16 @@ def reproduce(
     interrupted run goes on from there. With "all", what needs a data set that is missing is skipped, and the report
     says so; a table or figure asked for by name fails without its data.
     """
+    from walkwise.paper import report, run
+    from walkwise.paper.bench import FULL, QUICK, Bench
+
+    choice(what, (*EXHIBITS, "all"), "table or figure")
     try:
         if weights is not None and not weights.is_dir():
             raise typer.BadParameter(f"{weights} is not a folder.", param_hint="--weights")
         bench = Bench(QUICK if quick else FULL, data, weights, out)
-        results = make(chosen(what), bench, skip_missing=what == "all", progress=progress())
-        path = write_report(results, bench, _command())
+        results = run.reproduce(run.chosen(what), bench, skip_missing=what == "all", progress=progress())
+        path = report.write_report(results, bench, _command())
     except KeyboardInterrupt:
         Console(stderr=True).print("Interrupted. The same command goes on where it stopped.")
         raise typer.Exit(130) from None

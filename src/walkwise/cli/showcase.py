@@ -11,7 +11,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from walkwise.cli.asked import Asked, ask
-from walkwise.cli.sources import BUNDLED, MOLECULES, Graphs, Session, from_smiles, load_model, truth_of
+from walkwise.cli.names import BUNDLED
+from walkwise.cli.sources import MOLECULES, Graphs, Session, from_smiles, load_model, truth_of
 from walkwise.datasets.ba2motif import CLASSES, generate
 from walkwise.evaluation import Curve, activation_along, motif_auroc
 from walkwise.interactions import Interactions, interactions

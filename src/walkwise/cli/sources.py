@@ -6,7 +6,6 @@ import path runs the module it names, as ``import`` does: it is for one's own co
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Iterable, Sequence
@@ -19,11 +18,9 @@ from torch_geometric.data import Data
 
 from walkwise import datasets, models
 from walkwise.cli.files import read_graphs
+from walkwise.cli.names import BUNDLED, SourceError, nearest
 from walkwise.datasets.graphset import GraphSet
-from walkwise.errors import InputError, WalkwiseError
-
-#: The bundled models, and the graphs that each is asked about unless others are named.
-BUNDLED = {"ba2motif": "ba2motif-generated", "mutag": "molecules"}
+from walkwise.errors import WalkwiseError
 
 #: The bundled molecules: what they are called, and their SMILES.
 MOLECULES = {
@@ -33,10 +30,6 @@ MOLECULES = {
     "aniline": "Nc1ccccc1",
     "toluene": "Cc1ccccc1",
 }
-
-
-class SourceError(InputError):
-    """What the command line names is not there, or is not what it should be."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +75,8 @@ class Session:
         """The graph of that number, from 0."""
         count = len(self.graphs)
         if not 0 <= number < count:
-            raise SourceError(f"There is no graph {number}: {self.data.source} has {count}, numbered 0 to {count - 1}.")
+            there = f"{count}, numbered 0 to {count - 1}" if count > 1 else "one alone, number 0"
+            raise SourceError(f"There is no graph {number}: {self.data.source} has {there}.")
         return self.graphs[number]
 
     def class_name(self, column: int) -> str:
@@ -154,7 +148,7 @@ def load_model(spec: str, *, weights: Path | None = None) -> nn.Module:
             model; or "package.module:name", a model, or what returns one when called without arguments.
         weights: a safetensors file, or a state_dict saved by torch, of which only tensors are read.
     """
-    if ":" in spec and not Path(spec).exists():
+    if is_import_path(spec):
         model = _called(import_path(spec), nn.Module, spec)
     elif spec.endswith(".safetensors"):
         model = models.open_weights(_existing(Path(spec)))
@@ -187,7 +181,7 @@ def load_graphs(spec: str, *, root: Path | None = None) -> Graphs:
         return from_smiles(list(MOLECULES.values()), names=list(MOLECULES))
     if spec in datasets.names():
         return _named(datasets.load(spec, root=root))
-    if ":" in spec and not Path(spec).exists():
+    if is_import_path(spec):
         return _loose(_called(import_path(spec), (Data, GraphSet, Iterable), spec), spec)
     if Path(spec).suffix in (".pt", ".pth"):
         return _loose(read_graphs(_existing(Path(spec))), Path(spec).name)
@@ -223,6 +217,11 @@ def _loose(found: Any, source: str) -> Graphs:
 
 
 # -- names, files and import paths --------------------------------------------------------------------
+
+
+def is_import_path(spec: str) -> bool:
+    """Whether this is meant as "package.module:name", not as a file."""
+    return ":" in spec and not Path(spec).exists()
 
 
 def import_path(spec: str) -> Any:
@@ -268,18 +267,6 @@ def _called(found: Any, kinds: Any, spec: str) -> Any:
         wanted = "a torch.nn.Module" if kinds is nn.Module else "PyG Data objects"
         raise SourceError(f"Expected {wanted} from {spec}, got {type(made).__name__}.")
     return made
-
-
-def nearest(name: str, valid: Sequence[str]) -> str:
-    """The end of a sentence about a wrong name: the valid name next to it, if one is near.
-
-    >>> nearest("mutga", ["mutag", "ba2motif"])
-    "; did you mean 'mutag'?"
-    >>> nearest("xyz", ["mutag", "ba2motif"])
-    '.'
-    """
-    close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else "."
 
 
 def _existing(path: Path) -> Path:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
-from torch import nn
 
-from walkwise import datasets, models
 from walkwise.cli import options
+from walkwise.cli.names import DATA_SETS, RECIPES, SourceError, choice
 from walkwise.cli.output import print_json, progress, say
-from walkwise.cli.sources import SourceError, load_graphs, load_model
-from walkwise.datasets.graphset import GraphSet, pack
-from walkwise.datasets.splits import set_aside
-from walkwise.recipes import RECIPES, train_model
-from walkwise.training import Training
-from walkwise.training import train as fit
+from walkwise.cli.wording import count
+from walkwise.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from walkwise.cli.sources import Graphs
+    from walkwise.datasets.graphset import GraphSet
+    from walkwise.training import Training
+
+#: How many graphs of a class there must be: one to train on, one to stop by, and one to test on.
+_FEWEST = 3
 
 
 def train(
@@ -41,15 +46,20 @@ def train(
     (mypkg.models:build) takes (x, edge_index, batch) and returns logits; its graphs need labels y. Of graphs that come
     without a split, a tenth is kept for testing and a tenth decides when to stop.
     """
+    from walkwise import models, recipes
+
     path = out or Path(f"{model.rpartition(':')[2]}.safetensors")
-    if not path.parent.is_dir():
-        raise SourceError(f"There is no folder {path.parent} to write {path.name} to.")
+    if path.is_dir() or not path.parent.is_dir():
+        wrong = f"{path} is a folder" if path.is_dir() else f"There is no folder {path.parent} to write {path.name} to"
+        raise SourceError(f"{wrong}. Name the file of weights with --out.")
     if ":" in model:
         trained, result, source = _own(model, graphs, data, epochs, seed)
     else:
-        options.choice(model, tuple(RECIPES), "model")
-        source = options.choice(graphs or RECIPES[model].data, datasets.names(), "data set")
-        trained, result = train_model(model, data=source, root=data, seed=seed, epochs=epochs, progress=progress())
+        choice(model, RECIPES, "model")
+        source = choice(graphs or recipes.RECIPES[model].data, DATA_SETS, "data set")
+        trained, result = recipes.train_model(
+            model, data=source, root=data, seed=seed, epochs=epochs, progress=progress()
+        )
     models.save_weights(trained, path)
     report = {
         "command": "train",
@@ -67,7 +77,8 @@ def train(
         print_json(report)
     else:
         shares = ", ".join(f"{part} {report[f'{part}_accuracy']:.1%}" for part in ("train", "val", "test"))
-        words = f"{model} on {source}, {report['epochs']} epochs, best {result.best_epoch}. Accuracy: {shares}."
+        epochs_run = count(len(result.history), "epoch")
+        words = f"{model} on {source}, {epochs_run}, best {result.best_epoch}. Accuracy: {shares}."
         say(f"{words}\nWeights: {path}")
 
 
@@ -75,24 +86,77 @@ def _own(
     spec: str, graphs: str | None, root: Path | None, epochs: int | None, seed: int
 ) -> tuple[nn.Module, Training, str]:
     """The user's model, trained; how it went, and on what."""
+    import torch
+
+    from walkwise.cli.sources import load_model
+    from walkwise.training import train as fit
+
     if graphs is None:
         raise SourceError("Which graphs? Name a data set, a file or an import path after the model.")
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = load_model(spec)
-    result = fit(model, _graph_set(graphs, root, seed), seed=seed, epochs=epochs or 100, progress=progress())
+    made = _graph_set(graphs, root, seed)
+    _check_fit(model, spec, made)
+    result = fit(model, made, seed=seed, epochs=epochs or 100, progress=progress())
     return model, result, graphs
 
 
 def _graph_set(spec: str, root: Path | None, seed: int) -> GraphSet:
     """The data set, with a split made by seed where it has none."""
+    import torch
+
+    from walkwise import datasets
+    from walkwise.cli.sources import load_graphs
+    from walkwise.datasets.graphset import GraphSet, pack
+    from walkwise.datasets.splits import set_aside
+
     if spec in datasets.names():
         return datasets.load(spec, root=root)
     found = load_graphs(spec, root=root)
-    if any(graph.y is None for graph in found.graphs):
-        raise SourceError(f"Training needs a label y on every graph; {spec} has graphs without.")
-    graphs = pack(found.graphs)
+    _check_labels(found)
+    try:
+        graphs = pack(found.graphs)
+    except (RuntimeError, KeyError, TypeError) as error:
+        raise SourceError(f"The graphs of {spec} do not go into one batch: {str(error).rstrip('.')}.") from error
+    fewest, label = min((number, label) for label, number in Counter(graphs.y.tolist()).items())
+    if fewest < _FEWEST:
+        raise SourceError(
+            f"Of every class, training needs at least {_FEWEST} graphs: to train on, to stop by and to test on. "
+            f"{spec} has {fewest} of class {label}."
+        )
     rest, test = set_aside(torch.arange(len(graphs)), graphs.y, seed=seed)
     train, val = set_aside(rest, graphs.y, seed=seed + 1)
     names = tuple(f"class {label}" for label in range(int(graphs.y.max()) + 1))
     return GraphSet(found.source, graphs, train, val, test, names)
+
+
+def _check_labels(found: Graphs) -> None:
+    """Refuse graphs that do not have one class each."""
+    import torch
+
+    for name, graph in zip(found.names, found.graphs, strict=True):
+        y = None if graph.y is None else torch.as_tensor(graph.y)
+        if y is None or y.numel() != 1 or y.is_floating_point() or int(y) < 0:
+            given = "none" if y is None else f"{y.dtype} of shape {tuple(y.shape)}" if y.numel() != 1 else f"{y.item()}"
+            raise SourceError(f"Training needs one label y on every graph, a class from 0; {name} has {given}.")
+
+
+def _check_fit(model: nn.Module, spec: str, graphs: GraphSet) -> None:
+    """Refuse a model that does not take the graphs, or has not one output per graph and class."""
+    import torch
+
+    some = graphs.train[:3]
+    data, rows = graphs.graphs.batch(some), len(some)
+    wanted = (
+        "A model to train takes (x, edge_index, batch) and returns a row of logits for every graph, here of shape "
+        f"({rows}, {len(graphs.class_names)})"
+    )
+    try:
+        with torch.no_grad():
+            output = model.eval()(data.x, data.edge_index, data.batch)
+    except Exception as error:
+        raise InputError(f"{spec} does not run on {graphs.name}: {type(error).__name__}: {error}. {wanted}.") from error
+    given = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
+    if not isinstance(given, tuple) or len(given) != 2 or given[0] != rows or given[1] < len(graphs.class_names):
+        raise InputError(f"{spec} returns {given} for {rows} graphs of {graphs.name}. {wanted}.")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.asked import Asked, ask
+from walkwise.cli.names import choice
 from walkwise.cli.output import print_json, progress, say, show_table
-from walkwise.cli.sources import open_session, truth_of
-from walkwise.topwalks import top_walks
+
+if TYPE_CHECKING:
+    from walkwise.cli.asked import Asked
 
 BY = ("relevance", "magnitude")
 
@@ -35,8 +36,11 @@ def walks(
     A walk names the node at the input of every message-passing layer and at the output of the last; a dash where a skip
     connection lets it pass a position by.
     """
-    options.choice(by, BY, "measure")
-    session = open_session(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    from walkwise.cli.asked import ask, opened
+    from walkwise.topwalks import top_walks
+
+    choice(by, BY, "measure")
+    session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     asked = ask(session, graph, target=target, index=index, rule=rule)
     found = top_walks(asked.chain, count, by="magnitude" if by == "magnitude" else "relevance", progress=progress())
     listed = [
@@ -51,6 +55,8 @@ def walks(
 
 
 def _show(asked: Asked, report: dict[str, Any]) -> None:
+    from walkwise.cli.sources import truth_of
+
     labels, truth = asked.labels, set(truth_of(asked.data))
     say(asked.headline())
     columns = ["walk, from input to output", ">relevance", *(["in the known motif"] if truth else [])]
@@ -60,5 +66,6 @@ def _show(asked: Asked, report: dict[str, Any]) -> None:
         inside = sum(node in truth for node in walk["nodes"])
         share = [f"{inside} of {len(steps)} visits"] if truth else []
         rows.append((" → ".join(steps), walk["relevance"], *share))
-    title = f"The {len(rows)} walks of largest {report['by']}, of {report['num_walks']}"
+    these = "The walk" if len(rows) == 1 else f"The {len(rows)} walks"
+    title = f"{these} of largest {report['by']}, of {report['num_walks']}"
     show_table(title, columns, rows)

@@ -1,4 +1,4 @@
-"""What happens in the browser alone; the functions are in assets/explorer.js."""
+"""What happens in the browser alone; the functions are in assets/."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def connect_browser(app: Dash) -> None:
     )
     in_browser(
         "picture",
-        Output("structure", "generateImage"),
+        Output("dressed", "data", allow_duplicate=True),
         Input("export-png", "n_clicks"),
         State("graph", "data"),
         prevent_initial_call=True,

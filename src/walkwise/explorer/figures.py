@@ -59,10 +59,14 @@ def interaction_figure(found: Interactions) -> dict[str, Any]:
     labels = [
         f"{html.escape(_cut(name))}  <b>{style.short(value)}</b> " for name, value in zip(names, values, strict=True)
     ]
-    layout = _layout("relevance of the walks<br>that visit exactly these groups", "")
+    layout = _layout("", "")
+    # Not the axis's own title, which is centred under it: beside long names the axis is shorter than the words.
+    words = {"text": "relevance of the walks<br>that visit exactly these groups", "align": "right", "showarrow": False}
+    right = {"xref": "paper", "x": 1, "xanchor": "right", "yref": "paper", "y": 0, "yanchor": "top", "yshift": -22}
+    layout["annotations"] = [words | right]
     layout["yaxis"] |= {"autorange": "reversed", "tickvals": bars["y"], "ticktext": labels, "showgrid": False}
-    layout["height"] = 70 + 24 * len(names)
-    layout["margin"] |= {"l": 8, "b": 50}
+    layout["height"] = 74 + 24 * len(names)
+    layout["margin"] |= {"l": 8, "b": 54}
     return {"data": [bars], "layout": layout}
 
 

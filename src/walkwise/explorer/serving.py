@@ -108,8 +108,9 @@ def bind(session: Session, *, host: str = "127.0.0.1", port: int = 8050) -> Base
     try:
         return make_server(host, port, made.server, threaded=True, request_handler=_Quiet)
     except (OSError, SystemExit) as error:  # the server prints why and exits where the port is taken
-        why = f": {error}" if isinstance(error, OSError) else ", which another program uses"
-        raise InputError(f"Cannot listen on {host}, port {port}{why}. Choose another port, or 0 for any.") from None
+        taken = "another program uses the port, or this computer has no such address"
+        why = error if isinstance(error, OSError) else taken
+        raise InputError(f"Cannot listen on {host}, port {port}: {why}. Choose another port, or 0 for any.") from None
 
 
 class _Quiet(WSGIRequestHandler):

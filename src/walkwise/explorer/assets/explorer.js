@@ -188,10 +188,5 @@
     ask(clicks, submits, formula) {
       return [formula || "", (clicks || 0) + (submits || 0)];
     },
-
-    picture(clicks, graph) {
-      const options = { bg: "#ffffff", full: false, scale: 3 };
-      return { type: "png", action: "download", filename: "walkwise-graph-" + graph, options: options };
-    },
   };
 })();

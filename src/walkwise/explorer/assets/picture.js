@@ -1,0 +1,144 @@
+// The structure as a PNG to keep: what the page draws, with its name and its legend under it.
+(function () {
+  "use strict";
+
+  const SCALE = 3;
+  const PAD = 12;
+  const FONT = "12.5px system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
+
+  function words(id) {
+    return document.getElementById(id).textContent;
+  }
+
+  function colours(text) {
+    return text.match(/rgba?\([^)]*\)/g) || [];
+  }
+
+  // The words in lines that are no wider than this.
+  function wrapped(pen, text, width) {
+    const lines = [""];
+    text.split(" ").forEach((word) => {
+      const longer = (lines[lines.length - 1] + " " + word).trim();
+      if (lines[lines.length - 1] && pen.measureText(longer).width > width) {
+        lines.push(word);
+      } else {
+        lines[lines.length - 1] = longer;
+      }
+    });
+    return lines;
+  }
+
+  // The keys of rings that the picture shows, in rows that are no wider than this.
+  function keyRows(pen, cy, width) {
+    const used = { selected: ":selected", placed: ".placed", walked: ".walked" };
+    const rows = [];
+    let room = 0;
+    document.querySelectorAll(".legend li").forEach((item) => {
+      const mark = item.querySelector(".key");
+      const name = Object.keys(used).find((one) => mark.classList.contains(one));
+      if (cy.nodes(used[name]).length) {
+        const size = 26 + pen.measureText(item.textContent).width + 16;
+        if (!rows.length || size > room) {
+          rows.push({ keys: [], width: 0 });
+          room = width;
+        }
+        const row = rows[rows.length - 1];
+        row.keys.push({ mark: mark, text: item.textContent, size: size });
+        row.width += size;
+        room -= size;
+      }
+    });
+    return rows;
+  }
+
+  function ring(pen, x, y, radius, width, colour) {
+    pen.beginPath();
+    pen.arc(x, y, radius, 0, 2 * Math.PI);
+    pen.lineWidth = width;
+    pen.strokeStyle = colour;
+    pen.stroke();
+  }
+
+  function drawKey(pen, key, x, y) {
+    const style = window.getComputedStyle(key.mark);
+    const border = parseFloat(style.borderTopWidth);
+    ring(pen, x + 10, y, 7 - border / 2, border, style.borderTopColor);
+    colours(style.boxShadow).forEach((colour) => ring(pen, x + 10, y, 8.5, 3, colour));
+    pen.textAlign = "left";
+    pen.fillText(key.text, x + 26, y);
+  }
+
+  function drawBar(pen, y, width) {
+    const [low, high] = [words("legend-low"), words("legend-high")];
+    const left = PAD + pen.measureText(low).width + 8;
+    const right = width - PAD - pen.measureText(high).width - 8;
+    const shades = colours(window.getComputedStyle(document.querySelector(".legend .scale")).backgroundImage);
+    const fill = pen.createLinearGradient(left, 0, right, 0);
+    shades.forEach((shade, i) => fill.addColorStop(i / (shades.length - 1), shade));
+    pen.textAlign = "left";
+    pen.fillText(low, PAD, y);
+    pen.textAlign = "right";
+    pen.fillText(high, width - PAD, y);
+    pen.fillStyle = fill;
+    pen.fillRect(left, y - 5, right - left, 10);
+    pen.strokeStyle = "#8a8a8a";
+    pen.lineWidth = 1;
+    pen.strokeRect(left, y - 5, right - left, 10);
+  }
+
+  function ink(pen, font) {
+    pen.font = font;
+    pen.fillStyle = window.getComputedStyle(document.body).color;
+    pen.textBaseline = "middle";
+    pen.textAlign = "center";
+  }
+
+  function composed(image, cy) {
+    const canvas = document.createElement("canvas");
+    const pen = canvas.getContext("2d");
+    const [width, height] = [image.width / SCALE, image.height / SCALE];
+    ink(pen, FONT);
+    const select = document.getElementById("graph-choice");
+    const title = select.selectedOptions.length ? select.selectedOptions[0].textContent : "";
+    const meaning = wrapped(pen, words("legend-words"), width - 2 * PAD);
+    const rows = keyRows(pen, cy, width - 2 * PAD);
+    canvas.width = image.width;
+    canvas.height = image.height + SCALE * (22 + 22 + 18 * meaning.length + 24 * rows.length + PAD);
+    pen.fillStyle = "#ffffff";
+    pen.fillRect(0, 0, canvas.width, canvas.height);
+    pen.drawImage(image, 0, 0);
+    pen.scale(SCALE, SCALE);
+    ink(pen, "600 " + FONT);
+    pen.fillText(title, width / 2, height + 11, width - 2 * PAD);
+    ink(pen, FONT);
+    drawBar(pen, height + 33, width);
+    ink(pen, FONT);
+    meaning.forEach((line, i) => pen.fillText(line, width / 2, height + 53 + 18 * i));
+    rows.forEach((row, i) => {
+      let x = (width - row.width + 16) / 2;
+      row.keys.forEach((key) => {
+        drawKey(pen, key, x, height + 58 + 18 * meaning.length + 24 * i);
+        x += key.size;
+      });
+    });
+    return canvas;
+  }
+
+  function save(canvas, name) {
+    canvas.toBlob((blob) => {
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(blob);
+      link.download = name;
+      link.click();
+      window.setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+    }, "image/png");
+  }
+
+  window.dash_clientside.walkwise.picture = function (clicks, graph) {
+    const cy = document.getElementById("structure")._cyreg.cy;
+    const image = new Image();
+    image.onload = () => save(composed(image, cy), "walkwise-graph-" + graph + ".png");
+    image.src = cy.png({ output: "base64uri", bg: "#ffffff", full: false, scale: SCALE });
+    return window.dash_clientside.no_update;
+  };
+})();
