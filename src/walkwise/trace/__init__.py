@@ -108,7 +108,9 @@ def _traced(
             )
         with _ONE_AT_A_TIME, untouched(modules), torch.enable_grad(), watch.hooked(suspects), tape:
             output = model(features, edge_index, **arguments)
-            return tape, watch, explained(output, target, index, num_graphs, num_nodes)
+            scalar = explained(output, target, index, num_graphs, num_nodes)
+        tape.check_aliases()
+        return tape, watch, scalar
 
     tape, watch, scalar = run()
     if unreached := watch.unreached():  # run again and look whether they lose sight of what they take in
@@ -119,7 +121,7 @@ def _traced(
             features, arguments = _copies(x, model_kwargs)
             return model(features, edge_index, **arguments)
 
-        with _ONE_AT_A_TIME, untouched(modules), torch.no_grad():
+        with _ONE_AT_A_TIME:
             check_fresh(watch, again)
     slot = tape.slot_of(scalar.tensor)
     _check_finite(tape, scalar.outputs, modules, {"x": x})

@@ -69,7 +69,7 @@ def layers_of(conv: nn.Module) -> Layers | None:
         return None
     if conv.eps.numel() != 1:  # one ε per neuron, by a user's hand
         return None
-    inner = conv._modules["nn"]
+    inner = conv._modules.get("nn")  # None for a function
     modules = list(inner._modules.values()) if type(inner) is nn.Sequential else [inner]
     layers: list[tuple[nn.Linear, bool]] = []
     for m in (conv, inner, *modules):

@@ -77,10 +77,10 @@ def _roles(kind: type) -> tuple[str, ...]:
 
 @contextmanager
 def untouched(modules: Modules) -> Iterator[None]:
-    """Evaluation mode inside; afterwards every attribute, buffer and flag is what it was."""
+    """Evaluation mode inside; afterwards every attribute, buffer, child and flag is what it was."""
     states = modules.states
-    held = [tensors for own in states for tensors in (own["_buffers"], own["_parameters"])]
-    empty = [tensors for tensors in held if not tensors]
+    held = [parts for own in states for parts in (own["_buffers"], own["_parameters"], own["_modules"])]
+    empty = [parts for parts in held if not parts]
     saved = [(own, own.copy()) for own in (*states, *filter(None, held))]
     buffers = [b for own in states if own["_buffers"] for b in own["_buffers"].values() if b is not None]
     written = [(b, b._version, b.clone()) for b in buffers]

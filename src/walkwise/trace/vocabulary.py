@@ -131,6 +131,16 @@ def writes(func: Any) -> bool:
     return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
 
 
+def exchanges(func: Any) -> bool:
+    """Whether a function gives a tensor other numbers behind everyone's back: ``h.data = …``.
+
+    >>> import torch
+    >>> [exchanges(f) for f in (torch.Tensor.data.__set__, torch.Tensor.requires_grad.__set__)]
+    [True, False]
+    """
+    return getattr(func, "__name__", "") == "__set__" and getattr(func.__self__, "__name__", "") == "data"
+
+
 def asked_to_write(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether an activation was called with inplace=True."""
     if name not in ELEMENTWISE:
