@@ -110,7 +110,7 @@ class AllNodes(Rows):
 
     num_nodes: int
     num_queries: int
-    _matrices: dict[int, Tensor] = field(default_factory=dict, repr=False)
+    _matrices: dict[tuple[int, torch.dtype], Tensor] = field(default_factory=dict, repr=False)
 
     def pick(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
         """The tensor itself."""
@@ -126,11 +126,12 @@ class AllNodes(Rows):
         """Λᵀ · message between all nodes."""
         if weight is not None:
             return _weighted_sum(message, _every_edge(edges), weight)
-        if id(edges) not in self._matrices:
+        key = id(edges), message.dtype
+        if key not in self._matrices:
             dense = edges.dense
             matrix = _matrix(_every_edge(edges), message) if dense is None else dense.to(message.dtype).t()
-            self._matrices[id(edges)] = matrix
-        return (self._matrices[id(edges)] @ message.flatten(1)).view_as(message)
+            self._matrices[key] = matrix
+        return (self._matrices[key] @ message.flatten(1)).view_as(message)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +143,7 @@ class OwnRows(Rows):
     nodes: Tensor  # (K,) ascending within each owner
     owner: Tensor  # (K,) ascending, whose each row is
     _adjacency: dict[int, Adjacency] = field(default_factory=dict, repr=False)
-    _matrices: dict[int, Tensor] = field(default_factory=dict, repr=False)
+    _matrices: dict[tuple[int, torch.dtype], Tensor] = field(default_factory=dict, repr=False)
 
     def pick(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
         """The rows of the nodes."""
@@ -158,11 +159,12 @@ class OwnRows(Rows):
         """Λᵀ · message between the nodes of each query."""
         if weight is not None:
             return _weighted_sum(message, self._between(edges), weight)
-        if id(edges) not in self._matrices:
+        key = id(edges), message.dtype
+        if key not in self._matrices:
             few = self.num_queries == 1 and len(self.nodes) <= _DENSE and len(edges.source) <= _FEW_EDGES
             matrix = self._counted(edges, message) if few else _matrix(self._between(edges), message)
-            self._matrices[id(edges)] = matrix
-        return (self._matrices[id(edges)] @ message.flatten(1)).view_as(message)
+            self._matrices[key] = matrix
+        return (self._matrices[key] @ message.flatten(1)).view_as(message)
 
     def _counted(self, edges: Edges, like: Tensor) -> Tensor:
         """Λᵀ between the nodes of the one query, found by looking at every edge.  # (K, K)"""

@@ -173,7 +173,7 @@ def test_a_second_output_of_a_layer_is_under_its_rule():
         h, beside = m.a(x, e)
         return h + beside
 
-    torch.manual_seed(0)
+    torch.manual_seed(1)
     model = Model(run, a=TwoOutputs()).double()
     x = torch.rand(5, 4, dtype=torch.float64)
     chain = ww.trace(model, x, EDGES, target=0, rule=[ww.rules.Gamma(1.0)])

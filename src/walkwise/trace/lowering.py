@@ -301,7 +301,10 @@ class Lowering:
         (end,) = jacobian.outputs
         if not end.requires_grad:
             raise TraceError("The explained output does not depend differentiably on the node features.")
-        gradients = torch.autograd.grad(end, jacobian.inputs, direction, allow_unused=True)
+        try:
+            gradients = torch.autograd.grad(end, jacobian.inputs, direction, allow_unused=True)
+        except RuntimeError as error:
+            raise TraceError(f"torch cannot differentiate the read-out: {error}") from error
         return {slot: g.detach() for slot, g in zip(read, gradients, strict=True) if g is not None}
 
     def _encoder(self, features: int | None, roots: list[tuple[int, Tensor]]) -> Step | None:

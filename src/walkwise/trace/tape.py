@@ -145,6 +145,8 @@ class Tape(TorchFunctionMode):
             return func(*args, **kwargs) if kwargs else func(*args)
         if not torch.is_grad_enabled():
             return self._out_of_sight(func, args, kwargs or {})
+        if torch._C._is_any_autocast_enabled():
+            self._check_autocast()
         torch._C._set_grad_enabled(False)  # what torch.no_grad() does, without the cost of making one
         try:
             word = vocabulary.word(func)
@@ -155,6 +157,16 @@ class Tape(TorchFunctionMode):
             return self._record(word, func, args, kwargs or {})
         finally:
             torch._C._set_grad_enabled(True)
+
+    def _check_autocast(self) -> None:
+        """Refuse to follow what is computed in another type than the model's."""
+        device = self.values[0].device.type
+        if torch.is_autocast_enabled(device):
+            raise TraceError(
+                f"The model runs under torch.autocast({device!r}), which rounds to {torch.get_autocast_dtype(device)} "
+                "between one step and the next; relevance needs one type throughout. Trace outside of it, with "
+                "autocast off in the model itself if it turns it on."
+            )
 
     def record_propagate(self, affine: Affine, result: Tensor) -> None:
         """Record a whole ``propagate`` by its closed form."""
@@ -224,6 +236,8 @@ class Tape(TorchFunctionMode):
             args, kwargs = vocabulary.positional(name, kwargs)
         if name in ("numpy", "array", "tolist"):
             self.hidden.add("in NumPy or Python")
+        if kwargs.get("rounding_mode"):
+            name = "floor_divide"
         if kwargs.get("out") is not None or vocabulary.exchanges(func):
             raise TraceError(UNSEEN_WRITE.format("out=... or h.data = ..."))
         if writes or vocabulary.asked_to_write(name, args, kwargs):

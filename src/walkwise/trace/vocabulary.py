@@ -60,7 +60,7 @@ STATISTICS = frozenset({
 CONSTANT = frozenset({
     "detach", "data", "zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like",
     "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor", "sign", "round", "floor", "ceil",
-    "trunc", "bernoulli", "heaviside", "grad", "rand", "randn",
+    "trunc", "fix", "floor_divide", "floordiv", "bernoulli", "heaviside", "grad", "rand", "randn",
 })  # fmt: skip
 
 #: The same numbers under another tensor.
