@@ -331,3 +331,20 @@ def test_a_second_run_starts_from_the_same_input(x):
     ours, theirs = (ww.trace(m, x, EDGES, target=0, edge_weight=weight) for m in (idle, plain))
     assert ours.output == pytest.approx(theirs.output)
     assert same(ours, theirs)
+
+
+class Nested(pyg.MessagePassing):
+    """A layer with a layer inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = pyg.GCNConv(4, 4)
+
+    def forward(self, x, edge_index):
+        return self.inner(x, edge_index) + self.propagate(edge_index, x=x)
+
+
+def test_layers_inside_layers_do_not_confuse_who_was_handed_what(x):
+    model = Model(lambda m, x, e: pooled(m.b(torch.tensor(m.a(x, e).tolist()), e)), a=Nested(), b=Nested())
+    with pytest.raises(TraceError, match=r"'b' \(Nested\) was handed node features that depend on an earlier layer"):
+        ww.trace(model, x, EDGES, target=0)
