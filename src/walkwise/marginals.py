@@ -47,7 +47,8 @@ def feature_relevance(chain: RelevanceChain) -> Tensor:
     jacobian = chain.encoder.operators
     assert isinstance(jacobian, Jacobian)
     (x,) = jacobian.inputs
-    (message,) = jacobian.pull_all([arrived.get(slot) for slot in chain.encoder.targets])
+    messages = [arrived.get(slot) for slot in chain.encoder.targets]
+    (message,) = jacobian.pull_all(messages) if any(m is not None for m in messages) else (None,)
     features = x.detach().reshape(len(x), -1)
     return torch.zeros_like(features) if message is None else message[:, 0, 0] * features
 

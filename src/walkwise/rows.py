@@ -114,7 +114,7 @@ class AllNodes(Rows):
 
     num_nodes: int
     num_queries: int
-    _matrices: dict[int, Tensor] = field(default_factory=dict, repr=False)
+    _matrices: dict[tuple[int, torch.dtype], Tensor] = field(default_factory=dict, repr=False)
 
     def pick(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
         """The tensor itself."""
@@ -133,9 +133,10 @@ class AllNodes(Rows):
             return (dense.t() @ message.flatten(1)).view_as(message)
         if weight is not None:
             return _rooted(_weighted_sum(message, _every_edge(edges), weight), message, root)
-        if id(edges) not in self._matrices:
-            self._matrices[id(edges)] = _matrix(_every_edge(edges), message)
-        return _rooted((self._matrices[id(edges)] @ message.flatten(1)).view_as(message), message, root)
+        key = id(edges), message.dtype
+        if key not in self._matrices:
+            self._matrices[key] = _matrix(_every_edge(edges), message)
+        return _rooted((self._matrices[key] @ message.flatten(1)).view_as(message), message, root)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +148,7 @@ class OwnRows(Rows):
     nodes: Tensor  # (K,) ascending within each owner
     owner: Tensor  # (K,) ascending, whose each row is
     _adjacency: dict[int, Adjacency] = field(default_factory=dict, repr=False)
-    _matrices: dict[tuple[int, int], Tensor] = field(default_factory=dict, repr=False)
+    _matrices: dict[tuple[int, int, torch.dtype], Tensor] = field(default_factory=dict, repr=False)
 
     def pick(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
         """The rows of the nodes."""
@@ -164,7 +165,7 @@ class OwnRows(Rows):
         few = self.num_queries == 1 and len(self.nodes) <= _DENSE and len(edges.source) <= _FEW_EDGES
         if weight is not None and (weight.dim() > 1 or not few):
             return _rooted(_weighted_sum(message, self._between(edges), weight), message, root)
-        key = id(edges), id(weight)
+        key = id(edges), id(weight), message.dtype
         if key not in self._matrices:
             matrix = self._looked_up(edges, weight, message) if few else _matrix(self._between(edges), message)
             self._matrices[key] = matrix

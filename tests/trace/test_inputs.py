@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import GCNConv, MessagePassing, TopKPooling
+from torch_geometric.nn import GCNConv, GINConv, HeteroConv, MessagePassing, SAGEConv, TopKPooling, TransformerConv
 
 import walkwise as ww
 from walkwise.errors import InputError, TargetError, TraceError, UnsupportedLayerError
@@ -449,3 +451,73 @@ def test_features_must_be_finite_even_where_the_model_mends_them(net, graph):
     x, edge_index = graph()
     with pytest.raises(InputError, match="x has NaN"):
         ww.trace(Mending(net(), lambda out: out), spoiled(x, float("nan")), edge_index, target=0)
+
+
+# -- types of numbers and of nodes --------------------------------------------------------------
+
+
+class Cast(nn.Module):
+    """Layers of one kind, some of them run under autocast or in another type."""
+
+    def __init__(self, layer, cast):
+        super().__init__()
+        self.a, self.b, self.cast = layer(), layer(), cast
+
+    def forward(self, x, edge_index):
+        if self.cast == "autocast":
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return self.b(self.a(x, edge_index), edge_index).sum(0, keepdim=True)
+        h = self.a(x, edge_index)
+        return self.b(h.double() if self.cast == "double" else h, edge_index).sum(0, keepdim=True)
+
+
+KINDS = {
+    "gin": lambda: GINConv(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))),
+    "gcn": lambda: GCNConv(4, 4),
+    "attention": lambda: TransformerConv(4, 4),
+}
+
+
+@pytest.mark.parametrize("layer", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("inside", [False, True], ids=["around", "inside"])
+def test_autocast_is_refused(layer, inside, graph, unchanged):
+    x, edge_index = graph()
+    model, x = Cast(layer, "autocast" if inside else None), torch.randn(len(x), 4)
+    context = nullcontext() if inside else torch.autocast("cpu", dtype=torch.bfloat16)
+    with unchanged(model), context, pytest.raises(TraceError, match=r"torch\.autocast\('cpu'\).*bfloat16"):
+        ww.trace(model, x, edge_index, target=0)
+
+
+@pytest.mark.parametrize("layer", KINDS.values(), ids=KINDS)
+def test_layers_may_compute_in_different_types(layer, graph):
+    x, edge_index = graph()
+    model, x = Cast(layer, "double"), torch.randn(len(x), 4)
+    model.b.double()
+    mixed = ww.trace(model, x, edge_index, target=0)
+    double = ww.trace(model.double(), x.double(), edge_index, target=0)
+    for sets in ([[0, 1]], [[0, 1], [2], list(range(len(x)))]):
+        got, expected = (ww.subgraph_relevance(chain, sets).double() for chain in (mixed, double))
+        torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4)
+
+
+class Typed(nn.Module):
+    """Several relations, between nodes of one type or of two."""
+
+    def __init__(self, *relations):
+        super().__init__()
+        self.relations = relations
+        self.conv = HeteroConv({relation: SAGEConv((4, 4), 4) for relation in relations})
+        self.register_buffer("others", torch.randn(5, 4))
+
+    def forward(self, x, edge_index):
+        nodes = {"atom": x, "bond": self.others[: len(x)]}
+        return self.conv(nodes, dict.fromkeys(self.relations, edge_index))["atom"].sum(0, keepdim=True)
+
+
+def test_several_types_of_nodes_are_refused_though_equally_many():
+    edge_index = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+    model = Typed(("atom", "in", "bond"), ("bond", "of", "atom"))
+    with pytest.raises(TraceError, match=r"'conv' \(HeteroConv\) has nodes of 2 types \(atom, bond\)"):
+        ww.trace(model, torch.randn(5, 4), edge_index, target=0)
+    chain = ww.trace(Typed(("atom", "a", "atom"), ("atom", "b", "atom")), torch.randn(5, 4), edge_index, target=0)
+    assert len(chain.layers) == 2

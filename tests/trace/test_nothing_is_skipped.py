@@ -1,5 +1,7 @@
 """Ways in which a part of a model could be lost without a word, each met once."""
 
+import contextlib
+import inspect
 import warnings
 
 import pytest
@@ -179,10 +181,69 @@ def test_small_numbers_do_not_pass_for_equal_ones(x):
     assert chain.input_relevance == pytest.approx(chain.output)
 
 
-def test_a_layer_called_past_its_hooks_is_refused(x):
-    model = Model(lambda m, x, e: pooled(m.b.forward(m.a(x, e).relu(), e)), a=pyg.GCNConv(4, 4), b=pyg.GCNConv(4, 2))
-    with pytest.raises(TraceError, match=r"'b' \(GCNConv\) was called past the module"):
+KINDS = {
+    "gcn": pyg.GCNConv,
+    "gin": lambda i, o: pyg.GINConv(nn.Linear(i, o)),
+    "attention": pyg.TransformerConv,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_layer_may_be_called_by_its_forward(x, kind):
+    layers = {"a": kind(4, 4), "b": kind(4, 2)}
+    called = Model(lambda m, x, e: pooled(m.b(m.a(x, e).relu(), e)), **layers)
+    forward = Model(lambda m, x, e: pooled(m.b.forward(m.a.forward(x, edge_index=e).relu(), e)), **layers)
+    chains = [ww.trace(model, x, EDGES, target=0) for model in (called, forward)]
+    assert chains[1].num_layers == 2
+    torch.testing.assert_close(*(ww.subgraph_relevance(chain, [[0, 1], [2, 3, 4]]) for chain in chains))
+
+
+def test_propagate_past_its_layer_is_refused(x):
+    model = Model(lambda m, x, e: pooled(m.b.propagate(e, x=m.a(x, e).relu())), a=pyg.GCNConv(4, 4), b=pyg.SimpleConv())
+    with pytest.raises(TraceError, match=r"'b' \(SimpleConv\) was called past the module"):
         ww.trace(model, x, EDGES, target=0)
+
+
+class Refuses(pyg.GCNConv):
+    def forward(self, x, edge_index):
+        super().forward(x, edge_index)
+        raise ValueError("not today")
+
+
+def test_a_layer_that_failed_does_not_hide_later_ones(x):
+    def run(m, x, e):
+        try:
+            h = m.a(x, e)
+        except ValueError:
+            h = x
+        return pooled(m.c(m.b(h, e).relu(), e))
+
+    layers = {"b": pyg.GCNConv(4, 4), "c": pyg.GINConv(nn.Linear(4, 2))}
+    chain = ww.trace(Model(run, a=Refuses(4, 4), **layers), x, EDGES, target=0)
+    plain = ww.trace(Model(lambda m, x, e: pooled(m.c(m.b(x, e).relu(), e)), **layers), x, EDGES, target=0)
+    assert [layer.name for layer in chain.layers] == ["b", "c"]
+    torch.testing.assert_close(*(ww.subgraph_relevance(c, [[0, 1], [2, 3]]) for c in (chain, plain)))
+
+
+def test_a_normalisation_that_failed_does_not_hide_later_sums(x):
+    def run(m, x, e):
+        h = m.a(x, e)
+        with contextlib.suppress(RuntimeError):
+            m.norm(h[:, :3])
+        return pooled(m.b(h, e))
+
+    layers = {"a": pyg.GCNConv(4, 4), "b": pyg.GCNConv(4, 2)}
+    chain = ww.trace(Model(run, norm=pyg.LayerNorm(4), **layers), x, EDGES, target=0)
+    plain = ww.trace(Model(lambda m, x, e: pooled(m.b(m.a(x, e), e)), **layers), x, EDGES, target=0)
+    torch.testing.assert_close(*(ww.subgraph_relevance(c, [[0, 1], [2, 3]]) for c in (chain, plain)))
+
+
+def test_a_model_may_look_at_the_signature_of_a_layer(x):
+    def run(m, x, e):
+        assert "edge_weight" in inspect.signature(m.a.forward).parameters
+        return pooled(m.a(x, e))
+
+    assert ww.trace(Model(run, a=pyg.GCNConv(4, 2)), x, EDGES, target=0).num_layers == 1
 
 
 class Twice(torch.autograd.Function):
@@ -270,3 +331,20 @@ def test_a_second_run_starts_from_the_same_input(x):
     ours, theirs = (ww.trace(m, x, EDGES, target=0, edge_weight=weight) for m in (idle, plain))
     assert ours.output == pytest.approx(theirs.output)
     assert same(ours, theirs)
+
+
+class Nested(pyg.MessagePassing):
+    """A layer with a layer inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = pyg.GCNConv(4, 4)
+
+    def forward(self, x, edge_index):
+        return self.inner(x, edge_index) + self.propagate(edge_index, x=x)
+
+
+def test_layers_inside_layers_do_not_confuse_who_was_handed_what(x):
+    model = Model(lambda m, x, e: pooled(m.b(torch.tensor(m.a(x, e).tolist()), e)), a=Nested(), b=Nested())
+    with pytest.raises(TraceError, match=r"'b' \(Nested\) was handed node features that depend on an earlier layer"):
+        ww.trace(model, x, EDGES, target=0)

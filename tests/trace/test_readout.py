@@ -93,3 +93,33 @@ def test_a_bias_that_is_followed():
     model.readout = plain
     expected = ww.trace(model, x, EDGES, target=1)
     torch.testing.assert_close(ww.node_relevance(chain), ww.node_relevance(expected))
+
+
+SHORT = torch.zeros(3, 6, dtype=torch.long)
+
+
+@pytest.mark.parametrize("name", ["scatter_add", "scatter_add_"])
+def test_a_sum_over_some_of_the_nodes_is_left_to_torch(name):
+    """Torch has no gradient of a sum whose index is shorter than what is summed."""
+    model = Model(lambda head, early, late, batch: head(getattr(late.new_zeros(1, 6), name)(0, SHORT, late)))
+    with pytest.raises(ww.errors.TraceError, match="torch cannot differentiate the read-out"):
+        ww.trace(model, torch.randn(5, 3), EDGES, target=1)
+
+
+ROUNDED = {
+    "floor": lambda h: h.div(2, rounding_mode="floor"),
+    "trunc": lambda h: torch.div(h, 2, rounding_mode="trunc"),
+    "in place": lambda h: h.div_(2, rounding_mode="floor"),
+    "floor divide": lambda h: h // 2,
+}
+
+
+@pytest.mark.parametrize("rounded", ROUNDED.values(), ids=ROUNDED)
+def test_a_division_that_rounds_is_constant(rounded):
+    model = Model(lambda head, early, late, batch: rounded(head(late.sum(0, keepdim=True))))
+    with pytest.raises(ww.errors.TargetError, match="rounds it"):
+        ww.trace(model, torch.randn(5, 3), EDGES, target=1)
+    model.readout = lambda head, early, late, batch: head(late.sum(0, keepdim=True)) + rounded(early.sum(0, True)).sum()
+    beside = ww.trace(model, x := torch.randn(5, 3), EDGES, target=1)
+    model.readout = lambda head, early, late, batch: head(late.sum(0, keepdim=True))
+    torch.testing.assert_close(ww.node_relevance(beside), ww.node_relevance(ww.trace(model, x, EDGES, target=1)))

@@ -18,7 +18,7 @@ from walkwise.errors import CoverageWarning, InputError, TargetError, TraceError
 from walkwise.rules import RuleLike, Schedule, as_schedule
 from walkwise.trace import linearize
 from walkwise.trace.lowering import Lowering
-from walkwise.trace.modules import Modules, a_weight, check_weights, modules_of, untouched
+from walkwise.trace.modules import Modules, a_weight, check_layers, check_weights, modules_of, untouched
 from walkwise.trace.tape import Tape
 from walkwise.trace.target import Explained, Target, explained
 from walkwise.trace.watch import Watch, check_fresh
@@ -93,6 +93,7 @@ def _traced(
     fallback: str,
     model_kwargs: dict[str, Any],
 ) -> RelevanceChain:
+    check_layers(modules)
     num_graphs, num_nodes = _num_graphs(model_kwargs), x.shape[0]
 
     def run(suspects: Sequence[tuple[str, nn.Module]] = ()) -> tuple[Tape, Watch, Explained]:
@@ -101,14 +102,11 @@ def _traced(
         if features.is_floating_point():
             tape.follow_features(features)
         watch = Watch(tape, modules, fallback)
-        if not modules.convs:
-            raise TraceError(
-                f"{type(model).__name__} has no message-passing layer. walkwise explains models built from "
-                "torch_geometric.nn.MessagePassing layers."
-            )
         with _ONE_AT_A_TIME, untouched(modules), torch.enable_grad(), watch.hooked(suspects), tape:
             output = model(features, edge_index, **arguments)
-            return tape, watch, explained(output, target, index, num_graphs, num_nodes)
+            scalar = explained(output, target, index, num_graphs, num_nodes)
+        tape.check_aliases()
+        return tape, watch, scalar
 
     tape, watch, scalar = run()
     if unreached := watch.unreached():  # run again and look whether they lose sight of what they take in
@@ -119,7 +117,7 @@ def _traced(
             features, arguments = _copies(x, model_kwargs)
             return model(features, edge_index, **arguments)
 
-        with _ONE_AT_A_TIME, untouched(modules), torch.no_grad():
+        with _ONE_AT_A_TIME:
             check_fresh(watch, again)
     slot = tape.slot_of(scalar.tensor)
     _check_finite(tape, scalar.outputs, modules, {"x": x})

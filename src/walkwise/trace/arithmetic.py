@@ -87,7 +87,7 @@ class Arithmetic(Functions):
         flow = self.read(op, slot, within=op.call is not None)
         if factor.numel() == 1 and float(factor) == 1 and self.values[slot].shape == self.values[op.outputs[0]].shape:  # type: ignore[index]
             return self.write(op, flow)
-        factor = factor.to(flow.value.device)
+        factor = factor.to(flow.value.device, copy=True)  # it may be a weight, which training may change
         if self.builder.graph:
             self.combine(op, [(flow, signed(lambda f: Apply(lambda p: p * f), factor, len(flow.parts) == 2))])
         else:

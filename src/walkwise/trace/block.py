@@ -68,7 +68,7 @@ def layers_of(conv: nn.Module) -> Layers | None:
         return None
     if conv.eps.numel() != 1:  # one ε per neuron, by a user's hand
         return None
-    inner = conv._modules["nn"]
+    inner = conv._modules.get("nn")  # None for a function
     parts = _parts(inner)
     layers: list[tuple[Any, bool]] = []
     for m in (conv, inner, *parts):

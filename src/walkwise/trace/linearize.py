@@ -133,7 +133,7 @@ class PropagateCall:
 
     def weights(self, edges: Edges, weight: Tensor | None, like: Tensor) -> Tensor | None:
         """The edge weights with the mean's 1 / (number of edges at the target) put in."""
-        weight = None if weight is None else weight.detach().to(like.dtype)
+        weight = None if weight is None else weight.detach().to(like.dtype, copy=True)  # training may change it
         if not isinstance(self.conv.aggr_module, MeanAggregation):
             return weight
         counts = torch.bincount(edges.target, minlength=edges.num_nodes).clamp(min=1).to(like.dtype)

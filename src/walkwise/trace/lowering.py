@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from walkwise.chain import Layer, RelevanceChain
 from walkwise.errors import TraceError
-from walkwise.operators import Cast, Jacobian, Step, Visit
+from walkwise.operators import Jacobian, Step, Visit
 from walkwise.rules import Rule, Schedule
 from walkwise.trace.block import expanded, lower
 from walkwise.trace.flow import Builder, Flow
 from walkwise.trace.folding import fold_batch_norms
 from walkwise.trace.meaning import Interpreter
+from walkwise.trace.piece import kept, piece_of
 from walkwise.trace.reading import NotClosedError, warn_uncovered
 from walkwise.trace.readout import pulled
 from walkwise.trace.tape import Call, Op, Tape
@@ -125,7 +124,7 @@ class Lowering:
         """The relevance chain of ⟨the output slot, direction⟩."""
         self.uncovered: dict[str, Op] = {}
         self.notes: list[str] = []
-        self.main = self._interpreter()
+        self.main = Interpreter(self.builder, self.tape.values)
         roots = [(self._begin(slot), self.main.value(slot)) for slot in self.root_slots]
         layers = self._run_chain()
         seeds, readout = self._seeds(direction)
@@ -145,9 +144,6 @@ class Lowering:
             encoder=encoder,
             notes=notes,
         )
-
-    def _interpreter(self, builder: Builder | None = None, values: list[Tensor] | None = None) -> Interpreter:
-        return Interpreter(builder or self.builder, values or self.tape.values)
 
     def _begin(self, slot: int) -> int:
         """A root: a new chain slot, and the visit of its position."""
@@ -276,29 +272,14 @@ class Lowering:
             if ops[0].call is None:
                 self._stand([slot])
 
-    def _jacobian(self, ops: list[Op], read: list[int], wanted: list[int]) -> Jacobian:
-        """The piece of the model between some slots, run under autograd with the rules' constants held."""
-
-        def build(cast: Cast) -> Jacobian:
-            builder = Builder(self.num_nodes)
-            builder.graph = True
-            plain = cast.device is None and cast.dtype is None
-            values = self.tape.values if plain else [cast(v) for v in self.tape.values]
-            interpreter = self._interpreter(builder, values)
-            leaves = []
-            with torch.enable_grad(), _twice_differentiable(ops):
-                for slot in read:
-                    leaf = interpreter.values[slot].detach().requires_grad_(True)
-                    interpreter.flows[slot] = Flow(interpreter.values[slot], (leaf,), ())
-                    leaves.append(leaf)
-                for op in ops:
-                    interpreter.run(op if plain else _cast_op(op, cast))
-                ends = [builder.settle(interpreter.flows[slot]).parts[0] for slot in wanted]
-            self.uncovered.update(interpreter.uncovered)
-            self.notes.extend(interpreter.remarks)
-            return Jacobian(tuple(leaves), tuple(ends), build)
-
-        return build(Cast())
+    def _jacobian(self, ops: list[Op], read: list[int], wanted: list[int], *, lasting: bool = True) -> Jacobian:
+        """The piece of the model between some slots; one that lasts keeps nothing of the model itself."""
+        piece = piece_of(ops, read, wanted, self.tape.values, self.num_nodes)
+        piece = kept(piece) if lasting else piece
+        leaves, ends, interpreter = piece.run()
+        self.uncovered.update(interpreter.uncovered)
+        self.notes.extend(interpreter.remarks)
+        return Jacobian(leaves, ends, piece)
 
     def _seeds(self, direction: Tensor) -> tuple[list[tuple[int, Tensor]], list[tuple[int, Tensor]]]:
         """∂y/∂(slot) through the read-out alone, for every slot it reads, and the values there."""
@@ -307,7 +288,8 @@ class Lowering:
         if not self.readout_ops:
             read = [self.output]
         flows = [self._reader(slot) for slot in read]
-        written_out = self.readout_rule.exact and pulled(self.readout_ops, self.output, direction, self.tape.values)
+        plain = all(op.rule.exact for op in self.readout_ops)
+        written_out = plain and pulled(self.readout_ops, self.output, direction, self.tape.values)
         gradients = written_out or self._readout_gradients(read, direction)
         used = [(f, gradients[slot]) for f, slot in zip(flows, read, strict=True) if slot in gradients]
         seeds = [(flow.slots[0], _flat_rows(gradient)) for flow, gradient in used]
@@ -315,19 +297,24 @@ class Lowering:
 
     def _readout_gradients(self, read: list[int], direction: Tensor) -> dict[int, Tensor]:
         """The same by autograd, for any read-out and rule."""
-        jacobian = self._jacobian(self.readout_ops, read, [self.output])
+        jacobian = self._jacobian(self.readout_ops, read, [self.output], lasting=False)
         (end,) = jacobian.outputs
         if not end.requires_grad:
             raise TraceError("The explained output does not depend differentiably on the node features.")
-        gradients = torch.autograd.grad(end, jacobian.inputs, direction, allow_unused=True)
+        try:
+            gradients = torch.autograd.grad(end, jacobian.inputs, direction, allow_unused=True)
+        except RuntimeError as error:
+            raise TraceError(f"torch cannot differentiate the read-out: {error}") from error
         return {slot: g.detach() for slot, g in zip(read, gradients, strict=True) if g is not None}
 
     def _encoder(self, features: int | None, roots: list[tuple[int, Tensor]]) -> Step | None:
         """From the model's input features to where walks begin, if something stands between."""
         if features is None or not self.encoder_ops or features in self.root_slots:
             return None
-        jacobian = self._jacobian(self.encoder_ops, [features], self.root_slots)
-        return Step(jacobian, (-1,), tuple(slot for slot, _ in roots))
+        reached = {slot for op in self.encoder_ops for slot in op.outputs}
+        begun = [(slot, place) for slot, (place, _) in zip(self.root_slots, roots, strict=True) if slot in reached]
+        jacobian = self._jacobian(self.encoder_ops, [features], [slot for slot, _ in begun])
+        return Step(jacobian, (-1,), tuple(place for _, place in begun))
 
     def _where(self, op: Op) -> str:
         if op.call is None:
@@ -342,34 +329,8 @@ def _in_detail(ops: list[Op], rules: Sequence[Rule]) -> bool:
     return detailed and any(op.block is not None for op in ops)
 
 
-def _twice_differentiable(ops: list[Op]) -> AbstractContextManager[None]:
-    """Attention as plain products where there is any: fused, it has no second derivative."""
-    attends = any("attention" in op.name for op in ops)
-    return sdpa_kernel(SDPBackend.MATH) if attends else nullcontext()
-
-
 def _flat_rows(tensor: Tensor) -> Tensor:
     return tensor if tensor.dim() == 2 else tensor.reshape(tensor.shape[0] if tensor.dim() else 1, -1)
-
-
-def _cast_op(op: Op, cast: Cast) -> Op:
-    """The operation with its tensors cast."""
-
-    def visit(item: object) -> object:
-        if isinstance(item, Tensor):
-            return cast(item)
-        if type(item) in (list, tuple):
-            return type(item)(visit(i) for i in item)  # type: ignore[call-arg,attr-defined]
-        if type(item) is dict:
-            return {key: visit(value) for key, value in item.items()}
-        return item
-
-    fields = {name: getattr(op, name) for name in op.__dataclass_fields__}
-    fields["args"], fields["kwargs"] = visit(op.args), visit(op.kwargs)
-    fields["terms"] = tuple((slot, operator.to(cast)) for slot, operator in op.terms)
-    fields["constant"] = None if op.constant is None else cast(op.constant)
-    fields["sign"] = None if op.sign is None else cast(op.sign)
-    return Op(**fields)
 
 
 def _reachable(steps: list[Step], seeded: set[int]) -> list[Step]:

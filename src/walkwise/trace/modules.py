@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import HeteroConv, MessagePassing
 from torch_geometric.nn.dense.linear import Linear as PygLinear
 
-from walkwise.errors import InputError
+from walkwise.errors import InputError, TraceError
 
 Named = list[tuple[str, Any]]
 
@@ -28,6 +28,7 @@ class Modules:
     linears: Named = field(default_factory=list)
     norms: Named = field(default_factory=list)  # of torch_geometric, written out in torch functions
     pools: Named = field(default_factory=list)  # that drop or reorder nodes
+    heteros: Named = field(default_factory=list)  # layers over several types of edges
     scripts: Named = field(default_factory=list)  # whose attributes Python does not hold
 
     @property
@@ -70,6 +71,8 @@ def _roles(kind: type) -> tuple[str, ...]:
         roles.append("norms")  # sums and means inside are statistics; in DiffGroupNorm they are its output
     if kind.__module__.startswith("torch_geometric.nn.pool"):
         roles.append("pools")
+    if issubclass(kind, HeteroConv):
+        roles.append("heteros")
     if issubclass(kind, torch.jit.ScriptModule):
         roles.append("scripts")
     return tuple(roles)
@@ -77,10 +80,10 @@ def _roles(kind: type) -> tuple[str, ...]:
 
 @contextmanager
 def untouched(modules: Modules) -> Iterator[None]:
-    """Evaluation mode inside; afterwards every attribute, buffer and flag is what it was."""
+    """Evaluation mode inside; afterwards every attribute, buffer, child and flag is what it was."""
     states = modules.states
-    held = [tensors for own in states for tensors in (own["_buffers"], own["_parameters"])]
-    empty = [tensors for tensors in held if not tensors]
+    held = [parts for own in states for parts in (own["_buffers"], own["_parameters"], own["_modules"])]
+    empty = [parts for parts in held if not parts]
     saved = [(own, own.copy()) for own in (*states, *filter(None, held))]
     buffers = [b for own in states if own["_buffers"] for b in own["_buffers"].values() if b is not None]
     written = [(b, b._version, b.clone()) for b in buffers]
@@ -112,6 +115,23 @@ def _changed(saved: list[tuple[dict[str, Any], dict[str, Any]]]) -> list[tuple[d
         return [(now, before) for now, before in saved if now != before]
     except Exception:  # tensors and arrays that have changed refuse to be compared as a whole
         return saved
+
+
+def check_layers(modules: Modules) -> None:
+    """Refuse a model without message passing, or with several types of nodes."""
+    if not modules.convs:
+        raise TraceError(
+            f"{type(modules.all[0][1]).__name__} has no message-passing layer. walkwise explains models built from "
+            "torch_geometric.nn.MessagePassing layers."
+        )
+    for name, hetero in modules.heteros:
+        types = sorted({end for source, *_, target in hetero.convs.keys() for end in (source, target)})  # noqa: SIM118
+        if len(types) > 1:
+            raise TraceError(
+                f"Layer '{name}' ({type(hetero).__name__}) has nodes of {len(types)} types ({', '.join(types)}); every "
+                "message-passing layer must run on the same nodes. Several types of edges are fine: put all nodes "
+                "into one tensor, as nodes of one type."
+            )
 
 
 def a_weight(modules: Modules) -> Tensor | None:

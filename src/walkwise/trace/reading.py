@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ class Reader:
     closed form raises :class:`NotClosedError`; in a graph every operation runs under autograd.
     """
 
-    def __init__(self, builder: Builder, values: list[Tensor]) -> None:
+    def __init__(self, builder: Builder, values: Sequence[Tensor] | dict[int, Tensor]) -> None:
         """An interpreter that knows the recorded values."""
         self.builder = builder
         self.values = values

@@ -48,7 +48,7 @@ def _scaled(factor: Callable[[float], float]) -> Callable[[Op, Tensor, Sequence[
     """A followed tensor times, or divided by, a number."""
 
     def pull(op: Op, message: Tensor, values: Sequence[Tensor]) -> Pulled:
-        number = op.args[1] if len(op.args) == 2 else None
+        number = op.args[1] if len(op.args) == 2 and not op.kwargs else None  # a division may be asked to round
         if type(number) not in (int, float) or number == 0:
             return None
         return [(op.inputs[0], message * factor(number))]  # type: ignore[arg-type]
@@ -84,6 +84,8 @@ def _reduced(mean: bool) -> Callable[[Op, Tensor, Sequence[Tensor]], Pulled]:
 def _scatter_add(op: Op, message: Tensor, values: Sequence[Tensor]) -> Pulled:
     """A sum over the nodes of every graph: each node hears what its graph hears."""
     if op.kwargs or len(op.args) != 4 or isinstance(op.args[0], Ref) or not isinstance(op.args[3], Ref):
+        return None
+    if op.args[2].shape != values[op.args[3].slot].shape:  # what the index does not reach is left out
         return None
     return [(op.args[3].slot, message.gather(op.args[1], op.args[2]))]
 

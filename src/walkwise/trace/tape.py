@@ -14,6 +14,7 @@ from walkwise.errors import TraceError
 from walkwise.operators import Operator
 from walkwise.rules import LRP_0, Rule
 from walkwise.trace import vocabulary
+from walkwise.trace.aliases import UNSEEN_WRITE, Aliases, differ, sharing
 from walkwise.trace.block import Block
 
 _NOT_IN_PLACE = {"inplace": False}
@@ -110,24 +111,29 @@ class Tape(TorchFunctionMode):
         self.cut = False  # whether the model has detached something
         self.hidden: set[str] = set()  # where followed tensors went out of sight
         self._slot_of: dict[int, int] = {}  # by tensor identity
-        self._alive: list[Any] = []  # keeps identities from being used again
+        self._alive: list[Tensor] = []  # keeps identities from being used again
+        self._aliases = Aliases()
 
     def follow(self, tensor: Tensor) -> int:
         """The tensor's slot; it is followed from now on if it was not."""
         slot = self.slot_of(tensor)
-        return self._new_slot(tensor) if slot is None else slot
+        if slot is None:
+            slot = self._new_slot(tensor)
+            with torch._C.DisableTorchFunction():
+                self.values[slot] = self.values[slot].clone()  # it may be a weight, which training may change
+        return slot
 
     def follow_features(self, tensor: Tensor) -> None:
         """Follow the model's input features."""
-        self.first = self.follow(tensor)
+        self.first = self._new_slot(tensor)
 
     def slot_of(self, tensor: Any) -> int | None:
         """The tensor's slot, or None if it is not followed."""
         slot = self._slot_of.get(id(tensor))
         if slot == -1:
             raise TraceError(
-                "A node tensor was changed in place through a view of it and then read again, which cannot "
-                "be followed. Use the out-of-place operation (y = x + 1 instead of x += 1)."
+                "A node tensor was changed in place through another that shares its memory (a view) and then read "
+                "again, which cannot be followed. Use the out-of-place operation (y = x + 1 instead of x += 1)."
             )
         return slot
 
@@ -138,8 +144,9 @@ class Tape(TorchFunctionMode):
         if not self._follows(args) and not (kwargs and self._follows(kwargs.values())):
             return func(*args, **kwargs) if kwargs else func(*args)
         if not torch.is_grad_enabled():
-            self.hidden.add("under torch.no_grad() or in a custom autograd.Function")
-            return func(*args, **kwargs or {})
+            return self._out_of_sight(func, args, kwargs or {})
+        if torch._C._is_any_autocast_enabled():
+            self._check_autocast()
         torch._C._set_grad_enabled(False)  # what torch.no_grad() does, without the cost of making one
         try:
             word = vocabulary.word(func)
@@ -150,6 +157,16 @@ class Tape(TorchFunctionMode):
             return self._record(word, func, args, kwargs or {})
         finally:
             torch._C._set_grad_enabled(True)
+
+    def _check_autocast(self) -> None:
+        """Refuse to follow what is computed in another type than the model's."""
+        device = self.values[0].device.type
+        if torch.is_autocast_enabled(device):
+            raise TraceError(
+                f"The model runs under torch.autocast({device!r}), which rounds to {torch.get_autocast_dtype(device)} "
+                "between one step and the next; relevance needs one type throughout. Trace outside of it, with "
+                "autocast off in the model itself if it turns it on."
+            )
 
     def record_propagate(self, affine: Affine, result: Tensor) -> None:
         """Record a whole ``propagate`` by its closed form."""
@@ -182,6 +199,17 @@ class Tape(TorchFunctionMode):
                 return True
         return False
 
+    def _out_of_sight(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function that is not meant to be followed."""
+        self.hidden.add("under torch.no_grad() or in a custom autograd.Function")
+        word = vocabulary.word(func)
+        if (word.writes or vocabulary.asked_to_write(word.name, args, kwargs)) and id(args[0]) in self._slot_of:
+            raise TraceError(UNSEEN_WRITE.format("torch.no_grad() or a custom autograd.Function"))
+        result = func(*args, **kwargs)
+        if isinstance(result, Tensor) and result._base is not None:
+            self._aliases.add(result)
+        return result
+
     def _record_plain(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a function that makes a new tensor, those that are followed given in their places."""
         result = func(*args, **kwargs)
@@ -208,33 +236,49 @@ class Tape(TorchFunctionMode):
             args, kwargs = vocabulary.positional(name, kwargs)
         if name in ("numpy", "array", "tolist"):
             self.hidden.add("in NumPy or Python")
-        written = args[0] if writes or vocabulary.asked_to_write(name, args, kwargs) else None
-        if written is not None:
-            refs, named, inputs = self._refer(self._saved(args), kwargs)
+        if kwargs.get("rounding_mode"):
+            name = "floor_divide"
+        if kwargs.get("out") is not None or vocabulary.exchanges(func):
+            raise TraceError(UNSEEN_WRITE.format("out=... or h.data = ..."))
+        if writes or vocabulary.asked_to_write(name, args, kwargs):
+            return self._record_write(name, func, args, kwargs)
         result = func(*args, **kwargs)
-        if not self._depends(name, result if name != "setitem" else written):
+        if not self._depends(name, result):
+            if name in ("detach", "data"):
+                self._aliases.add(result)
             return result
-        if written is None:
-            if name in vocabulary.SAME and isinstance(result, Tensor):
-                if "dropout" not in name or result is args[0]:
-                    return self._same(args[0], result)
-                kept = torch.where(args[0] == 0, 0.0, result / args[0])  # dropout that is on: a constant mask
-                name, func, args, kwargs = "mul", torch.mul, (args[0], kept), {}
-            refs, named, inputs = self._refer(args, kwargs)
+        if name in vocabulary.SAME and isinstance(result, Tensor):
+            if "dropout" not in name or result is args[0]:
+                return self._same(args[0], result)
+            kept = torch.where(args[0] == 0, 0.0, result / args[0])  # dropout that is on: a constant mask
+            name, func, args, kwargs = "mul", torch.mul, (args[0], kept), {}
+        self._append(name, func, self._refer(args, kwargs), result)
+        return result
+
+    def _record_write(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a function that writes into its first argument."""
+        changing = self._changing(args[0])
+        referred = self._refer(self._saved(args), kwargs)
+        result = func(*args, **kwargs)
+        self._changed(args[0], changing)
+        written = args[0] if name == "setitem" else result
+        if self._depends(name, written):
+            self._append(name, _out_of_place(func, name), referred, written)
         else:
-            func = _out_of_place(func, name)
-        tensors = written if name == "setitem" else result
+            self._slot_of.pop(id(args[0]), None)  # overwritten by a constant, it is one
+        return result
+
+    def _append(self, name: str, func: Any, referred: tuple[Any, Any, tuple[int, ...]], result: Any) -> None:
+        """Put an operation on the tape, its arguments given as ``_refer`` does."""
+        refs, named, inputs = referred
         outputs: tuple[int | None, ...]
-        if isinstance(tensors, Tensor):
-            outputs = (self._new_slot(tensors),)
+        if isinstance(result, Tensor):
+            outputs = (self._new_slot(result),)
         else:
-            several: tuple[Any, ...] = tuple(tensors or ())
+            several: tuple[Any, ...] = tuple(result or ())
             floating = [t if isinstance(t, Tensor) and t.is_floating_point() else None for t in several]
             outputs = tuple(None if t is None else self._new_slot(t) for t in floating)
-        if written is not None:
-            self._forget_base(written)
         self.ops.append(Op(name, func, refs, named, inputs, outputs, self.active, len(self.calls)))
-        return result
 
     def _depends(self, name: str, result: Any) -> bool:
         """Whether a result depends differentiably on what went in."""
@@ -270,11 +314,27 @@ class Tape(TorchFunctionMode):
         self._alive.append(tensor)
         return slot
 
-    def _forget_base(self, tensor: Tensor) -> None:
-        """A base that was changed through a view of it no longer holds its recorded value."""
+    def _changing(self, tensor: Tensor) -> list[tuple[Tensor, int, Tensor]]:
+        """The followed tensors that share memory with one about to be written into: their slots and values."""
+        self._aliases.check()
+        shared = [(other, self._slot_of.get(id(other), -1)) for other in sharing(tensor, self._alive)]
+        return [(other, slot, self.values[slot].clone()) for other, slot in shared if slot >= 0]
+
+    def _changed(self, tensor: Tensor, changing: list[tuple[Tensor, int, Tensor]]) -> None:
+        """Those that were changed with it keep their recorded values, and may not be read again."""
+        self._aliases.renew()
+        for other, slot, before in changing:
+            if differ(self.values[slot], before):
+                self.values[slot] = before
+                self._slot_of[id(other)] = -1
         base = tensor._base
-        if base is not None and base is not tensor and id(base) in self._slot_of:
+        if base is not None and id(base) not in self._slot_of:  # it has become node features without being followed
             self._slot_of[id(base)] = -1
+            self._alive.append(base)
+
+    def check_aliases(self) -> None:
+        """Refuse a model that has written into a followed tensor out of the tape's sight."""
+        self._aliases.check()
 
     def _refer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, tuple[int, ...]]:
         """The arguments with followed tensors replaced by references, and their slots."""

@@ -55,7 +55,7 @@ def _selected(output: Any, target: Any, index: int | None, num_graphs: int, num_
     direction = torch.zeros_like(flat)
     if len(places) == 1:  # by far the most common: no need for a tensor of places
         direction.narrow(0, places[0], 1).fill_(1)
-        return Explained(output, direction.view(output.shape), flat.narrow(0, places[0], 1))
+        return Explained(output, direction.view(output.shape), flat.narrow(0, places[0], 1).clone())
     chosen = torch.tensor(places, device=scores.device)
     return Explained(output, direction.index_fill_(0, chosen, 1).view(output.shape), flat[chosen])
 

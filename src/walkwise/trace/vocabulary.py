@@ -60,7 +60,7 @@ STATISTICS = frozenset({
 CONSTANT = frozenset({
     "detach", "data", "zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like",
     "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor", "sign", "round", "floor", "ceil",
-    "trunc", "bernoulli", "heaviside", "grad", "rand", "randn",
+    "trunc", "fix", "floor_divide", "floordiv", "bernoulli", "heaviside", "grad", "rand", "randn",
 })  # fmt: skip
 
 #: The same numbers under another tensor.
@@ -129,6 +129,16 @@ def writes(func: Any) -> bool:
     if name.startswith("__i") and name.endswith("__") and name not in ("__invert__", "__index__", "__int__"):
         return True
     return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+
+
+def exchanges(func: Any) -> bool:
+    """Whether a function gives a tensor other numbers behind everyone's back: ``h.data = …``.
+
+    >>> import torch
+    >>> [exchanges(f) for f in (torch.Tensor.data.__set__, torch.Tensor.requires_grad.__set__)]
+    [True, False]
+    """
+    return getattr(func, "__name__", "") == "__set__" and getattr(func.__self__, "__name__", "") == "data"
 
 
 def asked_to_write(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from walkwise.errors import TraceError, UnsupportedLayerError
 from walkwise.trace.block import Layers, layers_of
 from walkwise.trace.block import run as run_block
 from walkwise.trace.linearize import ClosedForm, EdgeShelf, PropagateCall, closed_form
-from walkwise.trace.modules import Modules
+from walkwise.trace.modules import Modules, untouched
 from walkwise.trace.tape import Affine, Call, Tape
 
 _OUT_OF_SIGHT = (
@@ -38,8 +38,9 @@ class Watch:
 
     def unreached(self) -> list[tuple[str, nn.Module]]:
         """Linear modules whose weight met no followed tensor: not called, on constants, or out of sight."""
-        used = {id(argument) for op in self.tape.ops for argument in op.args}
-        return [(name, linear) for name, linear in self.modules.linears if id(linear.weight) not in used]
+        used = {id(argument) for op in self.tape.ops for argument in op.args if argument is not None}
+        linears = self.modules.linears  # a weight that a parametrization makes is not a parameter: look closer
+        return [(name, linear) for name, linear in linears if id(linear._parameters.get("weight")) not in used]
 
     @contextmanager
     def hooked(self, suspects: Sequence[tuple[str, nn.Module]] = ()) -> Iterator[None]:
@@ -49,22 +50,13 @@ class Watch:
         """
         handles: list[Any] = []
         try:
-            for name, conv in self.modules.convs:
+            for name, conv in self.modules.convs:  # ``untouched`` takes away what is set here
                 form = closed_form(conv)
                 layers = None if suspects or form is None else layers_of(conv)
-                if form is None or layers is None:
-                    handles += [
-                        conv.register_forward_pre_hook(self._begin(name), with_kwargs=True),
-                        conv.register_forward_hook(self._end(name)),
-                    ]
-                else:
-                    conv.__dict__["forward"] = self._forward(name, conv, layers, form)
-                conv.__dict__["propagate"] = self._propagate(name, conv, form)  # ``untouched`` takes both away again
+                conv.__dict__["forward"] = self._forward(name, conv, layers, form)
+                conv.__dict__["propagate"] = self._propagate(name, conv, form)
             for _, norm in self.modules.norms:
-                handles += [
-                    norm.register_forward_pre_hook(self._normalise),
-                    norm.register_forward_hook(self._normalised),
-                ]
+                norm.__dict__["forward"] = self._normalise(norm)
             pools = [(name, pool) for name, pool in self.modules.pools if not hasattr(pool, "aggr")]
             handles += [pool.register_forward_hook(self._pool(name)) for name, pool in pools]
             handles += [linear.register_forward_hook(self._followed(name)) for name, linear in suspects]
@@ -73,68 +65,66 @@ class Watch:
             for handle in handles:
                 handle.remove()
 
-    def _begin(self, name: str) -> Callable[..., None]:
-        def hook(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self.depth += 1
-            if self.depth > 1:
-                return
-            known = self.tape.slot_of(args[0]) if args else None  # no look at the tensor: the tape would see it
-            handed = _handed(args, kwargs) if known is None else args[0]
-            if handed is None:
-                raise TraceError(
-                    f"Layer '{name}' ({type(module).__name__}) was handed no floating-point node tensor, so "
-                    "there is nothing a walk could begin with. Give it node features (an embedding, say)."
-                )
-            if self.pooled is not None:
-                raise TraceError(
-                    f"Every message-passing layer must run on the same nodes, but '{self.pooled}' drops or reorders "
-                    f"them before layer '{name}'. Pooling between layers is not supported."
-                )
-            if self.edge_index is None:
-                self.edge_index = _edge_index(args, kwargs)
-            if self.tape.calls and known is None and self.tape.slot_of(handed) is None:
-                self.fresh.append(len(self.tape.calls))
-            self.tape.calls.append(Call(name, module, self.tape.follow(handed)))
-            self.tape.active = len(self.tape.calls) - 1
-
-        return hook
-
-    def _end(self, name: str) -> Callable[..., None]:
-        def hook(module: Any, args: Any, result: Any) -> None:
-            self.depth -= 1
-            if self.depth:
-                return
-            call = self.tape.calls[-1]
-            tensors = result if isinstance(result, (tuple, list)) else (result,)
-            slots = [self.tape.slot_of(t) for t in tensors if isinstance(t, Tensor)]
-            call.outputs = [slot for slot in slots if slot is not None]
-            self.tape.active = None
-            if not call.outputs:
-                raise TraceError(_lost(name, module))
-
-        return hook
-
-    def _forward(self, name: str, conv: Any, layers: Layers, form: ClosedForm) -> Callable[..., Any]:
-        """A layer's ``forward`` while it is traced: in one piece where its input is as simple as it is."""
-        original, begin, end = conv.forward, self._begin(name), self._end(name)
+    def _forward(self, name: str, conv: Any, layers: Layers | None, form: ClosedForm | None) -> Callable[..., Any]:
+        """A layer's ``forward`` while it is traced: in one piece where it and its input are as simple as that."""
+        original = conv.forward
 
         def forward(*args: Any, **kwargs: Any) -> Any:
-            begin(conv, args, kwargs)
-            result = None
-            simple = self.depth == 1 and len(args) == 2 and not kwargs
-            if simple and torch.is_grad_enabled():  # else it is out of the tape's sight
-                with torch._C.DisableTorchFunction():
-                    torch._C._set_grad_enabled(False)  # what torch.no_grad() does, without the cost of making one
-                    try:
-                        result = self._block(conv, layers, form, *args)
-                    finally:
-                        torch._C._set_grad_enabled(True)
-            if result is None:
-                result = original(*args, **kwargs)
-            end(conv, args, result)
-            return result
+            self.depth += 1
+            try:
+                if self.depth > 1:
+                    return original(*args, **kwargs)
+                self._begin(name, conv, args, kwargs)
+                result = None
+                simple = layers is not None and len(args) == 2 and not kwargs
+                if simple and torch.is_grad_enabled():  # else it is out of the tape's sight
+                    with torch._C.DisableTorchFunction():
+                        torch._C._set_grad_enabled(False)  # what torch.no_grad() does, without the cost of making one
+                        try:
+                            result = self._block(conv, layers, form, *args)  # type: ignore[arg-type]
+                        finally:
+                            torch._C._set_grad_enabled(True)
+                if result is None:
+                    result = original(*args, **kwargs)
+                self._end(name, conv, result)
+                return result
+            finally:  # the model may go on after an error
+                self.depth -= 1
+                if not self.depth:
+                    self.tape.active = None
 
+        forward.__wrapped__ = original  # type: ignore[attr-defined]  # a model may look at its signature
         return forward
+
+    def _begin(self, name: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Tell the tape that a message-passing call begins."""
+        known = self.tape.slot_of(args[0]) if args else None  # no look at the tensor: the tape would see it
+        handed = _handed(args, kwargs) if known is None else args[0]
+        if handed is None:
+            raise TraceError(
+                f"Layer '{name}' ({type(module).__name__}) was handed no floating-point node tensor, so "
+                "there is nothing a walk could begin with. Give it node features (an embedding, say)."
+            )
+        if self.pooled is not None:
+            raise TraceError(
+                f"Every message-passing layer must run on the same nodes, but '{self.pooled}' drops or reorders "
+                f"them before layer '{name}'. Pooling between layers is not supported."
+            )
+        if self.edge_index is None:
+            self.edge_index = _edge_index(args, kwargs)
+        if self.tape.calls and known is None and self.tape.slot_of(handed) is None:
+            self.fresh.append(len(self.tape.calls))
+        self.tape.calls.append(Call(name, module, self.tape.follow(handed)))
+        self.tape.active = len(self.tape.calls) - 1
+
+    def _end(self, name: str, module: Any, result: Any) -> None:
+        """Tell the tape what a message-passing call returned."""
+        call = self.tape.calls[-1]
+        tensors = result if isinstance(result, (tuple, list)) else (result,)
+        slots = [self.tape.slot_of(t) for t in tensors if isinstance(t, Tensor)]
+        call.outputs = [slot for slot in slots if slot is not None]
+        if not call.outputs:
+            raise TraceError(_lost(name, module))
 
     def _block(self, conv: Any, layers: Layers, form: ClosedForm, x: Any, edge_index: Any) -> Tensor | None:
         """What a layer gives, recorded as one operation; None where that cannot be said in one."""
@@ -164,7 +154,7 @@ class Watch:
             if self.depth == 0 or self.tape.active is None:
                 raise TraceError(
                     f"propagate of '{name}' ({type(conv).__name__}) was called past the module itself. Call the "
-                    "layer, not its forward or propagate, so that it counts as one."
+                    "layer, not its propagate, so that it counts as one."
                 )
             affine = None
             if form is not None:
@@ -199,11 +189,19 @@ class Watch:
     def _follows(self, tensor: Any) -> bool:
         return self.tape.slot_of(tensor) is not None
 
-    def _normalise(self, module: Any, args: Any) -> None:
-        self.tape.normalising += 1
+    def _normalise(self, norm: Any) -> Callable[..., Any]:
+        """A normalisation's ``forward`` while it is traced."""
+        original = norm.forward
 
-    def _normalised(self, module: Any, args: Any, result: Any) -> None:
-        self.tape.normalising -= 1
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            self.tape.normalising += 1
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self.tape.normalising -= 1
+
+        forward.__wrapped__ = original  # type: ignore[attr-defined]
+        return forward
 
     def _pool(self, name: str) -> Callable[..., None]:
         def hook(module: Any, args: Any, result: Any) -> None:
@@ -228,42 +226,42 @@ def check_fresh(watch: Watch, run: Callable[[], Any]) -> None:
     Runs the model again with the first layer's output disturbed: what a later layer is handed must then
     change only if it was followed.
     """
-    handed: list[Tensor] = []
-
-    def look(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        tensor = _handed(args, kwargs)
-        assert tensor is not None
-        handed.append(tensor.clone())
-
-    def disturb(module: Any, args: Any, result: Any) -> Any:
-        if len(handed) > 1 or not isinstance(result, Tensor):
-            return None
-        return result + torch.linspace(1, 2, result.numel(), dtype=result.dtype, device=result.device).view_as(result)
-
-    def outer(hook: Callable[..., Any]) -> list[Any]:
-        kind = {"with_kwargs": True} if hook is look else {}
-        register = "register_forward_pre_hook" if hook is look else "register_forward_hook"
-        return [getattr(conv, register)(hook, **kind) for _, conv in watch.modules.convs]
-
-    seen = []
-    state = torch.get_rng_state()
-    for hooks in ([look], [look, disturb]):
-        torch.set_rng_state(state)
-        handed = []
-        handles = [handle for hook in hooks for handle in outer(hook)]
-        try:
-            run()
-        finally:
-            for handle in handles:
-                handle.remove()
-        seen.append(handed)
+    undisturbed, disturbed = (_all_handed(watch.modules, run, disturbing) for disturbing in (False, True))
     for call in watch.fresh:
-        if not torch.equal(seen[0][call], seen[1][call]):
+        if not torch.equal(undisturbed[call], disturbed[call]):
             name, module = watch.tape.calls[call].name, watch.tape.calls[call].module
             raise TraceError(
                 f"Layer '{name}' ({type(module).__name__}) was handed node features that depend on an earlier layer "
                 f"but cannot be traced back to it. {_OUT_OF_SIGHT}"
             )
+
+
+def _all_handed(modules: Modules, run: Callable[[], Any], disturbing: bool) -> list[Tensor]:
+    """What every message-passing call is handed, with the first one's output disturbed or not."""
+    handed: list[Tensor] = []
+    depth = [0]
+
+    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            depth[0] += 1
+            try:
+                if depth[0] == 1:
+                    tensor = _handed(args, kwargs)
+                    assert tensor is not None
+                    handed.append(tensor.clone())
+                result = original(*args, **kwargs)
+            finally:
+                depth[0] -= 1
+            first = disturbing and depth[0] == 0 and len(handed) == 1 and isinstance(result, Tensor)
+            return result + torch.linspace(1, 2, result.numel()).to(result).view_as(result) if first else result
+
+        return forward
+
+    with untouched(modules), torch.no_grad():
+        for _, conv in modules.convs:
+            conv.__dict__["forward"] = watched(conv.forward)
+        run()
+    return handed
 
 
 def _check_affine(form: ClosedForm, module: Any, affine: Affine, result: Tensor, arguments: dict[str, Any]) -> None:

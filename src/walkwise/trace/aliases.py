@@ -1,0 +1,47 @@
+"""Tensors that share memory: writing into one changes the others, whether they are followed or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from walkwise.errors import TraceError
+
+UNSEEN_WRITE = (
+    "A node tensor was written into through {}, which cannot be followed. Write into a copy "
+    "(h.detach().clone() instead of h.detach()), or use the out-of-place operation."
+)
+
+
+class Aliases:
+    """Tensors that share memory with followed ones but are not followed: detached, or made without gradients."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._known: list[tuple[Tensor, Tensor]] = []  # each with a copy
+
+    def add(self, alias: Tensor) -> None:
+        """Watch a tensor for being written into."""
+        self._known.append((alias, alias.clone()))
+
+    def check(self) -> None:
+        """Refuse a model that has written into one of them."""
+        if any(differ(alias, copy) for alias, copy in self._known):
+            raise TraceError(UNSEEN_WRITE.format("a tensor that is detached from it (h.detach(), h.data)"))
+
+    def renew(self) -> None:
+        """Take their values as they are now."""
+        self._known = [(alias, alias.clone()) for alias, _ in self._known]
+
+
+def sharing(tensor: Tensor, others: Iterable[Tensor]) -> list[Tensor]:
+    """Those of the others that are views of the same tensor as this one, or that tensor itself."""
+    root = tensor if tensor._base is None else tensor._base
+    return [other for other in others if other is not tensor and (other is root or other._base is root)]
+
+
+def differ(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors of one shape hold different numbers."""
+    return not torch.equal(a, b) and not torch.equal(a.nan_to_num(), b.nan_to_num())
