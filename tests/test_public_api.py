@@ -107,6 +107,9 @@ ORDERS = [
     "import walkwise; walkwise.chain.RelevanceChain",
     "import importlib, walkwise; walkwise.trace; importlib.reload(walkwise)",
 ]
+import pkgutil, walkwise
+modules = [module.name for module in pkgutil.iter_modules(walkwise.__path__) if not module.name.startswith("_")]
+ORDERS += [f"import walkwise.{name}" for name in modules]
 for order in ORDERS:
     for name in [name for name in sys.modules if name.partition(".")[0] == "walkwise"]:
         del sys.modules[name]

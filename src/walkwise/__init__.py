@@ -15,6 +15,7 @@ torch.Size([2])
 import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -90,14 +91,11 @@ class _Package(ModuleType):
     """The package. It imports nothing until a name is asked for: ``walkwise --help`` need not wait for torch."""
 
     def __getattr__(self, name: str) -> Any:
-        if name in __all__:
-            home = import_module(f"walkwise.{_HOME.get(name, name)}")
-            setattr(self, name, getattr(home, name) if name in _HOME else home)
-        elif not name.startswith("_"):
-            for known in __all__:  # the modules behind the names are there, too, once the names are
-                getattr(self, known)
-        if name in vars(self):
+        if name in _HOME:
+            setattr(self, name, getattr(import_module(f"walkwise.{_HOME[name]}"), name))
             return vars(self)[name]
+        if not name.startswith("_") and find_spec(f"walkwise.{name}") is not None:
+            return import_module(f"walkwise.{name}")
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
 
     def __setattr__(self, name: str, value: Any) -> None:
