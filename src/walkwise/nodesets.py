@@ -21,7 +21,7 @@ Subgraphs = Sequence[Sequence[int]] | Sequence[Tensor] | Tensor
 
 #: How many numbers the working set of one batch of queries may hold: about what a cache holds on a
 #: processor, and enough to fill an accelerator.
-_BUDGET = {"cpu": 1 << 18}
+_BUDGET = {"cpu": 1 << 17}
 _ACCELERATOR_BUDGET = 1 << 26
 
 

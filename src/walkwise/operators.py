@@ -147,16 +147,14 @@ class Perceptron(Operator):
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """(factor ⊙ message) · matrix, from the last map to the first."""
-        K, B, D, N = message.shape
-        flat = message.reshape(-1, N)
+        K, B, D, _ = message.shape
+        pulled = message
         for matrix, factor in reversed(self.maps):
             if factor is not None:
-                if B == D == 1:  # one message a row
-                    flat = flat * rows.pick(factor, message)
-                else:
-                    flat = (flat.view(K, B, D, -1) * rows.take(factor, message)).view(flat.shape)
-            flat = flat @ matrix
-        return flat.view(K, B, D, -1)
+                scale = rows.take(factor, message)
+                pulled = pulled * scale if pulled is message else pulled.mul_(scale)  # its own after the first product
+            pulled = (pulled.reshape(-1, pulled.shape[-1]) @ matrix).view(K, B, D, -1)
+        return pulled
 
     def push(self, values: Tensor) -> Tensor:
         """The maps applied one after the other."""

@@ -93,7 +93,7 @@ class Rows(ABC):
 
     def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
         """A node tensor laid out as a message, with the rows of another.  # (M, N) -> (K, 1, 1, N)"""
-        return self.pick(per_node, like)[:, None, None]
+        return self.pick(per_node, like).unsqueeze(1).unsqueeze(1)
 
     @abstractmethod
     def total(self, message: Tensor, values: Tensor) -> Tensor:

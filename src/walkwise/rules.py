@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import leaky_relu
 
 from walkwise.errors import InputError
 
@@ -53,6 +54,10 @@ class Rule:
     def hold(self, bias: Tensor) -> tuple[Tensor, ...]:
         """The bias as it stands in the denominator: lifted, or with the part of its own sign."""
         return (self.lift(bias),) if self.shares is None else (bias.clamp(min=0), bias.clamp(max=0))
+
+    def alone(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """W↑ and b↑ of a map with a denominator to itself, up to a factor > 0 that its ratio takes out again."""
+        return self.lift(weight), None if bias is None else self.hold(bias)[0]
 
     def ratio(self, value: Tensor, surrogate: Tensor) -> Tensor:
         """The constant ``value / surrogate`` by which the surrogate's gradient is multiplied."""
@@ -114,6 +119,13 @@ class Gamma(Rule):
     def lift(self, weight: Tensor) -> Tensor:
         """W + γ max(0, W)."""
         return torch.add(weight, weight.relu(), alpha=self.gamma)
+
+    def alone(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """(W + γ max(0, W)) / (1 + γ), in one pass over W; the same for b."""
+        if type(self) is not Gamma:  # which may lift otherwise
+            return super().alone(weight, bias)
+        slope = 1 / (1 + self.gamma)
+        return leaky_relu(weight, slope), None if bias is None else leaky_relu(bias, slope)
 
 
 @dataclass(frozen=True)

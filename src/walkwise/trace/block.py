@@ -117,11 +117,11 @@ def lower(block: Block, source: int, rule: Rule, builder: Builder) -> tuple[int,
     (slot,) = builder.emit([block.sum], [source])
     value, maps = block.total, []
     for m in block.maps:
-        lifted = rule.lift(m.weight)
         if rule.exact:
-            maps.append((lifted, (m.before > 0).to(value.dtype) if m.activated else None))
+            maps.append((rule.lift(m.weight), (m.before > 0).to(value.dtype) if m.activated else None))
         else:
-            surrogate = linear(value, lifted, None if m.bias is None else rule.hold(m.bias)[0])
+            lifted, held = rule.alone(m.weight, m.bias)
+            surrogate = linear(value, lifted, held)
             maps.append((lifted, rule.ratio(m.after, surrogate)))
         value = m.after
     return builder.emit([Perceptron(tuple(maps))], [slot])
