@@ -30,7 +30,7 @@ def report(results: Sequence[Result], bench: Bench, command: str) -> str:
 
 def _head(results: Sequence[Result], bench: Bench, command: str) -> str:
     lines = [
-        "# The paper, reproduced",
+        f"# The paper, reproduced: {bench.effort.name} run",
         "*Efficient Computation of Higher-Order Subgraph Attribution via Message Passing* (Xiong et al., ICML 2022),\n"
         "made by",
         f"```sh\n{command}\n```",
