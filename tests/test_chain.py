@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 from hypothesis import given
@@ -83,6 +86,16 @@ def test_asking_changes_nothing(net, graph):
     with torch.no_grad():
         assert all(torch.equal(value, before[name]) for name, value in answers(chain).items())
     assert not any(value.requires_grad for value in before.values())
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda chain: pickle.loads(pickle.dumps(chain))])
+def test_copies_answer_as_the_chain_does(net, graph, copied):
+    """Many times over: tensors of a copy may come to lie where those of the one before lay."""
+    chain = ww.trace(net(lambda i, o, bias: GATConv(i, o, bias=bias)), *graph(), target=0)
+    before = answers(chain)
+    for _ in range(20):
+        chain = copied(chain)
+        assert all(torch.equal(value, before[name]) for name, value in answers(chain).items())
 
 
 # -- conservation -----------------------------------------------------------------------------

@@ -78,9 +78,10 @@ def step_neighbours(chain: RelevanceChain) -> Neighbours | None:
 
     None where walks can step beyond the neighbours that the chain's aggregations name.
     """
-    if "step neighbours" not in chain.memo:
-        chain.memo["step neighbours"] = _step_neighbours(chain)
-    near: Neighbours | None = chain.memo["step neighbours"]
+    memo = chain.memo  # once: of threads that ask a new chain, each may be given its own
+    if "step neighbours" not in memo:
+        memo["step neighbours"] = _step_neighbours(chain)
+    near: Neighbours | None = memo["step neighbours"]
     return near
 
 

@@ -31,6 +31,10 @@ class Edges:
     num_nodes: int
     _dense: dict[tuple[float, torch.dtype, int], tuple[Tensor | None, Tensor]] = field(default_factory=dict, repr=False)
 
+    def __reduce__(self) -> tuple[type[Edges], tuple[Tensor, Tensor, int]]:
+        """Copies begin without what was worked out: it is known by the identity of weights, and theirs are others."""
+        return Edges, (self.source, self.target, self.num_nodes)
+
     @cached_property
     def order(self) -> Tensor:
         """The edges sorted by source.  # (E,)"""

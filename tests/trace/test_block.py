@@ -45,6 +45,7 @@ MODELS = {
     "pyg's perceptron": lambda: Model(MLP([3, 6, 5], norm=None), MLP([5, 4, 2], norm=None, plain_last=False)),
     "act first": lambda: Model(MLP([3, 6, 5], norm=None, act_first=True, dropout=0.3), MLP([5, 2], norm=None)),
     "no activation": lambda: Model(MLP([3, 6, 5], norm=None, act=None), nn.Linear(5, 2)),
+    "functions": lambda: Model(MLP([3, 6, 5], norm=None, act=torch.relu), MLP([5, 4, 2], norm=None, act=torch.tanh)),
     "normalised inside": lambda: Model(MLP([3, 5, 5], norm="batch_norm"), nn.Linear(5, 2)),
     "normalised after": lambda: Model(perceptron(3, 5), perceptron(5, 5), after=nn.BatchNorm1d(5)),
 }
@@ -122,12 +123,13 @@ def patched(conv):
         GINConv(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU())),
         GINConv(nn.Sequential(nn.Linear(3, 4), nn.Tanh())),
         GINConv(nn.Identity()),
+        GINConv(MLP([3, 4, 4], norm=None, act=torch.relu)),
         Mine(perceptron(3, 4)),
         hooked(GINConv(perceptron(3, 4))),
         patched(GINConv(perceptron(3, 4))),
         GINConv(nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 4)))),
     ],
-    ids=["norm", "tanh", "identity", "subclass", "hooked", "patched", "parametrised"],
+    ids=["norm", "tanh", "identity", "function", "subclass", "hooked", "patched", "parametrised"],
 )
 def test_what_is_not_quite_a_block_is_none(conv):
     assert watch.layers_of(conv) is None

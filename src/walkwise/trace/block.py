@@ -72,7 +72,9 @@ def layers_of(conv: nn.Module) -> Layers | None:
     parts = _parts(inner)
     layers: list[tuple[Any, bool]] = []
     for m in (conv, inner, *parts):
-        if m is None or m._forward_hooks or m._forward_pre_hooks or "forward" in m.__dict__:
+        if not isinstance(m, nn.Module):  # a function, as perceptron or as activation
+            return None
+        if m._forward_hooks or m._forward_pre_hooks or "forward" in m.__dict__:
             return None
     for m in parts:
         if type(m) is nn.Linear or type(m) is PygLinear:
