@@ -123,10 +123,40 @@ for order in ORDERS:
 """
 
 
-def test_the_functions_are_there_whatever_is_imported_first():
+THREADS = """
+import threading, warnings
+import walkwise as ww
+
+warnings.simplefilter("ignore")
+together, missing = threading.Barrier(len(ww.__all__)), []
+
+def ask(name):
+    together.wait()
+    if not hasattr(ww, name):
+        missing.append(name)
+
+threads = [threading.Thread(target=ask, args=(name,)) for name in ww.__all__]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert not missing, missing
+"""
+
+
+@pytest.mark.parametrize("script", [ORDERS, THREADS], ids=["in any order", "by threads at once"])
+def test_the_functions_are_there_however_they_are_imported(script):
     variables = {**os.environ, "PYTHONPATH": str(Path(ww.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", ORDERS], capture_output=True, text=True, env=variables, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=variables, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_module_waits_for_the_names_while_it_is_imported():
+    """Another thread might hold the turn and wait for that very module."""
+    for file in Path(ww.__file__).parent.rglob("*.py"):
+        statements = [s for s in ast.parse(file.read_text(encoding="utf-8")).body if isinstance(s, ast.ImportFrom)]
+        names = {alias.name for s in statements if s.module == "walkwise" for alias in s.names}
+        assert not names & set(ww.__all__), file.name
 
 
 # -- layers of one's own ----------------------------------------------------------------------

@@ -16,6 +16,7 @@ import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from threading import RLock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -85,14 +86,19 @@ _HOMES = {
     "walks": ["enumerate_walks", "walk_relevance"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
+#: Threads that ask for their first names at the same time take turns: PyTorch Geometric's modules, which import each
+#: other in circles, cannot be imported by two at once. No module may import one of these names from the package.
+_TURN = RLock()
 
 
 class _Package(ModuleType):
     """The package. It imports nothing until a name is asked for: ``walkwise --help`` need not wait for torch."""
 
     def __getattr__(self, name: str) -> Any:
-        if name in _HOME:
-            setattr(self, name, getattr(import_module(f"walkwise.{_HOME[name]}"), name))
+        if name in __all__:
+            with _TURN:
+                module = import_module(f"walkwise.{_HOME.get(name, name)}")
+                setattr(self, name, getattr(module, name) if name in _HOME else module)
             return vars(self)[name]
         if not name.startswith("_") and find_spec(f"walkwise.{name}") is not None:
             return import_module(f"walkwise.{name}")
