@@ -7,7 +7,16 @@ from contextlib import nullcontext
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import GCNConv, GINConv, HeteroConv, MessagePassing, SAGEConv, TopKPooling, TransformerConv
+from torch_geometric.nn import (
+    GATConv,
+    GCNConv,
+    GINConv,
+    HeteroConv,
+    MessagePassing,
+    SAGEConv,
+    TopKPooling,
+    TransformerConv,
+)
 
 import walkwise as ww
 from walkwise.errors import InputError, TargetError, TraceError, UnsupportedLayerError
@@ -521,3 +530,32 @@ def test_several_types_of_nodes_are_refused_though_equally_many():
         ww.trace(model, torch.randn(5, 4), edge_index, target=0)
     chain = ww.trace(Typed(("atom", "a", "atom"), ("atom", "b", "atom")), torch.randn(5, 4), edge_index, target=0)
     assert len(chain.layers) == 2
+
+
+class Halfway(nn.Module):
+    """A layer in float64, what comes out of it rounded to float32, and another layer there."""
+
+    def __init__(self, first, last, rounded=torch.Tensor.float):
+        super().__init__()
+        self.first, self.last, self.rounded = first, last, rounded
+
+    def forward(self, x, edge_index):
+        return self.last(self.rounded(self.first(x, edge_index).relu()), edge_index).sum(0, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [GCNConv, lambda i, o: GINConv(nn.Linear(i, o)), GATConv, lambda i, o: SAGEConv(i, o, aggr="max")],
+    ids=["GCN", "GIN", "GAT", "max"],
+)
+def test_layers_of_several_types_are_traced_in_the_widest(graph, conv):
+    torch.manual_seed(0)
+    first, last, (x, edge_index) = conv(3, 4).double(), conv(4, 2), graph()
+    chain = ww.trace(Halfway(first, last).eval(), x, edge_index, target=0)
+    exact = ww.trace(Halfway(first, last.double(), lambda h: h).eval(), x, edge_index, target=0)
+    assert chain.dtype == torch.float64
+    for alpha in (0.0, 0.5):
+        ours, theirs = (ww.subgraph_relevance(c, [[0, 1, 2], [3]], alpha=alpha) for c in (chain, exact))
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert ww.order_nodes(chain).tolist() == ww.order_nodes(exact).tolist()
+    torch.testing.assert_close(ww.edge_relevance(chain), ww.edge_relevance(exact), rtol=1e-4, atol=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 import warnings
@@ -132,7 +133,16 @@ def _traced(
         warnings.warn(f"{note}.", CoverageWarning, stacklevel=4)
     with torch.no_grad():
         used = torch.empty(2, 0, dtype=torch.long) if watch.edge_index is None else watch.edge_index.clone()
-        return Lowering(tape, slot, schedule, notes).chain(scalar.outputs, scalar.direction, used, tape.first)
+        return _in_one_type(
+            Lowering(tape, slot, schedule, notes).chain(scalar.outputs, scalar.direction, used, tape.first)
+        )
+
+
+def _in_one_type(chain: RelevanceChain) -> RelevanceChain:
+    """The chain in the widest of the floating-point types that its layers compute in: messages pass all of them."""
+    passed = [place for layer in chain.layers for place in (*layer.starts, *layer.ends)]
+    kinds = {values.dtype for _, values in (*chain.roots, *chain.seeds, *passed)}
+    return chain if len(kinds) == 1 else chain.to(dtype=functools.reduce(torch.promote_types, kinds))
 
 
 def _copies(x: Tensor, model_kwargs: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
