@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -77,6 +78,17 @@ def test_inference_mode_gives_the_same_chain(net, graph):
     with torch.inference_mode():
         quiet = ww.node_relevance(ww.trace(model, x, edge_index))
     assert torch.equal(quiet.clone(), ww.node_relevance(ww.trace(model, x, edge_index)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_and_data_may_have_been_made_in_inference_mode(net, graph, kind):
+    x, edge_index = graph()
+    usual = ww.trace(net(kind), x, edge_index, target=0, batch=torch.zeros(6, dtype=torch.long))
+    with torch.inference_mode():
+        model, batch = copy.deepcopy(net(kind)), torch.zeros(6, dtype=torch.long)
+        quiet = ww.trace(model, x.clone(), edge_index.clone(), target=0, batch=batch)
+    assert torch.equal(ww.node_relevance(quiet), ww.node_relevance(usual))
+    assert torch.equal(ww.edge_relevance(quiet), ww.edge_relevance(usual))
 
 
 def test_features_that_require_grad_stay_so(net, graph, unchanged):

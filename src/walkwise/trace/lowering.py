@@ -297,7 +297,9 @@ class Lowering:
 
     def _readout_gradients(self, read: list[int], direction: Tensor) -> dict[int, Tensor]:
         """The same by autograd, for any read-out and rule."""
-        jacobian = self._jacobian(self.readout_ops, read, [self.output], lasting=False)
+        given = [a for op in self.readout_ops for a in (*op.args, *op.kwargs.values()) if isinstance(a, Tensor)]
+        copied = any(a.is_inference() for a in given)  # autograd keeps none that was made in inference mode
+        jacobian = self._jacobian(self.readout_ops, read, [self.output], lasting=copied)
         (end,) = jacobian.outputs
         if not end.requires_grad:
             raise TraceError("The explained output does not depend differentiably on the node features.")

@@ -86,7 +86,7 @@ def untouched(modules: Modules) -> Iterator[None]:
     empty = [parts for parts in held if not parts]
     saved = [(own, own.copy()) for own in (*states, *filter(None, held))]
     buffers = [b for own in states if own["_buffers"] for b in own["_buffers"].values() if b is not None]
-    written = [(b, b._version, b.clone()) for b in buffers]
+    written = [(b, b._version, b.clone()) for b in buffers if not b.is_inference()]  # these cannot be written to here
     random = torch.get_rng_state()
     try:
         for own in states:
