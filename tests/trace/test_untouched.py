@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import GATConv, GCNConv, GraphConv, SGConv
+from torch_geometric.nn import GATConv, GCNConv, GraphConv, SGConv, global_mean_pool
 
 import walkwise as ww
 from walkwise.errors import TargetError, UnsupportedLayerError
@@ -89,6 +89,25 @@ def test_models_and_data_may_have_been_made_in_inference_mode(net, graph, kind):
         quiet = ww.trace(model, x.clone(), edge_index.clone(), target=0, batch=batch)
     assert torch.equal(ww.node_relevance(quiet), ww.node_relevance(usual))
     assert torch.equal(ww.edge_relevance(quiet), ww.edge_relevance(usual))
+
+
+class Averaged(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = GCNConv(3, 2).double()
+
+    def forward(self, x, edge_index, batch):
+        return global_mean_pool(self.conv(x, edge_index), batch)
+
+
+def test_a_batch_may_have_been_made_in_inference_mode(graph):
+    """Means over graphs are left to autograd, which keeps the batch vector."""
+    model, (x, edge_index) = Averaged(), graph()
+    usual = ww.trace(model, x, edge_index, target=0, batch=torch.zeros(6, dtype=torch.long))
+    with torch.inference_mode():
+        quiet = ww.trace(model, x, edge_index, target=0, batch=torch.zeros(6, dtype=torch.long))
+    assert torch.equal(ww.node_relevance(quiet), ww.node_relevance(usual))
 
 
 def test_features_that_require_grad_stay_so(net, graph, unchanged):
