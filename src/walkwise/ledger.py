@@ -175,7 +175,7 @@ class _Follow:
         if weight is None:
             counts = np.bincount(pair, minlength=len(near.keys)) + root * near.own
             return torch.from_numpy(counts).to(self.device, self.chain.dtype)
-        own = self._there(near.own.astype(np.float64)).view(-1, *[1] * (weight.dim() - 1)).to(weight.dtype)
+        own = torch.from_numpy(near.own).to(weight).view(-1, *[1] * (weight.dim() - 1))
         total = weight.new_zeros(len(near.keys), *weight.shape[1:]).index_add_(0, self._there(pair), weight)
         return total.add_(own, alpha=root)
 
@@ -208,7 +208,7 @@ class _Follow:
             visited.sort(axis=1)
         return visited
 
-    def _there(self, ids: Ints | Floats) -> Tensor:
+    def _there(self, ids: Ints) -> Tensor:
         """An array where the chain is."""
         there = torch.from_numpy(ids)
         return there if self.device.type == "cpu" else there.to(self.device)
