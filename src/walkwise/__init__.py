@@ -111,7 +111,8 @@ class _Package(ModuleType):
         super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *__all__})
+        modules = [name for name in vars(self) if f"walkwise.{name}" in sys.modules]
+        return sorted({*(name for name in vars(self) if name.startswith("__")), *modules, *__all__})
 
 
 sys.modules[__name__].__class__ = _Package

@@ -72,7 +72,8 @@ def describe(chain: RelevanceChain) -> str:
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in (header, *rows)]
     scale = max(abs(chain.output), abs(chain.input_relevance))
-    leak = chain.bias_leak if abs(chain.bias_leak) > 1e-6 * scale else 0.0  # less is rounding
+    rounding = max(1e-6, 100 * torch.finfo(chain.dtype).eps)
+    leak = chain.bias_leak if abs(chain.bias_leak) > rounding * scale else 0.0
     headline = (
         f"RelevanceChain({chain.size}, output={chain.output:.6g}, "
         f"relevance at the input={chain.input_relevance:.6g}, bias leak={leak:.3g})"

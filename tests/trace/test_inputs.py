@@ -106,6 +106,11 @@ def test_edges_must_be_between_nodes(net, graph, refused, wrong):
     refused(net(), InputError, f"edge_index names nodes .*{wrong}.* x has 6 rows", edge_index=edge_index)
 
 
+def test_edges_of_floating_point_numbers_are_refused(net, graph, refused):
+    wrong = "edge_index holds node ids and must be of integers"
+    refused(net(), InputError, wrong, edge_index=graph()[1].double())
+
+
 def test_edges_must_be_columns(net, graph, refused):
     refused(net(), InputError, r"edge_index.*\(14, 2\)", edge_index=graph()[1].t().contiguous())
 

@@ -348,3 +348,26 @@ def test_layers_inside_layers_do_not_confuse_who_was_handed_what(x):
     model = Model(lambda m, x, e: pooled(m.b(torch.tensor(m.a(x, e).tolist()), e)), a=Nested(), b=Nested())
     with pytest.raises(TraceError, match=r"'b' \(Nested\) was handed node features that depend on an earlier layer"):
         ww.trace(model, x, EDGES, target=0)
+
+
+def test_a_layer_behind_a_detached_tensor_is_named(x):
+    def run(m, x, e):
+        return pooled(m.b(torch.from_numpy(m.a(x, e).relu().detach().numpy()), e))
+
+    model = Model(run, a=pyg.GCNConv(4, 4), b=pyg.GCNConv(4, 2))
+    with pytest.warns(CoverageWarning, match=r"layer 'a' \(GCNConv\) ran, but the explained output does not follow"):
+        chain = ww.trace(model, x, EDGES, target=0)
+    assert [layer.name for layer in chain.layers] == ["b"]
+    assert any("layer 'a'" in note for note in chain.notes)
+
+
+def test_a_layer_that_another_output_is_made_of_is_noted_without_warning(x):
+    def run(m, x, e):
+        h = m.a(x, e).relu()
+        return torch.cat([pooled(m.b(h, e)), pooled(m.c(h, e))], dim=1)
+
+    model = Model(run, a=pyg.GCNConv(4, 4), b=pyg.GCNConv(4, 1), c=pyg.GCNConv(4, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chain = ww.trace(model, x, EDGES, target=lambda output: output[0, 0])
+    assert {layer.name for layer in chain.layers} <= {"a", "b", "c"}

@@ -49,7 +49,9 @@ Weights = Annotated[
     typer.Option(help="The model's weights: .safetensors, or a state_dict saved by torch; only tensors are read."),
 ]
 DataRoot = Annotated[Path | None, typer.Option("--data", help=DATA_HELP)]
-Smiles = Annotated[list[str] | None, typer.Option(help="A molecule, in place of GRAPHS; may be repeated.")]
+Smiles = Annotated[
+    list[str] | None, typer.Option(help="A molecule, in place of GRAPHS; may be repeated (--graph picks one).")
+]
 GraphNumber = Annotated[int, typer.Option("--graph", min=0, help="Which graph, from 0.")]
 Target = Annotated[int | None, typer.Option(min=0, help="The output column to explain; default: the largest.")]
 Index = Annotated[int | None, typer.Option(min=0, help="The node to explain, for models with an output per node.")]

@@ -79,7 +79,7 @@ def _table(results: list[Result]) -> Table:
     table = Table("", "holds", "", show_lines=True)
     for result in results:
         finding = result.finding
-        holds = "skipped" if finding is None else {True: "yes", False: "no", None: "cannot tell"}[finding.holds]
+        holds = "skipped" if finding is None else finding.word
         words = " ".join(result.skipped) if finding is None else finding.verdict
         table.add_row(result.exhibit.name, holds, Text(words))  # brackets in it are no markup
     return table

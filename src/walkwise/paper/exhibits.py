@@ -25,10 +25,17 @@ class Work:
 class Finding:
     """What the rows say, in words and in a table."""
 
-    holds: bool | None  # whether the paper's claim holds; None where this run cannot tell
+    holds: bool | str | None  # whether the paper's claim holds, or how far; None where this run cannot tell
     verdict: str  # one sentence
     table: str = ""  # Markdown
     notes: tuple[str, ...] = ()
+
+    @property
+    def word(self) -> str:
+        """Whether the claim holds, in a word or two."""
+        return (
+            self.holds if isinstance(self.holds, str) else {True: "yes", False: "no", None: "cannot tell"}[self.holds]
+        )
 
 
 @dataclass(frozen=True)

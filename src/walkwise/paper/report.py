@@ -60,7 +60,7 @@ def _effort(bench: Bench) -> str:
 def _summary(result: Result) -> str:
     if result.finding is None:
         return f"| {result.exhibit.title} | skipped | {_cell(' '.join(result.skipped))} |"
-    holds = {True: "yes", False: "no", None: "cannot tell"}[result.finding.holds]
+    holds = result.finding.word
     return f"| [{result.exhibit.title}](#{_anchor(result.exhibit.title)}) | {holds} | {_cell(result.finding.verdict)} |"
 
 

@@ -78,6 +78,7 @@ def trace(
 #: A model is watched by one trace at a time, whatever thread asks: each leaves it as it found it.
 _ONE_AT_A_TIME = threading.RLock()
 
+_IDLE = "layer '{}' ({}) ran, but the explained output does not follow from it; it is on no walk"
 _HIDDEN = "node features went {}; what comes out of it counts as constant"
 
 trace.linearize = linearize  # type: ignore[attr-defined]  # so that walkwise.trace.linearize is found
@@ -130,12 +131,14 @@ def _traced(
     _check_rows(tape, num_nodes)
     notes = [_HIDDEN.format(where) for where in sorted(tape.hidden)]
     for note in notes:
-        warnings.warn(f"{note}.", CoverageWarning, stacklevel=4)
+        warnings.warn(f"{note}.", CoverageWarning, stacklevel=3)
     with torch.no_grad():
         used = torch.empty(2, 0, dtype=torch.long) if watch.edge_index is None else watch.edge_index.clone()
-        return _in_one_type(
-            Lowering(tape, slot, schedule, notes).chain(scalar.outputs, scalar.direction, used, tape.first)
-        )
+        lowering = Lowering(tape, slot, schedule)
+        idle = [_IDLE.format(call.name, type(call.module).__name__) for call in lowering.idle]
+        for note in idle if tape.cut else ():  # by what the model has detached, perhaps
+            warnings.warn(f"{note}.", CoverageWarning, stacklevel=3)
+        return _in_one_type(lowering.chain(scalar, used, tape.first, [*notes, *idle]))
 
 
 def _in_one_type(chain: RelevanceChain) -> RelevanceChain:
@@ -244,7 +247,11 @@ def _check_input(modules: Modules, x: Any, edge_index: Any, model_kwargs: dict[s
 
 def _check_edges(edge_index: Any, num_nodes: int) -> None:
     """Refuse edges between nodes that do not exist."""
-    if not isinstance(edge_index, Tensor) or edge_index.dtype != torch.long or edge_index.layout != torch.strided:
+    if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
+        return
+    if edge_index.is_floating_point() and edge_index.dim() == 2 and edge_index.shape[0] == 2 != edge_index.shape[1]:
+        raise InputError(f"edge_index holds node ids and must be of integers (torch.long), got {edge_index.dtype}.")
+    if edge_index.dtype != torch.long:
         return
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise InputError(f"edge_index has shape (2, E), one column per edge; got {tuple(edge_index.shape)}.")

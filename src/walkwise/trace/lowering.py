@@ -19,6 +19,7 @@ from walkwise.trace.piece import kept, piece_of
 from walkwise.trace.reading import NotClosedError, warn_uncovered
 from walkwise.trace.readout import pulled
 from walkwise.trace.tape import Call, Op, Tape
+from walkwise.trace.target import Explained
 
 #: Slots of a chain and the values there.
 Places = tuple[tuple[int, Tensor], ...]
@@ -31,14 +32,15 @@ class Lowering:
     proper, and the read-out, which is everything no later position depends on.
     """
 
-    def __init__(self, tape: Tape, output: int, schedule: Schedule, notes: Sequence[str] = ()) -> None:
-        """Sort the tape's operations into the three parts; ``notes`` go into the report."""
-        self._given_notes = notes
+    def __init__(self, tape: Tape, output: int, schedule: Schedule) -> None:
+        """Sort the tape's operations into the three parts."""
         self.tape = tape
         self.output = output
         self.ops = self._live(tape.ops, {output})
         calls_run = {op.call for op in self.ops}
         self.calls = [(i, call) for i, call in enumerate(tape.calls) if i in calls_run]
+        #: Layers that ran, but not for the explained output.
+        self.idle = [call for i, call in enumerate(tape.calls) if i not in calls_run]
         if not self.calls:
             raise TraceError(
                 "The explained output does not depend on any message-passing layer. walkwise explains models "
@@ -120,16 +122,18 @@ class Lowering:
 
     # -- building -----------------------------------------------------------------------------
 
-    def chain(self, outputs: Tensor, direction: Tensor, edge_index: Tensor, features: int | None) -> RelevanceChain:
-        """The relevance chain of ⟨the output slot, direction⟩."""
+    def chain(
+        self, scalar: Explained, edge_index: Tensor, features: int | None, notes: Sequence[str]
+    ) -> RelevanceChain:
+        """The relevance chain of an explained scalar in the output slot; ``notes`` go into the report."""
         self.uncovered: dict[str, Op] = {}
         self.notes: list[str] = []
         self.main = Interpreter(self.builder, self.tape.values)
         roots = [(self._begin(slot), self.main.value(slot)) for slot in self.root_slots]
         layers = self._run_chain()
-        seeds, readout = self._seeds(direction)
+        seeds, readout = self._seeds(scalar.direction)
         encoder = self._encoder(features, roots)
-        notes = (*dict.fromkeys(self.notes), *warn_uncovered(self.uncovered, self._where), *self._given_notes)
+        said = (*dict.fromkeys(self.notes), *warn_uncovered(self.uncovered, self._where), *notes)
         return RelevanceChain(
             steps=tuple(_reachable(self.builder.steps, {slot for slot, _ in seeds})),
             seeds=tuple(seeds),
@@ -139,10 +143,10 @@ class Lowering:
             layers=tuple(layers),
             num_nodes=self.num_nodes,
             num_layers=self.num_layers,
-            outputs=outputs,
+            outputs=scalar.outputs,
             edge_index=edge_index,
             encoder=encoder,
-            notes=notes,
+            notes=said,
         )
 
     def _begin(self, slot: int) -> int:
