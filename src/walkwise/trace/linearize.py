@@ -58,13 +58,14 @@ def closed_form(conv: torch.nn.Module) -> ClosedForm | None:
     messages an explainer masks, computes something else.
     """
     kind = type(conv)
-    base = next((base for base in kind.__mro__ if base in _FORMS), None)
+    base = kind if kind in _FORMS else next((base for base in kind.__mro__ if base in _FORMS), None)
     if base is None or getattr(conv, "explain", False):
         return None
-    same = all(getattr(kind, part, None) is getattr(base, part, None) for part in _PARTS)
-    replaced = any(part in conv.__dict__ for part in _PARTS) or _own_propagate(conv)
-    hooked = any(getattr(conv, hooks, None) for hooks in _HOOKS)
-    return None if replaced or hooked or not same else _FORMS[base]
+    if kind is not base and any(getattr(kind, part, None) is not getattr(base, part, None) for part in _PARTS):
+        return None
+    own = conv.__dict__
+    replaced = not own.keys().isdisjoint(_PARTS) or _own_propagate(conv)
+    return None if replaced or any(map(own.get, _HOOKS)) else _FORMS[base]
 
 
 def _own_propagate(conv: torch.nn.Module) -> bool:
