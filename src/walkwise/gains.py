@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -88,6 +88,11 @@ class Task:
         """Whether choosing a node puts it into the subgraph."""
         return self.mode == "activation"
 
+    @property
+    def sign(self) -> int:
+        """By how much choosing a node changes the visits outside, for every visit to it."""
+        return -1 if self.adds else 1
+
 
 class Gains(Protocol):
     """What a greedy search asks and tells."""
@@ -112,24 +117,19 @@ class LedgerGains:
     def __init__(self, ledger: WalkLedger, task: Task) -> None:
         A, G, W = task.shape
         self.places = G * W
-        positions = ledger.visits.shape[1]
-        times = visit_times(ledger.visits)  # (T, P)
-        visited = np.where(times > 0, task.layout.place[ledger.visits], 0)  # (T, P)
-        length = times.sum(axis=1)  # (T,)
-        sign = -1 if task.adds else 1
-        psi = differences(task.alphas, positions, sign)  # (A, n, v, o)
+        table = tabled(ledger, task)
+        times, visited, row, outside = table.times, table.visited, table.row, table.outside
+        psi = differences(task.alphas, times.shape[1], task.sign)  # (A, n, v, o)
         self.psi, self.stride = psi.ravel(), psi[0].size
-        row = (length[:, None] * (positions + 1) + times) * (positions + 1)  # (T, P) where Ψ_v begins
-        outside = length if task.adds else 0 * length
         value = (self.psi[row + outside[:, None] + a * self.stride] for a in range(A))
         self.gain: Floats = np.stack([add_up(visited, ledger.relevance[:, None] * v, self.places) for v in value])
-        self.count, self.outside = len(length), np.tile(outside, A)  # T, (A · T,)
+        self.count, self.outside = len(outside), np.tile(outside, A)  # T, (A · T,)
         # From here on by place: for each one after the other the X walks that come there.
         walk, column = np.nonzero(times)
         place = visited[walk, column]
         order = np.argsort(place, kind="stable")
         self.offsets = running_totals(np.bincount(place, minlength=self.places))
-        self.walk, self.step = walk[order], sign * times[walk, column][order]  # (X,) and how o changes
+        self.walk, self.step = walk[order], task.sign * times[walk, column][order]  # (X,) and how o changes
         self.row, self.visited = row[self.walk], visited[self.walk]  # (X, P)
         self.relevance = ledger.relevance[self.walk, None]  # (X, 1)
 
@@ -234,7 +234,25 @@ def check_separate(layout: Layout, near: Neighbours) -> None:
         raise InputError(f"graphs puts nodes {starts[e]} and {ends[e]} into different graphs, but an edge joins them.")
 
 
-def visit_times(visits: Ints) -> Ints:
+class Tabled(NamedTuple):
+    """The entries of a ledger (T) and the nodes that each visits (P), as the table of Ψ_v(o) is read."""
+
+    times: Ints  # (T, P) how often the node is visited, 0 where none is named
+    visited: Ints  # (T, P) its place
+    row: Ints  # (T, P) where Ψ_v begins in the table
+    outside: Ints  # (T,) o, before anything is chosen
+
+
+def tabled(ledger: WalkLedger, task: Task) -> Tabled:
+    """A ledger as the table of Ψ_v(o) is read."""
+    times = _times(ledger.visits)
+    visited = np.where(times > 0, task.layout.place[ledger.visits], 0)
+    length, size = times.sum(axis=1), times.shape[1] + 1
+    row = (length[:, None] * size + times) * size
+    return Tabled(times, visited, row, length if task.adds else 0 * length)
+
+
+def _times(visits: Ints) -> Ints:
     """How often a walk visits a node, written where the node is first named, 0 elsewhere.  # (T, P)"""
     first = np.ones(visits.shape, dtype=bool)
     np.not_equal(visits[:, 1:], visits[:, :-1], out=first[:, 1:])

@@ -92,12 +92,8 @@ class Rows(ABC):
     num_queries: int
 
     @abstractmethod
-    def pick(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
-        """The rows of a node tensor that are those of a message.  # (M, N) -> (K, N)"""
-
     def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
         """A node tensor laid out as a message, with the rows of another.  # (M, N) -> (K, 1, 1, N)"""
-        return self.pick(per_node, like).unsqueeze(1).unsqueeze(1)
 
     @abstractmethod
     def total(self, message: Tensor, values: Tensor) -> Tensor:
@@ -120,9 +116,9 @@ class AllNodes(Rows):
     num_queries: int
     _matrices: dict[tuple[int, torch.dtype], Tensor] = field(default_factory=dict, repr=False)
 
-    def pick(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
         """The tensor itself."""
-        return per_node
+        return per_node.unsqueeze(1).unsqueeze(1)
 
     def total(self, message: Tensor, values: Tensor) -> Tensor:
         """⟨message, values⟩ over all nodes."""
@@ -154,9 +150,9 @@ class OwnRows(Rows):
     _adjacency: dict[int, Adjacency] = field(default_factory=dict, repr=False)
     _matrices: dict[tuple[int, int, torch.dtype], Tensor] = field(default_factory=dict, repr=False)
 
-    def pick(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
         """The rows of the nodes."""
-        return per_node.index_select(0, self.nodes)
+        return per_node.index_select(0, self.nodes).unsqueeze(1).unsqueeze(1)
 
     def total(self, message: Tensor, values: Tensor) -> Tensor:
         """⟨message, values⟩ over each query's rows."""
@@ -224,10 +220,10 @@ class Fan(Rows):
         """B."""
         return self.standing.shape[0]
 
-    def pick(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
         """The rows of the nodes, before or after the step as the other message is."""
         before = like is not None and like.shape[0] == self.num_queries
-        return per_node.index_select(0, self.standing if before else self.nodes)
+        return per_node.index_select(0, self.standing if before else self.nodes).unsqueeze(1).unsqueeze(1)
 
     def total(self, message: Tensor, values: Tensor) -> Tensor:
         """⟨message, values⟩ over each query's rows."""

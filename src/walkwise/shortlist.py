@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from walkwise.gains import Task, differences, visit_times
+from walkwise.gains import Task, differences, tabled
 from walkwise.ledger import WalkLedger
 from walkwise.neighbours import Ints
 
@@ -24,18 +24,14 @@ def greedy_order(ledger: WalkLedger, task: Task) -> Ints:
     place of Ψ_v(o) in the table is kept; choosing a node moves the places of the walks through it.
     """
     (T, P), M = ledger.visits.shape, task.layout.width
-    # Without a discount nobody asks how often a node is visited, and the ledger names it once.
-    times = visit_times(ledger.visits) if task.alphas[0] else (ledger.visits >= 0).astype(np.int64)  # (T, P)
-    length = times.sum(axis=1)  # (T,)
-    sign = -1 if task.adds else 1
-    table = differences(task.alphas, P, sign).ravel()
-    outside = length if task.adds else 0 * length
-    at = ((length[:, None] * (P + 1) + times) * (P + 1) + outside[:, None]).ravel()  # (T · P,)
-    entry = np.arange(T)[:, None]
-    visited = np.where(times > 0, task.layout.place[ledger.visits], 0)
-    moves = np.bincount((visited * T + entry).ravel(), sign * times.ravel(), M * T).astype(np.int64)
+    times, places, row, outside = tabled(ledger, task)
+    table = differences(task.alphas, P, task.sign).ravel()
+    at = (row + outside[:, None]).ravel()  # (T · P,)
+    moves = np.bincount((places * T + np.arange(T)[:, None]).ravel(), (task.sign * times).ravel(), M * T).astype(
+        np.int64
+    )
     moves = moves.reshape(M, T).repeat(P, axis=1)  # (M, T · P) how far a node moves every place
-    visited, relevance = visited.ravel(), ledger.relevance.repeat(P)
+    visited, relevance = places.ravel(), ledger.relevance.repeat(P)
 
     order = np.empty(M, dtype=np.int64)
     taken = np.zeros(M)  # NaN once a node has been chosen

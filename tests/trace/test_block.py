@@ -1,5 +1,7 @@
 """Layers recorded in one piece against the same layers recorded operation by operation."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 from torch import nn
@@ -49,7 +51,18 @@ MODELS = {
     "normalised inside": lambda: Model(MLP([3, 5, 5], norm="batch_norm"), nn.Linear(5, 2)),
     "normalised after": lambda: Model(perceptron(3, 5), perceptron(5, 5), after=nn.BatchNorm1d(5)),
 }
+
+
+@dataclass(frozen=True)
+class Doubled(Gamma):
+    """A rule of a user's own."""
+
+    def lift(self, weight):
+        return super().lift(weight) + weight.clamp(max=0)
+
+
 RULES = {
+    "a user's": Doubled(0.7),
     "gamma": "gamma",
     "zero": Zero(),
     "epsilon": Epsilon(0.1),

@@ -31,7 +31,8 @@ def explained(output: Any, target: Target, index: int | None, num_graphs: int, n
     """
     if callable(target):
         scalar = _by_callable(output, target, index)
-        return Explained(scalar, torch.ones_like(scalar), scalar.detach().reshape(1))
+        with torch._C.DisableTorchFunction():  # this detaching is not the model's
+            return Explained(scalar, torch.ones_like(scalar), scalar.detach().reshape(1))
     with torch._C.DisableTorchFunction():
         return _selected(output, target, index, num_graphs, num_nodes)
 
