@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
+from torch_geometric.nn import GINConv, GraphConv
 
 import walkwise as ww
-from walkwise import nodesets
+from walkwise import nodesets, rows, subgraphs
 from walkwise.errors import InputError
 
 M = 6
@@ -186,3 +190,34 @@ def test_relabelling_the_nodes_relabels_the_relevance(net, graph, order, sets, k
         ww.subgraph_relevance(after, renamed, alpha=[0.0, 0.3, 1.0]),
     )
     assert torch.allclose(ww.edge_relevance(before), ww.edge_relevance(after))
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean", "weighted"])
+def test_one_set_of_a_larger_graph_is_looked_up_among_its_edges(kind, monkeypatch):
+    """One set by the rows it has, against the same set carried with all nodes; edges point one way."""
+    torch.manual_seed(1)
+    M, conv = 120, {"sum": GINConv, "mean": partial(GINConv, aggr="mean")}.get(kind)
+    make = (lambda i, o: GraphConv(i, o)) if conv is None else (lambda i, o: conv(nn.Linear(i, o), eps=0.3))
+    model = Stack(make(3, 6), make(6, 2)).double()
+    edge_index = torch.randint(M, (2, 700))
+    extra = {"edge_weight": torch.rand(700, dtype=torch.float64)} if kind == "weighted" else {}
+    chain = ww.trace(model, torch.randn(M, 3, dtype=torch.float64), edge_index, target=0, **extra)
+    chosen = sorted(torch.randperm(M)[:40].tolist())
+    everyone = ww.subgraph_relevance(chain, [chosen])
+    monkeypatch.setattr(subgraphs, "_FEW_ROWS", 0)
+    assert chain.local
+    own = ww.subgraph_relevance(chain, [chosen])
+    torch.testing.assert_close(own, everyone, rtol=1e-11, atol=1e-12)
+    monkeypatch.setattr(rows, "_FEW_EDGES", 0)  # and by sorted edges
+    torch.testing.assert_close(ww.subgraph_relevance(chain, [chosen]), everyone, rtol=1e-11, atol=1e-12)
+
+
+class Stack(nn.Module):
+    """Two layers, a ReLU and a sum."""
+
+    def __init__(self, first, second):
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, x, edge_index, **given):
+        return self.second(self.first(x, edge_index, **given).relu(), edge_index, **given).sum(0, keepdim=True)

@@ -95,6 +95,18 @@ class GraphSage(nn.Module):
         return global_add_pool(self.sage(x, edge_index), batch)
 
 
+class MeanGIN(nn.Module):
+    """Means over neighbours, and more than one of the node itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = GINConv(nn.Sequential(nn.Linear(3, 5), nn.ReLU()), eps=0.4, aggr="mean")
+        self.second = GINConv(nn.Linear(5, 2), eps=0.4, aggr="mean")
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        return global_add_pool(self.second(self.first(x, edge_index), edge_index), batch)
+
+
 class Global(nn.Module):
     """A layer that looks at all nodes between two others: walks may step anywhere."""
 
@@ -115,6 +127,7 @@ MODELS = {
     "gcn": GraphGCN,
     "gat": GraphGAT,
     "sage": GraphSage,
+    "mean gin": MeanGIN,
     "global": Global,
 }
 
