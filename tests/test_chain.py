@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
+from itertools import combinations
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from torch import nn
 from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINEConv, LEConv, global_mean_pool
 
 import walkwise as ww
+from walkwise.operators import Aggregate, Identity, Step
 
 KINDS = ["GCN", "GIN", "SAGE", "GAT", "SG", "Transformer"]
 SUBGRAPHS = [[0, 1], [2, 3, 5], list(range(6))]
@@ -98,6 +101,19 @@ def test_copies_answer_as_the_chain_does(net, graph, copied):
         assert all(torch.equal(value, before[name]) for name, value in answers(chain).items())
 
 
+@pytest.mark.parametrize("features", [1, 2, 7, 15, 16])
+@pytest.mark.parametrize("kind", ["GCN", "GIN"])
+def test_many_rows_at_once_answer_as_few(net, graph, kind, features):
+    """Products of many rows with matrices of few columns are computed the other way round."""
+    chain = ww.trace(net(kind, features=features, width=20), *graph(9, features=features), target=0)
+    sets = [list(some) for some in combinations(range(9), 4)]
+    for alpha in (0.0, 0.3):
+        together = ww.subgraph_relevance(chain, sets, alpha=alpha)
+        one_by_one = torch.cat([ww.subgraph_relevance(chain, [some], alpha=alpha) for some in sets])
+        assert one_by_one.abs().max() > 1e-3
+        assert torch.allclose(together, one_by_one, rtol=1e-10, atol=1e-12)
+
+
 # -- conservation -----------------------------------------------------------------------------
 
 
@@ -150,6 +166,28 @@ def test_the_chain_knows_its_shape(net, graph, kind, jump, local, straight):
     assert bool((walks < 0).any()) is not straight
     assert float(ww.walk_relevance(chain, walks).sum()) == pytest.approx(chain.input_relevance)
     assert len(torch.unique(walks, dim=0)) == len(walks)
+
+
+def test_two_hops_between_positions_are_not_local_whichever_branch_makes_them(net, graph):
+    """Each step is the sum of one hop and none, in either order."""
+    chain = ww.trace(net("GIN"), *graph())
+    first, last = [step for step in chain.steps if step.visit is not None][-2:]
+    hop = next(o for step in chain.steps for o in step.operators if isinstance(o, Aggregate))
+    begin, end = first.targets[0], last.sources[0]
+    for branches in [(hop, Identity()), (Identity(), hop)]:
+        once = [Step(branches, (begin, begin), (end,))]
+        twice = [Step(branches, (begin, begin), (-1,)), Step(branches, (-1, -1), (end,))]
+        assert replace(chain, steps=(first, *once, last)).local
+        assert not replace(chain, steps=(first, *twice, last)).local
+
+
+def test_a_hop_after_the_last_position_is_not_local(net, graph):
+    chain = ww.trace(net("GIN"), *graph())
+    hop = next(o for step in chain.steps for o in step.operators if isinstance(o, Aggregate))
+    (slot, seed), *_ = chain.seeds
+    assert chain.local
+    moved = replace(chain, steps=(*chain.steps, Step((hop,), (slot,), (-1,))), seeds=((-1, seed),))
+    assert not moved.local
 
 
 def test_a_skip_past_a_layer_is_not_straight(graph):

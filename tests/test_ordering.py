@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from torch_geometric.nn import (
     GCN,
     GIN,
     GINConv,
+    GraphConv,
     GraphSAGE,
     JumpingKnowledge,
     global_add_pool,
@@ -24,7 +26,7 @@ from torch_geometric.nn import (
 from torch_geometric.utils import erdos_renyi_graph
 
 import walkwise as ww
-from chains import walks_of
+from chains import chain_of, walks_of
 from walkwise import ordering, reference, shortlist
 from walkwise.errors import InputError
 from walkwise.ledger import WalkLedger, walk_ledger
@@ -95,16 +97,56 @@ class GraphSage(nn.Module):
         return global_add_pool(self.sage(x, edge_index), batch)
 
 
-class MeanGIN(nn.Module):
-    """Means over neighbours, and more than one of the node itself."""
+class RootedGIN(nn.Module):
+    """Sums or means over neighbours, and 1 + eps of the node itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, aggr: str, eps: float) -> None:
         super().__init__()
-        self.first = GINConv(nn.Sequential(nn.Linear(3, 5), nn.ReLU()), eps=0.4, aggr="mean")
-        self.second = GINConv(nn.Linear(5, 2), eps=0.4, aggr="mean")
+        self.first = GINConv(nn.Sequential(nn.Linear(3, 5), nn.ReLU()), eps=eps, aggr=aggr)
+        self.second = GINConv(nn.Linear(5, 2), eps=eps, aggr=aggr)
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
         return global_add_pool(self.second(self.first(x, edge_index), edge_index), batch)
+
+
+class Rooted(nn.Module):
+    """Sums over neighbours; the node itself has a weight of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = GraphConv(3, 5), GraphConv(5, 2)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        return global_add_pool(self.second(self.first(x, edge_index).relu(), edge_index), batch)
+
+
+class Residual(nn.Module):
+    """Skips past every layer; the read-out may read the input as well."""
+
+    def __init__(self, reads_input: bool) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(GINConv(nn.Sequential(nn.Linear(3, 3), nn.ReLU())) for _ in range(2))
+        self.reads_input = reads_input
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        h = x
+        for conv in self.convs:
+            h = h + conv(h, edge_index)
+        return global_add_pool(h + 2 * x if self.reads_input else h, batch)
+
+
+class OwnEdges(nn.Module):
+    """The second layer goes along other edges than the first; all together as many pairs as the first has edges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = GINConv(nn.Sequential(nn.Linear(3, 5), nn.ReLU()))
+        self.second = GINConv(nn.Linear(5, 2))
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        twice = torch.tensor([[0, 0, 1], [1, 1, 2]]) % len(x)
+        once = torch.tensor([[0, 1, 2], [1, 2, 3]]) % len(x)
+        return global_add_pool(self.second(self.first(x, twice), once), batch)
 
 
 class Global(nn.Module):
@@ -127,7 +169,13 @@ MODELS = {
     "gcn": GraphGCN,
     "gat": GraphGAT,
     "sage": GraphSage,
-    "mean gin": MeanGIN,
+    "mean gin": functools.partial(RootedGIN, "mean", 0.4),
+    "mean gin, eps = 0": functools.partial(RootedGIN, "mean", 0.0),
+    "gin, eps = 0.4": functools.partial(RootedGIN, "sum", 0.4),
+    "rooted": Rooted,
+    "residual": functools.partial(Residual, False),
+    "reads its input": functools.partial(Residual, True),
+    "own edges": OwnEdges,
     "global": Global,
 }
 
@@ -282,15 +330,21 @@ def test_the_ledger_holds_all_walks():
     assert step_neighbours(make_chain("global", 0)) is None
 
 
-def test_long_keys_do_not_overflow():
-    torch.manual_seed(0)
-    model = GraphGIN(layers=14).double()
-    edge_index = torch.tensor([[0, 30], [30, 0]])
-    chain = ww.trace(model, torch.randn(40, 3, dtype=torch.double), edge_index, target=0)
-    ledger = walk_ledger(chain, step_neighbours(chain), max_rows=10**7)
-    assert ledger is not None
-    assert len(ledger.visits) <= 38 + 16
-    assert float(ledger.relevance.sum()) == pytest.approx(chain.input_relevance)
+@pytest.mark.parametrize("how_often", [False, True])
+@pytest.mark.parametrize("nodes", [20, 56, 61, 64, 70])  # 56 sets and the node fit into one number, 61 do not
+def test_a_ledger_tells_walks_apart_however_many_nodes_there_are(nodes, how_often):
+    """The walks inside a set are those of its entries that lie inside."""
+    path = torch.stack([torch.arange(nodes - 1), torch.arange(1, nodes)])
+    chain = chain_of(1, nodes, layers=5, edges=torch.cat([path, path.flip(0)], dim=1))
+    ledger = walk_ledger(chain, step_neighbours(chain), max_rows=10**7, how_often=how_often)
+    generator = torch.Generator().manual_seed(0)
+    masks = torch.rand(40, nodes, generator=generator) < 0.8
+    masks[:nodes, -6:] = True
+    inside = masks[:, np.maximum(ledger.visits, 0)] | torch.from_numpy(ledger.visits < 0)  # (B, T, L + 1)
+    found = inside.all(2).double() @ torch.from_numpy(ledger.relevance)
+    want = ww.subgraph_relevance(chain, masks)
+    assert want.abs().min() > 1e-3 * want.abs().max()
+    assert torch.allclose(found, want, rtol=1e-9, atol=1e-12)
 
 
 @given(st.integers(0, 10**6), st.sampled_from(sorted(MODELS)), st.sampled_from(MODES), st.floats(0, 1))

@@ -63,7 +63,7 @@ class RelevanceChain:
     steps: tuple[Step, ...]  # in the model's order
     seeds: tuple[tuple[int, Tensor], ...]  # (slot, ∂y/∂(slot) through the read-out alone)
     readout: tuple[tuple[int, Tensor], ...]  # (slot, value) of what the read-out reads, as in seeds
-    roots: tuple[tuple[int, Tensor], ...]  # (slot, H) where walks begin
+    roots: tuple[tuple[int, Tensor], ...]  # (slot, H) where walks begin, each of them with a visit
     layers: tuple[Layer, ...]
     num_nodes: int
     num_layers: int  # L; positions are 0 … L
@@ -120,16 +120,20 @@ class RelevanceChain:
         True where no map reaches beyond direct neighbours between two positions and the read-out
         reads nothing that has moved since the last one.
         """
-        hops: dict[int, int] = {slot: 0 for slot, _ in self.roots}
+        hops: dict[int, int] = {}  # since the last position
         for step in self.steps:
+            if isinstance(step.operators, Jacobian):  # it may reach anywhere
+                return False
+            if step.visit is not None:
+                continue
             after = 0
-            for source, reach in zip(step.sources, step.reaches, strict=True):
-                if reach is None or hops.get(source, 0) + reach > 1:
-                    return False
-                after = max(after, hops.get(source, 0) + reach)
-            for target in step.targets:
-                hops[target] = after if step.visit is None else 0
-        return all(hops.get(slot, 0) == 0 for slot, _ in self.seeds)
+            for source, operator in zip(step.sources, step.operators, strict=True):
+                after = max(after, hops.get(source, 0) + operator.reach)
+            if after > 1:
+                return False
+            if after:
+                hops[step.targets[0]] = after
+        return not any(slot in hops for slot, _ in self.seeds)
 
     @cached_property
     def straight(self) -> bool:
@@ -199,8 +203,26 @@ def contract(
 ) -> Tensor:
     """Σ over walks of (product of node weights) · relevance, for every query and lane: (B, D).
 
-    Runs the chain backward once. Messages are gradients of the explained output, so a walk's
-    relevance is the message that comes down along it, times H at its first node (Theorems 1–4).
+    Messages are gradients of the explained output, so a walk's relevance is the message that comes down
+    along it, times H at its first node (Theorems 1–4). The arguments are those of :func:`run_backward`.
+    """
+    messages = run_backward(chain, rows, weigh, seeds=seeds, tap=tap)
+    totals = [rows.total(messages[slot], H) for slot, H in chain.roots if slot in messages]
+    if not totals:
+        return torch.zeros(rows.num_queries, 1, dtype=chain.dtype, device=chain.device)
+    total = functools.reduce(add_lanes, totals)
+    return total if len(total) == rows.num_queries else total.expand(rows.num_queries, -1)
+
+
+def run_backward(
+    chain: RelevanceChain,
+    rows: Rows,
+    weigh: Weigh,
+    *,
+    seeds: Iterable[tuple[int, Tensor]] | None = None,
+    tap: Callable[[int, Tensor], None] | None = None,
+) -> dict[int, Tensor]:
+    """The messages that come down to where walks begin, by slot.
 
     Args:
         chain: the traced prediction.
@@ -222,11 +244,7 @@ def contract(
         _arrive(messages, step.sources, _pull(step, arrived, rows, weigh), rows)
     if tap is not None:
         _tell(tap, list(messages), list(messages.values()))
-    totals = [rows.total(messages[slot], H) for slot, H in chain.roots if slot in messages]
-    if not totals:
-        return torch.zeros(rows.num_queries, 1, dtype=chain.dtype, device=chain.device)
-    total = functools.reduce(add_lanes, totals)
-    return total if len(total) == rows.num_queries else total.expand(rows.num_queries, -1)
+    return messages
 
 
 def _tell(tap: Callable[[int, Tensor], None], slots: Sequence[int], arrived: Sequence[Tensor | None]) -> None:

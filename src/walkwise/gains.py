@@ -254,10 +254,11 @@ def tabled(ledger: WalkLedger, task: Task) -> Tabled:
 
 def _times(visits: Ints) -> Ints:
     """How often a walk visits a node, written where the node is first named, 0 elsewhere.  # (T, P)"""
-    first = np.ones(visits.shape, dtype=bool)
-    np.not_equal(visits[:, 1:], visits[:, :-1], out=first[:, 1:])
-    times = (visits[:, :, None] == visits[:, None, :]).sum(axis=2)
-    return np.where(first & (visits >= 0), times, 0)
+    by_position = visits.T.copy()  # (P, T): quick to add up
+    times: Ints = (by_position[:, None] == by_position).sum(axis=0)
+    times[1:][by_position[1:] == by_position[:-1]] = 0
+    times[by_position < 0] = 0
+    return times.T
 
 
 @functools.lru_cache(maxsize=8)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from walkwise.chain import RelevanceChain, all_rows, contract, without_gradients
+from walkwise.chain import RelevanceChain, all_rows, run_backward
 from walkwise.neighbours import Floats, Ints, Neighbours, add_up, as_array
 from walkwise.nodesets import budget
 from walkwise.operators import Visit
@@ -34,7 +34,7 @@ Array = TypeVar("Array", Ints, Floats)
 class WalkLedger:
     """The relevance of all walks with the same visits, for every way to visit nodes."""
 
-    visits: Ints  # (T, L + 1) the nodes visited, ascending; -1 first where there are fewer
+    visits: Ints  # (T, L + 1) the nodes visited, ascending; -1 first where there are fewer visits
     relevance: Floats  # (T,)
 
 
@@ -44,13 +44,12 @@ class _Partial:
 
     node: Ints  # (K,) where they stand
     past: Ints  # (K, L + 1) the node visited at each position, that one included, -1 elsewhere
-    message: Tensor  # (K, N)
+    message: Tensor  # (K, 1, 1, N)
 
     def __getitem__(self, some: slice) -> _Partial:
         return _Partial(self.node[some], self.past[some], self.message[some])
 
 
-@without_gradients
 def walk_ledger(
     chain: RelevanceChain, near: Neighbours, *, max_rows: int, how_often: bool = True, ends: Ints | None = None
 ) -> WalkLedger | None:
@@ -61,11 +60,11 @@ def walk_ledger(
         near: its :func:`~walkwise.neighbours.step_neighbours`.
         max_rows: how many messages at single nodes may be computed.
         how_often: whether to tell apart how often a node is visited; α = 0 need not know, and there are
-            fewer entries.
+            fewer entries, each with the visits of one of its walks.
         ends: list only the walks that stand at one of these nodes (K,) when the read-out reads them; by
             default all.
     """
-    return _Follow(chain, near, max_rows, how_often).all_walks(np.arange(chain.num_nodes) if ends is None else ends)
+    return _Follow(chain, near, max_rows, how_often).all_walks(ends)
 
 
 def count_walks(chain: RelevanceChain, near: Neighbours) -> Floats:
@@ -88,22 +87,22 @@ class _Follow:
         self.device = chain.device
         self.near = near
         self.rows_left = max_rows
+        self.most = max(1, budget(chain) // chain.width)  # rows at a time
         self.how_often = how_often
-        reached = {target for step in chain.steps for target in step.targets}
-        self.first = {slot: H for slot, H in chain.roots if slot not in reached}  # nothing comes before these
+        self.first = dict(chain.roots)
         self.waiting: dict[int, list[_Partial]] = {}
         self.finished: list[tuple[Ints, Floats]] = []
-        self.weights: dict[tuple[int, int, float], Tensor] = {}  # of pairs of neighbours, by edges, weights and root
+        self.weights: dict[tuple[int, int, float], Tensor | None] = {}  # of pairs of neighbours, as _per_pair has them
 
-    def all_walks(self, ends: Ints) -> WalkLedger | None:
-        blank = np.full((len(ends), self.chain.num_layers + 1), -1)
+    def all_walks(self, ends: Ints | None) -> WalkLedger | None:
+        nodes = np.arange(self.chain.num_nodes) if ends is None else ends
+        blank = np.full((len(nodes), self.chain.num_layers + 1), -1)
 
         def open_walks(visit: Visit, message: Tensor) -> None:
-            self._arrive(visit, message.index_select(0, self._there(ends)), ends, blank.copy())
+            some = message if ends is None else message.index_select(0, self._there(ends))
+            self._arrive(visit, some, nodes, blank.copy())
 
-        unvisited = contract(self.chain, all_rows(self.chain), open_walks)
-        if bool(unvisited.any()):
-            return None
+        run_backward(self.chain, all_rows(self.chain), open_walks)
         for visit in reversed(self.chain.visits):
             partials = self.waiting.pop(visit.slot, [])
             if partials and not self._extend(visit, self._merged(partials, visit.position)):
@@ -113,64 +112,63 @@ class _Follow:
         past = _stacked([past for past, _ in self.finished])
         relevance = _stacked([relevance for _, relevance in self.finished])
         first, same = self._alike(past)
-        return WalkLedger(self._visited(past[first]), add_up(same, relevance, len(first)))
+        return WalkLedger(np.sort(past[first], axis=1), add_up(same, relevance, len(first)))
 
     def _merged(self, partials: list[_Partial], position: int) -> _Partial:
         """The walks that stand at the same node with the same past, added up."""
         opened = position == self.chain.num_layers
-        all_of = _joined(partials, check=opened or len(partials) > 1 or len(partials[0].node) > _FEW)
+        check = opened or len(partials) > 1 or len(partials[0].node) > _FEW
+        all_of = _joined(partials) if check else partials[0]
         if len(partials) == 1 and self.chain.num_layers + 1 - position < 4:
             return all_of  # of walks with so few visits too few are alike
-        _, past = self._alike(all_of.past)
-        first, same = _grouped(past * self.chain.num_nodes + all_of.node)
+        first, same = self._alike(all_of.past, all_of.node)
         if len(first) == len(same):
             return all_of
-        total = all_of.message.new_zeros(len(first), all_of.message.shape[1])
+        total = all_of.message.new_zeros(len(first), *all_of.message.shape[1:])
         total.index_add_(0, self._there(same), all_of.message)
         return _Partial(all_of.node[first], all_of.past[first], total)
 
     def _extend(self, visit: Visit, partial: _Partial) -> bool:
         """Take the walks one step further down; False where that would be too many."""
         counts = self.near.degree[partial.node]
-        self.rows_left -= int(counts.sum())
+        rows = int(counts.sum())
+        self.rows_left -= rows
         if self.rows_left < 0:
             return False
-        chunks = _chunks(counts, max(1, budget(self.chain) // self.chain.width))
-        for part in chunks:
-            self._step(visit, partial if len(chunks) == 1 else partial[part])
+        for some in [partial] if 0 < rows <= self.most else [partial[part] for part in _chunks(counts, self.most)]:
+            self._step(visit, some)
         return True
 
     def _step(self, visit: Visit, partial: _Partial) -> None:
         """Take some walks one step further down."""
         pairs, owner = self.near.pairs(partial.node)
-        nodes = self.near.nodes[pairs]
-        here = np.flatnonzero(self.near.own[pairs])
-        standing, going, whose, stays = (self._there(ids) for ids in (partial.node, nodes, owner, here))
-        fan = Fan(self.chain.num_nodes, standing, going, whose, stays, self._weights(pairs))
-        ended = contract(
+        nodes = self.near.nodes.take(pairs)
+        standing, going, whose = self._there(partial.node), self._there(nodes), self._there(owner)
+        fan = Fan(self.chain.num_nodes, standing, going, whose, self._weights(pairs))
+        run_backward(
             self.chain,
             fan,
-            lambda v, m: self._arrive(v, fan.spread(m), nodes, partial.past[owner]),
-            seeds=[(visit.slot, partial.message[:, None, None])],
+            lambda v, m: self._arrive(v, fan.spread(m), nodes, partial.past.take(owner, axis=0)),
+            seeds=[(visit.slot, partial.message)],
         )
-        if bool(ended.any()):
-            self.finished.append((partial.past, ended[:, 0].double().cpu().numpy()))
 
-    def _weights(self, pairs: Ints) -> Callable[[Edges, Tensor | None, float], Tensor]:
-        """What the edges behind pairs of neighbours weigh in all: (K,) or (K, H)."""
-        rows = self._there(pairs)
+    def _weights(self, pairs: Ints) -> Callable[[Edges, Tensor | None, float], Tensor | None]:
+        """What the edges behind pairs of neighbours weigh in all: (K,) or (K, H), or None for 1 each."""
 
-        def weights(edges: Edges, weight: Tensor | None, root: float) -> Tensor:
+        def weights(edges: Edges, weight: Tensor | None, root: float) -> Tensor | None:
             key = id(edges), id(weight), root
             if key not in self.weights:
                 self.weights[key] = self._per_pair(edges, weight, root)
-            return self.weights[key].index_select(0, rows)
+            of_all = self.weights[key]
+            return None if of_all is None else of_all.index_select(0, self._there(pairs))
 
         return weights
 
-    def _per_pair(self, edges: Edges, weight: Tensor | None, root: float) -> Tensor:
+    def _per_pair(self, edges: Edges, weight: Tensor | None, root: float) -> Tensor | None:
         """What the edges of every pair of neighbours weigh in all, and the root at a node and itself."""
         near = self.near
+        if weight is None and root == 1 and near.once is edges:
+            return None
         pair = np.searchsorted(near.keys, as_array(edges.target) * near.num_nodes + as_array(edges.source))
         if weight is None:
             counts = np.bincount(pair, minlength=len(near.keys)) + root * near.own
@@ -181,24 +179,29 @@ class _Follow:
 
     def _arrive(self, visit: Visit, message: Tensor, nodes: Ints, past: Ints) -> None:
         """Write down the walks that have come to a visit."""
-        flat = message[:, 0, 0]
         past[:, visit.position] = nodes
         if visit.slot in self.first:
             H = self.first[visit.slot].index_select(0, self._there(nodes))
-            self.finished.append((past, (flat * H).sum(-1).double().cpu().numpy()))
+            self.finished.append((past, (message[:, 0, 0] * H).sum(-1).double().cpu().numpy()))
         else:
-            self.waiting.setdefault(visit.slot, []).append(_Partial(nodes, past, flat))
+            self.waiting.setdefault(visit.slot, []).append(_Partial(nodes, past, message))
 
-    def _alike(self, past: Ints) -> tuple[Ints, Ints]:
-        """The first of all walks that have visited the same, and for every walk which of them it equals."""
+    def _alike(self, past: Ints, node: Ints | None = None) -> tuple[Ints, Ints]:
+        """The first of all walks that have visited the same, and for every walk which of them it equals.
+
+        If nodes are given, only walks that stand at the same one are alike.
+        """
+        M = self.chain.num_nodes
         digits = self.chain.num_layers + 2 if self.how_often else 2
-        if self.chain.num_nodes * math.log2(digits) > 62:
-            return _distinct(self._visited(past), self.chain.num_nodes)
+        if M * math.log2(digits) + math.log2(M) > 62:
+            first, same = _distinct(self._visited(past), M)
+            return (first, same) if node is None else _grouped(same * M + node)
         # How often each node was visited, as the digits of one number.
-        digit = np.zeros(self.chain.num_nodes + 1, dtype=np.int64)  # the last for node -1
-        digit[:-1] = digits ** np.arange(self.chain.num_nodes)
-        keys = digit[past].sum(axis=1) if self.how_often else np.bitwise_or.reduce(digit[past], axis=1)
-        return _grouped(keys)
+        digit = np.zeros(M + 1, dtype=np.int64)  # the last for node -1
+        digit[:-1] = digits ** np.arange(M)
+        of_visit = digit.take(past.T, mode="wrap")  # (L + 1, K)
+        keys = of_visit.sum(axis=0) if self.how_often else np.bitwise_or.reduce(of_visit, axis=0)
+        return _grouped(keys if node is None else keys * M + node)
 
     def _visited(self, past: Ints) -> Ints:
         """The nodes that walks have visited, whenever that was, ascending.  # (K, L + 1) -> (K, L + 1)"""
@@ -214,11 +217,11 @@ class _Follow:
         return there if self.device.type == "cpu" else there.to(self.device)
 
 
-def _joined(partials: list[_Partial], check: bool) -> _Partial:
-    """Walks from several sides; those without message dropped, if they are looked for."""
+def _joined(partials: list[_Partial]) -> _Partial:
+    """Walks from several sides, those without message dropped."""
     node, past = _stacked([p.node for p in partials]), _stacked([p.past for p in partials])
     message = partials[0].message if len(partials) == 1 else torch.cat([p.message for p in partials])
-    if check and not (alive := message.any(1).cpu().numpy()).all():
+    if not (alive := message.cpu().numpy().any(axis=(1, 2, 3))).all():
         node, past, message = node[alive], past[alive], message[torch.from_numpy(alive)]
     return _Partial(node, past, message)
 
@@ -253,8 +256,6 @@ def _grouped(keys: Ints) -> tuple[Ints, Ints]:
 
 def _chunks(counts: Ints, most: int) -> list[slice]:
     """Consecutive pieces with about so many rows each."""
-    if counts.sum() <= most:
-        return [slice(0, len(counts))] if len(counts) else []
     ends = np.cumsum(counts).tolist()
     pieces, first, before = [], 0, 0
     for last, end in enumerate(ends):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from walkwise.chain import RelevanceChain
-from walkwise.operators import Aggregate, Jacobian
+from walkwise.operators import Aggregate
+from walkwise.rows import Edges
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -22,12 +23,27 @@ class Neighbours:
 
     nodes: Ints  # (P,) ascending for each node
     offsets: Ints  # (M + 1,)
+    once: Edges | None = None  # if each pair is one of these edges, or none and leads from a node to itself
 
     @staticmethod
     def from_pairs(here: Ints, there: Ints, num_nodes: int) -> Neighbours:
         """The neighbours of every node, given all pairs, in any order and more than once."""
-        keys = np.unique(here * num_nodes + there)
-        here, there = np.divmod(keys, max(1, num_nodes))
+        return Neighbours._from_keys(here * num_nodes + there, num_nodes)
+
+    @staticmethod
+    def along(edges: list[Edges], num_nodes: int) -> Neighbours:
+        """Every node itself, and those that edges lead to it from."""
+        keys = [as_array(e.target) * num_nodes + as_array(e.source) for e in edges]
+        own = np.arange(num_nodes) * (num_nodes + 1)
+        near = Neighbours._from_keys(np.concatenate([own, *keys]), num_nodes)
+        return replace(near, once=edges[0]) if len(edges) == 1 and len(near.nodes) == num_nodes + len(keys[0]) else near
+
+    @staticmethod
+    def _from_keys(keys: Ints, num_nodes: int) -> Neighbours:
+        keys = np.sort(keys)
+        new = np.ones(len(keys), dtype=bool)
+        np.not_equal(keys[1:], keys[:-1], out=new[1:])
+        here, there = np.divmod(keys[new], max(1, num_nodes))
         return Neighbours(there, running_totals(np.bincount(here, minlength=num_nodes)))
 
     @property
@@ -53,7 +69,7 @@ class Neighbours:
 
     def pairs(self, nodes: Ints) -> tuple[Ints, Ints]:
         """The pairs of some nodes one after the other, and whose each is.  # (K,) -> (R,), (R,)"""
-        return spans(self.offsets[nodes], self.degree[nodes])
+        return spans(self.offsets.take(nodes), self.degree.take(nodes))
 
     def of(self, nodes: Ints) -> tuple[Ints, Ints]:
         """The nodes' neighbours one after the other, and whose each is.  # (K,) -> (R,), (R,)"""
@@ -88,18 +104,9 @@ def step_neighbours(chain: RelevanceChain) -> Neighbours | None:
 def _step_neighbours(chain: RelevanceChain) -> Neighbours | None:
     if not chain.local:
         return None
-    everyone = np.arange(chain.num_nodes)
-    joined = {}
-    for step in chain.steps:
-        assert not isinstance(step.operators, Jacobian)  # it may reach anywhere: not local
-        for operator in step.operators:
-            if isinstance(operator, Aggregate):
-                joined[id(operator.edges)] = operator.edges
-            elif operator.reach != 0:
-                return None
-    here = np.concatenate([everyone, *(as_array(edges.target) for edges in joined.values())])
-    there = np.concatenate([everyone, *(as_array(edges.source) for edges in joined.values())])
-    return Neighbours.from_pairs(here, there, chain.num_nodes)
+    operators = [operator for step in chain.steps for operator in step.operators]  # type: ignore[union-attr]
+    edges = {id(o.edges): o.edges for o in operators if isinstance(o, Aggregate)}
+    return Neighbours.along(list(edges.values()), chain.num_nodes)
 
 
 def edge_neighbours(chain: RelevanceChain) -> Neighbours:
@@ -129,7 +136,7 @@ def add_up(place: Ints, value: Floats, places: int) -> Floats:
 
 def spans(first: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """The numbers first, first + 1, …, as many as counted, and whose each is.  # (K,), (K,) -> (R,), (R,)"""
-    owner = np.repeat(np.arange(len(counts)), counts)
+    owner = np.arange(len(counts)).repeat(counts)
     shift = first + counts
-    shift -= np.cumsum(counts)
-    return np.arange(len(owner)) + shift[owner], owner
+    shift -= counts.cumsum()
+    return np.arange(len(owner)) + shift.take(owner), owner

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from walkwise.rows import Edges, Rows
 
+#: From so many rows on, products with fewer columns than that are turned over: what processors' libraries do slowly.
+_MANY_ROWS, _FEW_COLUMNS = 64, 16
+
 
 @dataclass(frozen=True)
 class Cast:
@@ -38,8 +41,8 @@ class Operator(ABC):
     ``push`` the map itself on a whole node tensor (M, N).
     """
 
-    #: How far one application reaches: 0 stays at the node, 1 goes along edges, None anywhere.
-    reach: int | None = 0
+    #: How far one application reaches: 0 stays at the node, 1 goes along edges.
+    reach: int = 0
 
     @property
     def widest(self) -> int:
@@ -122,7 +125,7 @@ class RowMap(Operator):
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """message · matrix."""
-        flat = message.reshape(-1, message.shape[-1]) @ self.matrix
+        flat = _product(message.reshape(-1, message.shape[-1]), self.matrix)
         return flat.view(*message.shape[:-1], self.matrix.shape[1])
 
     def push(self, values: Tensor) -> Tensor:
@@ -153,7 +156,7 @@ class Perceptron(Operator):
             if factor is not None:
                 scale = rows.take(factor, message)
                 pulled = pulled * scale if pulled is message else pulled.mul_(scale)  # its own after the first product
-            pulled = (pulled.reshape(-1, pulled.shape[-1]) @ matrix).view(K, B, D, -1)
+            pulled = _product(pulled.reshape(-1, pulled.shape[-1]), matrix).view(K, B, D, -1)
         return pulled
 
     def push(self, values: Tensor) -> Tensor:
@@ -165,6 +168,13 @@ class Perceptron(Operator):
     def to(self, cast: Cast) -> Perceptron:
         """The same maps, cast."""
         return Perceptron(tuple((cast(m), None if f is None else cast(f)) for m, f in self.maps))
+
+
+def _product(rows: Tensor, matrix: Tensor) -> Tensor:
+    """rows · matrix; many rows and few columns are multiplied several times quicker lying than standing."""
+    if len(rows) >= _MANY_ROWS and 1 < matrix.shape[1] < _FEW_COLUMNS and rows.device.type == "cpu":
+        return (matrix.t() @ rows.t()).t().contiguous()
+    return rows @ matrix
 
 
 @dataclass(frozen=True)
@@ -235,8 +245,6 @@ class Jacobian:
     outputs: tuple[Tensor, ...]
     build: Callable[[Cast], Jacobian]
 
-    reach: int | None = None
-
     def pull_all(self, messages: list[Tensor | None]) -> list[Tensor | None]:
         """The messages at the inputs, given those at the outputs (None where nothing arrives)."""
         given = [(out, m) for out, m in zip(self.outputs, messages, strict=True) if m is not None]
@@ -303,13 +311,6 @@ class Step:
         """The visit, if this step is one."""
         first = self.operators[0] if type(self.operators) is tuple else None
         return first if type(first) is Visit else None
-
-    @property
-    def reaches(self) -> list[int | None]:
-        """How far the map reaches from each source."""
-        if isinstance(self.operators, Jacobian):
-            return [self.operators.reach] * len(self.sources)
-        return [operator.reach for operator in self.operators]
 
     def to(self, cast: Cast) -> Step:
         """The same step, cast."""

@@ -172,10 +172,11 @@ def _layout(num_nodes: int, graphs: Tensor | None) -> Layout:
 
 def _worth(chain: RelevanceChain, task: Task) -> int:
     """How many messages listing all walks may take before asking step by step is cheaper."""
-    sizes = task.layout.sizes.astype(np.float64)
+    sizes = task.layout.sizes.tolist()
     # With a discount, every query carries all nodes of the chain; without, those of its subgraph.
-    carried = sizes / 3 if not any(task.alphas) else float(chain.num_nodes)
-    by_steps = len(task.alphas) * (_ROWS_PER_CALL * sizes.max() + (sizes**2 / 2 * carried).sum())
+    carried = [chain.num_nodes if any(task.alphas) else size / 3 for size in sizes]
+    queries = sum(size**2 / 2 * rows for size, rows in zip(sizes, carried, strict=True))
+    by_steps = len(task.alphas) * (_ROWS_PER_CALL * max(sizes) + queries)
     return int(min(_MOST_ROWS, by_steps * chain.num_layers))
 
 

@@ -211,19 +211,24 @@ class Fan(Rows):
     standing: Tensor  # (B,) where the queries stand
     nodes: Tensor  # (K,) where they can go, the node itself among them
     owner: Tensor  # (K,) ascending, whose each row is
-    here: Tensor  # (B,) the row of the node itself
-    #: What the edges from every row's node to where its query stands weigh in all, (K,) or (K, H), the root included.
-    weights: Callable[[Edges, Tensor | None, float], Tensor]
+    #: What the edges from every row's node to where its query stands weigh in all, the root included: (K,) or (K, H),
+    #: or None for 1 each.
+    weights: Callable[[Edges, Tensor | None, float], Tensor | None]
 
     @property
     def num_queries(self) -> int:  # type: ignore[override]
         """B."""
         return self.standing.shape[0]
 
+    @cached_property
+    def here(self) -> Tensor:
+        """The row of the node itself.  # (B,)"""
+        return (self.nodes == self.standing[self.owner]).nonzero()[:, 0]
+
     def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
         """The rows of the nodes, before or after the step as the other message is."""
         before = like is not None and like.shape[0] == self.num_queries
-        return per_node.index_select(0, self.standing if before else self.nodes).unsqueeze(1).unsqueeze(1)
+        return per_node.index_select(0, self.standing if before else self.nodes).view(-1, 1, 1, per_node.shape[-1])
 
     def total(self, message: Tensor, values: Tensor) -> Tensor:
         """⟨message, values⟩ over each query's rows."""
@@ -233,6 +238,8 @@ class Fan(Rows):
         """What the edges carry to every neighbour, and the root to the node itself."""
         factor = self.weights(edges, weight, root)
         carried = message.index_select(0, self.owner)  # (K, 1, D, N)
+        if factor is None:
+            return carried
         if factor.dim() == 1:
             return carried * factor.view(-1, 1, 1, 1)
         heads = factor.shape[1]

@@ -27,25 +27,23 @@ def greedy_order(ledger: WalkLedger, task: Task) -> Ints:
     times, places, row, outside = tabled(ledger, task)
     table = differences(task.alphas, P, task.sign).ravel()
     at = (row + outside[:, None]).ravel()  # (T · P,)
-    moves = np.bincount((places * T + np.arange(T)[:, None]).ravel(), (task.sign * times).ravel(), M * T).astype(
-        np.int64
-    )
-    moves = moves.reshape(M, T).repeat(P, axis=1)  # (M, T · P) how far a node moves every place
+    moves = np.bincount((places * T + np.arange(T)[:, None]).ravel(), (task.sign * times).ravel(), M * T)
+    moves = moves.astype(np.int64).reshape(M, T).repeat(P, axis=1)  # (M, T · P) how far a node moves every place
     visited, relevance = places.ravel(), ledger.relevance.repeat(P)
 
-    order = np.empty(M, dtype=np.int64)
-    taken = np.zeros(M)  # NaN once a node has been chosen
+    order, free = [], list(range(M))
+    adds, tolerance = task.adds, task.tolerance
     shortfall = scale = 0.0  # R_α of what is left less R(G), and the largest change of R_α so far
-    for step in range(M):
-        gain = np.bincount(visited, table.take(at) * relevance, M) + taken
-        most, least = np.fmax.reduce(gain), np.fmin.reduce(gain)
-        scale = max(scale, most, -least)
-        score = gain if task.adds else -np.abs(gain + shortfall)
-        enough = (most if task.adds else np.fmax.reduce(score)) - task.tolerance * scale
-        best = (score >= enough).argmax()  # the first of equal ones
-        order[step] = best
-        shortfall += gain[best]
-        taken[best] = np.nan
+    while free:
+        gains = np.bincount(visited, table.take(at) * relevance, M).tolist()
+        gain = [gains[m] for m in free]
+        scale = max(scale, max(gain), -min(gain))
+        score = gain if adds else [-abs(g + shortfall) for g in gain]
+        enough = max(score) - tolerance * scale
+        first = [s >= enough for s in score].index(True)  # of equal ones
+        shortfall += gain[first]
+        best = free.pop(first)
+        order.append(best)
         at += moves[best]
     nodes: Ints = task.layout.node[order]
     return nodes
