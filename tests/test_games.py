@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 import walkwise as ww
 from chains import chain_of, walks_of
-from walkwise import reference
-from walkwise.errors import InputError, TooManyWalksError
+from walkwise import games, reference
+from walkwise.errors import InputError, SamplingWarning, TooManyWalksError
 from walkwise.games import (
     as_game,
     as_interaction_values,
+    sampled_pair_interactions,
     sampled_shapley_values,
     shapley_interactions,
     shapley_values,
@@ -99,9 +100,58 @@ def test_standard_error_is_that_of_the_mean():
     assert scatter.tolist() == pytest.approx(said.tolist(), rel=0.25, abs=1e-9)
 
 
+def test_too_many_walks_are_sampled_and_it_is_said():
+    with pytest.warns(SamplingWarning, match="more than max_walks=10.*estimated from 30 sampled orders") as heard:
+        found = shapley_values(CHAINS[3], max_walks=10, permutations=30, seed=4)
+    assert heard[0].filename == __file__
+    again = sampled_shapley_values(CHAINS[3], permutations=30, seed=4)
+    assert found.method == "permutations"
+    assert torch.equal(found.values, again.values)
+    assert torch.equal(found.standard_error, again.standard_error)
+
+
+@pytest.mark.parametrize("chain", [CHAINS[4], CHAINS[2], chain_of(1, M=2, layers=2)])
+def test_sampled_pairs_come_within_their_error(chain):
+    pairs = list(itertools.combinations(range(chain.num_nodes), 2))
+    exact = shapley_interactions(chain).dense()
+    found = sampled_pair_interactions(chain, [(j, i) for i, j in pairs], permutations=800, seed=1)
+    want = torch.stack([exact[pair] for pair in pairs])
+    assert found.nodes.tolist() == [list(pair) for pair in pairs]
+    assert found.method == "permutations"
+    assert float(want.abs().max()) > 1e-3
+    assert bool(((found.values - want).abs() <= 4.5 * found.standard_error + 1e-10).all())
+    assert bool((found.standard_error < 0.1 * want.abs().max()).all())
+    assert not bool(shapley_interactions(chain).standard_error.any())
+
+
+def test_the_standard_error_of_pairs_is_that_of_the_mean():
+    pairs = [(0, 1), (1, 2), (0, 3)]
+    runs = [sampled_pair_interactions(CHAINS[4], pairs, permutations=20, seed=seed) for seed in range(200)]
+    scatter = torch.stack([run.values for run in runs]).std(0)
+    said = torch.stack([run.standard_error for run in runs]).square().mean(0).sqrt()
+    assert float(said.max()) > 1e-4
+    assert scatter.tolist() == pytest.approx(said.tolist(), rel=0.25, abs=1e-9)
+
+
+def test_batches_of_samples_are_all_counted(monkeypatch):
+    """However few go into one batch; nodes that share no walk have no interaction in any sample."""
+    monkeypatch.setattr(games, "budget", lambda chain: 1)
+    chain = chain_of(1, M=9, layers=1, edges=torch.tensor([[0, 1], [1, 0]]))
+    found = sampled_pair_interactions(chain, [(0, 1), (0, 8)], permutations=40)
+    assert found.values[0] == pytest.approx(float(shapley_interactions(chain).dense()[0, 1]), rel=1e-9)
+    assert found.values.tolist()[1] == pytest.approx(0, abs=1e-12)
+
+
 def test_refuse():
-    with pytest.raises(TooManyWalksError, match="sampled_shapley_values"):
-        shapley_values(CHAINS[3], max_walks=10)
+    with pytest.raises(TooManyWalksError, match="sampled_pair_interactions"):
+        shapley_interactions(CHAINS[3], max_walks=10)
+    for pairs, said in [([(0, 0)], r"\(0, 0\)"), ([(1, 5)], r"\(1, 5\)"), ([(-1, 2)], r"\(-1, 2\)")]:
+        with pytest.raises(InputError, match=f"two different nodes from 0 to 4, got {said}"):
+            sampled_pair_interactions(CHAINS[3], pairs)
+    with pytest.raises(InputError, match="pairs of node ids"):
+        sampled_pair_interactions(CHAINS[3], [(0, 1, 2)])
+    with pytest.raises(InputError, match="at least 2"):
+        sampled_pair_interactions(CHAINS[3], [(0, 1)], permutations=1)
     with pytest.raises(InputError, match="at least 2"):
         sampled_shapley_values(CHAINS[0], permutations=1)
     with pytest.raises(InputError, match="at least 1"):

@@ -37,3 +37,7 @@ class MissingExtraError(WalkwiseError, ImportError):
 
 class CoverageWarning(UserWarning):
     """A part of the model was explained by its plain gradient because no rule covers it."""
+
+
+class SamplingWarning(UserWarning):
+    """An exact answer would take too long; the one that comes back is estimated, with a standard error."""

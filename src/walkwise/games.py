@@ -8,6 +8,8 @@ exactly T, terms of more than L + 1 nodes vanish, and every index that is linear
 from __future__ import annotations
 
 import itertools
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -16,7 +18,7 @@ import torch
 from torch import Tensor
 
 from walkwise.chain import RelevanceChain, without_gradients
-from walkwise.errors import InputError, MissingExtraError, TooManyWalksError
+from walkwise.errors import InputError, MissingExtraError, SamplingWarning, TooManyWalksError
 from walkwise.nodesets import budget
 from walkwise.subgraphs import subgraph_relevance
 from walkwise.walks import enumerate_walks, walk_relevance
@@ -39,6 +41,8 @@ class ShapleyInteractions:
     num_nodes: int
     nodes: Tensor  # (P, order) ascending
     values: Tensor  # (P,)
+    standard_error: Tensor  # (P,) zero where the values are exact
+    method: str  # "walks" (exact) or "permutations" (sampled)
 
     def dense(self) -> Tensor:
         """The same as a symmetric table, zero where a node would stand twice.  # (M,) * order"""
@@ -49,17 +53,24 @@ class ShapleyInteractions:
 
 
 @without_gradients
-def shapley_values(chain: RelevanceChain, *, max_walks: int = 1_000_000) -> ShapleyValues:
-    """The Shapley value of every node in the game v(S) = R(S), exactly, from the walks.
+def shapley_values(
+    chain: RelevanceChain, *, max_walks: int = 1_000_000, permutations: int = 200, seed: int = 0
+) -> ShapleyValues:
+    """The Shapley value of every node in the game v(S) = R(S): exactly, from the walks, where they can be listed.
 
         φ_i = Σ over walks m through i of R(m) / (number of distinct nodes of m)
 
     For the game that pays R to every S ⊇ T gives R / |T| to each node of T (they are interchangeable, and
     all others bring nothing), and v is the sum of these games over all walks. Σ_i φ_i = R of the graph.
 
+    Where there are too many walks, the values are those of :func:`sampled_shapley_values`, with a standard error;
+    a SamplingWarning says so, and ``method`` of the answer.
+
     Args:
-        chain: the traced prediction, of a small graph.
-        max_walks: more than this raises TooManyWalksError; :func:`sampled_shapley_values` goes further.
+        chain: the traced prediction.
+        max_walks: from more walks than this on, values are sampled.
+        permutations: how many orders of the nodes to sample then, at least 2.
+        seed: of the sampling.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -70,7 +81,12 @@ def shapley_values(chain: RelevanceChain, *, max_walks: int = 1_000_000) -> Shap
     >>> abs(float(shapley_values(chain).values.sum()) - chain.input_relevance) < 1e-6
     True
     """
-    found = _index(chain, 1, max_walks)
+    try:
+        found = _index(chain, 1, max_walks)
+    except TooManyWalksError as error:
+        told = f"{error} The Shapley values are estimated from {permutations} sampled orders of the nodes instead."
+        warnings.warn(told, SamplingWarning, stacklevel=3)
+        return sampled_shapley_values(chain, permutations=permutations, seed=seed)
     values = found.dense()
     return ShapleyValues(values, torch.zeros_like(values), "walks")
 
@@ -98,8 +114,7 @@ def sampled_shapley_values(chain: RelevanceChain, *, permutations: int = 200, se
     >>> found.method, found.standard_error.shape
     ('permutations', torch.Size([3]))
     """
-    if permutations < 2:
-        raise InputError(f"A standard error takes at least 2 permutations, got {permutations}.")
+    _check_permutations(permutations)
     M, generator = chain.num_nodes, torch.Generator().manual_seed(seed)
     total = torch.zeros(M, dtype=torch.float64)
     squares = torch.zeros(M, dtype=torch.float64)
@@ -109,15 +124,13 @@ def sampled_shapley_values(chain: RelevanceChain, *, permutations: int = 200, se
         orders = torch.stack([torch.randperm(M, generator=generator) for _ in range(count)])  # (P, M)
         rank = torch.argsort(orders, dim=1)
         prefixes = rank[:, None, :] <= torch.arange(M)[None, :, None]  # (P, M, M) the first 1 … M nodes
-        worth = subgraph_relevance(chain, prefixes.flatten(0, 1).to(chain.device)).view(count, M).double().cpu()
+        worth = _worth(chain, prefixes)  # (P, M)
         steps = torch.diff(worth, dim=1, prepend=torch.zeros(count, 1, dtype=torch.float64))
         brought = torch.zeros_like(steps).scatter(1, orders, steps)  # (P, M) by node
         total += brought.sum(0)
         squares += brought.square().sum(0)
-    mean = total / permutations
-    variance = (squares - permutations * mean.square()).clamp(min=0) / (permutations - 1)
-    error = (variance / permutations).sqrt()
-    return ShapleyValues(mean.to(chain.device, chain.dtype), error.to(chain.device, chain.dtype), "permutations")
+    mean, error = (number.to(chain.device, chain.dtype) for number in _mean(total, squares, permutations))
+    return ShapleyValues(mean, error, "permutations")
 
 
 @without_gradients
@@ -132,7 +145,7 @@ def shapley_interactions(chain: RelevanceChain, *, order: int = 2, max_walks: in
     Args:
         chain: the traced prediction, of a small graph.
         order: the size of S, 2 for pairs.
-        max_walks: more than this raises TooManyWalksError.
+        max_walks: more than this raises TooManyWalksError; :func:`sampled_pair_interactions` goes further.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -145,7 +158,60 @@ def shapley_interactions(chain: RelevanceChain, *, order: int = 2, max_walks: in
     """
     if order < 1:
         raise InputError(f"order is the number of nodes in a set, at least 1; got {order}.")
-    return _index(chain, order, max_walks)
+    try:
+        return _index(chain, order, max_walks)
+    except TooManyWalksError as error:
+        pairs = " Those of chosen pairs can be estimated with sampled_pair_interactions." if order == 2 else ""
+        raise TooManyWalksError(f"{error}{pairs}") from None
+
+
+@without_gradients
+def sampled_pair_interactions(
+    chain: RelevanceChain, pairs: Sequence[tuple[int, int]] | Tensor, *, permutations: int = 200, seed: int = 0
+) -> ShapleyInteractions:
+    """Estimates of the Shapley interaction index of chosen pairs by sampling, with standard errors.
+
+        SII(i, j) = E over orders of [ v(T ∪ {i, j}) − v(T ∪ {i}) − v(T ∪ {j}) + v(T) ],
+
+    T the nodes before the pair, in orders of the nodes in which the two come one after the other. Each order
+    takes four subgraphs of one batched query.
+
+    Args:
+        chain: the traced prediction, of a graph of any size.
+        pairs: the pairs of nodes, (P, 2).
+        permutations: how many orders to sample for each pair, at least 2.
+        seed: of the sampling.
+
+    >>> import torch, walkwise as ww
+    >>> from torch_geometric.nn import GCN
+    >>> from walkwise.games import sampled_pair_interactions
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=1)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> chain = ww.trace(model, torch.ones(3, 2), edge_index, index=1)
+    >>> sampled_pair_interactions(chain, [(0, 1), (1, 2)]).values.shape
+    torch.Size([2])
+    """
+    _check_permutations(permutations)
+    M, generator = chain.num_nodes, torch.Generator().manual_seed(seed)
+    nodes = _as_pairs(pairs, M)  # (P, 2)
+    P, most = len(nodes), max(1, budget(chain) // (4 * M * max(1, len(nodes))))
+    total, squares = torch.zeros(P, dtype=torch.float64), torch.zeros(P, dtype=torch.float64)
+    for first in range(0, permutations, most):
+        count = min(most, permutations - first)
+        rank = torch.rand(count, P, M, generator=generator).scatter_(2, nodes.expand(count, P, 2), 2.0)
+        # Where the pair comes: with each number of the other nodes before it equally often.
+        before = rank.sort(dim=2).values.gather(2, torch.randint(M - 1, (count, P, 1), generator=generator))
+        sets = (rank < before)[:, :, None].repeat(1, 1, 4, 1)  # (C, P, 4, M) with neither, i, j and both
+        for which, joined in ((0, (1, 3)), (1, (2, 3))):
+            for place in joined:
+                sets[:, :, place].scatter_(2, nodes[:, which, None].expand(count, P, 1), True)
+        neither, i, j, both = _worth(chain, sets).unbind(-1)
+        gained = both - i - j + neither
+        total += gained.sum(0)
+        squares += gained.square().sum(0)
+    mean, error = (number.to(chain.device, chain.dtype) for number in _mean(total, squares, permutations))
+    return ShapleyInteractions(2, M, nodes.to(chain.device), mean, error, "permutations")
 
 
 def as_game(chain: RelevanceChain) -> Any:
@@ -218,17 +284,12 @@ def _index(chain: RelevanceChain, order: int, max_walks: int) -> ShapleyInteract
         shares.append(terms[held] / (sizes[held] - order + 1))
     nodes, which = torch.unique(torch.cat(keys), dim=0, return_inverse=True)
     values = terms.new_zeros(len(nodes)).index_add(0, which, torch.cat(shares))
-    return ShapleyInteractions(order, M, nodes, values)
+    return ShapleyInteractions(order, M, nodes, values, torch.zeros_like(values), "walks")
 
 
 def _moebius(chain: RelevanceChain, max_walks: int) -> tuple[Tensor, Tensor]:
     """The sets of nodes that walks visit, ascending and filled up with M, and the relevance of each."""
-    try:
-        walks = enumerate_walks(chain, max_walks=max_walks)
-    except TooManyWalksError as error:
-        raise TooManyWalksError(
-            f"{error} Shapley values of larger graphs can be estimated with sampled_shapley_values."
-        ) from None
+    walks = enumerate_walks(chain, max_walks=max_walks)
     M = chain.num_nodes
     visited = torch.where(walks < 0, M, walks).sort(dim=1).values
     again = torch.zeros_like(visited, dtype=torch.bool)
@@ -237,6 +298,37 @@ def _moebius(chain: RelevanceChain, max_walks: int) -> tuple[Tensor, Tensor]:
     sets, which = torch.unique(visited, dim=0, return_inverse=True)
     relevance = walk_relevance(chain, walks)
     return sets, relevance.new_zeros(len(sets)).index_add(0, which, relevance)
+
+
+def _worth(chain: RelevanceChain, sets: Tensor) -> Tensor:
+    """v of sets of nodes, in double precision.  # (…, M) -> (…)"""
+    masks = sets.reshape(-1, chain.num_nodes).to(chain.device)
+    return subgraph_relevance(chain, masks).double().cpu().view(sets.shape[:-1])
+
+
+def _mean(total: Tensor, squares: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The mean of samples and its standard error, given their sum and the sum of their squares."""
+    mean = total / count
+    variance = (squares - count * mean.square()).clamp(min=0) / (count - 1)
+    return mean, (variance / count).sqrt()
+
+
+def _check_permutations(permutations: int) -> None:
+    if permutations < 2:
+        raise InputError(f"A standard error takes at least 2 permutations, got {permutations}.")
+
+
+def _as_pairs(pairs: Sequence[tuple[int, int]] | Tensor, num_nodes: int) -> Tensor:
+    """Pairs of nodes as the caller gives them, each ascending.  # (P, 2)"""
+    nodes = torch.as_tensor(pairs).cpu()
+    if nodes.dim() != 2 or nodes.shape[1] != 2 or nodes.is_floating_point():
+        raise InputError(f"pairs is a list of pairs of node ids, (P, 2); got {nodes.dtype} {tuple(nodes.shape)}.")
+    nodes = nodes.long().sort(dim=1).values
+    wrong = (nodes[:, 0] < 0) | (nodes[:, 1] >= num_nodes) | (nodes[:, 0] == nodes[:, 1])
+    if wrong.any():
+        i, j = nodes[wrong][0].tolist()
+        raise InputError(f"A pair is two different nodes from 0 to {num_nodes - 1}, got ({i}, {j}).")
+    return nodes
 
 
 def _shapiq() -> Any:
