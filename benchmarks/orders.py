@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
+from cases import reddit
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GINConv, global_add_pool
@@ -140,11 +141,16 @@ def rows(rounds: int) -> list[Row]:
     for mode in ("activation", "pruning"):
         seconds = timed(lambda mode=mode: order_nodes(many, mode=mode, alpha=alphas, graphs=batch.batch))
         table.append(Row(f"188 graphs of 10-28 nodes, {mode}, 21 alphas", None, seconds, None, "< 60 s"))
-    big = large(1000, 2500)
-    chain = ww.trace(Classifier(7, 64), big.x, big.edge_index, target=0)
-    for mode in ("activation", "pruning"):
-        seconds = timed(lambda mode=mode, chain=chain: order_nodes(chain, mode=mode))
-        table.append(Row(f"1000 nodes, 2500 edges, GIN-3 width 64, {mode}", None, seconds, None, "seconds"))
+    for edges, width in ((2500, 64), (10_000, 128)):
+        big = large(1000, edges)
+        chain = ww.trace(Classifier(7, width), big.x, big.edge_index, target=0)
+        for mode in ("activation", "pruning"):
+            seconds = timed(lambda mode=mode, chain=chain: first_order(chain, mode, 0.0))
+            table.append(Row(f"1000 nodes, {edges} edges, GIN-3 width {width}, {mode}", None, seconds, None, "seconds"))
+    hub = reddit()
+    chain = ww.trace(hub.model, hub.x, hub.edge_index, target=1)
+    seconds = timed(lambda chain=chain: first_order(chain, "activation", 0.0))
+    table.append(Row("430 nodes around hubs, GIN-5 width 64, activation", None, seconds, None, ""))
     return table
 
 

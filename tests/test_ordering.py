@@ -285,7 +285,7 @@ def test_graphs_with_many_walks_are_taken_a_few_at_a_time(mode, route, monkeypat
     x = torch.randn(len(batch), 3, dtype=torch.double)
     chain = ww.trace(GraphGIN().double(), x, torch.cat(edges, dim=1), target=lambda out: out[:, 0].sum())
     together = order_nodes(chain, mode=mode, alpha=[0.0, 0.6], graphs=batch)
-    monkeypatch.setattr(ordering, "_MOST_ROWS", 50)
+    monkeypatch.setattr(ordering, "_MOST_TOGETHER", 50)
     few = order_nodes(chain, mode=mode, alpha=[0.0, 0.6], graphs=batch)
     assert [o.tolist() for o in few] == [o.tolist() for o in together]
     assert [o.shape for o in few] == [(2, int(n)) for n in sizes]

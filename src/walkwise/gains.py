@@ -123,28 +123,30 @@ class LedgerGains:
         self.psi, self.stride = psi.ravel(), psi[0].size
         value = (self.psi[row + outside[:, None] + a * self.stride] for a in range(A))
         self.gain: Floats = np.stack([add_up(visited, ledger.relevance[:, None] * v, self.places) for v in value])
-        self.count, self.outside = len(outside), np.tile(outside, A)  # T, (A · T,)
+        self.count, self.outside = len(outside), np.tile(outside.astype(np.int16), A)  # T, (A · T,)
         # From here on by place: for each one after the other the X walks that come there.
         walk, column = np.nonzero(times)
         place = visited[walk, column]
         order = np.argsort(place, kind="stable")
         self.offsets = running_totals(np.bincount(place, minlength=self.places))
         self.walk, self.step = walk[order], task.sign * times[walk, column][order]  # (X,) and how o changes
-        self.row, self.visited = row[self.walk], visited[self.walk]  # (X, P)
-        self.relevance = ledger.relevance[self.walk, None]  # (X, 1)
+        self.row, self.visited, self.relevance = row, visited, ledger.relevance[:, None]  # (T, P), (T, 1)
 
     def choose(self, a: Ints, place: Ints) -> None:
         """Count the visits of the chosen nodes as inside, or outside."""
         entry, a = self._entries(a, place)
-        now = self.walk[entry] + a[:, 0] * self.count
+        walk = self.walk[entry]  # (X',)
+        now = walk + a[:, 0] * self.count
         before = self.outside[now]
         after = before + self.step[entry]
         self.outside[now] = after
-        row = self.row[entry] + a * self.stride  # (X', P)
+        row = self.row.take(walk, axis=0) + a * self.stride  # (X', P)
         change = self.psi[row + after[:, None]]
         change -= self.psi[row + before[:, None]]
-        change *= self.relevance[entry]
-        self.gain += add_up(self.visited[entry] + a * self.places, change, self.gain.size).reshape(self.gain.shape)
+        change *= self.relevance.take(walk, axis=0)
+        self.gain += add_up(self.visited.take(walk, axis=0) + a * self.places, change, self.gain.size).reshape(
+            self.gain.shape
+        )
 
     def _entries(self, a: Ints, place: Ints) -> tuple[slice | Ints, Ints]:
         """The walks through the places, and each one's discount.  # (X',), (X', 1) or (1, 1)"""
@@ -258,7 +260,7 @@ def _times(visits: Ints) -> Ints:
     times: Ints = (by_position[:, None] == by_position).sum(axis=0)
     times[1:][by_position[1:] == by_position[:-1]] = 0
     times[by_position < 0] = 0
-    return times.T
+    return np.ascontiguousarray(times.T)
 
 
 @functools.lru_cache(maxsize=8)

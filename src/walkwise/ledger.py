@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from walkwise.chain import RelevanceChain, all_rows, run_backward
@@ -24,17 +25,21 @@ from walkwise.nodesets import budget
 from walkwise.operators import Visit
 from walkwise.rows import Edges, Fan
 
+#: How many batches of queries are worth taking together: each step has its bookkeeping.
+_BATCHES = 8
 #: It takes as long to look for so few walks without message as to follow them.
 _FEW = 256
 
-Array = TypeVar("Array", Ints, Floats)
+#: Node ids in as few bytes as they fit into: there may be millions of walks.
+Ids = NDArray[np.signedinteger[Any]]
+Array = TypeVar("Array", Ints, Floats, Ids)
 
 
 @dataclass(frozen=True, eq=False)
 class WalkLedger:
     """The relevance of all walks with the same visits, for every way to visit nodes."""
 
-    visits: Ints  # (T, L + 1) the nodes visited, ascending; -1 first where there are fewer visits
+    visits: Ids  # (T, L + 1) the nodes visited, ascending; -1 first where there are fewer visits
     relevance: Floats  # (T,)
 
 
@@ -43,7 +48,7 @@ class _Partial:
     """Walks followed from the read-out down to a visit, those with the same past added up."""
 
     node: Ints  # (K,) where they stand
-    past: Ints  # (K, L + 1) the node visited at each position, that one included, -1 elsewhere
+    past: Ids  # (K, L + 1) the node visited at each position, that one included, -1 elsewhere
     message: Tensor  # (K, 1, 1, N)
 
     def __getitem__(self, some: slice) -> _Partial:
@@ -87,16 +92,16 @@ class _Follow:
         self.device = chain.device
         self.near = near
         self.rows_left = max_rows
-        self.most = max(1, budget(chain) // chain.width)  # rows at a time
+        self.most = max(1, _BATCHES * budget(chain) // chain.width)  # rows at a time
         self.how_often = how_often
         self.first = dict(chain.roots)
         self.waiting: dict[int, list[_Partial]] = {}
-        self.finished: list[tuple[Ints, Floats]] = []
+        self.finished: list[tuple[Ids, Floats]] = []
         self.weights: dict[tuple[int, int, float], Tensor | None] = {}  # of pairs of neighbours, as _per_pair has them
 
     def all_walks(self, ends: Ints | None) -> WalkLedger | None:
         nodes = np.arange(self.chain.num_nodes) if ends is None else ends
-        blank = np.full((len(nodes), self.chain.num_layers + 1), -1)
+        blank = np.full((len(nodes), self.chain.num_layers + 1), -1, np.min_scalar_type(-len(self.near.offsets)))
 
         def open_walks(visit: Visit, message: Tensor) -> None:
             some = message if ends is None else message.index_select(0, self._there(ends))
@@ -177,7 +182,7 @@ class _Follow:
         total = weight.new_zeros(len(near.keys), *weight.shape[1:]).index_add_(0, self._there(pair), weight)
         return total.add_(own, alpha=root)
 
-    def _arrive(self, visit: Visit, message: Tensor, nodes: Ints, past: Ints) -> None:
+    def _arrive(self, visit: Visit, message: Tensor, nodes: Ints, past: Ids) -> None:
         """Write down the walks that have come to a visit."""
         past[:, visit.position] = nodes
         if visit.slot in self.first:
@@ -186,7 +191,7 @@ class _Follow:
         else:
             self.waiting.setdefault(visit.slot, []).append(_Partial(nodes, past, message))
 
-    def _alike(self, past: Ints, node: Ints | None = None) -> tuple[Ints, Ints]:
+    def _alike(self, past: Ids, node: Ints | None = None) -> tuple[Ints, Ints]:
         """The first of all walks that have visited the same, and for every walk which of them it equals.
 
         If nodes are given, only walks that stand at the same one are alike.
@@ -203,7 +208,7 @@ class _Follow:
         keys = of_visit.sum(axis=0) if self.how_often else np.bitwise_or.reduce(of_visit, axis=0)
         return _grouped(keys if node is None else keys * M + node)
 
-    def _visited(self, past: Ints) -> Ints:
+    def _visited(self, past: Ids) -> Ids:
         """The nodes that walks have visited, whenever that was, ascending.  # (K, L + 1) -> (K, L + 1)"""
         visited = np.sort(past, axis=1)
         if not self.how_often:
@@ -221,12 +226,14 @@ def _joined(partials: list[_Partial]) -> _Partial:
     """Walks from several sides, those without message dropped."""
     node, past = _stacked([p.node for p in partials]), _stacked([p.past for p in partials])
     message = partials[0].message if len(partials) == 1 else torch.cat([p.message for p in partials])
-    if not (alive := message.cpu().numpy().any(axis=(1, 2, 3))).all():
+    rows = message.flatten(1)
+    alive = rows.cpu().numpy().any(axis=1) if len(node) <= _FEW else rows.any(1).cpu().numpy()
+    if not alive.all():
         node, past, message = node[alive], past[alive], message[torch.from_numpy(alive)]
     return _Partial(node, past, message)
 
 
-def _distinct(table: Ints, num_nodes: int) -> tuple[Ints, Ints]:
+def _distinct(table: Ids, num_nodes: int) -> tuple[Ints, Ints]:
     """The first of each distinct row of the table, and for every row which one it equals.
 
     Ids from -1 to M - 1 are digits to base M + 1, and as many columns as fit are read as one number.
@@ -237,9 +244,10 @@ def _distinct(table: Ints, num_nodes: int) -> tuple[Ints, Ints]:
     same: Ints = np.zeros(len(table), dtype=np.int64)
     first = same[:0]
     for start in range(0, width, fit):
-        columns = table[:, start : start + fit] + 1
-        keys = columns @ base ** np.arange(columns.shape[1]) + same * base ** columns.shape[1]
-        first, same = _grouped(keys)
+        for column in table[:, start : start + fit].T:
+            same *= base
+            same += column + 1
+        first, same = _grouped(same)
     return first, same
 
 

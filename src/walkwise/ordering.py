@@ -20,8 +20,9 @@ from walkwise.subgraphs import as_discount
 
 #: What one pass over the operators of a layer costs besides its arithmetic, in messages of one node.
 _ROWS_PER_CALL = 1000
-#: The most messages that are worth keeping to list all walks.
-_MOST_ROWS = 4_000_000
+#: The most messages that are worth following to list all walks, for one graph and for several together: up to 4 GiB.
+_MOST_ROWS = 24_000_000
+_MOST_TOGETHER = 4_000_000
 #: The longest ledger that stays with its chain for the next order, in numbers.
 _MOST_KEPT = 1_000_000
 
@@ -151,7 +152,7 @@ def _parts(chain: RelevanceChain, near: Neighbours, task: Task) -> Iterator[Task
     per_graph = np.bincount(graph, walks, len(task.layout.sizes))
     first = 0
     while first < len(per_graph):
-        fit = int(np.searchsorted(np.cumsum(per_graph[first:]), _MOST_ROWS, side="right"))
+        fit = int(np.searchsorted(np.cumsum(per_graph[first:]), _MOST_TOGETHER, side="right"))
         last = first + max(1, fit)
         yield replace(task, layout=task.layout.some(first, last))
         first = last
