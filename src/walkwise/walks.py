@@ -66,6 +66,36 @@ def enumerate_walks(chain: RelevanceChain, *, max_walks: int = 1_000_000) -> Ten
     return walks[order]
 
 
+def rounding(dtype: torch.dtype) -> float:
+    """How far apart, relative to their size, two numbers may come out that are equal but for rounding."""
+    return 1e-9 if dtype == torch.float64 else 1e-5
+
+
+def ties_in_order(walks: Tensor, score: Tensor) -> Tensor:
+    """How to list walks so that, of those that tie, the lexicographically smallest comes first: (K,).
+
+    Walks that a symmetry of the graph makes equal come out of floating-point arithmetic a little apart. A run of walks
+    ties where no score is further than :func:`rounding` from that of its first, relative to it; runs stay where they
+    are.
+
+    Args:
+        walks: the walks in the order of a search, (K, L + 1).
+        score: what they were ordered by, (K,).
+
+    >>> import torch
+    >>> ties_in_order(torch.tensor([[2, 0], [1, 3], [1, 2], [0, 0]]), torch.tensor([5.0, 3.0, 2.9999999, 1.0]))
+    tensor([0, 2, 1, 3])
+    """
+    near, first, run = rounding(score.dtype), torch.nan, 0
+    places: list[tuple[int, list[int]]] = []
+    for value, walk in zip(score.tolist(), walks.tolist(), strict=True):
+        if not abs(value - first) <= near * abs(first):  # true of the first, too
+            first, run = value, run + 1
+        places.append((run, walk))
+    order = sorted(range(len(places)), key=places.__getitem__)
+    return torch.tensor(order, dtype=torch.long, device=walks.device)
+
+
 def _checked(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]]) -> Tensor:
     try:
         table = torch.as_tensor(walks, device=chain.device)
