@@ -18,6 +18,7 @@ from walkwise.cli import app
 from walkwise.cli.sources import open_session
 from walkwise.evaluation import activation_along, pruning_along
 from walkwise.paper.exhibits import Finding
+from walkwise.paper.omissions import Omission
 from walkwise.paper.run import EXHIBITS, Result
 from walkwise.predictions import predict
 
@@ -267,14 +268,15 @@ def test_a_saved_file_of_graphs(run, tmp_path):
 def test_reproduce_reports_in_json(run, monkeypatch, tmp_path):
     finding = Finding(True, "It holds: f(x) ≥ 0.")
     results = [Result(EXHIBITS["figure5"], finding, True, (), 1.5, 0, 3)]
-    results.append(Result(EXHIBITS["figure6"], None, False, ("no data",), 0.0, 0, 0))
+    omitted = Omission(("mutag-gin3",), "no data")
+    results.append(Result(EXHIBITS["figure6"], None, False, (omitted,), 0.0, 0, 0))
     monkeypatch.setattr("walkwise.paper.run.reproduce", lambda *arguments, **options: results)
     monkeypatch.setattr("walkwise.paper.report.write_report", lambda *arguments: tmp_path / "report.md")
     report = run("reproduce", "all", "--out", tmp_path, "--json").json
     assert report["report"] == str(tmp_path / "report.md")
     assert [(r["name"], r["holds"], r["skipped"]) for r in report["results"]] == [
         ("figure5", True, []),
-        ("figure6", None, ["no data"]),
+        ("figure6", None, ["mutag-gin3: no data"]),
     ]
     assert "no data" in run("reproduce", "all", "--out", tmp_path).out
 
