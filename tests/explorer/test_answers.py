@@ -127,3 +127,5 @@ def test_groups_are_named():
         name_group(first, None, [1])
     with pytest.raises(InputError, match="'x' needs nodes: select some"):
         name_group(first, "x", [])
+    with pytest.raises(InputError, match="'rest' stands for the nodes in no group"):
+        name_group(first, " rest", [1])

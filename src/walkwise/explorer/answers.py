@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from walkwise.errors import InputError, TooManyWalksError
 from walkwise.evaluation import activation_along
 from walkwise.explorer.cases import Case
-from walkwise.interactions import Interactions, interactions, query
+from walkwise.interactions import REST, Interactions, interactions, query
 from walkwise.ordering import order_nodes
 from walkwise.subgraphs import as_discount, subgraph_polynomial
 from walkwise.topwalks import top_walks
@@ -158,12 +158,14 @@ def name_group(groups: Mapping[str, Sequence[int]], name: str | None, nodes: Seq
 
     Args:
         groups: names and their nodes.
-        name: the new group's.
+        name: the new group's; "rest" has a meaning already.
         nodes: the new group's; there must be some.
     """
     called = (name or "").strip()
     if not called:
         raise InputError("A group needs a name, such as ring.")
+    if called == REST:
+        raise InputError(f"In formulas {REST!r} stands for the nodes in no group. Choose another name.")
     if not nodes:
         raise InputError(f"The group {called!r} needs nodes: select some first.")
     return {**{n: list(g) for n, g in groups.items()}, called: list(nodes)}
