@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -86,14 +87,14 @@ def ties_in_order(walks: Tensor, score: Tensor) -> Tensor:
     >>> ties_in_order(torch.tensor([[2, 0], [1, 3], [1, 2], [0, 0]]), torch.tensor([5.0, 3.0, 2.9999999, 1.0]))
     tensor([0, 2, 1, 3])
     """
-    near, first, run = rounding(score.dtype), torch.nan, 0
-    places: list[tuple[int, list[int]]] = []
-    for value, walk in zip(score.tolist(), walks.tolist(), strict=True):
-        if not abs(value - first) <= near * abs(first):  # true of the first, too
-            first, run = value, run + 1
-        places.append((run, walk))
-    order = sorted(range(len(places)), key=places.__getitem__)
-    return torch.tensor(order, dtype=torch.long, device=walks.device)
+    near, first = rounding(score.dtype), torch.nan
+    runs: list[int] = []  # where the run begins that a walk belongs to
+    for i, value in enumerate(score.tolist()):
+        ties = abs(value - first) <= near * abs(first)  # not so of the first walk
+        first = first if ties else value
+        runs.append(runs[-1] if ties else i)
+    order = np.lexsort((*walks.cpu().numpy().T[::-1], runs))  # the last key counts most
+    return torch.from_numpy(order).to(walks.device)
 
 
 def _checked(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]]) -> Tensor:
