@@ -11,6 +11,7 @@ import argparse
 import math
 import os
 import platform
+import re
 import shlex
 import sys
 import time
@@ -217,10 +218,18 @@ def _against(ours: Line | None, other: Line) -> str:
     return f"{ours.auroc.mean:.3f} " + ("~" if abs(gap) <= 2 * error else "↑" if gap > 0 else "↓")
 
 
+def own_version() -> str:
+    """Of the package, or of the sources where it is not installed and cannot tell."""
+    if not walkwise.__version__.endswith("unknown"):
+        return walkwise.__version__
+    project = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    return re.findall(r'^version = "(.+)"$', project, flags=re.MULTILINE)[0]
+
+
 def document(
     fits: Mapping[str, Fit], results: Mapping[str, Sequence[Line]], command: str, missing: str, seed: int
 ) -> str:
-    packages = f"walkwise {walkwise.__version__}, torch {torch.__version__}, torch_geometric "
+    packages = f"walkwise {own_version()}, torch {torch.__version__}, torch_geometric "
     packages += f"{torch_geometric.__version__}, numpy {np.__version__}, Python {platform.python_version()}"
     models = [
         "| set | test accuracy | always the commoner label | test AUROC | epochs | s |",

@@ -115,9 +115,20 @@ def test_and_binds_before_or_and_not_before_both():
     assert query(chain, "ring&NO2&~Cl&~rest", GROUPS) == pytest.approx(interactions(chain, GROUPS)["ring", "NO2"])
 
 
-def test_a_group_called_rest_is_the_callers():
+def test_a_group_called_rest_must_be_the_rest():
     chain = CHAINS[0]
-    assert query(chain, "rest", {"rest": [0]}) == pytest.approx(query(chain, "x", {"x": [0]}))
+    left = sorted(set(range(6)) - {0, 3})
+    groups = {"a": [0], "b": [3]}
+    both = groups | {"rest": left}
+    for formula in ("rest", "a & ~rest", "a & rest | b"):
+        assert query(chain, formula, both) == pytest.approx(query(chain, formula, groups))
+    assert interactions(chain, both)["a", "rest"] == pytest.approx(query(chain, "a & rest & ~b", groups))
+    for wrong in ([3], left[1:], [*left, 3], []):
+        for ask in (interactions, lambda *given: query(given[0], "a", given[1])):
+            with pytest.raises(InputError, match=r"'rest' stands for the nodes in no group, here 1, 2, 4, 5; .* has"):
+                ask(chain, groups | {"rest": wrong})
+    with pytest.raises(InputError, match=r"here 0, 1, 2, 3, 4, 5; the group of that name has 0\. Call it something"):
+        query(chain, "rest", {"rest": [0]})
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,8 @@ def test_every_name_is_there_and_explained(name):
     assert not lines[0].startswith("RelevanceChain(")  # what a dataclass makes up by itself
     if inspect.isfunction(thing):
         options = list(inspect.signature(thing).parameters.values())
-        assert all(o.default is inspect.Parameter.empty or o.kind is o.KEYWORD_ONLY for o in options)
+        required = (inspect.Parameter.empty, ...)  # the latter where we say ourselves that it is missing
+        assert all(o.default in required or o.kind is o.KEYWORD_ONLY for o in options)
         if len(options) > 1:
             assert "Args:" in inspect.getdoc(thing)
             missing = [o.name for o in options if f"{o.name}:" not in inspect.getdoc(thing)]

@@ -6,15 +6,16 @@ from hypothesis import given
 from hypothesis import settings as few
 from hypothesis import strategies as st
 from torch import nn
-from torch_geometric.nn import EdgeConv, GATConv, GCNConv, GINConv, GraphConv, SAGEConv
+from torch_geometric.nn import GIN, EdgeConv, GATConv, GCNConv, GINConv, GraphConv, SAGEConv
 
 import walkwise as ww
-from chains import walks_of
+from chains import ring, walks_of
 from walkwise import reference
 from walkwise.envelopes import ROOM, bounds
 from walkwise.errors import InputError
 from walkwise.partialwalks import descend, openings, stages
 from walkwise.topwalks import SearchLimitError, _search, top_walks
+from walkwise.walks import ties_in_order
 
 torch.set_num_threads(1)  # on tensors this small threads only wait for each other
 
@@ -87,6 +88,36 @@ def test_agrees_with_enumeration_with_skips(seed, jump):
 @pytest.mark.parametrize("seed", range(4))
 def test_layers_carried_by_autograd(seed):
     check(random_chain(seed, kind=4, layers=2), settings=((0, 8), (ROOM, 8)))
+
+
+@pytest.mark.parametrize("by", ["relevance", "magnitude"])
+@pytest.mark.parametrize("seed", range(3))
+def test_ties_are_listed_in_lexicographic_order(seed, by):
+    """The walks of a ring tie in threes and more; arithmetic leaves them a little apart."""
+    chain = ring(2 * seed + 1, kind=GIN)
+    every = walks_of(chain)
+    rounded = {walk: float(f"{relevance:.9g}") for walk, relevance in every.items()}
+    assert 4 <= len(set(rounded.values())) < len(set(every.values()))  # rounding tells equal walks apart
+    listed = [list(walk) for walk, _ in reference.top_walks(rounded, len(rounded), by)]
+    for room, batch in ((0, 2), (100, 2), (ROOM, 128)):
+        found = _search(stages(chain), len(every), by, 10**6, room, batch)
+        assert found.walks.tolist() == listed
+        assert torch.equal(found.relevance, ww.walk_relevance(chain, found.walks))
+        few = _search(stages(chain), 13, by, 10**6, room, batch)  # cuts through a tie
+        assert few.walks.tolist() == sorted(few.walks.tolist(), key=listed.index)
+    assert top_walks(chain.to(dtype=torch.float32), len(every), by=by).walks.tolist() == listed
+
+
+def test_what_is_further_apart_than_rounding_does_not_tie():
+    walks = torch.tensor([[3], [2], [1], [0]])
+    for dtype, near in ((torch.float64, 1e-10), (torch.float32, 1e-6)):
+        score = torch.tensor([2 + 6 * near, 2 + 3 * near, 2.0, 1.0], dtype=dtype)
+        assert ties_in_order(walks, score).tolist() == [2, 1, 0, 3]
+        assert ties_in_order(walks, -score.flip(0)).tolist() == [0, 3, 2, 1]
+        assert ties_in_order(walks, 2 + 10 * (score - 2) * 1e3).tolist() == [0, 1, 2, 3]
+    drift = 1 - torch.arange(4, dtype=torch.float64) * 0.9e-9  # neighbours are near, the last is far from the first
+    assert ties_in_order(walks, drift).tolist() == [1, 0, 3, 2]
+    assert ties_in_order(walks[:0], drift[:0]).tolist() == []
 
 
 def test_walks_are_ruled_out():

@@ -8,7 +8,7 @@ from torch_geometric.nn import GCN, GIN
 
 import walkwise as ww
 from authors import golden, load, mutag, needs_golden
-from chains import pooled
+from chains import pooled, ring, runs
 from walkwise.errors import InputError
 from walkwise.partialwalks import stages
 from walkwise.topwalks import _search, top_walks
@@ -82,6 +82,26 @@ def test_amp_ave_lists_every_walk_once_when_asked_for_all():
             assert float(found.relevance[0]) <= float(top_walks(chain, 1).relevance[0]) + 1e-12
         listed += len(walks)
     assert listed > 100
+
+
+@pytest.mark.parametrize("kind", [GCN, GIN])
+def test_ties_are_listed_in_lexicographic_order(kind):
+    chain = ring(1, kind=kind)
+    every = neuron_walks(chain)
+    best = {}
+    for (walk, _), relevance in every.items():
+        best[walk] = max(best.get(walk, -1e9), relevance)
+    neurons = top_walks_emp_neu(chain, 40)
+    for walks, scores in (
+        ([[*w, *n] for w, n in zip(neurons.walks.tolist(), neurons.neurons.tolist(), strict=True)], neurons.relevance),
+        (found := top_walks_emp_neu_star(chain, 100).walks.tolist(), [best[tuple(walk)] for walk in found]),
+        ((found := top_walks_amp_ave(chain, 100)).walks.tolist(), found.relevance),
+    ):
+        lengths = runs([float(score) for score in scores])
+        assert max(lengths) >= 3
+        assert len(lengths) >= 3
+        for end, length in zip(itertools.accumulate(lengths), lengths, strict=True):
+            assert walks[end - length : end] == sorted(walks[end - length : end])
 
 
 def test_refuse_skips_and_no_walks_at_all():

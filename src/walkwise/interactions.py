@@ -20,7 +20,7 @@ from walkwise.subgraphs import subgraph_relevance
 _MOST_SUBGRAPHS = 1 << 16
 #: The most names in a formula: it asks for up to 2 to the power of that many subgraphs.
 _MOST_NAMES = 12
-#: Stands for the nodes in no group, unless a group is called so.
+#: Stands for the nodes in no group; a group that is called so must be just that.
 REST = "rest"
 
 
@@ -61,7 +61,8 @@ def interactions(
     Args:
         chain: the traced prediction.
         groups: names and their nodes. Groups must not overlap: a walk at a shared node would lie inside
-            either group alone, and "exactly these groups" would have no meaning. (:func:`query` takes any.)
+            either group alone, and "exactly these groups" would have no meaning. (:func:`query` takes any.) A group
+            called ``rest`` must hold the nodes in no other group: that is what the name means in :func:`query`.
         max_order: the largest number of groups in a term; by default all that can be non-zero.
 
     >>> import torch, walkwise as ww
@@ -112,7 +113,7 @@ def query(chain: RelevanceChain, formula: str, groups: Mapping[str, Sequence[int
     Args:
         chain: the traced prediction.
         formula: as in ``"ring & NO2 & ~Cl"``; names with other signs than letters, digits and _ in quotes.
-        groups: names and their nodes.
+        groups: names and their nodes; none is called ``rest`` unless it holds the nodes in no other.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -130,9 +131,7 @@ def query(chain: RelevanceChain, formula: str, groups: Mapping[str, Sequence[int
     walkwise.errors.InputError: In the formula, at character 8: no group is called 'wing'; the names are 'left', ...
     """
     masks = _masks(chain, groups)
-    if REST not in masks:
-        named = torch.stack(list(masks.values())).any(0) if masks else torch.zeros(chain.num_nodes, dtype=torch.bool)
-        masks[REST] = ~named.to(chain.device)
+    masks[REST] = _rest(chain, masks)
     asked = parse(formula, list(masks))
     if len(asked.names) > _MOST_NAMES:
         raise InputError(
@@ -170,7 +169,25 @@ def _masks(chain: RelevanceChain, groups: Mapping[str, Sequence[int]]) -> dict[s
         mask = as_node_sets(chain, [list(nodes) for nodes in groups.values()]).mask()
     except InputError as error:
         raise InputError(f"{error} (Subgraph i is the i-th group, from 0: {', '.join(groups)}.)") from None
-    return {name: mask[:, i] for i, name in enumerate(groups)}
+    masks = {name: mask[:, i] for i, name in enumerate(groups)}
+    if REST in masks and not torch.equal(masks[REST], left := _rest(chain, masks)):
+        raise InputError(
+            f"In formulas {REST!r} stands for the nodes in no group, here {_few(left)}; the group of that name has "
+            f"{_few(masks[REST])}. Call it something else, or leave it out."
+        )
+    return masks
+
+
+def _rest(chain: RelevanceChain, masks: Mapping[str, Tensor]) -> Tensor:
+    """The nodes in no group, but for one that is called so.  # (M,)"""
+    whole = torch.ones(chain.num_nodes, dtype=torch.bool, device=chain.device)
+    return whole & ~_union(masks, [name for name in masks if name != REST], whole)
+
+
+def _few(mask: Tensor) -> str:
+    """Node ids in words, a few of them where there are many."""
+    nodes = [str(node) for node in mask.nonzero()[:, 0].tolist()]
+    return ", ".join(nodes[:8]) + (f", … ({len(nodes)} nodes)" if len(nodes) > 8 else "") or "none"
 
 
 def _check_disjoint(masks: Mapping[str, Tensor]) -> None:

@@ -129,9 +129,9 @@ def subgraph_relevance(walks: Walks, nodes: Sequence[int], alpha: float) -> floa
 
 
 def top_walks(walks: Walks, k: int, by: str = "relevance") -> list[tuple[tuple[int, ...], float]]:
-    """The k walks of largest relevance or magnitude: all of them sorted."""
+    """The k walks of largest relevance or magnitude: all of them sorted, the smallest walk first of equal ones."""
     key = abs if by == "magnitude" else float
-    return sorted(walks.items(), key=lambda item: -key(item[1]))[:k]
+    return sorted(walks.items(), key=lambda item: (-key(item[1]), item[0]))[:k]
 
 
 def order_scores(

@@ -19,7 +19,7 @@ from walkwise.chain import RelevanceChain, without_gradients
 from walkwise.envelopes import ROOM, bounds
 from walkwise.errors import InputError, WalkwiseError
 from walkwise.partialwalks import Partials, Stages, descend, openings, stages
-from walkwise.walks import walk_relevance
+from walkwise.walks import ties_in_order, walk_relevance
 
 #: How many partial walks are continued together: enough to share the work, few enough that a good
 #: walk is known, and others are ruled out by it, before most have been looked at.
@@ -32,7 +32,7 @@ class SearchLimitError(WalkwiseError):
 
 @dataclass(frozen=True, eq=False)
 class TopWalks:
-    """The k most relevant walks, best first, and what it took to find them."""
+    """The k most relevant walks, best first (of ties the lexicographically smallest), and what it took to find them."""
 
     walks: Tensor  # (k, L + 1), -1 where a walk passes a position by
     relevance: Tensor  # (k,)
@@ -56,7 +56,12 @@ def top_walks(
         max over completions of R ≤ Σ_n max(g_n, 0) upper_n + min(g_n, 0) lower_n,
 
     until no bound exceeds the k-th best walk found. Near the input, where completions are few, all of
-    them are kept and the bound is exact. Walks that tie with the k-th are chosen arbitrarily.
+    them are kept and the bound is exact.
+
+    Of walks that tie, the lexicographically smallest comes first: those whose relevance (or magnitude) is equal to
+    that of the first of them, up to a relative 1e-9 in float64 and 1e-5 in float32, so that rounding does not decide.
+    Where the k-th ties with walks that are left out, which of them are among the k is not defined: to know, all of
+    them would have to be found.
 
     Args:
         chain: the traced prediction, with or without skip connections.
@@ -230,7 +235,8 @@ def _search(
             bar.set_postfix(found=search.worst, bound=float(chosen.bound.max()), refresh=False)
             bar.update(len(chosen.at))
     relevance = walk_relevance(walks.chain, search.found)
-    order = search.score(relevance).argsort(descending=True, stable=True)
+    score, order = search.score(relevance).sort(descending=True, stable=True)
+    order = order[ties_in_order(search.found[order], score)]
     return TopWalks(search.found[order], relevance[order], search.expansions, walks.num_walks)
 
 

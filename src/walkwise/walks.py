@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -64,6 +65,36 @@ def enumerate_walks(chain: RelevanceChain, *, max_walks: int = 1_000_000) -> Ten
     walks = torch.cat(found) if found else blank[:0]
     order = sorted(range(len(walks)), key=walks.tolist().__getitem__)
     return walks[order]
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """How far apart, relative to their size, two numbers may come out that are equal but for rounding."""
+    return 1e-9 if dtype == torch.float64 else 1e-5
+
+
+def ties_in_order(walks: Tensor, score: Tensor) -> Tensor:
+    """How to list walks so that, of those that tie, the lexicographically smallest comes first: (K,).
+
+    Walks that a symmetry of the graph makes equal come out of floating-point arithmetic a little apart. A run of walks
+    ties where no score is further than :func:`rounding` from that of its first, relative to it; runs stay where they
+    are.
+
+    Args:
+        walks: the walks in the order of a search, (K, L + 1).
+        score: what they were ordered by, (K,).
+
+    >>> import torch
+    >>> ties_in_order(torch.tensor([[2, 0], [1, 3], [1, 2], [0, 0]]), torch.tensor([5.0, 3.0, 2.9999999, 1.0]))
+    tensor([0, 2, 1, 3])
+    """
+    near, first = rounding(score.dtype), torch.nan
+    runs: list[int] = []  # where the run begins that a walk belongs to
+    for i, value in enumerate(score.tolist()):
+        ties = abs(value - first) <= near * abs(first)  # not so of the first walk
+        first = first if ties else value
+        runs.append(runs[-1] if ties else i)
+    order = np.lexsort((*walks.cpu().numpy().T[::-1], runs))  # the last key counts most
+    return torch.from_numpy(order).to(walks.device)
 
 
 def _checked(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]]) -> Tensor:

@@ -3,11 +3,16 @@
 EMP-neu finds the most relevant *neuron* walks, which name a neuron at every node; EMP-neu* the node walks
 with the best neuron walks; AMP-ave finds relevant node walks fast, without promise. For the most relevant
 node walks see :mod:`walkwise.topwalks`.
+
+All three list ties as :func:`~walkwise.topwalks.top_walks` does: of neighbours in the list whose scores are equal up to
+rounding, the lexicographically smallest walk first. Which of the walks that tie with the k-th are among the k is not
+defined.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +21,7 @@ from torch import Tensor
 from walkwise.chain import RelevanceChain, without_gradients
 from walkwise.errors import InputError
 from walkwise.partialwalks import Partials, Stages, descend, openings, stages
-from walkwise.walks import walk_relevance
+from walkwise.walks import ties_in_order, walk_relevance
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +35,7 @@ class NeuronWalks:
 
 @dataclass(frozen=True, eq=False)
 class FoundWalks:
-    """k walks in the order an approximate search found them, with their true relevance."""
+    """k walks in the order an approximate search found them (of ties the smallest first), with their true relevance."""
 
     walks: Tensor  # (k, L + 1)
     relevance: Tensor  # (k,)
@@ -76,12 +81,11 @@ def top_walks_emp_neu(chain: RelevanceChain, k: int) -> NeuronWalks:
             continue
         for bound, more, node, neuron in lattice.step(len(nodes) - 1, factor, nodes[-1], neurons[-1], k):
             heapq.heappush(waiting, (-bound, order := order + 1, more, (*nodes, node), (*neurons, neuron)))
-    shape, where = (len(done), chain.num_layers + 1), chain.device
-    return NeuronWalks(
-        torch.tensor([nodes for _, nodes, _ in done], dtype=torch.long, device=where).view(shape),
-        torch.tensor([neurons for _, _, neurons in done], dtype=torch.long, device=where).view(shape),
-        torch.tensor([relevance for relevance, _, _ in done], dtype=chain.dtype, device=where),
-    )
+    walks = _table(chain, [nodes for _, nodes, _ in done])
+    neurons_along = _table(chain, [neurons for _, _, neurons in done])
+    relevance = _numbers(chain, [relevance for relevance, _, _ in done])
+    listed = ties_in_order(torch.cat([walks, neurons_along], dim=1), relevance)
+    return NeuronWalks(walks[listed], neurons_along[listed], relevance[listed])
 
 
 @without_gradients
@@ -110,19 +114,20 @@ def top_walks_emp_neu_star(chain: RelevanceChain, k: int) -> FoundWalks:
     _check(chain, k, "EMP-neu*")
     lattice = _lattice(stages(chain))
     waiting: list[tuple[float, tuple[int, ...], Tensor]] = []
-    found: list[tuple[int, ...]] = []
+    found: list[tuple[float, tuple[int, ...]]] = []
     nodes = lattice.reached.nonzero()[:, 0]
     begun = lattice.H[nodes].unsqueeze(1).repeat(1, 2, 1)  # (K, 2, N) the largest and the smallest product
     for bound, node, products in zip(lattice.most(begun, nodes, 0), nodes.tolist(), begun, strict=True):
         heapq.heappush(waiting, (-bound, (node,), products))
     while waiting and len(found) < k:
-        _, walk, products = heapq.heappop(waiting)
+        best, walk, products = heapq.heappop(waiting)
         if len(walk) == chain.num_layers + 1:
-            found.append(walk)
+            found.append((-best, walk))
             continue
         for bound, node, more in lattice.onward(walk, products):
             heapq.heappush(waiting, (-bound, (*walk, node), more))
-    walks = torch.tensor(found, dtype=torch.long, device=chain.device).view(len(found), chain.num_layers + 1)
+    walks = _table(chain, [walk for _, walk in found])
+    walks = walks[ties_in_order(walks, _numbers(chain, [best for best, _ in found]))]
     return FoundWalks(walks, walk_relevance(chain, walks))
 
 
@@ -167,9 +172,18 @@ def top_walks_amp_ave(chain: RelevanceChain, k: int) -> FoundWalks:
             break
         relevance, _, last = heapq.heappop(waiting)
         found.append((-relevance, last))
-    walks = torch.tensor([walk for _, walk in found], dtype=torch.long, device=chain.device)
-    relevances = torch.tensor([relevance for relevance, _ in found], dtype=chain.dtype, device=chain.device)
-    return FoundWalks(walks.view(len(found), chain.num_layers + 1), relevances)
+    walks, relevances = _table(chain, [walk for _, walk in found]), _numbers(chain, [value for value, _ in found])
+    listed = ties_in_order(walks, relevances)
+    return FoundWalks(walks[listed], relevances[listed])
+
+
+def _table(chain: RelevanceChain, rows: Sequence[tuple[int, ...]]) -> Tensor:
+    """Walks, or the neurons along them.  # (K, L + 1)"""
+    return torch.tensor(rows, dtype=torch.long, device=chain.device).view(len(rows), chain.num_layers + 1)
+
+
+def _numbers(chain: RelevanceChain, values: Sequence[float]) -> Tensor:
+    return torch.tensor(values, dtype=chain.dtype, device=chain.device)
 
 
 def _check(chain: RelevanceChain, k: int, name: str) -> None:

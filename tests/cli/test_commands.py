@@ -18,6 +18,7 @@ from walkwise.cli import app
 from walkwise.cli.sources import open_session
 from walkwise.evaluation import activation_along, pruning_along
 from walkwise.paper.exhibits import Finding
+from walkwise.paper.omissions import Omission
 from walkwise.paper.run import EXHIBITS, Result
 from walkwise.predictions import predict
 
@@ -228,6 +229,33 @@ def test_molecules_given_as_smiles(run):
     assert "RDKit cannot read" in wrong.err
 
 
+@pytest.mark.parametrize(
+    ("command", "more"), [("explain", []), ("order", []), ("walks", []), ("interactions", ["--nodes", "a=0,1"])]
+)
+def test_several_molecules_are_answered_in_turn(run, command, more):
+    pytest.importorskip("rdkit")
+    molecules = ["CC", "O=[N+]([O-])c1ccccc1", "CC"]
+    asked = [command, "mutag", *more, *(word for text in molecules for word in ("--smiles", text))]
+    together = run(*asked, "--json")
+    assert (together.code, together.err) == (0, "")
+    assert list(together.json) == ["command", "model", "data", "reports"]
+    assert (together.json["command"], together.json["model"], together.json["data"]) == (command, "mutag", "molecules")
+    reports = together.json["reports"]
+    assert [report["graph"] for report in reports] == [0, 1, 2]
+    for i, text in enumerate(molecules):
+        assert reports[i] == run(*asked, "--graph", i, "--json").json
+        assert reports[i] | {"graph": 0} == run(command, "mutag", *more, "--smiles", text, "--json").json
+    parts = [run(*asked, "--graph", i).out for i in range(3)]
+    assert run(*asked).out == "\n".join(f"Molecule {i} of 3\n{part}" for i, part in enumerate(parts, start=1))
+
+
+def test_a_molecule_that_does_not_fit_is_named_before_anything_is_said(run):
+    pytest.importorskip("rdkit")
+    found = run("explain", "mutag", "--smiles", "Cc1ccccc1", "--smiles", "CC", "--nodes", "a=4")
+    assert (found.code, found.out) == (1, "")
+    assert "--nodes a names node 4, but CC has nodes 0 to 1" in found.err
+
+
 def test_a_saved_file_of_graphs(run, tmp_path):
     session = open_session("ba2motif")
     torch.save([session.graph(3), session.graph(GRAPH)], tmp_path / "graphs.pt")
@@ -240,14 +268,15 @@ def test_a_saved_file_of_graphs(run, tmp_path):
 def test_reproduce_reports_in_json(run, monkeypatch, tmp_path):
     finding = Finding(True, "It holds: f(x) ≥ 0.")
     results = [Result(EXHIBITS["figure5"], finding, True, (), 1.5, 0, 3)]
-    results.append(Result(EXHIBITS["figure6"], None, False, ("no data",), 0.0, 0, 0))
+    omitted = Omission(("mutag-gin3",), "no data")
+    results.append(Result(EXHIBITS["figure6"], None, False, (omitted,), 0.0, 0, 0))
     monkeypatch.setattr("walkwise.paper.run.reproduce", lambda *arguments, **options: results)
     monkeypatch.setattr("walkwise.paper.report.write_report", lambda *arguments: tmp_path / "report.md")
     report = run("reproduce", "all", "--out", tmp_path, "--json").json
     assert report["report"] == str(tmp_path / "report.md")
     assert [(r["name"], r["holds"], r["skipped"]) for r in report["results"]] == [
         ("figure5", True, []),
-        ("figure6", None, ["no data"]),
+        ("figure6", None, ["mutag-gin3: no data"]),
     ]
     assert "no data" in run("reproduce", "all", "--out", tmp_path).out
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch_geometric.nn import GIN
 
 import walkwise as ww
+from chains import ring
 from walkwise.errors import InputError
 from walkwise.explorer.answers import (
     format_nodes,
@@ -106,6 +110,12 @@ def test_the_walks_are_the_top_ones(motif, by, few, monkeypatch):
         walks_answer(motif, by="length")
 
 
+def test_walks_that_tie_are_listed_as_in_the_library():
+    case = SimpleNamespace(chain=ring(1, kind=GIN))
+    every = ww.top_walks(case.chain, 10**4)
+    assert [list(walk.nodes) for walk in walks_answer(case, count=10**4)] == every.walks.tolist()
+
+
 def test_groups_interact_as_in_the_library(motif):
     assert groups_answer(motif, GROUPS) == ww.interactions(motif.chain, GROUPS)
     with pytest.raises(InputError):
@@ -127,3 +137,5 @@ def test_groups_are_named():
         name_group(first, None, [1])
     with pytest.raises(InputError, match="'x' needs nodes: select some"):
         name_group(first, "x", [])
+    with pytest.raises(InputError, match="'rest' stands for the nodes in no group"):
+        name_group(first, " rest", [1])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import importlib
+import json
+import re
 import sys
 from dataclasses import replace
 
@@ -13,12 +15,14 @@ from typer.testing import CliRunner
 from authors import ROOT, data_root, needs_golden
 from paper.cases import TINY, case
 from walkwise.cli import app
+from walkwise.datasets.missing import missing
 from walkwise.errors import InputError, MissingDataError, MissingExtraError
 from walkwise.models import save_weights
 from walkwise.paper import bench as benches
 from walkwise.paper import figure5
 from walkwise.paper.bench import AUTHORS, FULL, QUICK, UNTRAINED, Bench
 from walkwise.paper.exhibits import Exhibit, Finding, Work
+from walkwise.paper.omissions import Omission
 from walkwise.paper.published import FIGURE_6
 from walkwise.paper.report import report
 from walkwise.paper.run import EXHIBITS, chosen, reproduce
@@ -80,9 +84,31 @@ def test_what_is_missing_is_skipped_or_raised(tmp_path):
     with pytest.raises(MissingDataError, match="Put it there"):
         reproduce([counted([])], bench, skip_missing=False, progress=False)
     (result,) = reproduce([counted([])], bench, skip_missing=True, progress=False)
-    assert result.skipped == ("reddit-binary-gin5: REDDIT-BINARY is not in data/tu. Put it there.",)
+    assert result.skipped == (Omission(("reddit-binary-gin5",), "REDDIT-BINARY is not in data/tu. Put it there."),)
     text = report([result], bench, "walkwise reproduce all")
-    assert "**Skipped:** reddit-binary-gin5: REDDIT-BINARY is not in data/tu" in text
+    assert "**Skipped:** reddit-binary-gin5 ([why](#what-is-missing))." in text
+    assert "## What is missing\n\n- reddit-binary-gin5: REDDIT-BINARY is not in data/tu. Put it there." in text
+
+
+def test_what_is_missing_is_said_once_and_in_options(monkeypatch, tmp_path):
+    def load(name, root=None):
+        raise missing(name.upper(), "https://example.org", tmp_path / name, "there is no network")
+
+    monkeypatch.setattr(benches.datasets, "load", load)
+    shown = run("all", "--quick", "--out", tmp_path)
+    assert shown.exit_code == 0
+    report = (tmp_path / "report.md").read_text(encoding="utf-8")
+    for text in (" ".join(shown.output.split()), report):
+        assert "root=" not in text
+        assert text.count("Or name another folder of data sets with --data or the environment variable") == 1
+        for name in ("ba2motif", "mutag", "mutagenicity", "reddit-binary", "graph-sst2"):
+            assert text.count(f"{name.upper()} is not in {tmp_path / name}, and there is no network. Get it") == 1
+        assert "mutag-gin3: MUTAG" in text
+        assert re.search(r"\bba2motif-gin1, ba2motif-gin2, .*ba2motif-gin7: BA2MOTIF", text)
+    assert "| Figure 6: model activation and pruning | skipped | without mutag-gin3, graph-sst2-gcn3 |" in report
+    found = json.loads(run("all", "--quick", "--out", tmp_path, "--json").stdout)["results"]
+    assert found[-1]["skipped"][0].startswith("mutag-gin3: MUTAG is not in")
+    assert found[-1]["skipped"][0].endswith("with --data or the environment variable WALKWISE_ROOT.")
 
 
 def test_the_report_sets_claim_and_finding_side_by_side(tmp_path):
@@ -102,7 +128,7 @@ def test_nothing_done_is_a_skipped_section(tmp_path):
     only = Exhibit(*(getattr(exhibit, name) for name in ("name", "title", "claim")), exhibit.work[1:], None, None)
     (result,) = reproduce([only], bench, skip_missing=True, progress=False)
     assert result.finding is None
-    assert "| Figure 0: counting | skipped | reddit-binary-gin5" in report([result], bench, "")
+    assert "| Figure 0: counting | skipped | without reddit-binary-gin5 |" in report([result], bench, "")
 
 
 def test_a_picture_that_needs_more_packages_is_skipped_or_raised(tmp_path):
@@ -113,7 +139,8 @@ def test_a_picture_that_needs_more_packages_is_skipped_or_raised(tmp_path):
     (result,) = reproduce([exhibit], bench, skip_missing=True, progress=False)
     assert not result.drawn
     text = report([result], bench, "")
-    assert "**Skipped:** the picture: Molecules need RDKit" in text
+    assert "**Skipped:** reddit-binary-gin5, the picture (" in text
+    assert "- the picture: Molecules need RDKit" in text
     assert "![" not in text
     exhibit = replace(exhibit, work=exhibit.work[:1])
     with pytest.raises(MissingExtraError, match="RDKit"):

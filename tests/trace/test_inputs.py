@@ -7,6 +7,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 from torch import nn
+from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.nn import (
     GATConv,
     GCNConv,
@@ -118,6 +119,27 @@ def test_edges_must_be_columns(net, graph, refused):
 @pytest.mark.parametrize("x", [None, [[1.0]], torch.tensor(1.0), torch.ones(6, 3).numpy()])
 def test_x_must_be_a_tensor_of_nodes(net, refused, x):
     refused(net(), InputError, "x must be a tensor with one row per node", x=x)
+
+
+def test_a_graph_object_is_no_tensor(net, graph):
+    x, edge_index = graph()
+    data, model = Data(x=x, edge_index=edge_index), net()
+    one, several = (
+        r"write ww\.trace\(model, data\.x, data\.edge_index" + end for end in (r"\)", r", batch=data\.batch\)")
+    )
+    batch = Batch.from_data_list([data, data])
+    for given, words in (
+        ((data,), f"x must be a tensor .* got Data.*{one}"),
+        ((data, edge_index), f"x must be a tensor .* got Data.*{one}"),
+        ((x, data), f"edge_index must be the edges.* got Data.*{one}"),
+        ((batch,), f"x must be a tensor .* got DataBatch.*{several}"),
+        ((batch, batch.edge_index), f"x must be a tensor .* got DataBatch.*{several}"),
+        ((HeteroData(),), "got HeteroData.*not supported"),
+        ((x,), r"edge_index .* left out.*write ww\.trace\(model, x, edge_index\)"),
+    ):
+        with pytest.raises(InputError, match=f"(?i){words}"):
+            ww.trace(model, *given, target=0)
+    assert ww.trace(model, batch.x, batch.edge_index, batch=batch.batch, target=0).outputs.shape == (2,)  # as advised
 
 
 def test_there_must_be_nodes(net, graph, refused):

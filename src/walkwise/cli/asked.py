@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 from walkwise.chain import RelevanceChain
 from walkwise.cli import sources
 from walkwise.cli.names import RULES, choice
-from walkwise.cli.output import number, tell
+from walkwise.cli.output import number, print_json, say, tell
 from walkwise.cli.sources import Session
 from walkwise.cli.wording import ONE_OUTPUT, count, in_options
 from walkwise.errors import CoverageWarning, InputError, WalkwiseError
@@ -88,6 +88,10 @@ class Asked:
         return Text("\n").join([text, *(Text(f"Note: {note}", style="yellow") for note in chain.notes)])
 
 
+#: What prints a report for people.
+Show = Callable[[Asked, dict[str, Any]], None]
+
+
 def opened(
     model: str,
     graphs: str | None,
@@ -127,6 +131,26 @@ def ask(session: Session, graph: int, *, target: int | None, index: int | None, 
         warnings.simplefilter("ignore", CoverageWarning)  # the chain's notes say it, and reports show them
         chain = traced(prediction, rule=rule)
     return Asked(session, graph, prediction, chain, rule)
+
+
+def answer(found: Sequence[tuple[Asked, dict[str, Any]]], show: Show, *, as_json: bool) -> None:
+    """Print the reports on one graph or several: as JSON one object, otherwise one after the other.
+
+    Args:
+        found: for each graph, what was asked and its report.
+        show: prints one of them for people.
+        as_json: whether a program reads it.
+    """
+    several = len(found) > 1
+    if as_json:
+        reports = [report for _, report in found]
+        common = {key: reports[0][key] for key in ("command", "model", "data")}
+        print_json(common | {"reports": reports} if several else reports[0])
+        return
+    for i, (asked, report) in enumerate(found, start=1):
+        if several:
+            say(Text(f"{'' if i == 1 else chr(10)}Molecule {i} of {len(found)}", style="bold underline"))
+        show(asked, report)
 
 
 def predicted(session: Session, graph: int, *, target: int | None, index: int | None) -> Prediction:
@@ -177,4 +201,5 @@ def check_nodes(asked: Asked, sets: Mapping[str, Sequence[int]]) -> None:
     last = asked.chain.num_nodes - 1
     for name, nodes in sets.items():
         if max(nodes) > last:
-            raise InputError(f"--nodes {name} names node {max(nodes)}, but the graph has nodes 0 to {last}.")
+            graph = asked.session.names[asked.number]
+            raise InputError(f"--nodes {name} names node {max(nodes)}, but {graph} has nodes 0 to {last}.")

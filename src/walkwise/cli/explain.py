@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from walkwise.cli import options
 from walkwise.cli.names import SourceError
-from walkwise.cli.output import listed, print_json, say, show_table
+from walkwise.cli.output import listed, say, show_table
 from walkwise.cli.wording import count
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def explain(
     weights: options.Weights = None,
     data: options.DataRoot = None,
     smiles: options.Smiles = None,
-    graph: options.GraphNumber = 0,
+    graph: options.GraphNumber = None,
     target: options.Target = None,
     index: options.Index = None,
     rule: options.RuleName = "gamma",
@@ -41,17 +41,16 @@ def explain(
     The sets are those of --nodes, the known motif where the graph has one, the most relevant connected set of --size
     nodes, and the whole graph.
     """
-    from walkwise.cli.asked import ask, check_nodes, opened
+    from walkwise.cli.asked import answer, ask, check_nodes, opened
 
     sets = options.node_lists(nodes or [])
     session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
-    asked = ask(session, graph, target=target, index=index, rule=rule)
-    check_nodes(asked, sets)
-    report = asked.head("explain") | _report(asked, sets, alpha or [0.0, 0.5, 1.0], size)
-    if as_json:
-        print_json(report)
-    else:
-        _show(asked, report)
+    found = []
+    for number in options.graph_numbers(graph, smiles):
+        asked = ask(session, number, target=target, index=index, rule=rule)
+        check_nodes(asked, sets)
+        found.append((asked, asked.head("explain") | _report(asked, sets, alpha or [0.0, 0.5, 1.0], size)))
+    answer(found, _show, as_json=as_json)
 
 
 def _report(asked: Asked, sets: dict[str, list[int]], alphas: list[float], size: int | None) -> dict[str, Any]:
@@ -64,7 +63,8 @@ def _report(asked: Asked, sets: dict[str, list[int]], alphas: list[float], size:
     chain, truth = asked.chain, truth_of(asked.data)
     size = size or min(len(truth) or _SIZE, _connected(asked))
     if size > chain.num_nodes:
-        raise SourceError(f"--size is at most {chain.num_nodes}, the number of nodes; got {size}.")
+        graph = asked.session.names[asked.number]
+        raise SourceError(f"--size is at most {chain.num_nodes}, the number of nodes of {graph}; got {size}.")
     found = find_subgraph(chain, size)
     named = {**sets, **({"known motif": truth} if truth else {}), f"found {size}": list(found.nodes)}
     named["whole graph"] = list(range(chain.num_nodes))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from walkwise.cli import options
 from walkwise.cli.names import SourceError
-from walkwise.cli.output import listed, print_json, say, show_table
+from walkwise.cli.output import listed, say, show_table
 from walkwise.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def interactions(
     weights: options.Weights = None,
     data: options.DataRoot = None,
     smiles: options.Smiles = None,
-    graph: options.GraphNumber = 0,
+    graph: options.GraphNumber = None,
     target: options.Target = None,
     index: options.Index = None,
     rule: options.RuleName = "gamma",
@@ -40,29 +41,35 @@ def interactions(
     NO2=0-2. A --query such as "ring & NO2" sums the walks that visit both, wherever else they go; "rest" stands for the
     nodes in no group, so that "ring & NO2 & ~rest" is the term again.
     """
-    from walkwise.cli.asked import ask, check_nodes, opened
-    from walkwise.interactions import interactions as terms_of
+    from walkwise.cli.asked import answer, ask, check_nodes, opened
 
     groups = options.node_lists(nodes or [])
     if not groups:
         raise SourceError("Which groups? Give at least one: --nodes ring=3-8 --nodes NO2=0-2.")
     session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
-    asked = ask(session, graph, target=target, index=index, rule=rule)
-    check_nodes(asked, groups)
-    answers = [{"formula": text, "relevance": _answer(asked, text, groups)} for text in query or []]
-    found = None if query and _overlap(groups) else terms_of(asked.chain, groups, max_order=max_order)
+    found = []
+    for number in options.graph_numbers(graph, smiles):
+        asked = ask(session, number, target=target, index=index, rule=rule)
+        check_nodes(asked, groups)
+        found.append((asked, asked.head("interactions") | _report(asked, groups, query or [], max_order)))
+    answer(found, _show, as_json=as_json)
+
+
+def _report(
+    asked: Asked, groups: dict[str, list[int]], formulas: Sequence[str], max_order: int | None
+) -> dict[str, Any]:
+    from walkwise.interactions import interactions as terms_of
+
+    answers = [{"formula": text, "relevance": _answer(asked, text, groups)} for text in formulas]
+    found = None if formulas and _overlap(groups) else terms_of(asked.chain, groups, max_order=max_order)
     terms = {} if found is None else found.terms
-    report = asked.head("interactions") | {
+    return {
         "groups": groups,
         "terms": [{"groups": list(names), "relevance": value} for names, value in terms.items()],
         "union": None if found is None else found.union,
         "remainder": None if found is None else found.remainder,
         "queries": answers,
     }
-    if as_json:
-        print_json(report)
-    else:
-        _show(asked, report)
 
 
 def _answer(asked: Asked, text: str, groups: dict[str, list[int]]) -> float:

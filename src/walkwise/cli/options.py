@@ -49,10 +49,16 @@ Weights = Annotated[
     typer.Option(help="The model's weights: .safetensors, or a state_dict saved by torch; only tensors are read."),
 ]
 DataRoot = Annotated[Path | None, typer.Option("--data", help=DATA_HELP)]
-Smiles = Annotated[
-    list[str] | None, typer.Option(help="A molecule, in place of GRAPHS; may be repeated (--graph picks one).")
+Smiles = Annotated[list[str] | None, typer.Option(help="A molecule, in place of GRAPHS; may be repeated.")]
+GraphNumber = Annotated[
+    int | None,
+    typer.Option(
+        "--graph",
+        min=0,
+        help="Which graph, from 0; default: the first, or each molecule of --smiles in turn.",
+        show_default=False,
+    ),
 ]
-GraphNumber = Annotated[int, typer.Option("--graph", min=0, help="Which graph, from 0.")]
 Target = Annotated[int | None, typer.Option(min=0, help="The output column to explain; default: the largest.")]
 Index = Annotated[int | None, typer.Option(min=0, help="The node to explain, for models with an output per node.")]
 RuleName = Annotated[
@@ -69,6 +75,15 @@ NodeLists = Annotated[
 Size = Annotated[int | None, typer.Option(min=1, help="How many nodes the most relevant set has.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output and nothing else.")]
 Debug = Annotated[bool, typer.Option("--debug", callback=set_debug, help="Show the traceback of an error.")]
+
+
+def graph_numbers(graph: int | None, smiles: Sequence[str] | None) -> list[int]:
+    """The graphs to ask about: the one that is named, each of the molecules, or else the first.
+
+    >>> graph_numbers(None, None), graph_numbers(None, ["CC", "CN"]), graph_numbers(1, ["CC", "CN"])
+    ([0], [0, 1], [1])
+    """
+    return list(range(len(smiles or [None]))) if graph is None else [graph]
 
 
 def node_lists(given: Sequence[str]) -> dict[str, list[int]]:

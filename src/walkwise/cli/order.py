@@ -8,7 +8,7 @@ import typer
 
 from walkwise.cli import options
 from walkwise.cli.names import choice
-from walkwise.cli.output import listed, print_json, progress, say, show_table
+from walkwise.cli.output import listed, progress, say, show_table
 
 if TYPE_CHECKING:
     from walkwise.cli.asked import Asked
@@ -22,7 +22,7 @@ def order(
     weights: options.Weights = None,
     data: options.DataRoot = None,
     smiles: options.Smiles = None,
-    graph: options.GraphNumber = 0,
+    graph: options.GraphNumber = None,
     target: options.Target = None,
     index: options.Index = None,
     rule: options.RuleName = "gamma",
@@ -38,16 +38,15 @@ def order(
     activation adds the node that brings most; its curve has the model's output on the nodes so far. pruning takes away
     the node that changes least; its curve has how far the output moved.
     """
-    from walkwise.cli.asked import ask, opened
+    from walkwise.cli.asked import answer, ask, opened
 
     choice(mode, MODES, "mode")
     session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
-    asked = ask(session, graph, target=target, index=index, rule=rule)
-    report = asked.head("order") | {"mode": mode, "orders": _orders(asked, mode, alpha or [0.0])}
-    if as_json:
-        print_json(report)
-    else:
-        _show(asked, report)
+    found = []
+    for number in options.graph_numbers(graph, smiles):
+        asked = ask(session, number, target=target, index=index, rule=rule)
+        found.append((asked, asked.head("order") | {"mode": mode, "orders": _orders(asked, mode, alpha or [0.0])}))
+    answer(found, _show, as_json=as_json)
 
 
 def _orders(asked: Asked, mode: str, alphas: list[float]) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,8 @@ from rich.text import Text
 
 from walkwise.cli import options
 from walkwise.cli.names import EXHIBITS, choice
-from walkwise.cli.output import console, print_json, progress
+from walkwise.cli.output import console, print_json, progress, say
+from walkwise.cli.wording import in_options
 
 if TYPE_CHECKING:
     from walkwise.paper.run import Result
@@ -41,6 +43,7 @@ def reproduce(
     """
     from walkwise.paper import report, run
     from walkwise.paper.bench import FULL, QUICK, Bench
+    from walkwise.paper.omissions import reasons
 
     choice(what, (*EXHIBITS, "all"), "table or figure")
     try:
@@ -48,6 +51,7 @@ def reproduce(
             raise typer.BadParameter(f"{weights} is not a folder.", param_hint="--weights")
         bench = Bench(QUICK if quick else FULL, data, weights, out)
         results = run.reproduce(run.chosen(what), bench, skip_missing=what == "all", progress=progress())
+        results = [_in_options(result) for result in results]
         path = report.write_report(results, bench, _command())
     except KeyboardInterrupt:
         Console(stderr=True).print("Interrupted. The same command goes on where it stopped.")
@@ -56,6 +60,7 @@ def reproduce(
         print_json({"command": "reproduce", "results": [_summary(result) for result in results], "report": str(path)})
         return
     console().print(_table(results))
+    say("\n".join(reasons(omission for result in results for omission in result.skipped)), wrap=True)
     console().print(Text(f"Report: {path}"), soft_wrap=True)
 
 
@@ -70,16 +75,23 @@ def _summary(result: Result) -> dict[str, Any]:
         "name": result.exhibit.name,
         "holds": None if finding is None else finding.holds,
         "verdict": None if finding is None else finding.verdict,
-        "skipped": list(result.skipped),
+        "skipped": [str(omission) for omission in result.skipped],
         "seconds": result.seconds,
     }
 
 
+def _in_options(result: Result) -> Result:
+    """The result with reasons in the words of the command line."""
+    return replace(result, skipped=tuple(replace(o, reason=in_options(o.reason)) for o in result.skipped))
+
+
 def _table(results: list[Result]) -> Table:
+    from walkwise.paper.omissions import left_out
+
     table = Table("", "holds", "", show_lines=True)
     for result in results:
         finding = result.finding
         holds = "skipped" if finding is None else finding.word
-        words = " ".join(result.skipped) if finding is None else finding.verdict
+        words = f"without {left_out(result.skipped)}" if finding is None else finding.verdict
         table.add_row(result.exhibit.name, holds, Text(words))  # brackets in it are no markup
     return table

@@ -8,7 +8,7 @@ import typer
 
 from walkwise.cli import options
 from walkwise.cli.names import choice
-from walkwise.cli.output import print_json, progress, say, show_table
+from walkwise.cli.output import progress, say, show_table
 
 if TYPE_CHECKING:
     from walkwise.cli.asked import Asked
@@ -22,7 +22,7 @@ def walks(
     weights: options.Weights = None,
     data: options.DataRoot = None,
     smiles: options.Smiles = None,
-    graph: options.GraphNumber = 0,
+    graph: options.GraphNumber = None,
     target: options.Target = None,
     index: options.Index = None,
     rule: options.RuleName = "gamma",
@@ -36,22 +36,26 @@ def walks(
     A walk names the node at the input of every message-passing layer and at the output of the last; a dash where a skip
     connection lets it pass a position by.
     """
-    from walkwise.cli.asked import ask, opened
-    from walkwise.topwalks import top_walks
+    from walkwise.cli.asked import answer, ask, opened
 
     choice(by, BY, "measure")
     session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
-    asked = ask(session, graph, target=target, index=index, rule=rule)
+    found = []
+    for number in options.graph_numbers(graph, smiles):
+        asked = ask(session, number, target=target, index=index, rule=rule)
+        found.append((asked, asked.head("walks") | _report(asked, count, by)))
+    answer(found, _show, as_json=as_json)
+
+
+def _report(asked: Asked, count: int, by: str) -> dict[str, Any]:
+    from walkwise.topwalks import top_walks
+
     found = top_walks(asked.chain, count, by="magnitude" if by == "magnitude" else "relevance", progress=progress())
     listed = [
         {"nodes": [None if node < 0 else node for node in nodes], "relevance": relevance}
         for nodes, relevance in zip(found.walks.tolist(), found.relevance.tolist(), strict=True)
     ]
-    report = asked.head("walks") | {"by": by, "num_walks": found.num_walks, "walks": listed}
-    if as_json:
-        print_json(report)
-    else:
-        _show(asked, report)
+    return {"by": by, "num_walks": found.num_walks, "walks": listed}
 
 
 def _show(asked: Asked, report: dict[str, Any]) -> None:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from walkwise.errors import InputError, TooManyWalksError
 from walkwise.evaluation import activation_along
 from walkwise.explorer.cases import Case
-from walkwise.interactions import Interactions, interactions, query
+from walkwise.interactions import REST, Interactions, interactions, query
 from walkwise.ordering import order_nodes
 from walkwise.subgraphs import as_discount, subgraph_polynomial
 from walkwise.topwalks import top_walks
-from walkwise.walks import enumerate_walks, walk_relevance
+from walkwise.walks import enumerate_walks, ties_in_order, walk_relevance
 
 #: How many values of α a curve is drawn through.
 _POINTS = 51
@@ -131,7 +131,7 @@ def order_answer(case: Case, alpha: float | str) -> OrderAnswer:
 
 
 def walks_answer(case: Case, *, count: int = 8, by: str = "relevance") -> list[WalkAnswer]:
-    """The walks of largest relevance, or of largest magnitude, best first.
+    """The walks of largest relevance, or of largest magnitude, best first, of ties the lexicographically smallest.
 
     Args:
         case: the prediction.
@@ -149,6 +149,7 @@ def walks_answer(case: Case, *, count: int = 8, by: str = "relevance") -> list[W
         relevance = walk_relevance(case.chain, walks)
         score = relevance if by == "relevance" else relevance.abs()
         best = score.argsort(descending=True, stable=True)[:count]
+        best = best[ties_in_order(walks[best], score[best])]
         walks, relevance = walks[best], relevance[best]
     return [WalkAnswer(tuple(w), r) for w, r in zip(walks.tolist(), relevance.double().tolist(), strict=True)]
 
@@ -158,12 +159,14 @@ def name_group(groups: Mapping[str, Sequence[int]], name: str | None, nodes: Seq
 
     Args:
         groups: names and their nodes.
-        name: the new group's.
+        name: the new group's; "rest" has a meaning already.
         nodes: the new group's; there must be some.
     """
     called = (name or "").strip()
     if not called:
         raise InputError("A group needs a name, such as ring.")
+    if called == REST:
+        raise InputError(f"In formulas {REST!r} stands for the nodes in no group. Choose another name.")
     if not nodes:
         raise InputError(f"The group {called!r} needs nodes: select some first.")
     return {**{n: list(g) for n, g in groups.items()}, called: list(nodes)}

@@ -11,6 +11,7 @@ import torch
 import torch_geometric
 
 from walkwise.paper.bench import Bench
+from walkwise.paper.omissions import left_out, reasons
 from walkwise.paper.run import Result
 
 
@@ -25,6 +26,8 @@ def report(results: Sequence[Result], bench: Bench, command: str) -> str:
     """The report as Markdown: every table and figure with its claim, what was found, and how."""
     parts = [_head(results, bench, command)]
     parts += [_section(result) for result in results]
+    if lines := reasons(omission for result in results for omission in result.skipped):
+        parts.append("## What is missing\n\n" + "\n".join(f"- {line}" for line in lines))
     return "\n\n".join(parts) + "\n"
 
 
@@ -59,7 +62,7 @@ def _effort(bench: Bench) -> str:
 
 def _summary(result: Result) -> str:
     if result.finding is None:
-        return f"| {result.exhibit.title} | skipped | {_cell(' '.join(result.skipped))} |"
+        return f"| {result.exhibit.title} | skipped | without {left_out(result.skipped)} |"
     holds = result.finding.word
     return f"| [{result.exhibit.title}](#{_anchor(result.exhibit.title)}) | {holds} | {_cell(result.finding.verdict)} |"
 
@@ -84,5 +87,6 @@ def _section(result: Result) -> str:
             "\n".join(f"- {note}" for note in finding.notes),
             f"Numbers: [{name}.csv]({name}.csv). Computed in {result.seconds:.0f} s of processor time.",
         ]
-    parts += [f"**Skipped:** {reason}" for reason in result.skipped]
+    if result.skipped:
+        parts.append(f"**Skipped:** {left_out(result.skipped)} ([why](#what-is-missing)).")
     return "\n\n".join(part for part in parts if part)

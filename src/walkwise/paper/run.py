@@ -13,6 +13,7 @@ from walkwise.paper import figure1, figure4, figure5, figure6, table3
 from walkwise.paper.bench import Bench
 from walkwise.paper.drawing import require_matplotlib, save
 from walkwise.paper.exhibits import Exhibit, Finding, Work
+from walkwise.paper.omissions import Omission, gathered
 from walkwise.paper.tables import write_csv
 from walkwise.paper.units import Done, Row, Store
 
@@ -28,7 +29,7 @@ class Result:
     exhibit: Exhibit
     finding: Finding | None  # None where nothing could be computed
     drawn: bool  # whether there is a picture
-    skipped: tuple[str, ...]  # why parts of it are missing
+    skipped: tuple[Omission, ...]  # which parts of it are missing, and why
     seconds: float  # of processor time that its units took, in whatever run
     resumed: int  # units that an earlier run had finished
     units: int
@@ -83,7 +84,7 @@ def prepare(out: Path) -> None:
 
 def _make(exhibit: Exhibit, bench: Bench, skip_missing: bool, progress: bool) -> tuple[list[Row], Result]:
     done: list[Done] = []
-    skipped: list[str] = []
+    skipped: list[Omission] = []
     bar = tqdm(exhibit.work, desc=exhibit.name, disable=not progress, unit="model")
     for work in bar:
         bar.set_postfix_str(work.needs)
@@ -92,11 +93,11 @@ def _make(exhibit: Exhibit, bench: Bench, skip_missing: bool, progress: bool) ->
         except (MissingDataError, MissingExtraError) as error:
             if not skip_missing:
                 raise
-            skipped.append(f"{work.needs}: {error}")
+            skipped.append(Omission((work.needs,), str(error)))
     rows = [row for unit in done for row in unit.rows]
     finding = exhibit.judge(rows) if rows else None
     seconds, resumed = sum(unit.seconds for unit in done), sum(unit.resumed for unit in done)
-    return rows, Result(exhibit, finding, False, tuple(skipped), seconds, resumed, len(done))
+    return rows, Result(exhibit, finding, False, gathered(skipped), seconds, resumed, len(done))
 
 
 def _drawn(result: Result, rows: Sequence[Row], bench: Bench, skip_missing: bool) -> Result:
@@ -106,7 +107,7 @@ def _drawn(result: Result, rows: Sequence[Row], bench: Bench, skip_missing: bool
     except MissingExtraError as error:
         if not skip_missing:
             raise
-        return replace(result, skipped=(*result.skipped, f"the picture: {error}"))
+        return replace(result, skipped=(*result.skipped, Omission(("the picture",), str(error))))
     save(figure, bench.out, result.exhibit.name, bench.effort.formats)
     return replace(result, drawn=True)
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import HeteroData
+from torch_geometric.data.data import BaseData
 from torch_geometric.nn import HypergraphConv
 
 from walkwise.chain import RelevanceChain
@@ -30,7 +32,7 @@ __all__ = ["linearize", "trace"]
 def trace(
     model: nn.Module,
     x: Tensor,
-    edge_index: Any,
+    edge_index: Any = ...,
     *,
     target: Target = None,
     index: int | None = None,
@@ -47,7 +49,8 @@ def trace(
     Args:
         model: a model with torch_geometric message-passing layers.
         x: the node features, (M, F), or what the model takes in their place (atom numbers, say).
-        edge_index: the edges, (2, E), or a sparse adjacency.
+        edge_index: the edges, (2, E), or a sparse adjacency. Always to be given: of a PyG ``data``, the call is
+            ``trace(model, data.x, data.edge_index)``, with ``batch=data.batch`` for a Batch.
         target: the output column to explain (default: the largest), one per graph of a batch, or a
             callable that makes a scalar from the output.
         index: the output row to explain, for node-level models.
@@ -234,9 +237,12 @@ def _num_graphs(model_kwargs: dict[str, Any]) -> int:
 def _check_input(modules: Modules, x: Any, edge_index: Any, model_kwargs: dict[str, Any]) -> None:
     """Refuse what no relevance can be computed with, before the model runs."""
     if not isinstance(x, Tensor) or x.dim() == 0:
-        raise InputError(f"x must be a tensor with one row per node, got {_kind(x)}.")
+        raise InputError(f"x must be a tensor with one row per node, got {_kind(x)}.{_remedy(x)}")
     if x.shape[0] == 0:
         raise InputError("x has no nodes: a graph needs at least one.")
+    if edge_index is ... or isinstance(edge_index, BaseData):
+        came = "it was left out" if edge_index is ... else f"got {_kind(edge_index)}"
+        raise InputError(f"edge_index must be the edges, (2, E), or a sparse adjacency; {came}.{_remedy(edge_index)}")
     given = {"x": x, "edge_index": edge_index} | model_kwargs
     tensors = {name: value for name, value in given.items() if isinstance(value, Tensor)}
     check_tensors({name: value for name, value in tensors.items() if name != "x"})  # x: where its effect is seen
@@ -271,6 +277,21 @@ def _check_places(parameter: Tensor | None, x: Tensor, tensors: dict[str, Tensor
             raise InputError(f"{name} is on {tensor.device} but the model is on {parameter.device}; move one of them.")
     if x.is_floating_point() and x.dtype != parameter.dtype:
         raise InputError(f"x is {x.dtype} but the model's weights are {parameter.dtype}; convert one of them.")
+
+
+def _remedy(value: Any) -> str:
+    """What to write where the edges were left out, or a PyG graph was given in place of its tensors."""
+    if value is ...:
+        return " Write ww.trace(model, x, edge_index)."
+    if isinstance(value, HeteroData):
+        return " Heterogeneous graphs are not supported."
+    if not isinstance(value, BaseData):
+        return ""
+    batch = "" if getattr(value, "batch", None) is None else ", batch=data.batch"
+    return (
+        f" Write ww.trace(model, data.x, data.edge_index{batch}); what else the model takes follows by name, as "
+        "edge_attr=data.edge_attr."
+    )
 
 
 def _kind(value: Any) -> str:
