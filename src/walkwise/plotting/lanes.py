@@ -14,6 +14,7 @@ from walkwise.plotting._style import Floats
 _LANE, _ROAD = 0.08, 0.5  # between two lanes, and between the outermost of an edge at most
 _OFF_NODE, _STAGGER = 0.22, 0.08  # from a node to where lanes begin; between the ends of walks in lanes side by side
 _HUB, _PETAL, _PETAL_GAP = 0.1, 0.36, 0.035  # from a node to where petals begin, their length, and between them
+_TIP = 0.3  # from a node to where walks begin or end in a petal
 _NEAR = 1.6  # within which other nodes are in a petal's way
 #: Radians: the widest petal, and what is left free on both sides of petals.
 _WIDE, _MARGIN = np.radians(50), np.radians(24)
@@ -151,7 +152,8 @@ def _petals(walks: Walks, places: Floats, unit: float) -> dict[Step, Floats]:
         hub = float(np.clip(_PETAL_GAP / wide, _HUB, _OFF_NODE))
         for rank, step in enumerate(steps):
             angle = begin + room / 2 + (rank - (len(steps) - 1) / 2) * wide
-            pieces[step] = _petal(places[node], angle, wide, hub, unit)
+            ends = step[1] == 0, step[1] == len(walks[step[0]]) - 2
+            pieces[step] = _petal(places[node], angle, wide, hub, unit, ends=ends)
     return pieces
 
 
@@ -160,11 +162,13 @@ def _petal_width(places: Floats, node: int, count: int, unit: float) -> float:
     return min(float(_WIDE), _free_sector(places, node, unit)[1] / count)
 
 
-def _petal(place: Floats, angle: float, wide: float, hub: float, unit: float) -> Floats:
-    base = place + hub * unit * _direction(angle)
-    reach = 4 / 3 * _PETAL * unit
-    sides = [base + reach * _direction(angle + side * 0.55 * wide) for side in (-1, 1)]
-    return np.array([base, *sides, base])
+def _petal(place: Floats, angle: float, wide: float, hub: float, unit: float, *, ends: tuple[bool, bool]) -> Floats:
+    """A loop from near a node and back. Where a walk begins or ends there, it does so farther out, to be seen."""
+    near = place + hub * unit * _direction(angle)
+    far = near + 4 / 3 * _PETAL * unit * np.array([_direction(angle + side * 0.55 * wide) for side in (-1, 1)])
+    tips = [place + _TIP * unit * _direction(angle + side * 0.22 * wide) for side in (-1, 1)]
+    start, end = (tip if loose else near for tip, loose in zip(tips, ends, strict=True))
+    return np.array([start, *far, end])
 
 
 def _free_sector(places: Floats, node: int, unit: float) -> tuple[float, float]:
