@@ -93,8 +93,7 @@ def draw_walks(ax: Axes, walks: Sequence[Sequence[int]], values: Floats, places:
     unit = usual_step(walks, places)
     most = float(np.abs(values).max(initial=0)) or 1.0
     lines = lines_of(walks, places)
-    for line in lines:
-        _make_room(ax, line, 0.1 * unit)
+    _make_room(ax, np.concatenate([places[:0], *lines]), 0.1 * unit)
     widest = float(np.clip(0.6 * narrowest(walks, places) * unit * style.points_per_unit(ax), 0.6, 3.2))
     for i, (line, value) in enumerate(zip(lines, values, strict=True)):
         share = abs(float(value)) / most
@@ -116,13 +115,13 @@ def _paler(colour: str, share: float) -> tuple[float, float, float]:
     return float(red), float(green), float(blue)
 
 
-def _make_room(ax: Axes, line: Floats, margin: float) -> None:
-    """Widens the axes where a line would leave them."""
-    if not len(line):
-        return
-    box, (left, right), (low, high) = Path(line).get_extents(), ax.get_xlim(), ax.get_ylim()
-    ax.set_xlim(min(left, box.x0 - margin), max(right, box.x1 + margin))
-    ax.set_ylim(min(low, box.y0 - margin), max(high, box.y1 + margin))
+def _make_room(ax: Axes, points: Floats, margin: float) -> None:
+    """Widens the axes where points would be nearer to their edge than the margin."""
+    if len(points):
+        low, high = points.min(0) - margin, points.max(0) + margin
+        (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+        ax.set_xlim(min(left, low[0]), max(right, high[0]))
+        ax.set_ylim(min(bottom, low[1]), max(top, high[1]))
 
 
 def visits_of(walks: Any, count: int) -> list[list[int]]:
