@@ -13,6 +13,7 @@ from matplotlib.image import imread
 
 import walkwise as ww
 from walkwise.explorer.answers import walks_answer
+from walkwise.explorer.cases import open_case
 from walkwise.plotting._style import short
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
@@ -233,6 +234,56 @@ def test_a_graph_that_does_not_fit_is_said_to(tab):
     page.select_option("#graph-choice", label="vinylacetylene")
     expect(page.locator("#page-problem")).to_have_text("")
     expect(page.locator("#step-words")).to_contain_text("4 nodes to place")
+
+
+def hold_back(page, graph):
+    """Keeps questions about an opened graph from the server until the function that comes back is called."""
+    held = []
+
+    def keep(route):
+        asked = {one["id"]: one.get("value") for one in route.request.post_data_json["inputs"] if isinstance(one, dict)}
+        held.append(route) if asked.get("graph") == graph and "target" in asked else route.continue_()
+
+    page.route("**/_dash-update-component**", keep)
+
+    def release():
+        eventually(lambda: bool(page.evaluate("1") and held), True)
+        for route in held:
+            with page.expect_response(lambda response, asked=route.request: response.request == asked):
+                route.continue_()
+        page.unroute("**/_dash-update-component**", keep)
+        page.wait_for_timeout(300)  # for what the page makes of the answers
+
+    return release
+
+
+def test_a_late_problem_of_another_graph_is_dropped(tab):
+    page = tab()
+    release = hold_back(page, 4)
+    page.select_option("#graph-choice", label="misfit")
+    expect(page.locator("#page-problem")).to_contain_text("Error")
+    page.select_option("#graph-choice", label="vinylacetylene")
+    expect(page.locator("#step-words")).to_contain_text("4 nodes to place")
+    expect(page.locator("#page-problem")).to_have_text("")
+    release()
+    expect(page.locator("#page-problem")).to_have_text("")
+    page.select_option("#graph-choice", label="misfit")  # the same words once more
+    expect(page.locator("#page-problem")).to_contain_text("Error")
+
+
+def test_late_answers_of_another_graph_are_dropped(tab, molecules):
+    page = tab()
+    release = hold_back(page, 2)
+    page.select_option("#graph-choice", label="nitrofluorene")
+    expect(page.locator("#group-list")).to_contain_text("ring")
+    page.wait_for_timeout(300)
+    page.select_option("#graph-choice", label="vinylacetylene")
+    expect(page.locator("#step-words")).to_contain_text("4 nodes to place")
+    release()
+    expect(page.locator("#prediction")).to_contain_text(f"f = {short(open_case(molecules, 1).chain.output)}")
+    expect(page.locator("#step-words")).to_contain_text("4 nodes to place")
+    eventually(lambda: of_structure(page, "cy.nodes().length"), 4)
+    assert page.input_value("#graph-choice") == "1"
 
 
 @pytest.mark.parametrize("width", [1920, 1280, 800, 420])

@@ -96,3 +96,25 @@ def test_serve_says_where_and_opens_the_browser(motifs, monkeypatch, capsys):
     opened.clear()
     serve(motifs, port=0, open_browser=False)
     assert not opened.wait(0.6)
+
+
+def _asked_for_the_walks(made, graph):
+    """The server's answer to the question for a graph's walks, as the page asks it."""
+    inputs = {"by": "relevance", "graph": graph, "target": 0}
+    question = {
+        "output": "walks.children",
+        "outputs": {"id": "walks", "property": "children"},
+        "inputs": [{"id": name, "property": "data", "value": value} for name, value in inputs.items()],
+        "changedPropIds": ["graph.data"],
+    }
+    return made.server.test_client().post("/_dash-update-component", json=question).get_json()
+
+
+def test_a_problem_carries_the_graph_it_belongs_to(molecules):
+    made = app(molecules)
+    misfit = len(molecules.graphs) - 1
+    problem = _asked_for_the_walks(made, misfit)["sideUpdate"]
+    assert list(problem) == ["problem"]
+    assert problem["problem"]["data"]["graph"] == misfit
+    assert "Error" in problem["problem"]["data"]["words"]
+    assert "sideUpdate" not in _asked_for_the_walks(made, 0)

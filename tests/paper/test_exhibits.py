@@ -239,7 +239,8 @@ def test_figure_1_from_rows_to_picture():
     assert {row["kind"] for row in rows} == {"all", "term", "atom", "bond"}
     found = figure1.judge(rows)
     assert "over 1 such molecules" in found.verdict
-    assert len(figure1.draw(rows).axes) >= 2 + 1 + 7
+    titles = [ax.get_title() for ax in figure1.draw(rows).axes]
+    assert [title for title in titles if title][2:] == ["C", "N", "O", "C + N", "C + O", "N + O", "C + N + O"]
     empty = replace(one, graphs=replace(one.graphs, test=torch.arange(0)))
     with pytest.raises(InputError, match="No molecule of the test set"):
         figure1.compute(empty)
@@ -285,6 +286,12 @@ def test_figure_6_judges_by_the_best_discount():
     assert not found.holds  # far from the published numbers, with the authors' weights
     figure = figure6.draw(rows)
     assert len(figure.axes) == 4
+    (legend,) = figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["sGNN-LRP", "GNNExplainer", "Gradient", "CAM", "published", "best α (AUAC, AUPC)"]
+    figure.canvas.draw()
+    box = legend.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width  # in two lines where there are two columns only
     better = [{**r, "mean": 9.0 if r["mode"] == "activation" else 0.0} if r["method"] == "CAM" else r for r in rows]
     assert "ahead in 0 of 4" in figure6.judge(better).verdict
 

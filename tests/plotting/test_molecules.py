@@ -12,6 +12,7 @@ from matplotlib.colors import to_rgba
 from torch_geometric.data import Data
 
 from authors import ROOT
+from walkwise.datasets.molecules import from_smiles
 from walkwise.errors import InputError, MissingExtraError
 from walkwise.plotting import _style as style
 from walkwise.plotting import molecule_from_data, molecule_heatmap, molecule_layout
@@ -76,6 +77,24 @@ def test_three_columns_are_single_double_triple():
 def test_without_edge_attributes_bonds_are_single():
     data = Data(edge_index=torch.tensor([[0, 1, 1], [1, 0, 1]]))  # a self-loop is no bond
     assert smiles(molecule_from_data(data, ["C", "O"])) == "CO"
+
+
+@pytest.mark.parametrize("text", ["O=[N+]([O-])c1ccc2c(c1)Cc1ccccc1-2", "C#CC=C", "Cc1ccc(cc1)N", "C"])
+def test_molecules_from_smiles_are_drawn_with_their_bonds(ax, text):
+    data = from_smiles(text)
+    assert smiles(molecule_from_data(data, data.symbols)) == smiles(Chem.MolFromSmiles(text))
+    molecule_heatmap(data, np.ones(len(data.symbols)), torch.ones(data.num_edges), ax=ax)
+    molecule = Chem.MolFromSmiles(text)
+    orders = [bond.GetBondTypeAsDouble() for bond in molecule.GetBonds()]
+    solid, dashed = lines(ax)
+    assert (len(solid), len(dashed)) == (sum(int(order) for order in orders), orders.count(1.5))
+
+
+@pytest.mark.parametrize("orders", [[1.0], [1.0, 0.25]])
+def test_bond_orders_that_are_none_are_refused(orders):
+    data = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), bond_orders=torch.tensor(orders))
+    with pytest.raises(InputError, match="bond_orders must have 1, 2, 3 or"):
+        molecule_from_data(data, ["C", "O"])
 
 
 def test_what_is_no_valid_molecule_is_drawn_all_the_same(ax):

@@ -17,55 +17,122 @@ PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
 PLACES = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [3.0, 0.0]])
 
 
+#: How near its nodes a walk passes, steps being 1 long.
+NEAR = 0.4
+
+
 def curves(ax):
-    """The vertices of every walk, one start and three per step."""
+    """The vertices of every walk: a first one, and three per piece."""
     return [patch._path_original.vertices for patch in ax.patches]
+
+
+def nodes_along(vertices, places):
+    """The nodes that a curve passes, in order."""
+    t = np.linspace(0, 1, 20)[:, None]
+    cubic = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3
+    pieces = [sum(b * v for b, v in zip(cubic, vertices[at:], strict=False)) for at in range(0, len(vertices) - 1, 3)]
+    points = np.concatenate(pieces)
+    near = np.hypot(*(points[:, None] - places[None]).transpose(2, 0, 1))  # (points, M)
+    passed = [int(row.argmin()) for row in near if row.min() < NEAR]
+    return [node for i, node in enumerate(passed) if i == 0 or passed[i - 1] != node]
 
 
 def test_widths_follow_magnitudes_and_colours_signs(ax):
     top_walks([[0, 1], [1, 2], [2, 3]], [0.2, -1.0, 0.5], PATH, positions=PLACES, ax=ax)
     widths = [patch.get_linewidth() for patch in ax.patches]
     assert widths[0] > widths[1] > widths[2]  # the most relevant comes first
-    signs = [patch.get_edgecolor() for patch in ax.patches]
-    assert signs == [to_rgba(style.NEGATIVE), to_rgba(style.POSITIVE), to_rgba(style.POSITIVE)]
-    assert [tuple(np.round(c[0])) for c in curves(ax)] == [(1, 0), (2, 0), (0, 0)]
+    colours = [np.array(patch.get_edgecolor()) for patch in ax.patches]
+    assert np.allclose(colours[0], to_rgba(style.NEGATIVE))
+    assert all(red > blue for red, _, blue, _ in colours[1:])  # orange
+    assert colours[1].sum() < colours[2].sum()  # paler
+    assert [nodes_along(c, PLACES) for c in curves(ax)] == [[1, 2], [2, 3], [0, 1]]
 
 
 def test_only_k_walks_are_drawn(ax):
     top_walks([[0, 1], [1, 2], [2, 3]], [0.2, -1.0, 0.5], PATH, k=2, ax=ax)
     assert len(ax.patches) == 2
+    assert "1 walk of at most ±0.5 not drawn" in ax.texts[-1].get_text().replace("\n", " ")
+
+
+def test_nothing_left_out_is_not_mentioned(ax):
+    top_walks([[0, 1], [1, 2], [2, 3]], [0.2, -1.0, 0.5], PATH, ax=ax)
+    assert "not drawn" not in ax.texts[-1].get_text()
 
 
 def test_a_walk_goes_through_its_nodes_in_order(ax):
     top_walks([[0, 1, 2, 1]], [1.0], PATH, positions=PLACES, ax=ax)
     (vertices,) = curves(ax)
-    assert vertices[::3].tolist() == PLACES[[0, 1, 2, 1]].tolist()
+    assert nodes_along(vertices, PLACES) == [0, 1, 2, 1]
 
 
 def test_positions_passed_by_are_skipped(ax):
     top_walks([[0, -1, 1], [2, -1, -1]], [1.0, 0.5], PATH, positions=PLACES, ax=ax)
     (vertices,) = curves(ax)
-    assert len(vertices) == 4  # one step; the other walk stands still and is a dot
+    assert len(vertices) == 4  # one step; the other walk is at one place only, a dot
     dots = [c for c in ax.collections if isinstance(c, PathCollection)][-2:]
     assert [tuple(np.round(dot.get_offsets()[0])) for dot in dots] == [(0, 0), (2, 0)]
 
 
-def test_repeated_steps_bow_apart(ax):
+def heights(vertices):
+    """How high above the path a walk's lanes lie, steps that stay left out."""
+    pieces = [vertices[at : at + 4] for at in range(0, len(vertices) - 1, 6)]
+    return [float(piece[0, 1]) for piece in pieces]
+
+
+def test_steps_along_an_edge_run_in_lanes_of_their_own(ax):
+    top_walks([[0, 1, 2]] * 4 + [[2, 1, 0]] * 3, np.ones(7), PATH, positions=PLACES, ax=ax)
+    lanes = np.array([heights(vertices) for vertices in curves(ax)])  # (7, 2)
+    for edge in lanes.T:
+        assert np.diff(np.sort(edge)).min() > 0.05
+        assert max(edge[:4]) < min(edge[4:])  # to the right in their direction: eastward is below westward
+        assert abs(edge.mean()) < 1e-9
+    assert np.ptp(lanes) <= 0.5 + 1e-9
+
+
+def test_many_lanes_stay_in_the_same_road(ax):
+    top_walks([[0, 1]] * 30, np.ones(30), PATH, positions=PLACES, k=30, ax=ax)
+    lanes = [heights(vertices)[0] for vertices in curves(ax)]
+    assert len({round(height, 6) for height in lanes}) == 30
+    assert np.ptp(lanes) <= 0.5 + 1e-9
+    starts = {round(float(vertices[0, 0]), 6) for vertices in curves(ax)}
+    assert len(starts) == 3  # dots side by side do not touch
+
+
+def test_turning_back_changes_to_the_other_side(ax):
     top_walks([[0, 1, 0, 1]], [1.0], PATH, positions=PLACES, ax=ax)
     (vertices,) = curves(ax)
-    heights = [vertices[1 + 3 * step, 1] for step in range(3)]
-    assert len({round(height, 3) for height in heights}) == 3
-    assert min(heights) < -0.05
-    assert max(heights) > 0.05
+    there, back, again = heights(vertices)
+    assert there != again
+    assert max(there, again) < back
 
 
-def test_staying_makes_a_loop_larger_each_time(ax):
+def test_turns_do_not_cross(ax):
+    places = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, -1.0], [2.0, 0.0], [1.0, 1.0]])
+    star = torch.tensor([[0, 1, 1, 1, 1, 2, 3, 4], [1, 2, 3, 4, 0, 1, 1, 1]])
+    top_walks([[0, 1, 4], [0, 1, 2], [0, 1, 0], [0, 1, 3]], np.ones(4), star, positions=places, ax=ax)
+    left, right, back, straight = (heights(vertices)[0] for vertices in curves(ax))
+    assert right < straight < left < back
+
+
+def test_staying_makes_loops_side_by_side_outside(ax):
     top_walks([[0, 0, 0]], [1.0], PATH, positions=PLACES, ax=ax)
     (vertices,) = curves(ax)
-    assert vertices[::3].tolist() == [[0, 0]] * 3
-    sizes = [np.ptp(Path(vertices[s : s + 4], [1, 4, 4, 4]).interpolated(9).vertices, 0).max() for s in (0, 3)]
-    assert 0.2 < sizes[0] < sizes[1]
-    assert vertices[1, 0] < -0.1  # away from node 1
+    first, second = vertices[:4], vertices[6:]
+    for loop in (first, second):
+        assert np.hypot(*(loop[0] - loop[3])) < 0.3
+        assert 0.1 < np.ptp(Path(loop, [1, 4, 4, 4]).interpolated(9).vertices, 0).max() < 0.8
+        assert loop[1:3, 0].mean() < -0.1  # away from node 1
+    assert abs(first[1:3, 1].mean() - second[1:3, 1].mean()) > 0.1
+    assert np.hypot(*first[0]) > np.hypot(*first[3])  # the dot and the arrowhead stand out,
+    assert np.hypot(*second[3]) > np.hypot(*second[0])  # the turn between is near the node
+
+
+def test_several_walks_at_one_node_only_are_dots_apart(ax):
+    top_walks([[2, -1], [2, -1]], [1.0, 0.5], PATH, positions=PLACES, ax=ax)
+    one, other = (
+        c.get_offsets()[0] for c in ax.collections if isinstance(c, PathCollection) and len(c.get_offsets()) == 1
+    )
+    assert 0.1 < np.hypot(*(one - other)) < 0.5
 
 
 def test_curves_stay_within_the_axes(ax):
@@ -87,7 +154,7 @@ def test_walks_on_a_molecule(ax):
     pytest.importorskip("rdkit")
     top_walks([[0, 1, 2]], [1.0], "CCO", ax=ax)
     (vertices,) = curves(ax)
-    assert np.allclose(vertices[::3], molecule_layout("CCO"))
+    assert nodes_along(vertices / 1.5, molecule_layout("CCO") / 1.5) == [0, 1, 2]
     assert ax.texts[0].get_text() == "O"
 
 
@@ -98,7 +165,7 @@ def test_walks_over_a_heat_map(ax):
     top_walks([[0, 1]], [1.0], positions=places, ax=ax)
     assert len(ax.patches) == 1
     assert len(ax.collections) == before + 1  # the dot
-    assert np.allclose(curves(ax)[0][::3], places[:2])
+    assert nodes_along(curves(ax)[0], places) == [0, 1]
 
 
 def test_no_walks_and_zero_relevances(ax):

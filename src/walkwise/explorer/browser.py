@@ -53,6 +53,7 @@ def connect_browser(app: Dash) -> None:
         Input("step", "data"),
         Input("order", "data"),
     )
+    in_browser("said", Output("page-problem", "children"), Input("problem", "data"), Input("graph", "data"))
     in_browser("same", Output("clock", "interval"), Input("speed", "data"))
     stores = ("graph", "target", "speed", "by")
     children = Input("target-choice", "children")

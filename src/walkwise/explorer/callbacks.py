@@ -36,14 +36,25 @@ def connect(app: Dash, desk: Desk) -> None:
 
 
 def report_error(error: Exception) -> None:
-    """Shows what went wrong at the top of the page; what is not the library's own goes to the server's log as well.
+    """Tells the page what went wrong, and with which graph; what is not the library's own goes to the log as well.
+
+    The page shows it while that graph is the one chosen: answers may come late, when another has been chosen since.
 
     Args:
         error: what a callback raised.
     """
     if not isinstance(error, WalkwiseError):
         logging.getLogger("walkwise.explorer").exception("A callback failed.", exc_info=error)
-    set_props("page-problem", {"children": f"{type(error).__name__}: {error}"})
+    _tell(f"{type(error).__name__}: {error}")
+
+
+def _tell(words: str) -> None:
+    """Sends words for the top of the page, with the graph that the callback was asked about, None if with none.
+
+    They go beside the answer, not as an output: such words arrive whatever was asked since, and nothing waits for them.
+    """
+    asked = {**ctx.inputs, **ctx.states}
+    set_props("problem", {"data": {"graph": asked.get("graph.data"), "words": words}})
 
 
 def _connect_graph(app: Dash, desk: Desk) -> None:
@@ -72,14 +83,14 @@ def _connect_graph(app: Dash, desk: Desk) -> None:
         Output("legend-words", "children"),
         Output("prediction", "children"),
         Output("report", "children"),
-        Output("page-problem", "children"),
         *_SHOWN,
     )
     def show(graph: int, target: int) -> tuple[Any, ...]:
         case = desk.case(graph, target)
         words = structure.legend(case)
         ends = words["low"], words["high"], words["words"]
-        return structure.elements(case), *ends, layout.prediction_words(case), str(case.chain), ""
+        _tell("")
+        return structure.elements(case), *ends, layout.prediction_words(case), str(case.chain)
 
     @app.callback(
         Output("graph", "data"),

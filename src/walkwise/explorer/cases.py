@@ -22,7 +22,6 @@ from walkwise.plotting.chemistry import Skeleton, molecule_from_data, skeleton_o
 from walkwise.plotting.layouts import graph_layout
 from walkwise.predictions import Prediction, predict, traced
 
-_BONDS = {1.0: "single", 2.0: "double", 3.0: "triple", 1.5: "aromatic"}
 #: Nitrogen with two oxygens.
 _NITRO = "[N;X3](~[O;X1])~[O;X1]"
 
@@ -165,13 +164,7 @@ def _labels(session: Session, data: Data) -> tuple[tuple[str, ...], bool]:
 
 
 def _molecule(data: Data, symbols: tuple[str, ...], groups: dict[str, list[int]]) -> Drawing:
-    orders = getattr(data, "bond_orders", None)
-    if orders is None:
-        molecule = molecule_from_data(data, symbols)
-    else:
-        kinds = torch.tensor([list(_BONDS).index(float(order)) for order in orders])
-        graph = Data(edge_index=data.edge_index, edge_attr=kinds)
-        molecule = molecule_from_data(graph, symbols, bonds=list(_BONDS.values()))
+    molecule = molecule_from_data(data, symbols)
     drawn = skeleton_of(molecule)
     places = drawn.places * [1, -1] / 1.5  # a bond is 1.5 ångström
     known = {**groups, **_chemical_groups(molecule)}

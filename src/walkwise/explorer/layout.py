@@ -51,6 +51,7 @@ def _state() -> list[Any]:
         "alpha": 0.0,
         "by": "relevance",
         "asked": [],
+        "problem": None,
     }
     playing = {"order": None, "step": 0, "speed": _SPEEDS["normal"], "dressed": 0}
     return [

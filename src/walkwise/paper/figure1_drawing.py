@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch_geometric.data import Data
 
@@ -12,6 +13,7 @@ from walkwise.paper.units import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
 #: Lower order orange, higher order green, as in the paper.
@@ -28,9 +30,10 @@ def draw(rows: Sequence[Row]) -> Figure:
     atoms = [row for row in rows if row["kind"] == "atom"]
     bonds = [row for row in rows if row["kind"] == "bond"]
     molecule, group = _molecule(atoms, bonds), [row["atom"] for row in atoms if row["group"]]
-    figure = Figure(figsize=(10.5, 7.4), layout="constrained")
-    grid = figure.add_gridspec(3, 2 * len(terms), height_ratios=(1.5, 1.1, 0.55))
-    lower, higher = figure.add_subplot(grid[0, : len(terms)]), figure.add_subplot(grid[0, len(terms) :])
+    figure = Figure(figsize=(10.5, 9.6), layout="constrained")
+    columns = len(terms) // 2 + 1  # in two lines, with room for the colours' meaning
+    grid = figure.add_gridspec(4, 2 * columns, height_ratios=(1.5, 1.1, 0.85, 0.85))
+    lower, higher = figure.add_subplot(grid[0, :columns]), figure.add_subplot(grid[0, columns:])
     molecule_heatmap(molecule, [row["lower"] for row in atoms], ax=lower, meaning="relevance of atoms")
     heat = [row["heat_all"] / 2 for row in bonds for _ in range(2)]  # the two directions add up
     molecule_heatmap(
@@ -39,13 +42,38 @@ def draw(rows: Sequence[Row]) -> Figure:
     lower.set_title("lower order", color=_COLOURS["lower"], weight="bold")
     higher.set_title("higher order; band: nitro group and ring", color=_COLOURS["higher"], weight="bold")
     _bars(figure.add_subplot(grid[1, :]), terms)
-    limit = max(abs(row[f"heat_{term['term']}"]) for row in atoms for term in terms)
-    for i, term in enumerate(terms):
-        ax = figure.add_subplot(grid[2, 2 * i : 2 * i + 2])
-        scores = [row[f"heat_{term['term']}"] for row in atoms]
-        molecule_heatmap(molecule, scores, ax=ax, limit=limit, bar=False)
-        ax.set_anchor("N")
+    cells = [grid[2 + i // columns, 2 * (i % columns) : 2 * (i % columns) + 2] for i in range(len(terms) + 1)]
+    _small(molecule, atoms, terms, [figure.add_subplot(cell) for cell in cells])
     return figure
+
+
+def _small(molecule: Data, atoms: Sequence[Row], terms: Sequence[Row], axes: Sequence[Axes]) -> None:
+    """A small molecule for each set of atom types, coloured by its walks alone, on one scale; then what it is."""
+    from walkwise.plotting import molecule_heatmap
+    from walkwise.plotting._style import symmetric
+
+    heats = [[row[f"heat_{term['term']}"] for row in atoms] for term in terms]
+    norm = symmetric(np.array(heats))
+    for term, heat, ax in zip(terms, heats, axes, strict=False):
+        molecule_heatmap(molecule, heat, ax=ax, limit=norm.vmax, bar=False)
+        ax.set_title(_spaced(term["term"]), size=11, color=_COLOURS["higher"], weight="bold", pad=1)
+    _scale(axes[-1], norm)
+
+
+def _scale(ax: Axes, norm: Normalize) -> None:
+    """What the colours of the small molecules mean, in the middle of a cell of its own."""
+    from matplotlib.cm import ScalarMappable
+
+    from walkwise.plotting._style import COLOURS, short
+
+    ax.axis("off")
+    bar = ax.figure.colorbar(ScalarMappable(norm, COLOURS), cax=ax.inset_axes((0.1, 0.55, 0.8, 0.08)), location="top")
+    ends = [float(norm.vmin or 0), 0.0, float(norm.vmax or 0)]
+    bar.set_ticks(ends, labels=[short(end, signed=True) for end in ends])
+    bar.ax.tick_params(labelsize=9, length=2)
+    bar.outline.set_linewidth(0.4)
+    words = "relevance of the walks that\nvisit exactly these types;\nthe same scale for all"
+    ax.text(0.5, 0.48, words, size=9, ha="center", va="top", transform=ax.transAxes)
 
 
 def _molecule(atoms: Sequence[Row], bonds: Sequence[Row]) -> Data:
@@ -65,12 +93,13 @@ def _bars(ax: Axes, terms: Sequence[Row]) -> None:
         heights = [row[name] for row in terms]
         bars = ax.bar([i + shift for i in range(len(terms))], heights, 0.38, color=_COLOURS[name], label=title)
         ax.bar_label(bars, [f"{height:.2f}" for height in heights], padding=2, size=9)
-    ax.set_xticks(range(len(terms)), [_spaced(row["term"]) for row in terms], size=11)
+    ax.set_xticks(range(len(terms)), [_spaced(row["term"]) for row in terms], size=12)
+    ax.tick_params(axis="x", length=0)
     ax.set_xlim(-0.5, len(terms) - 0.5)
     ax.margins(y=0.15)
     ax.axhline(0, color="#222222", lw=0.8)
     ax.set_ylabel("relevance")
-    ax.set_xlabel("atom types; below, the walks that visit exactly these")
+    ax.set_xlabel("atom types")
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False)
 

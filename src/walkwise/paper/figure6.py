@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from walkwise.evaluation import mean_and_error
 from walkwise.paper.bench import AUTHORS, TITLES, Case, Effort
 from walkwise.paper.curves import areas
-from walkwise.paper.drawing import LOOKS, panels
+from walkwise.paper.drawing import GREY, LOOKS, panels
 from walkwise.paper.exhibits import Exhibit, Finding, Work
 from walkwise.paper.orderings import DISCOUNTED, METHODS, OURS
 from walkwise.paper.published import FIGURE_6, FIGURE_6_OTHERS
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MODES = {"activation": "AUAC", "pruning": "AUPC"}
 SIGNS = ("positive", "negative")
+#: What marks the best α: the way that is better.
+BEST = {"activation": "^", "pruning": "v"}
 #: The discounts of which there are published numbers.
 COMPARED = (0.0, 0.5, 1.0)
 #: The class that counts as positive.
@@ -80,8 +82,21 @@ def draw(rows: Sequence[Row]) -> Figure:
             ax.set_xlabel("discount α") if line else ax.set_title(f"{_shown(rows, name)}\n{sign}")
         better = "higher" if mode == "activation" else "lower"
         axes[line][0].set_ylabel(f"{title} ({better} is better)")
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
+    _legend(figure, axes[0][0], lines=1 if len(columns) > 2 else 2)
     return figure
+
+
+def _legend(figure: Figure, ax: Any, *, lines: int) -> None:
+    """Below all panels: the methods of one of them, the published numbers, and the marks of the best α."""
+    from matplotlib.legend_handler import HandlerTuple
+    from matplotlib.lines import Line2D
+
+    handles, names = ax.get_legend_handles_labels()
+    marks = tuple(Line2D([], [], ls="", marker=marker, color=GREY, ms=8) for marker in BEST.values())
+    handles, names = [*handles, marks], [*names, "best α (AUAC, AUPC)"]
+    look: dict[str, Any] = {"ncols": -(-len(names) // lines), "columnspacing": 1.6, "frameon": False}
+    apart = {tuple: HandlerTuple(ndivide=None, pad=0.6)}
+    figure.legend(handles, names, handler_map=apart, loc="outside lower center", **look)
 
 
 def _shown(rows: Sequence[Row], name: str) -> str:
@@ -95,8 +110,7 @@ def _panel(ax: Any, rows: Sequence[Row], mode: str) -> None:
         if method in DISCOUNTED:
             ax.plot([row["alpha"] for row in points], [row["mean"] for row in points], label=method, **LOOKS[method])
             best = _best(points, mode)
-            marker = "^" if mode == "activation" else "v"
-            ax.plot(best["alpha"], best["mean"], marker, color=LOOKS[method]["color"], ms=9)
+            ax.plot(best["alpha"], best["mean"], BEST[mode], color=LOOKS[method]["color"], ms=9)
         elif points:
             ax.axhline(points[0]["mean"], label=method, **LOOKS[method])
     published = FIGURE_6.get((rows[0]["set"], mode, rows[0]["graphs"]), {}) if rows[0]["set"] == "mutag" else {}

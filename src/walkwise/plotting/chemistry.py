@@ -42,12 +42,14 @@ class Skeleton:
 def molecule_from_data(data: Any, symbols: Sequence[str], *, bonds: Sequence[str] | None = None) -> Any:
     """The RDKit molecule that a graph stands for, atoms in the order of its nodes.
 
-    Bond orders are those of ``edge_attr``; without it every bond is single. Nitrogens with four bonds
-    get their charge, and so do the oxygens at the end of a single bond to one, as in nitro groups. What is no valid
-    molecule (valences that cannot be, as in some data sets) comes back as it is, not sanitised.
+    Bond orders are those of ``edge_attr``, or of ``bond_orders`` where a graph has that, as those from SMILES do;
+    without either every bond is single. Nitrogens with four bonds get their charge, and so do the oxygens at the end of
+    a single bond to one, as in nitro groups. What is no valid molecule (valences that cannot be, as in some data sets)
+    comes back as it is, not sanitised.
 
     Args:
-        data: has ``edge_index`` (2, E) and perhaps ``edge_attr``: one-hot (E, K), or numbers from 0, (E,).
+        data: has ``edge_index`` (2, E) and perhaps ``edge_attr``: one-hot (E, K), or numbers from 0, (E,); or
+            ``bond_orders``: 1, 2, 3, or 1.5 for an aromatic bond, (E,), which count more.
         symbols: the chemical symbol of every atom, (M,): ``["CNO"[i] for i in data.x.argmax(1)]``.
         bonds: what each column of ``edge_attr`` means, of "single", "double", "triple" and "aromatic". By
             default those of MUTAG if there are four and those of Mutagenicity if there are three.
@@ -178,7 +180,9 @@ def _atom(chem: Any, symbol: str) -> Any:
 def _bonds_of(data: Any, num_atoms: int, names: Sequence[str] | None) -> tuple[Ints, list[str]]:
     """The pairs of bonded atoms, each once, and the kind of every bond.  # (P, 2)"""
     edges = style.edges_of(data.edge_index, num_atoms)
-    kinds = _kinds(getattr(data, "edge_attr", None), edges.shape[1], names)
+    orders = getattr(data, "bond_orders", None)
+    attributes = getattr(data, "edge_attr", None)
+    kinds = _kinds(attributes, edges.shape[1], names) if orders is None else _named(orders, edges.shape[1])
     once: dict[tuple[int, int], str] = {}
     for u, v, kind in zip(*edges.tolist(), kinds, strict=True):
         if u != v:
@@ -201,6 +205,18 @@ def _kinds(edge_attr: Any, num_edges: int, names: Sequence[str] | None) -> list[
     if len(which) != num_edges or (num_edges and not 0 <= int(which.min()) <= int(which.max()) < len(names)):
         raise InputError(f"edge_attr must name one of {len(names)} bonds for each of {num_edges} edges.")
     return [names[i] for i in which.tolist()]
+
+
+def _named(orders: Any, num_edges: int) -> list[str]:
+    """The kinds of bonds whose orders are known."""
+    given = torch.as_tensor(orders).reshape(-1).tolist()
+    names = {order: name for name, order in _ORDERS.items()}
+    if len(given) != num_edges or not set(given) <= set(names):
+        raise InputError(
+            f"bond_orders must have 1, 2, 3 or 1.5 (aromatic) for each of {num_edges} edges; got {len(given)} numbers, "
+            f"among them {', '.join(f'{order:g}' for order in sorted(set(given))[:6])}."
+        )
+    return [names[order] for order in given]
 
 
 def _set_charges(molecule: Any) -> None:

@@ -168,6 +168,15 @@
       return [figure, words];
     },
 
+    // A problem of another graph than the one chosen came late and is dropped; choosing a graph clears the line.
+    said(problem, graph) {
+      const came = clientside.callback_context.triggered.map((t) => t.prop_id.split(".")[0]);
+      if (came.includes("problem") && problem && (problem.graph == null || problem.graph === graph)) {
+        return problem.words;
+      }
+      return came.includes("graph") ? "" : clientside.no_update;
+    },
+
     same(value) {
       return value;
     },
