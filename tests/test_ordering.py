@@ -234,10 +234,25 @@ def test_equals_the_slow_twin_node_for_node(mode, route):
 @pytest.mark.parametrize("mode", MODES)
 def test_both_routes_agree_node_for_node(mode, monkeypatch):
     chains = [make_chain("gin", seed, nodes=12) for seed in range(4)]
-    alphas = [0.0, 0.3, 0.8]  # at 1, nodes without self-relevance are all equal
+    alphas = [0.0, 0.3, 0.8, 1.0]  # at 1, nodes that have no walks of their own are all equal
     listed = [order_nodes(chain, mode=mode, alpha=alphas).tolist() for chain in chains]
     monkeypatch.setattr(ordering, "_ledger", lambda *_: None)
     assert listed == [order_nodes(chain, mode=mode, alpha=alphas).tolist() for chain in chains]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("alpha", [0.5, 1.0])
+def test_equal_leaves_come_by_index_where_every_step_is_asked(dtype, alpha, monkeypatch):
+    """At α = 1 taking a leaf away changes R_α by its own walks alone, which are small beside the rounding of R_α."""
+    monkeypatch.setattr(ordering, "_ledger", lambda *_: None)
+    leaves = torch.arange(1, 41)
+    star = torch.stack([torch.zeros_like(leaves), leaves])
+    for seed in range(5):
+        torch.manual_seed(seed)
+        model = GraphGIN(width=16, layers=6).to(dtype)
+        chain = ww.trace(model, torch.ones(41, 3, dtype=dtype), torch.cat([star, star.flip(0)], dim=1), target=0)
+        order = order_nodes(chain, mode="pruning", alpha=alpha).tolist()
+        assert [node for node in order if node] == leaves.tolist()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -317,6 +332,27 @@ def test_float32_orders_are_greedy_up_to_rounding(mode, route):
     chain = make_chain("gin", 1, nodes=10).to(dtype=torch.float32)
     order = order_nodes(chain, mode=mode, alpha=0.5)
     assert_greedy(order, chain.to(dtype=torch.float64), mode, 0.5, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0])
+def test_float32_takes_no_real_difference_for_rounding(alpha):
+    """Towards α = 1 changes are small beside the largest one; float32 tells them apart all the same."""
+    for data in ww.datasets.ba2motif.generate(60, seed=0):
+        orders = []
+        for dtype in (torch.float64, torch.float32):
+            model = ww.models.bundled("ba2motif").to(dtype)
+            chain = ww.trace(model, data.x.to(dtype), data.edge_index, target=int(data.y))
+            orders.append(order_nodes(chain, alpha=alpha).tolist())
+        assert orders[0] == orders[1]
+
+
+def test_progress_is_shown_where_every_step_is_asked(capsys, monkeypatch):
+    chain = make_chain("gin", 0)
+    quiet = order_nodes(chain, progress=True)
+    assert capsys.readouterr().err == ""  # listed: there is nothing to wait for
+    monkeypatch.setattr(ordering, "_ledger", lambda *_: None)
+    assert torch.equal(order_nodes(chain, progress=True), quiet)
+    assert "0/8" in capsys.readouterr().err
 
 
 def test_the_ledger_holds_all_walks():

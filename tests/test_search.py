@@ -26,12 +26,17 @@ class GraphGIN(nn.Module):
         return global_add_pool(self.gin(x, edge_index), None)
 
 
-def make_chain(seed: int, nodes: int = 8, edge_index: Tensor | None = None, directed: bool = False):
+def make_chain(
+    seed: int, nodes: int = 8, edge_index: Tensor | None = None, directed: bool = False, alike: bool = False
+):
     torch.manual_seed(seed)
     model = GraphGIN().double()
     if edge_index is None:
         edge_index = erdos_renyi_graph(nodes, 0.3, directed=directed)
-    return ww.trace(model, torch.randn(nodes, 3, dtype=torch.double), edge_index, target=0)
+    x = torch.randn(nodes, 3, dtype=torch.double)
+    if alike:  # but for rounding
+        x = torch.ones_like(x) + 1e-13 * x
+    return ww.trace(model, x, edge_index, target=0)
 
 
 def is_connected(chain, nodes) -> bool:
@@ -79,6 +84,43 @@ def test_a_narrow_beam_says_that_it_did_not_look_everywhere():
     assert found.total is None
 
 
+@pytest.mark.parametrize("method", ["beam", "greedy"])
+def test_what_is_known_without_listing_is_said(method):
+    chain = make_chain(0, nodes=9)
+    assert find_subgraph(chain, 3, connected=False, method=method, beam=2).total == 84
+    whole = find_subgraph(chain, 9, connected=False, method=method)
+    assert (whole.evaluated, whole.total, whole.exhaustive) == (1, 1, True)
+
+
+@pytest.mark.parametrize("method", ["exact", "beam", "greedy"])
+@pytest.mark.parametrize("seed", range(5))
+def test_of_equal_subgraphs_the_one_with_the_lowest_ids_is_taken(method, seed):
+    """All paths of a ring are equal; rounding, here made certain, tells them apart."""
+    ring = torch.stack([torch.arange(12), (torch.arange(12) + 1) % 12])
+    chain = make_chain(seed, nodes=12, edge_index=torch.cat([ring, ring.flip(0)], dim=1), alike=True)
+    for size in (1, 3, 5):
+        assert find_subgraph(chain, size, method=method).nodes == tuple(range(size))
+        assert find_subgraph(chain.to(dtype=torch.float32), size, method=method).nodes == tuple(range(size))
+
+
+def test_the_work_is_that_of_the_subgraphs_there_are():
+    """A tree has few connected subgraphs of almost all its nodes, and many ways that do not lead to one."""
+    child = torch.arange(1, 60)
+    tree = torch.stack([child, (child - 1) // 2])
+    chain = make_chain(0, nodes=60, edge_index=torch.cat([tree, tree.flip(0)], dim=1))
+    leaves = 30
+    assert find_subgraph(chain, 60, method="exact", max_subgraphs=1).total == 1
+    assert find_subgraph(chain, 59, method="exact", max_subgraphs=leaves).total == leaves
+    with pytest.raises(TooManySubgraphsError, match="more than 400"):
+        find_subgraph(chain, 58, method="exact", max_subgraphs=400)
+
+
+def test_subgraphs_may_be_larger_than_python_recurses():
+    path = torch.stack([torch.arange(1199), torch.arange(1, 1200)])
+    chain = make_chain(0, nodes=1200, edge_index=torch.cat([path, path.flip(0)], dim=1))
+    assert find_subgraph(chain, 1200, method="exact").nodes == tuple(range(1200))
+
+
 def test_growing_starts_where_there_is_room():
     path = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 0, 3, 2, 5, 4]])
     path = torch.cat([path, torch.tensor([[4, 6], [6, 4]])], dim=1)  # pairs 0-1 and 2-3, and the path 5-4-6
@@ -115,6 +157,7 @@ def test_too_many_subgraphs_are_counted_not_searched():
         ({"size": 2.5}, "2.5"),
         ({"size": 2, "method": "best"}, "'beam', 'greedy', 'exact'"),
         ({"size": 2, "beam": 0}, "at least 1"),
+        ({"size": 2, "beam": "x"}, "at least 1; got 'x'"),
         ({"size": 2, "alpha": 2.0}, "between 0 and 1"),
     ],
 )

@@ -77,6 +77,7 @@ class Task:
     alphas: tuple[float, ...]
     layout: Layout
     tolerance: float = 0.0
+    progress: bool = False
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -98,6 +99,7 @@ class Gains(Protocol):
     """What a greedy search asks and tells."""
 
     gain: Floats  # (A, G · W): R_α once the node is chosen, less R_α now; of no meaning once it has been
+    rounding: float  # how far gains may be off, besides what is relative to themselves
 
     def choose(self, a: Ints, place: Ints) -> None:
         """Nodes were chosen: for every discount and unfinished graph, its place.  # (K,), (K,)"""
@@ -113,6 +115,8 @@ class LedgerGains:
 
     When a node is chosen, o changes for the walks through it, and nothing else does.
     """
+
+    rounding = 0.0  # what no walk changes is exactly 0
 
     def __init__(self, ledger: WalkLedger, task: Task) -> None:
         A, G, W = task.shape
@@ -176,6 +180,7 @@ class AskedGains:
         self.beside = np.zeros_like(everyone)  # joined to S by a step
         whole = self._masks(np.eye(G, dtype=bool).repeat(W, axis=1) & everyone[:1])
         full: Floats = subgraph_relevance(chain, whole).double().cpu().numpy()  # (G,) R(G)
+        self.rounding = self._rounding(full)
         self.relevance = np.repeat(np.zeros((1, G)) if task.adds else full[None], A, axis=0)  # (A, G) R_α now
         self.gain: Floats = np.zeros(everyone.shape)
         self._ask(everyone)
@@ -215,7 +220,12 @@ class AskedGains:
         distinct, which = np.unique(np.packbits(sets, axis=1), axis=0, return_inverse=True)
         masks = np.unpackbits(distinct, axis=1, count=sets.shape[1]).astype(bool)
         answers = subgraph_relevance(self.chain, self._masks(masks), alpha=self.task.alphas).double().cpu().numpy()
+        self.rounding = max(self.rounding, self._rounding(answers))
         self.gain[a, place] = answers[which.ravel(), a] - self.relevance[a, graph]
+
+    def _rounding(self, answers: Floats) -> float:
+        """How far the difference of two such numbers may be off."""
+        return 16 * torch.finfo(self.chain.dtype).eps * float(np.abs(answers).max(initial=0.0))
 
     def _masks(self, sets: Bools) -> Tensor:
         """Sets of places as sets of nodes.  # (B, G · W) -> (B, M)"""

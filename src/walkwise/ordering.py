@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast, overload
 
@@ -17,7 +17,6 @@ from walkwise.gains import AskedGains, Gains, Layout, LedgerGains, Mode, Task, c
 from walkwise.ledger import WalkLedger, count_walks, walk_ledger
 from walkwise.neighbours import Floats, Ints, Neighbours, step_neighbours
 from walkwise.subgraphs import as_discount
-from walkwise.walks import rounding
 
 #: What one pass over the operators of a layer costs besides its arithmetic, in messages of one node.
 _ROWS_PER_CALL = 1000
@@ -36,6 +35,7 @@ def order_nodes(
     alpha: float | Sequence[float] = ...,
     graphs: None = ...,
     tolerance: float | None = ...,
+    progress: bool = ...,
 ) -> Tensor: ...
 
 
@@ -47,6 +47,7 @@ def order_nodes(
     alpha: float | Sequence[float] = ...,
     graphs: Tensor,
     tolerance: float | None = ...,
+    progress: bool = ...,
 ) -> list[Tensor]: ...
 
 
@@ -58,6 +59,7 @@ def order_nodes(
     alpha: float | Sequence[float] = 0.0,
     graphs: Tensor | None = None,
     tolerance: float | None = None,
+    progress: bool = False,
 ) -> Tensor | list[Tensor]:
     r"""The nodes in greedy order, most relevant first (activation) or last (pruning): (M,).
 
@@ -72,8 +74,8 @@ def order_nodes(
 
     All walks are listed once, gathered by the nodes they visit, and choosing a node updates only what
     shares a walk with it; a list that is not too long serves further orders of the same chain. Where there
-    are too many walks for that, every step asks for the candidates that can have changed, as one batch of
-    subgraphs.
+    are too many walks for that (more than about 24 million), every step asks for the candidates that can have
+    changed, as one batch of subgraphs: deep models on large graphs with hubs may then take minutes.
 
     Args:
         chain: the traced prediction.
@@ -82,8 +84,10 @@ def order_nodes(
         graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then a
             list comes back with the order within each graph, (M_g,) or (A, M_g), in the chain's node ids.
         tolerance: candidates that fall short of the best by no more than this, relative to the largest change
-            of R_α met so far, count as equal to it; by default 1e-9 in float64 and 1e-5 in float32. With 0
-            rounding decides, as in a plain argmax.
+            of R_α met so far, count as equal to it; by default 1e-9 in float64 and 1e-6 in float32. So do those
+            within the rounding of R_α itself, where changes are differences of it. With 0 rounding decides, as in
+            a plain argmax.
+        progress: show how many nodes have been chosen, where every step is asked.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -102,8 +106,9 @@ def order_nodes(
     several = isinstance(alpha, Sequence) or getattr(alpha, "ndim", 0) > 0
     given: Any = alpha if several else [alpha]
     if tolerance is None:
-        tolerance = rounding(chain.dtype)
-    task = Task(cast(Mode, mode), tuple(as_discount(a) for a in given), _layout(chain.num_nodes, graphs), tolerance)
+        tolerance = 1e-9 if chain.dtype == torch.float64 else 1e-6
+    alphas, layout = tuple(as_discount(a) for a in given), _layout(chain.num_nodes, graphs)
+    task = Task(cast(Mode, mode), alphas, layout, tolerance, progress)
     if not 0 <= tolerance < 1:
         raise InputError(f"tolerance is a small fraction, 0 for none; got {tolerance}.")
     orders = [torch.from_numpy(o if several else o[0]).to(chain.device) for o in _orders(chain, task)]
@@ -192,10 +197,10 @@ def _greedy(gains: Gains, task: Task) -> list[Ints]:
     gain = gains.gain.reshape(A * G, W)
     sizes, begin = np.tile(task.layout.sizes, A), np.tile(np.arange(G) * W, A)
     live, a, ends = np.arange(A * G), np.repeat(np.arange(A), G), set(task.layout.sizes.tolist())
-    for step in range(W):
+    for step in _told(W) if task.progress and isinstance(gains, AskedGains) else range(W):
         if step in ends:
             live = np.flatnonzero(sizes > step)  # those with nodes left
-        best = _best(gain, shortfall, scale, task)[live]
+        best = _best(gain, shortfall, scale, task, gains.rounding if task.tolerance else 0.0)[live]
         place = best + begin[live]
         picks[step, live] = task.layout.node[place]
         shortfall[live] += gain[live, best]
@@ -205,7 +210,15 @@ def _greedy(gains: Gains, task: Task) -> list[Ints]:
     return [np.ascontiguousarray(by_graph[:size, :, g].T) for g, size in enumerate(task.layout.sizes)]
 
 
-def _best(gain: Floats, shortfall: Floats, scale: Floats, task: Task) -> Ints:
+def _told(steps: int) -> Iterable[int]:
+    """So many steps, with a bar that shows how far they are."""
+    from tqdm.auto import tqdm
+
+    told: Iterable[int] = tqdm(range(steps), unit="node", leave=False)
+    return told
+
+
+def _best(gain: Floats, shortfall: Floats, scale: Floats, task: Task, rounding: float) -> Ints:
     """The best of the W places of every discount and graph, the first of equal ones: (A · G,).
 
     R_α of what has been chosen is the same for all candidates of an activation step: compare the gains.
@@ -213,6 +226,6 @@ def _best(gain: Floats, shortfall: Floats, scale: Floats, task: Task) -> Ints:
     """
     score = gain if task.adds else -np.abs(shortfall[:, None] + gain)
     np.fmax(scale, np.fmax.reduce(np.abs(gain), axis=1), out=scale)
-    enough = np.fmax.reduce(score, axis=1) - task.tolerance * scale
+    enough = np.fmax.reduce(score, axis=1) - np.maximum(task.tolerance * scale, rounding)
     first: Ints = (score >= enough[:, None]).argmax(axis=1)
     return first

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from itertools import combinations, islice
 from typing import Literal
 
+import torch
+
 from walkwise.chain import RelevanceChain
 from walkwise.errors import InputError, WalkwiseError
 from walkwise.neighbours import edge_neighbours
 from walkwise.subgraphs import as_discount, subgraph_relevance
 
 Nodes = tuple[int, ...]
+Scored = tuple[float, Nodes]
 Method = Literal["beam", "greedy", "exact"]
 
 #: How many subgraphs are listed before they are asked for together.
@@ -36,7 +39,7 @@ class FoundSubgraph:
 
     @property
     def exhaustive(self) -> bool:
-        """Whether all subgraphs of this size were compared, so that none is better."""
+        """Whether the search knows that all subgraphs of this size were compared, so that none is better."""
         return self.evaluated == self.total
 
 
@@ -54,8 +57,8 @@ def find_subgraph(
 
     "exact" compares all of them. "beam" grows subgraphs node by node and keeps the best few of every
     size; "greedy" keeps one. Those two may miss the best, unless nothing was dropped on the way: the
-    result says how many subgraphs were compared, and whether that was all. Of equal subgraphs the one
-    with the lowest node ids is taken.
+    result says how many subgraphs were compared, and whether that was all. Of equal subgraphs (up to a relative
+    1e-9 in float64 and 1e-6 in float32, so that rounding does not decide) the one with the lowest node ids is taken.
 
     Args:
         chain: the traced prediction.
@@ -83,8 +86,8 @@ def find_subgraph(
     space = _Space(chain, size, connected, as_discount(alpha), near)
     if method not in _METHODS:
         raise InputError(f"method must be one of {', '.join(map(repr, _METHODS))}, got {method!r}.")
-    if operator.index(beam) < 1:
-        raise InputError(f"beam is how many subgraphs are kept, at least 1; got {beam}.")
+    if not isinstance(beam, int) or beam < 1:
+        raise InputError(f"beam is how many subgraphs are kept, at least 1; got {beam!r}.")
     if size == 0:
         return FoundSubgraph((), 0.0, 1, 1)
     space.check_possible()
@@ -130,20 +133,38 @@ class _Space:
             joined |= self.near[node]
         return joined
 
-    def scored(self, subgraphs: list[Nodes]) -> list[tuple[float, Nodes]]:
-        """(-R_α, nodes) for every subgraph, so that the best is the least."""
+    @property
+    def total(self) -> int | None:
+        """How many subgraphs there are, where that is known without listing them."""
+        M = self.chain.num_nodes
+        return None if self.connected and self.size < M else math.comb(M, self.size)
+
+    def scored(self, subgraphs: list[Nodes]) -> list[Scored]:
+        """R_α and nodes of every subgraph."""
         scores = subgraph_relevance(self.chain, subgraphs, alpha=self.alpha).tolist()
-        return [(-score, nodes) for score, nodes in zip(scores, subgraphs, strict=True)]
+        return list(zip(scores, subgraphs, strict=True))
+
+    def ranked(self, scored: list[Scored]) -> list[Scored]:
+        """The best first; of those that fall short of another by rounding only, the one with the lowest ids."""
+        by_score = sorted(scored, key=lambda one: -one[0])
+        apart = (1e-9 if self.chain.dtype == torch.float64 else 1e-6) * max(abs(score) for score, _ in scored)
+        runs, first = [0] * len(scored), by_score[0][0]  # a run has what is equal to its first
+        for i, (score, _) in enumerate(by_score):
+            new = score < first - apart
+            first = score if new else first
+            runs[i] = runs[i - 1] + new if i else 0
+        return [one for _, one in sorted(zip(runs, by_score, strict=True), key=lambda pair: (pair[0], pair[1][1]))]
 
 
 def _exact(space: _Space, beam: int, max_subgraphs: int) -> FoundSubgraph:
     """The best of all subgraphs."""
     total = _count(space, max_subgraphs)
-    best: tuple[float, Nodes] = (math.inf, ())
+    best: list[Scored] = []
     subgraphs = _all_subgraphs(space)
     while some := list(islice(subgraphs, _TOGETHER)):
-        best = min(best, *space.scored(some))
-    return FoundSubgraph(best[1], -best[0], total, total)
+        best = space.ranked([*best, *space.scored(some)])[:1]
+    ((score, nodes),) = best
+    return FoundSubgraph(nodes, score, total, total)
 
 
 def _grown(space: _Space, beam: int, max_subgraphs: int) -> FoundSubgraph:
@@ -152,11 +173,11 @@ def _grown(space: _Space, beam: int, max_subgraphs: int) -> FoundSubgraph:
     candidates: list[Nodes] = [(node,) for node in _members(roomy)]
     complete = True  # nothing dropped: every subgraph of this size is among the candidates
     for _ in range(1, space.size):
-        kept = sorted(space.scored(candidates))[:beam]
+        kept = space.ranked(space.scored(candidates))[:beam]
         complete = complete and len(kept) == len(candidates)
         candidates = _one_more(space, [nodes for _, nodes in kept])
-    negative, nodes = min(space.scored(candidates))
-    return FoundSubgraph(nodes, -negative, len(candidates), len(candidates) if complete else None)
+    score, nodes = space.ranked(space.scored(candidates))[0]
+    return FoundSubgraph(nodes, score, len(candidates), len(candidates) if complete else space.total)
 
 
 def _greedy(space: _Space, beam: int, max_subgraphs: int) -> FoundSubgraph:
@@ -200,25 +221,43 @@ def _all_subgraphs(space: _Space) -> Iterator[Nodes]:
         return
     for root in range(space.chain.num_nodes):
         allowed = ~((1 << (root + 1)) - 1)  # the root is the lowest node
-        start = 1 << root
-        yield from _extensions(space.near, space.size, start, space.near[root] & allowed, allowed, start)
+        yield from _extensions(space.near, space.size, 1 << root, allowed)
 
 
-def _extensions(near: list[int], size: int, nodes: int, frontier: int, allowed: int, seen: int) -> Iterator[Nodes]:
-    """Connected sets that contain ``nodes``, grown through the frontier (Wernicke's ESU): each just once.
+def _extensions(near: list[int], size: int, start: int, allowed: int) -> Iterator[Nodes]:
+    """Connected sets that contain the start and otherwise allowed nodes (Wernicke's ESU): each just once.
 
-    A node is tried and then never again by the sets that follow, so no set is met twice; ``seen`` are
-    the nodes and all that have been beside them.
+    Sets grow through their frontier. A node of it is tried and then never again by the sets that follow, so no set is
+    met twice; ``seen`` are the nodes and all that have been beside them. Sets that cannot grow enough are left at once,
+    so that the work is that of the sets found.
     """
-    if nodes.bit_count() == size:
-        yield tuple(_members(nodes))
-        return
-    seen |= frontier
+    waiting = [(start, near[start.bit_length() - 1] & allowed, start)]
+    while waiting:
+        nodes, frontier, seen = waiting.pop()
+        if nodes.bit_count() == size:
+            yield tuple(_members(nodes))
+            continue
+        seen |= frontier
+        if not _can_grow(near, size, nodes, frontier, allowed & ~seen):
+            continue
+        while frontier:
+            bit = frontier & -frontier
+            frontier ^= bit
+            new = near[bit.bit_length() - 1] & allowed & ~seen
+            waiting.append((nodes | bit, frontier | new, seen))
+
+
+def _can_grow(near: list[int], size: int, nodes: int, frontier: int, free: int) -> bool:
+    """Whether there is a connected set of that size: these nodes, some of the frontier, and free ones beyond."""
     while frontier:
-        bit = frontier & -frontier
-        frontier ^= bit
-        new = near[bit.bit_length() - 1] & allowed & ~seen
-        yield from _extensions(near, size, nodes | bit, frontier | new, allowed, seen)
+        nodes |= frontier
+        if nodes.bit_count() >= size:
+            return True
+        beyond = 0
+        for node in _members(frontier):
+            beyond |= near[node]
+        frontier = beyond & free & ~nodes
+    return False
 
 
 def _members(mask: int) -> Iterator[int]:

@@ -55,7 +55,8 @@ def _orders(asked: Asked, mode: str, alphas: list[float]) -> list[dict[str, Any]
 
     along = activation_along if mode == "activation" else pruning_along
     found = []
-    for alpha, nodes in zip(alphas, order_nodes(asked.chain, mode=mode, alpha=alphas), strict=True):
+    orders = order_nodes(asked.chain, mode=mode, alpha=alphas, progress=progress())
+    for alpha, nodes in zip(alphas, orders, strict=True):
         curve = along(asked.prediction, nodes, progress=progress())
         found.append({"alpha": alpha, "nodes": nodes.tolist(), "curve": curve.values.tolist(), "area": curve.area})
     return found
