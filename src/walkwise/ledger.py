@@ -93,6 +93,7 @@ class _Follow:
         self.near = near
         self.rows_left = max_rows
         self.most = max(1, _BATCHES * budget(chain) // chain.width)  # rows at a time
+        self.most_steps = int(near.degree.max(initial=0))
         self.how_often = how_often
         self.first = dict(chain.roots)
         self.waiting: dict[int, list[_Partial]] = {}
@@ -135,13 +136,17 @@ class _Follow:
 
     def _extend(self, visit: Visit, partial: _Partial) -> bool:
         """Take the walks one step further down; False where that would be too many."""
+        at_most = len(partial.node) * self.most_steps
+        if 0 < at_most <= min(self.most, self.rows_left):  # no need to count
+            self.rows_left -= at_most
+            self._step(visit, partial)
+            return True
         counts = self.near.degree[partial.node]
-        rows = int(counts.sum())
-        self.rows_left -= rows
+        self.rows_left -= int(counts.sum())
         if self.rows_left < 0:
             return False
-        for some in [partial] if 0 < rows <= self.most else [partial[part] for part in _chunks(counts, self.most)]:
-            self._step(visit, some)
+        for part in _chunks(counts, self.most):
+            self._step(visit, partial[part])
         return True
 
     def _step(self, visit: Visit, partial: _Partial) -> None:

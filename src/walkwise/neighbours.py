@@ -118,7 +118,7 @@ def edge_neighbours(chain: RelevanceChain) -> Neighbours:
 
 def as_array(ids: Tensor) -> Ints:
     """Node ids where there is no need of the chain's device."""
-    array: Ints = ids.detach().cpu().numpy()
+    array: Ints = ids.cpu().numpy()
     return array
 
 

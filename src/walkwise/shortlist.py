@@ -25,17 +25,18 @@ def greedy_order(ledger: WalkLedger, task: Task) -> Ints:
     """
     (T, P), M = ledger.visits.shape, task.layout.width
     times, places, row, outside = tabled(ledger, task)
-    table = differences(task.alphas, P, task.sign).ravel()
-    at = (row + outside[:, None]).ravel()  # (T · P,)
+    psi = differences(task.alphas, P, task.sign).reshape(-1, P + 1)  # Ψ_v of n visits for every o
+    change = (psi.take(row // (P + 1), axis=0) * ledger.relevance[:, None, None]).ravel()
+    at = (np.arange(0, len(change), P + 1).reshape(T, P) + outside[:, None]).ravel()  # (T · P,)
     moves = np.bincount((places * T + np.arange(T)[:, None]).ravel(), (task.sign * times).ravel(), M * T)
     moves = moves.astype(np.int64).reshape(M, T).repeat(P, axis=1)  # (M, T · P) how far a node moves every place
-    visited, relevance = places.ravel(), ledger.relevance.repeat(P)
+    visited = places.ravel()
 
     order, free = [], list(range(M))
     adds, tolerance = task.adds, task.tolerance
     shortfall = scale = 0.0  # R_α of what is left less R(G), and the largest change of R_α so far
     while free:
-        gains = np.bincount(visited, table.take(at) * relevance, M).tolist()
+        gains = np.bincount(visited, change.take(at), M).tolist()
         gain = [gains[m] for m in free]
         scale = max(scale, max(gain), -min(gain))
         score = gain if adds else [-abs(g + shortfall) for g in gain]
