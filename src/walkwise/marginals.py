@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,8 +40,7 @@ def node_relevance(chain: RelevanceChain, *, layer: int = 0) -> Tensor:
     >>> ww.node_relevance(chain, layer=2)[[0, 2]].tolist()  # all walks end at node 1
     [0.0, 0.0]
     """
-    if not 0 <= layer <= chain.num_layers:
-        raise InputError(f"layer must be a position from 0 to {chain.num_layers}, got {layer}.")
+    layer = _checked_layer(layer, "position", chain.num_layers)
     total = torch.zeros(chain.num_nodes, dtype=chain.dtype, device=chain.device)
     for standing in _standings(chain):
         if standing.visit.position == layer:
@@ -115,13 +116,9 @@ def edge_relevance(chain: RelevanceChain, *, layer: int | None = None, edge_inde
     >>> torch.allclose(last, ww.node_relevance(chain, layer=1))  # the last step leads to node 1 from anywhere
     True
     """
-    if layer is not None and not 0 <= layer < chain.num_layers:
-        raise InputError(f"layer must be a step from 0 to {chain.num_layers - 1}, got {layer}.")
-    pairs = chain.edge_index if edge_index is None else edge_index.to(chain.device)
-    if pairs.dim() != 2 or pairs.shape[0] != 2 or pairs.is_floating_point():
-        raise InputError(f"edge_index has shape (2, E) and holds node ids; got {tuple(pairs.shape)}.")
-    if pairs.numel() and (int(pairs.min()) < 0 or int(pairs.max()) >= chain.num_nodes):
-        raise InputError(f"edge_index names a node that is not among 0 to {chain.num_nodes - 1}.")
+    if layer is not None:
+        layer = _checked_layer(layer, "step", chain.num_layers - 1)
+    pairs = chain.edge_index if edge_index is None else _checked_pairs(chain, edge_index)
     M = chain.num_nodes
     keys, which, copies = torch.unique(pairs[0] * M + pairs[1], return_inverse=True, return_counts=True)
     standings = _standings(chain)
@@ -130,6 +127,28 @@ def edge_relevance(chain: RelevanceChain, *, layer: int | None = None, edge_inde
         total += _step_relevance(chain, standings, step, keys // M, keys % M)
     shared: Tensor = total / copies
     return shared[which]
+
+
+def _checked_layer(layer: Any, kind: str, last: int) -> int:
+    try:
+        number = operator.index(layer)
+    except TypeError:
+        number = -1
+    if not 0 <= number <= last:
+        raise InputError(f"layer must be a {kind} from 0 to {last}, got {layer!r}.")
+    return number
+
+
+def _checked_pairs(chain: RelevanceChain, edge_index: Any) -> Tensor:
+    try:
+        pairs = torch.as_tensor(edge_index, device=chain.device)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"edge_index has shape (2, E) and holds node ids; got {edge_index!r}.") from None
+    if pairs.dim() != 2 or pairs.shape[0] != 2 or pairs.is_floating_point() or pairs.dtype == torch.bool:
+        raise InputError(f"edge_index has shape (2, E) and holds node ids; got {pairs.dtype} {tuple(pairs.shape)}.")
+    if pairs.numel() and (int(pairs.min()) < 0 or int(pairs.max()) >= chain.num_nodes):
+        raise InputError(f"edge_index names a node that is not among 0 to {chain.num_nodes - 1}.")
+    return pairs
 
 
 @dataclass(frozen=True)

@@ -296,26 +296,35 @@ def to_pandas(rows: Sequence[Row]) -> Any:
 
 def _labelled(methods: str | Sequence[str] | Mapping[str, str | Explain]) -> Mapping[str, str | Explain]:
     if isinstance(methods, Mapping):
-        _names([method for method in methods.values() if not callable(method)], "methods", available_baselines())
+        _check_known([method for method in methods.values() if not callable(method)], "baseline", available_baselines())
         return methods
-    return {name: name for name in _names(methods, "methods", available_baselines())}
+    names = _listed(methods, "methods")
+    _check_known(names, "baseline", available_baselines())
+    return {name: name for name in names}
 
 
 def _measures(metrics: str | Sequence[str] | Mapping[str, Metric]) -> Mapping[str, Metric]:
     if isinstance(metrics, Mapping):
         return metrics
-    return {name: METRICS[name] for name in _names(metrics, "metrics", METRICS)}
+    names = _listed(metrics, "metrics")
+    _check_known(names, "metric", METRICS)
+    return {name: METRICS[name] for name in names}
 
 
-def _names(given: Any, what: str, valid: Iterable[str]) -> list[str]:
-    """One name or several, all of them known."""
+def _listed(given: Any, what: str) -> list[Any]:
+    """One name or several."""
     names = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    if not names:
+        raise InputError(f"{what} is empty; give at least one name.")
+    if callable(names[0]):
+        raise InputError(f"A function is given under a label, as in {what}={{'mine': it}}; got {names[0]!r}.")
+    return names
+
+
+def _check_known(names: Sequence[Any], what: str, valid: Iterable[str]) -> None:
     unknown = [name for name in names if not isinstance(name, str) or name not in valid]
     if unknown:
-        kind = {"methods": "baseline", "metrics": "metric"}[what]
-        hint = f" A function is given under a label: {what}={{'mine': it}}." if callable(unknown[0]) else ""
-        raise InputError(f"Unknown {kind} {unknown[0]!r}: expected one of {', '.join(valid)}.{hint}")
-    return names
+        raise InputError(f"Unknown {what} {unknown[0]!r}: expected one of {', '.join(valid)}.")
 
 
 def _discounts(alphas: float | Iterable[float]) -> tuple[float, ...]:
