@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 
 class WalkwiseError(Exception):
@@ -46,7 +45,7 @@ class SamplingWarning(UserWarning):
     """An exact answer would take too long; the one that comes back is estimated, with a standard error."""
 
 
-def as_count(given: Any, what: str, *, least: int = 1) -> int:
+def as_count(given: object, what: str, *, least: int = 1) -> int:
     """The whole number given, or an InputError that begins with what it stands for.
 
     >>> as_count(3, "k, the number of walks,")
@@ -57,7 +56,7 @@ def as_count(given: Any, what: str, *, least: int = 1) -> int:
     walkwise.errors.InputError: k, the number of walks, is a whole number, at least 1; got 1.5.
     """
     try:
-        count = operator.index(given)
+        count = operator.index(given)  # type: ignore[arg-type]
     except TypeError:
         count = least - 1
     if count < least:
