@@ -15,6 +15,8 @@ from torch import nn
 from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINEConv, LEConv, global_mean_pool
 
 import walkwise as ww
+from chains import chain_of
+from walkwise.errors import InputError
 from walkwise.operators import Aggregate, Identity, Step
 
 KINDS = ["GCN", "GIN", "SAGE", "GAT", "SG", "Transformer"]
@@ -232,3 +234,25 @@ def test_the_local_route_agrees_with_the_whole_graph(net, graph, conv):
 def test_the_chain_is_short_in_words(net, graph):
     chain = ww.trace(net(), *graph())
     assert repr(chain) == f"RelevanceChain(2 layers, 6 nodes, output={chain.output:.6g})"
+
+
+@pytest.mark.parametrize("layer", [-1, 3, 0.5, "x"])
+def test_marginals_are_of_a_layer_that_there_is(layer):
+    chain = chain_of(0, M=5, layers=2)
+    with pytest.raises(InputError, match=f"a position from 0 to 2, got {layer!r}"):
+        ww.node_relevance(chain, layer=layer)
+    with pytest.raises(InputError, match=f"a step from 0 to 1, got {layer!r}"):
+        ww.edge_relevance(chain, layer=layer)
+
+
+def test_edges_may_be_listed():
+    chain = chain_of(0, M=5, layers=2)
+    pairs = [[0, 1, 2], [1, 2, 2]]
+    found = ww.edge_relevance(chain, edge_index=pairs)
+    assert torch.equal(found, ww.edge_relevance(chain, edge_index=torch.tensor(pairs)))
+    assert bool(found.any())
+    for wrong in ("ab", [[0, 1], [1]], [0, 1], [[0.0], [1.0]], [[True], [False]]):
+        with pytest.raises(InputError, match=r"shape \(2, E\) and holds node ids"):
+            ww.edge_relevance(chain, edge_index=wrong)
+    with pytest.raises(InputError, match="not among 0 to 4"):
+        ww.edge_relevance(chain, edge_index=[[0], [5]])

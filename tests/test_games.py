@@ -152,10 +152,17 @@ def test_refuse():
         sampled_pair_interactions(CHAINS[3], [(0, 1, 2)])
     with pytest.raises(InputError, match="at least 2"):
         sampled_pair_interactions(CHAINS[3], [(0, 1)], permutations=1)
-    with pytest.raises(InputError, match="at least 2"):
-        sampled_shapley_values(CHAINS[0], permutations=1)
-    with pytest.raises(InputError, match="at least 1"):
-        shapley_interactions(CHAINS[0], order=0)
+    for permutations in (1, 2.5, "x"):
+        for ask in (sampled_shapley_values, shapley_values):  # the latter refuses where it need not sample, too
+            with pytest.raises(
+                InputError, match=f"orders to sample, is a whole number, at least 2; got {permutations!r}"
+            ):
+                ask(CHAINS[0], permutations=permutations)
+    for order in (0, 1.5, "x"):
+        with pytest.raises(InputError, match=f"in a set, is a whole number, at least 1; got {order!r}"):
+            shapley_interactions(CHAINS[0], order=order)
+        with pytest.raises(InputError, match=f"in the largest sets, is a whole number, at least 1; got {order!r}"):
+            as_interaction_values(CHAINS[0], max_order=order)
 
 
 # -- shapiq -------------------------------------------------------------------------------------------

@@ -154,6 +154,38 @@ def test_errors_point_at_the_place(formula, says, column):
     assert pointer.index("^") - 2 == column
 
 
+@pytest.mark.parametrize("nodes", [0, None, "012", torch.tensor(2)])
+def test_a_group_is_a_list(nodes):
+    for ask in (interactions, lambda *given: query(given[0], "a", given[1])):
+        with pytest.raises(InputError, match=r"Group 'a' is .*, not a list of node ids. For a single node write \[0\]"):
+            ask(CHAINS[0], {"b": [1], "a": nodes})
+
+
+@pytest.mark.parametrize("formula", [None, 3, ["ring"], b"ring"])
+def test_a_formula_is_a_text(formula):
+    with pytest.raises(InputError, match="formula is a text, as in"):
+        query(CHAINS[0], formula, GROUPS)
+
+
+@pytest.mark.parametrize("max_order", [0, 1.5, "x"])
+def test_an_order_is_a_whole_number(max_order):
+    with pytest.raises(InputError, match=f"largest terms, is a whole number, at least 1; got {max_order!r}"):
+        interactions(CHAINS[0], GROUPS, max_order=max_order)
+
+
+def test_formulas_may_be_deep():
+    chain = CHAINS[1]
+    plain, negated = query(chain, "ring", GROUPS), query(chain, "~ring", GROUPS)
+    assert plain != pytest.approx(negated)
+    assert query(chain, "~" * 5000 + "ring", GROUPS) == plain
+    assert query(chain, "~" * 5001 + "ring", GROUPS) == negated
+    assert query(chain, "~(" * 49 + "(ring" + ")" * 50, GROUPS) == pytest.approx(negated)
+    assert query(chain, " & ".join(["(((ring)))"] * 60), GROUPS) == plain  # side by side, not inside each other
+    for depth in (51, 200, 5000):
+        with pytest.raises(InputError, match="at character 51: more than 50 parentheses inside each other"):
+            query(chain, "(" * depth + "ring" + ")" * depth, GROUPS)
+
+
 def test_too_many_names():
     groups = {f"g{i}": [i % 6] for i in range(13)}
     with pytest.raises(InputError, match="names 13 groups; the limit is 12"):

@@ -418,6 +418,13 @@ def test_graphs_without_edges_and_with_edges_twice(mode, name):
             assert_greedy(order, chain, mode, alpha, tolerance=1e-9)
 
 
+@pytest.mark.parametrize("kind", [list, tuple, np.asarray])
+def test_graphs_may_be_numbered_in_a_list(kind):
+    chain = make_chain("gin", 0)
+    (order,) = order_nodes(chain, graphs=kind([0] * 8))
+    assert torch.equal(order, order_nodes(chain))
+
+
 def test_empty_requests():
     chain = make_chain("gin", 0)
     assert order_nodes(chain, alpha=[]).shape == (0, 8)
@@ -432,6 +439,10 @@ def test_empty_requests():
         ({"tolerance": -1.0}, "small fraction"),
         ({"graphs": torch.zeros(3, dtype=torch.long)}, "each of the 8 nodes"),
         ({"graphs": torch.zeros(8)}, "float32"),
+        ({"graphs": [0, 0]}, "each of the 8 nodes"),
+        ({"graphs": [0.0] * 8}, "float32"),
+        ({"graphs": "abc"}, "number of every node's graph, .8,.; got 'abc'"),
+        ({"graphs": [None] * 8}, "number of every node's graph"),
         ({"graphs": torch.arange(8)}, "an edge joins them"),
     ],
 )

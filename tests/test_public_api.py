@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import inspect
 import os
@@ -45,6 +46,26 @@ def test_every_name_is_there_and_explained(name):
             assert "Args:" in inspect.getdoc(thing)
             missing = [o.name for o in options if f"{o.name}:" not in inspect.getdoc(thing)]
             assert not missing
+
+
+ROOMS = "baselines evaluation games interactions ordering search topwalks tuning walksearch"
+
+
+def public_functions():
+    """Those of the package, and those that its rooms define."""
+    found = {name: thing for name in ww.__all__ if inspect.isfunction(thing := getattr(ww, name))}
+    for room in ROOMS.split():
+        importlib.import_module(f"walkwise.{room}")
+        for name, thing in vars(sys.modules[f"walkwise.{room}"]).items():
+            own = inspect.isfunction(thing) and thing.__module__.startswith(f"walkwise.{room}")
+            if own and not name.startswith("_"):
+                found[f"{room}.{name}"] = thing
+    return found
+
+
+@pytest.mark.parametrize(("name", "function"), public_functions().items())
+def test_every_public_function_has_an_example(name, function):
+    assert ">>>" in inspect.getdoc(function), name
 
 
 @pytest.mark.parametrize("kind", [value for value in vars(ww.errors).values() if inspect.isclass(value)])

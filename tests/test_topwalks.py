@@ -210,8 +210,14 @@ def test_progress_counts_partial_walks(capsys):
 
 def test_refuses_what_makes_no_sense():
     chain = random_chain(0)
-    with pytest.raises(InputError, match="k must be at least 1"):
-        top_walks(chain, 0)
+    alone = SAGEConv(2, 1, root_weight=False)
+    unreached = ww.trace(alone, torch.ones(3, 2), torch.empty(2, 0, dtype=torch.long), index=0)
+    assert top_walks(unreached, 1).num_walks == 0
+    for k in (0, 1.5, "x", None):
+        for asked in (chain, unreached):
+            with pytest.raises(InputError, match=f"the number of walks, is a whole number, at least 1; got {k!r}"):
+                top_walks(asked, k)
+    assert len(top_walks(chain, torch.tensor(2)).walks) == 2
     with pytest.raises(InputError, match="magnitude"):
         top_walks(chain, 1, by="size")
 

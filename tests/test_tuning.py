@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import Subset
 from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, global_add_pool
 from torch_geometric.utils import remove_self_loops, to_undirected
@@ -64,6 +65,13 @@ def test_of_equal_alphas_the_smallest_is_best(model):
     assert tune_alpha(model, [lonely], target=0).best_alpha == 0
 
 
+def test_graphs_may_be_part_of_a_data_set(model):
+    part = Subset(list(graphs()), [2, 0])
+    found = tune_alpha(model, part, alphas=0.5, target=0)
+    expected = tune_alpha(model, list(graphs()), alphas=0.5, target=0)
+    torch.testing.assert_close(found.scores, expected.scores[[2, 0]])
+
+
 def test_errors_say_what_was_expected(model):
     with pytest.raises(InputError, match='"activation", "pruning" or "motif"'):
         tune_alpha(model, graphs(), task="auac")
@@ -71,3 +79,23 @@ def test_errors_say_what_was_expected(model):
         tune_alpha(model, graphs(), task="motif")
     with pytest.raises(InputError, match="at least one graph"):
         tune_alpha(model, [])
+    with pytest.raises(InputError, match=r"list of graphs; got one Data. Write \[data\]"):
+        tune_alpha(model, next(graphs()))
+    with pytest.raises(InputError, match="Data objects; got a Tensor"):
+        tune_alpha(model, [torch.ones(3)])
+    with pytest.raises(InputError, match="Data objects; got a NoneType"):
+        tune_alpha(model, None)
+
+
+@pytest.mark.parametrize("alphas", [["a"], [None], None, 1.5, [0.5, float("nan")], "all"])
+def test_alphas_are_discounts(model, alphas):
+    with pytest.raises(InputError, match="between 0 and 1"):
+        tune_alpha(model, graphs(), alphas=alphas)
+
+
+def test_no_alpha_is_refused_and_one_is_enough(model):
+    with pytest.raises(InputError, match="alphas is empty; give at least one discount"):
+        tune_alpha(model, graphs(), alphas=[])
+    for one in (0.3, torch.tensor(0.3, dtype=torch.float64), torch.tensor([0.3], dtype=torch.float64)):
+        found = tune_alpha(model, graphs(), target=0, alphas=one)
+        assert found.alphas == (found.best_alpha,) == (0.3,)

@@ -110,8 +110,9 @@ def test_refuse_skips_and_no_walks_at_all():
     for search in (top_walks_emp_neu, top_walks_emp_neu_star, top_walks_amp_ave):
         with pytest.raises(InputError, match="skip or jumping"):
             search(chain, 3)
-        with pytest.raises(InputError, match="at least 1"):
-            search(small_chain(0), 0)
+        for k in (0, 1.5, "x"):
+            with pytest.raises(InputError, match=f"the number of walks, is a whole number, at least 1; got {k!r}"):
+                search(small_chain(0), k)
 
 
 # -- the authors' numbers -----------------------------------------------------------------------------

@@ -1,6 +1,8 @@
-"""The errors and warnings that walkwise raises at its public boundary."""
+"""The errors and warnings that walkwise raises at its public boundary, and the check of counts that many share."""
 
 from __future__ import annotations
+
+import operator
 
 
 class WalkwiseError(Exception):
@@ -41,3 +43,22 @@ class CoverageWarning(UserWarning):
 
 class SamplingWarning(UserWarning):
     """An exact answer would take too long; the one that comes back is estimated, with a standard error."""
+
+
+def as_count(given: object, what: str, *, least: int = 1) -> int:
+    """The whole number given, or an InputError that begins with what it stands for.
+
+    >>> as_count(3, "k, the number of walks,")
+    3
+    >>> as_count(1.5, "k, the number of walks,")
+    Traceback (most recent call last):
+        ...
+    walkwise.errors.InputError: k, the number of walks, is a whole number, at least 1; got 1.5.
+    """
+    try:
+        count = operator.index(given)  # type: ignore[arg-type]
+    except TypeError:
+        count = least - 1
+    if count < least:
+        raise InputError(f"{what} is a whole number, at least {least}; got {given!r}.")
+    return count

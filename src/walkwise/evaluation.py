@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from walkwise.errors import InputError
 from walkwise.predictions import Prediction, predict, subgraph_values
@@ -69,7 +71,7 @@ def activation_curve(
     >>> bool(curve.values[-1].isclose(model(x, edge_index)[1, 0]))
     True
     """
-    *graph, order = graph_and_order
+    graph, order = _parted(graph_and_order, "order")
     prediction = predict(model, *graph, target=target, index=index, **model_kwargs)
     return activation_along(prediction, order, on=on, progress=progress)
 
@@ -106,7 +108,7 @@ def pruning_curve(
     >>> float(pruning_curve(model, x, edge_index, [0, 2, 1], index=1).values[0])
     0.0
     """
-    *graph, order = graph_and_order
+    graph, order = _parted(graph_and_order, "order")
     prediction = predict(model, *graph, target=target, index=index, **model_kwargs)
     return pruning_along(prediction, order, on=on, progress=progress)
 
@@ -168,7 +170,7 @@ def fidelity_plus(
     >>> fidelity_plus(model, x, edge_index, [], index=1)  # nothing removed
     0.0
     """
-    *graph, nodes = graph_and_nodes
+    graph, nodes = _parted(graph_and_nodes, "nodes")
     prediction = predict(model, *graph, target=target, index=index, **model_kwargs)
     return fidelities(prediction, nodes, on=on)[0]
 
@@ -198,7 +200,7 @@ def fidelity_minus(
     >>> fidelity_minus(model, x, edge_index, [0, 1, 2], index=1)  # everything kept
     0.0
     """
-    *graph, nodes = graph_and_nodes
+    graph, nodes = _parted(graph_and_nodes, "nodes")
     prediction = predict(model, *graph, target=target, index=index, **model_kwargs)
     return fidelities(prediction, nodes, on=on)[1]
 
@@ -244,10 +246,10 @@ def motif_accuracy(order: Nodes, motif: Motif) -> float:
     >>> motif_accuracy([4, 0, 3, 1, 2], [[3, 4], [0, 4]])
     1.0
     """
-    places = torch.as_tensor(order)
-    tops = prefixes(places, len(places))
+    M = _length(order)
+    tops = prefixes(order, M)
     found = []
-    for truth in _alternatives(motif, len(places)):
+    for truth in _alternatives(motif, M):
         top = tops[int(truth.sum()) - 1]
         found.append(float((top == truth).double().mean()))
     return max(found)
@@ -266,7 +268,9 @@ def motif_auroc(scores: Tensor | Sequence[float], motif: Motif) -> float:
     >>> motif_auroc([0.9, 0.1, 0.8, 0.3], [0, 3])
     0.75
     """
-    values = torch.as_tensor(scores).double().cpu()
+    values = _tensor(scores, "scores holds a number for every node, (M,)").double()
+    if values.dim() != 1:
+        raise InputError(f"scores holds a number for every node, (M,); got {tuple(values.shape)}.")
     if bool(values.isnan().any()):
         raise InputError("scores has NaN entries; a node without a score needs a number, such as the lowest.")
     return max(_auroc(values, truth) for truth in _alternatives(motif, len(values)))
@@ -278,14 +282,21 @@ def scores_of_order(order: Nodes) -> Tensor:
     >>> scores_of_order([2, 0, 1]).tolist()
     [2.0, 1.0, 3.0]
     """
-    places = _permutation(order, len(order))
+    places = _permutation(order, _length(order))
     scores = torch.empty(len(places), dtype=torch.float64)
     scores[places] = torch.arange(len(places), 0, -1, dtype=torch.float64)
     return scores
 
 
 def mean_and_error(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean over the first axis, and its standard error: not a number for a single score."""
+    """The mean over the first axis, and its standard error: not a number for a single score.
+
+        standard error = √(Σ_g (s_g − mean)² / (G − 1)) / √G
+
+    >>> mean, error = mean_and_error(torch.tensor([1.0, 2.0, 6.0]))
+    >>> float(mean), round(float(error), 4)
+    (3.0, 1.5275)
+    """
     mean = scores.mean(0)
     if len(scores) < 2:
         return mean, torch.full_like(mean, math.nan)
@@ -293,7 +304,11 @@ def mean_and_error(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def prefixes(order: Nodes, num_nodes: int) -> Tensor:
-    """The first 1 … M nodes of an order as node sets.  # (M, M) bool"""
+    """The first 1 … M nodes of an order as node sets.  # (M, M) bool
+
+    >>> prefixes([2, 0, 1], 3).int().tolist()
+    [[0, 0, 1], [1, 0, 1], [1, 1, 1]]
+    """
     places = _permutation(order, num_nodes)
     rank = torch.empty_like(places)
     rank[places] = torch.arange(num_nodes)
@@ -301,8 +316,12 @@ def prefixes(order: Nodes, num_nodes: int) -> Tensor:
 
 
 def as_mask(nodes: Nodes, num_nodes: int) -> Tensor:
-    """A node set as a boolean mask.  # (M,)"""
-    given = torch.as_tensor(nodes).cpu()
+    """A node set as a boolean mask.  # (M,)
+
+    >>> as_mask([3, 0], 4).tolist()
+    [True, False, False, True]
+    """
+    given = _tensor(nodes, f"A node set names nodes 0 to {num_nodes - 1}, or is a boolean mask ({num_nodes},)")
     if given.dtype == torch.bool:
         if given.shape != (num_nodes,):
             raise InputError(f"A boolean mask of nodes has shape ({num_nodes},), got {tuple(given.shape)}.")
@@ -316,8 +335,31 @@ def as_mask(nodes: Nodes, num_nodes: int) -> Tensor:
     return mask
 
 
+def _parted(given: tuple[Any, ...], last: str) -> tuple[tuple[Any, ...], Any]:
+    """The graph, and what comes after it."""
+    if len(given) == 3 or (len(given) == 2 and isinstance(given[0], Data)):
+        return given[:-1], given[-1]
+    kinds = ", ".join(type(part).__name__ for part in given)
+    raise InputError(
+        f"After the model comes the graph, as one Data object or as x and edge_index, and then {last}; got ({kinds})."
+    )
+
+
+def _tensor(given: Any, expected: str) -> Tensor:
+    """What the caller gave as a tensor, on the processor."""
+    try:
+        return torch.as_tensor(given).cpu()
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{expected}; got {given!r}.") from None
+
+
+def _length(order: Any) -> int:
+    """How many nodes an order names, without a look at them."""
+    return _tensor(order, "order names every node once, as in [2, 0, 1]").numel()
+
+
 def _permutation(order: Nodes, num_nodes: int) -> Tensor:
-    places = torch.as_tensor(order).cpu()
+    places = _tensor(order, f"order names each of the {num_nodes} nodes once")
     if places.shape != (num_nodes,) or places.is_floating_point() or places.dtype == torch.bool:
         raise InputError(f"order names each of the {num_nodes} nodes once; got {places.dtype} {tuple(places.shape)}.")
     if not torch.equal(places.sort().values, torch.arange(num_nodes)):
@@ -327,7 +369,8 @@ def _permutation(order: Nodes, num_nodes: int) -> Tensor:
 
 def _alternatives(motif: Any, num_nodes: int) -> list[Tensor]:
     """The motifs as masks, one or several."""
-    several = motif.dim() == 2 if isinstance(motif, Tensor) else len(motif) > 0 and hasattr(motif[0], "__len__")
+    listed = isinstance(motif, Sequence | np.ndarray) and len(motif) > 0
+    several = motif.dim() == 2 if isinstance(motif, Tensor) else listed and hasattr(motif[0], "__len__")
     masks = [as_mask(one, num_nodes) for one in (motif if several else [motif])]
     if not masks or any(not bool(mask.any()) for mask in masks):
         raise InputError("A motif has at least one node.")

@@ -1,7 +1,7 @@
 """Formulas over names: ``ring & (NO2 | Cl) & ~rest``, read by recursive descent.
 
 formula := term { "|" term }        term := factor { "&" factor }
-factor  := "~" factor | "(" formula ")" | name | 'any text' | "any text"
+factor  := { "~" } ( "(" formula ")" | name | 'any text' | "any text" )
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from walkwise.errors import InputError
 
 #: Whether a formula holds, given the names that are true.
 Holds = Callable[[frozenset[str]], bool]
+
+#: The most parentheses that may stand inside each other; every level is a few calls deep.
+_MOST_NESTED = 50
 
 _TOKEN = re.compile(r"\s*(?:(?P<sign>[&|~()])|(?P<name>\w+)|'(?P<single>[^']*)'|\"(?P<double>[^\"]*)\")")
 
@@ -72,6 +75,7 @@ class _Reader:
     known: Sequence[str]
     tokens: list[_Token]
     used: list[str] = field(default_factory=list)
+    nested: int = 0  # parentheses that are open
 
     @property
     def next(self) -> _Token | None:
@@ -96,17 +100,24 @@ class _Reader:
         return lambda true: all(factor(true) for factor in factors)
 
     def _factor(self) -> Holds:
-        if self._take("~"):
-            inner = self._factor()
-            return lambda true: not inner(true)
+        negated = False
+        while self._take("~"):
+            negated = not negated
         opened = self.next
-        if self._take("("):
-            inner = self.formula()
-            if not self._take(")"):
-                assert opened is not None
-                raise _wrong(self.text, opened.start, "this parenthesis is not closed")
-            return inner
-        return self._name()
+        inner = self._inside(opened) if opened is not None and opened.sign == "(" else self._name()
+        return (lambda true: not inner(true)) if negated else inner
+
+    def _inside(self, opened: _Token) -> Holds:
+        """What stands between two parentheses, the next token being the first of them."""
+        if self.nested == _MOST_NESTED:
+            raise _wrong(self.text, opened.start, f"more than {_MOST_NESTED} parentheses inside each other")
+        self._take("(")
+        self.nested += 1
+        inner = self.formula()
+        if not self._take(")"):
+            raise _wrong(self.text, opened.start, "this parenthesis is not closed")
+        self.nested -= 1
+        return inner
 
     def _name(self) -> Holds:
         token = self.next

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from walkwise.chain import RelevanceChain, without_gradients
-from walkwise.errors import InputError, MissingExtraError, SamplingWarning, TooManyWalksError
+from walkwise.errors import InputError, MissingExtraError, SamplingWarning, TooManyWalksError, as_count
 from walkwise.nodesets import budget
 from walkwise.subgraphs import subgraph_relevance
 from walkwise.walks import enumerate_walks, walk_relevance
@@ -81,6 +81,7 @@ def shapley_values(
     >>> abs(float(shapley_values(chain).values.sum()) - chain.input_relevance) < 1e-6
     True
     """
+    permutations = _checked_permutations(permutations)
     try:
         found = _index(chain, 1, max_walks)
     except TooManyWalksError as error:
@@ -114,7 +115,7 @@ def sampled_shapley_values(chain: RelevanceChain, *, permutations: int = 200, se
     >>> found.method, found.standard_error.shape
     ('permutations', torch.Size([3]))
     """
-    _check_permutations(permutations)
+    permutations = _checked_permutations(permutations)
     M, generator = chain.num_nodes, torch.Generator().manual_seed(seed)
     total = torch.zeros(M, dtype=torch.float64)
     squares = torch.zeros(M, dtype=torch.float64)
@@ -156,8 +157,7 @@ def shapley_interactions(chain: RelevanceChain, *, order: int = 2, max_walks: in
     >>> shapley_interactions(chain).dense().shape
     torch.Size([3, 3])
     """
-    if order < 1:
-        raise InputError(f"order is the number of nodes in a set, at least 1; got {order}.")
+    order = as_count(order, "order, the number of nodes in a set,")
     try:
         return _index(chain, order, max_walks)
     except TooManyWalksError as error:
@@ -192,7 +192,7 @@ def sampled_pair_interactions(
     >>> sampled_pair_interactions(chain, [(0, 1), (1, 2)]).values.shape
     torch.Size([2])
     """
-    _check_permutations(permutations)
+    permutations = _checked_permutations(permutations)
     M, generator = chain.num_nodes, torch.Generator().manual_seed(seed)
     nodes = _as_pairs(pairs, M)  # (P, 2)
     P, most = len(nodes), max(1, budget(chain) // (4 * M * max(1, len(nodes))))
@@ -256,6 +256,7 @@ def as_interaction_values(chain: RelevanceChain, *, max_order: int = 2, max_walk
     >>> as_interaction_values(ww.trace(model, torch.ones(3, 2), edge_index, index=1)).index
     'SII'
     """
+    max_order = as_count(max_order, "max_order, the number of nodes in the largest sets,")
     shapiq = _shapiq()
     values: dict[tuple[int, ...], float] = {(): 0.0}
     for order in range(1, max_order + 1):
@@ -313,9 +314,9 @@ def _mean(total: Tensor, squares: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return mean, (variance / count).sqrt()
 
 
-def _check_permutations(permutations: int) -> None:
-    if permutations < 2:
-        raise InputError(f"A standard error takes at least 2 permutations, got {permutations}.")
+def _checked_permutations(permutations: int) -> int:
+    """How many orders to sample: one alone has no standard error."""
+    return as_count(permutations, "permutations, the number of orders to sample,", least=2)
 
 
 def _as_pairs(pairs: Sequence[tuple[int, int]] | Tensor, num_nodes: int) -> Tensor:

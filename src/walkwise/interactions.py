@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from walkwise.chain import RelevanceChain
-from walkwise.errors import InputError
+from walkwise.errors import InputError, as_count
 from walkwise.formulas import Holds, parse
 from walkwise.nodesets import as_node_sets
 from walkwise.subgraphs import subgraph_relevance
@@ -79,8 +79,8 @@ def interactions(
     """
     masks = _masks(chain, groups)
     _check_disjoint(masks)
-    if max_order is not None and max_order < 1:
-        raise InputError(f"max_order is the number of groups in the largest terms, at least 1; got {max_order}.")
+    if max_order is not None:
+        max_order = as_count(max_order, "max_order, the number of groups in the largest terms,")
     names = tuple(groups)
     order = min(len(names), chain.num_layers + 1, max_order or len(names))
     count = sum(comb(len(names), size) for size in range(1, order + 1))
@@ -130,6 +130,8 @@ def query(chain: RelevanceChain, formula: str, groups: Mapping[str, Sequence[int
         ...
     walkwise.errors.InputError: In the formula, at character 8: no group is called 'wing'; the names are 'left', ...
     """
+    if not isinstance(formula, str):
+        raise InputError(f'formula is a text, as in "ring & NO2 & ~Cl"; got {formula!r}.')
     masks = _masks(chain, groups)
     masks[REST] = _rest(chain, masks)
     asked = parse(formula, list(masks))
@@ -165,6 +167,9 @@ def _masks(chain: RelevanceChain, groups: Mapping[str, Sequence[int]]) -> dict[s
     """The groups checked: names that are text, ids in range.  # {name: (M,)}"""
     if not isinstance(groups, Mapping) or not all(isinstance(name, str) for name in groups):
         raise InputError('groups maps names to lists of node ids, as in {"ring": [0, 1, 2]}.')
+    for name, nodes in groups.items():
+        if isinstance(nodes, (str, bytes)) or not hasattr(nodes, "__iter__") or getattr(nodes, "ndim", 1) == 0:
+            raise InputError(f"Group {name!r} is {nodes!r}, not a list of node ids. For a single node write [0].")
     try:
         mask = as_node_sets(chain, [list(nodes) for nodes in groups.values()]).mask()
     except InputError as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,12 +20,27 @@ from walkwise.rows import OwnRows, Rows
 def node_relevance(chain: RelevanceChain, *, layer: int = 0) -> Tensor:
     """The relevance of all walks that stand at a node in one position, for every node: (M,).
 
+        R_l(i) = Σ over walks m with m_l = i of R(m)
+
+    Where every walk stands somewhere in every position (no skip connections), each position sums to R of the graph.
+
     Args:
         chain: the traced prediction.
         layer: the position, 0 (the first node of the walk, its place in the input) to L (its last).
+
+    >>> import torch, walkwise as ww
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=1)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> chain = ww.trace(model, torch.ones(3, 2), edge_index, index=1)
+    >>> parts = ww.node_relevance(chain)
+    >>> abs(float(parts.sum()) - chain.input_relevance) < 1e-6
+    True
+    >>> ww.node_relevance(chain, layer=2)[[0, 2]].tolist()  # all walks end at node 1
+    [0.0, 0.0]
     """
-    if not 0 <= layer <= chain.num_layers:
-        raise InputError(f"layer must be a position from 0 to {chain.num_layers}, got {layer}.")
+    layer = _checked_layer(layer, "position", chain.num_layers)
     total = torch.zeros(chain.num_nodes, dtype=chain.dtype, device=chain.device)
     for standing in _standings(chain):
         if standing.visit.position == layer:
@@ -35,9 +52,28 @@ def node_relevance(chain: RelevanceChain, *, layer: int = 0) -> Tensor:
 def feature_relevance(chain: RelevanceChain) -> Tensor:
     """The relevance of every input feature of every node: (M, F).
 
+        R[i, f] = x[i, f] · ∂y/∂x[i, f],
+
+    the derivative taken with the rule's constants held. Without an encoder, a row sums to its node's relevance.
+
     Where an encoder stands before the first message-passing layer, relevance goes on through it to
     the features the model was given; where those are not numbers (atom types in an embedding), the
     features are those of the first layer's input.
+
+    Args:
+        chain: the traced prediction.
+
+    >>> import torch, walkwise as ww
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=1)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> chain = ww.trace(model, torch.ones(3, 2), edge_index, index=1)
+    >>> features = ww.feature_relevance(chain)
+    >>> features.shape
+    torch.Size([3, 2])
+    >>> torch.allclose(features.sum(1), ww.node_relevance(chain))
+    True
     """
     arrived: dict[int, Tensor] = {}
     contract(chain, all_rows(chain), unweighted, tap=lambda slot, m: arrived.update({slot: m}))
@@ -57,6 +93,8 @@ def feature_relevance(chain: RelevanceChain) -> Tensor:
 def edge_relevance(chain: RelevanceChain, *, layer: int | None = None, edge_index: Tensor | None = None) -> Tensor:
     """The relevance of all walks that step along an edge, for every edge: (E,).
 
+        R(u, v) = Σ over layers l, Σ over walks m with m_l = u and m_{l+1} = v of R(m)
+
     The relevance of an edge (u, v) in a layer is that of the partial walk with u at the layer's input
     and v at its output. Edges given more than once share it equally.
 
@@ -65,14 +103,22 @@ def edge_relevance(chain: RelevanceChain, *, layer: int | None = None, edge_inde
         layer: one message-passing step, 0 to L - 1; by default the sum over all of them.
         edge_index: the pairs (2, E) asked for, by default the model's edges. A pair (u, u) stands for
             the walks that stay at u, by a self-loop, a root weight or a skip connection.
+
+    >>> import torch, walkwise as ww
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=1)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> chain = ww.trace(model, torch.ones(3, 2), edge_index, index=1)
+    >>> ww.edge_relevance(chain).shape
+    torch.Size([4])
+    >>> last = ww.edge_relevance(chain, layer=1, edge_index=torch.tensor([[0, 1, 2], [1, 1, 1]]))
+    >>> torch.allclose(last, ww.node_relevance(chain, layer=1))  # the last step leads to node 1 from anywhere
+    True
     """
-    if layer is not None and not 0 <= layer < chain.num_layers:
-        raise InputError(f"layer must be a step from 0 to {chain.num_layers - 1}, got {layer}.")
-    pairs = chain.edge_index if edge_index is None else edge_index.to(chain.device)
-    if pairs.dim() != 2 or pairs.shape[0] != 2 or pairs.is_floating_point():
-        raise InputError(f"edge_index has shape (2, E) and holds node ids; got {tuple(pairs.shape)}.")
-    if pairs.numel() and (int(pairs.min()) < 0 or int(pairs.max()) >= chain.num_nodes):
-        raise InputError(f"edge_index names a node that is not among 0 to {chain.num_nodes - 1}.")
+    if layer is not None:
+        layer = _checked_layer(layer, "step", chain.num_layers - 1)
+    pairs = chain.edge_index if edge_index is None else _checked_pairs(chain, edge_index)
     M = chain.num_nodes
     keys, which, copies = torch.unique(pairs[0] * M + pairs[1], return_inverse=True, return_counts=True)
     standings = _standings(chain)
@@ -81,6 +127,28 @@ def edge_relevance(chain: RelevanceChain, *, layer: int | None = None, edge_inde
         total += _step_relevance(chain, standings, step, keys // M, keys % M)
     shared: Tensor = total / copies
     return shared[which]
+
+
+def _checked_layer(layer: Any, kind: str, last: int) -> int:
+    try:
+        number = operator.index(layer)
+    except TypeError:
+        number = -1
+    if not 0 <= number <= last:
+        raise InputError(f"layer must be a {kind} from 0 to {last}, got {layer!r}.")
+    return number
+
+
+def _checked_pairs(chain: RelevanceChain, edge_index: Any) -> Tensor:
+    try:
+        pairs = torch.as_tensor(edge_index, device=chain.device)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"edge_index has shape (2, E) and holds node ids; got {edge_index!r}.") from None
+    if pairs.dim() != 2 or pairs.shape[0] != 2 or pairs.is_floating_point() or pairs.dtype == torch.bool:
+        raise InputError(f"edge_index has shape (2, E) and holds node ids; got {pairs.dtype} {tuple(pairs.shape)}.")
+    if pairs.numel() and (int(pairs.min()) < 0 or int(pairs.max()) >= chain.num_nodes):
+        raise InputError(f"edge_index names a node that is not among 0 to {chain.num_nodes - 1}.")
+    return pairs
 
 
 @dataclass(frozen=True)

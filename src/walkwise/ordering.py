@@ -164,10 +164,14 @@ def _parts(chain: RelevanceChain, near: Neighbours, task: Task) -> Iterator[Task
         first = last
 
 
-def _layout(num_nodes: int, graphs: Tensor | None) -> Layout:
-    """Where the nodes of each graph stand, after a look at what the caller gave."""
-    if graphs is None:
+def _layout(num_nodes: int, given: Any) -> Layout:
+    """Where the nodes of each graph stand, after a look at what the caller gave: anything that makes a tensor."""
+    if given is None:
         return Layout.alone(num_nodes)
+    try:
+        graphs = torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"graphs holds the number of every node's graph, ({num_nodes},); got {given!r}.") from None
     wrong = graphs.shape != (num_nodes,) or graphs.is_floating_point() or graphs.dtype == torch.bool
     if wrong or (num_nodes and int(graphs.min()) < 0):
         raise InputError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -109,6 +109,27 @@ def predict(
     if not 0 <= column < len(row):
         raise InputError(f"target={column} is out of range: the output has {len(row)} column(s), 0 to {len(row) - 1}.")
     return Prediction(model, x, edge_index, arguments, column, index, output)
+
+
+def graph_list(graphs: Iterable[Data], name: str = "graphs") -> list[Data]:
+    """The graphs of a data set, one at least.
+
+    >>> graph_list(Data(num_nodes=3))
+    Traceback (most recent call last):
+        ...
+    walkwise.errors.InputError: graphs is a list of graphs; got one Data. Write [data], or data.to_data_list() if ...
+    """
+    if isinstance(graphs, Data):
+        hint = "Write [data], or data.to_data_list() if it is a batch."
+        raise InputError(f"{name} is a list of graphs; got one {type(graphs).__name__}. {hint}")
+    several = hasattr(graphs, "__iter__") or hasattr(graphs, "__getitem__")  # the latter alone in torch's Subset
+    listed: list[Any] = list(graphs) if several else [graphs]
+    wrong = [type(data).__name__ for data in listed if not isinstance(data, Data)]
+    if wrong:
+        raise InputError(f"{name} is a list of torch_geometric Data objects; got a {wrong[0]} in its place.")
+    if not listed:
+        raise InputError(f"{name} is empty; give at least one graph.")
+    return listed
 
 
 def call(model: nn.Module, x: Tensor, edge_index: Tensor, arguments: Mapping[str, Any]) -> Any:

@@ -165,6 +165,13 @@ def _padded(lanes: Tensor, count: int) -> Tensor:
     return pad(lanes[:, :count], (0, max(0, count - lanes.shape[1])))
 
 
+def as_discounts(alphas: float | Iterable[float]) -> tuple[float, ...]:
+    """One discount or several, checked."""
+    several = isinstance(alphas, Iterable) and getattr(alphas, "ndim", 1) > 0
+    given: Iterable[Any] = alphas if several else [alphas]  # type: ignore[assignment]
+    return tuple(as_discount(alpha) for alpha in given)
+
+
 def as_discount(alpha: float) -> float:
     """The discount, checked."""
     try:

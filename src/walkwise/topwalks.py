@@ -17,7 +17,7 @@ from torch import Tensor
 
 from walkwise.chain import RelevanceChain, without_gradients
 from walkwise.envelopes import ROOM, bounds
-from walkwise.errors import InputError, WalkwiseError
+from walkwise.errors import InputError, WalkwiseError, as_count
 from walkwise.partialwalks import Partials, Stages, descend, openings, stages
 from walkwise.walks import ties_in_order, walk_relevance
 
@@ -83,8 +83,9 @@ def top_walks(
     >>> bool(best.relevance[0] == ww.walk_relevance(chain, ww.enumerate_walks(chain)).max())
     True
     """
-    if k < 1 or by not in ("relevance", "magnitude"):
-        raise InputError(f'k must be at least 1 and by "relevance" or "magnitude", got k={k}, by={by!r}.')
+    k = as_count(k, "k, the number of walks,")
+    if by not in ("relevance", "magnitude"):
+        raise InputError(f'by is "relevance" or "magnitude", got {by!r}.')
     return _search(stages(chain), k, by, max_expansions, progress=progress)
 
 

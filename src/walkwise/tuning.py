@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,9 @@ from torch_geometric.data import Data
 from walkwise.errors import InputError
 from walkwise.evaluation import Motif, mean_and_error, motif_auroc, prefixes, scores_of_order
 from walkwise.ordering import order_nodes
-from walkwise.predictions import Prediction, predict, subgraph_values, traced
+from walkwise.predictions import Prediction, graph_list, predict, subgraph_values, traced
 from walkwise.rules import RuleLike
+from walkwise.subgraphs import as_discounts
 
 #: The eleven discounts of the paper's figures.
 ALPHAS = tuple(step / 10 for step in range(11))
@@ -37,7 +38,7 @@ def tune_alpha(
     graphs: Iterable[Data],
     *,
     task: str = "activation",
-    alphas: Sequence[float] = ALPHAS,
+    alphas: float | Iterable[float] = ALPHAS,
     target: int | Callable[[Data], int] | None = None,
     index: int | Callable[[Data], int] | None = None,
     motif: Callable[[Data], Motif] | None = None,
@@ -56,7 +57,7 @@ def tune_alpha(
         model: the model to explain.
         graphs: graphs to choose α on; report results on others.
         task: "activation", "pruning" or "motif".
-        alphas: the discounts to try, between 0 and 1.
+        alphas: the discounts to try, between 0 and 1; one or several.
         target: the output column, or a function of the graph (``lambda data: int(data.y)``); default: the largest.
         index: the output row of a node-level model, or a function of the graph.
         motif: the known motif of a graph, for the task "motif".
@@ -78,9 +79,11 @@ def tune_alpha(
         raise InputError(f'task is "activation", "pruning" or "motif", got {task!r}.')
     if task == "motif" and motif is None:
         raise InputError('The task "motif" needs the motif of every graph: give motif=<a function of the graph>.')
-    tried = tuple(sorted({float(alpha) for alpha in alphas}))
+    tried = tuple(sorted(set(as_discounts(alphas))))
+    if not tried:
+        raise InputError("alphas is empty; give at least one discount between 0 and 1, as in [0.0, 0.5, 1.0].")
     rows: list[Tensor] = []
-    for data in tqdm(list(graphs), disable=not progress, leave=False):
+    for data in tqdm(graph_list(graphs), disable=not progress, leave=False):
         prediction = predict(model, data, target=_of(target, data), index=_of(index, data))
         mode = "pruning" if task == "pruning" else "activation"
         orders = order_nodes(traced(prediction, rule=rule), mode=mode, alpha=tried).cpu()  # (A, M)
@@ -90,8 +93,6 @@ def tune_alpha(
             rows.append(torch.tensor([motif_auroc(scores_of_order(order), known) for order in orders]))
         else:
             rows.append(_areas(prediction, orders, task, on))
-    if not rows or not tried:
-        raise InputError("tune_alpha needs at least one graph and one alpha.")
     scores = torch.stack(rows).double()  # (G, A)
     mean, error = mean_and_error(scores)
     best = mean.argmin() if task == "pruning" else mean.argmax()

@@ -20,12 +20,30 @@ from walkwise.rows import OwnRows, Rows
 def walk_relevance(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]]) -> Tensor:
     """The relevance R(m) of every walk: (K,).
 
+        R(m) = H⁰[m_0]ᵀ · (Π_l ∂Hˡ⁺¹[m_{l+1}] / ∂Hˡ[m_l]) · ∂y/∂Hᴸ[m_L],
+
+    the derivatives taken with the rule's constants held: N × N matrices, each from one node of the walk to the next.
+
     A walk names one node for each position: the input of every layer and what comes out of the last,
     (K, L + 1). In a model with skip or jumping connections a walk may pass positions by; write -1 there.
 
     Args:
         chain: the traced prediction.
         walks: node ids, (K, L + 1).
+
+    >>> import torch, walkwise as ww
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=1)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> chain = ww.trace(model, torch.ones(3, 2), edge_index, index=1)
+    >>> ww.walk_relevance(chain, [[0, 0, 1], [0, 1, 1]]).shape
+    torch.Size([2])
+    >>> ww.walk_relevance(chain, [[0, 1, 0]]).tolist()  # the output reads node 1 alone
+    [0.0]
+    >>> whole = ww.walk_relevance(chain, ww.enumerate_walks(chain)).sum()
+    >>> abs(float(whole) - chain.input_relevance) < 1e-6
+    True
     """
     table = _checked(chain, walks)
     if len(table) == 0:
@@ -36,11 +54,23 @@ def walk_relevance(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]
 
 @without_gradients
 def enumerate_walks(chain: RelevanceChain, *, max_walks: int = 1_000_000) -> Tensor:
-    """Every walk that can carry relevance: (K, L + 1), -1 where a walk passes a position by.
+    """Every walk that can carry relevance, in lexicographic order: (K, L + 1), -1 where it passes a position by.
+
+    A walk steps from u to v where a layer's output at v depends on its input at u, and ends where the explained
+    output reads.
 
     Args:
         chain: the traced prediction, of a small graph.
         max_walks: more than this raises :class:`TooManyWalksError`, which says how many there are.
+
+    >>> import torch, walkwise as ww
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=1)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> chain = ww.trace(model, torch.ones(3, 2), edge_index, index=1)
+    >>> ww.enumerate_walks(chain).tolist()  # all that end at node 1
+    [[0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1], [1, 2, 1], [2, 1, 1], [2, 2, 1]]
     """
     if chain.num_nodes**2 > 4_000_000:
         raise TooManyWalksError(

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from walkwise.chain import RelevanceChain, without_gradients
-from walkwise.errors import InputError
+from walkwise.errors import InputError, as_count
 from walkwise.partialwalks import Partials, Stages, descend, openings, stages
 from walkwise.walks import ties_in_order, walk_relevance
 
@@ -67,7 +67,7 @@ def top_walks_emp_neu(chain: RelevanceChain, k: int) -> NeuronWalks:
     >>> best.walks.shape, best.neurons.shape
     (torch.Size([3, 3]), torch.Size([3, 3]))
     """
-    _check(chain, k, "EMP-neu")
+    k = _checked(chain, k, "EMP-neu")
     lattice = _lattice(stages(chain))
     waiting: list[tuple[float, int, float, tuple[int, ...], tuple[int, ...]]] = []
     done: list[tuple[float, tuple[int, ...], tuple[int, ...]]] = []
@@ -111,7 +111,7 @@ def top_walks_emp_neu_star(chain: RelevanceChain, k: int) -> FoundWalks:
     >>> top_walks_emp_neu_star(chain, k=3).walks.shape
     torch.Size([3, 3])
     """
-    _check(chain, k, "EMP-neu*")
+    k = _checked(chain, k, "EMP-neu*")
     lattice = _lattice(stages(chain))
     waiting: list[tuple[float, tuple[int, ...], Tensor]] = []
     found: list[tuple[float, tuple[int, ...]]] = []
@@ -156,7 +156,7 @@ def top_walks_amp_ave(chain: RelevanceChain, k: int) -> FoundWalks:
     >>> top_walks_amp_ave(chain, k=3).walks.shape
     torch.Size([3, 3])
     """
-    _check(chain, k, "AMP-ave")
+    k = _checked(chain, k, "AMP-ave")
     graph = stages(chain)
     onward = _best_continuations(graph)
     seen: set[tuple[int, ...]] = set()  # beginnings of walks that have been considered
@@ -186,14 +186,15 @@ def _numbers(chain: RelevanceChain, values: Sequence[float]) -> Tensor:
     return torch.tensor(values, dtype=chain.dtype, device=chain.device)
 
 
-def _check(chain: RelevanceChain, k: int, name: str) -> None:
-    if k < 1:
-        raise InputError(f"k must be at least 1, got {k}.")
+def _checked(chain: RelevanceChain, k: int, name: str) -> int:
+    """k, after a look at it and at the chain."""
+    k = as_count(k, "k, the number of walks,")
     if not chain.straight:
         raise InputError(
             f"{name} is defined for models whose walks stand at a node in every position; this one has skip or "
             "jumping connections. walkwise.topwalks.top_walks finds the best walks of any model."
         )
+    return k
 
 
 # -- EMP-neu ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from torch import nn
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GATConv, GCNConv, GINConv, global_add_pool
 from torch_geometric.utils import remove_self_loops, to_undirected
 
@@ -306,6 +306,81 @@ def test_compare_says_what_it_left_out():
         baselines.compare(["random"], made(), [graph()], metrics=["auc"])
     with pytest.raises(InputError, match="need the motif"):
         baselines.compare(["random"], made(), [graph()], metrics=["auroc"])
+
+
+@pytest.mark.parametrize(
+    ("methods", "options", "says"),
+    [
+        ("rand", {}, "Unknown baseline 'rand': expected one of attention, cam"),
+        (["random", None], {}, "Unknown baseline None"),
+        (None, {}, "Unknown baseline None"),
+        ({"one": "random", "two": "lime"}, {}, "Unknown baseline 'lime'"),
+        ({"one": 3}, {}, "Unknown baseline 3"),
+        ([baselines.gradients.gradient], {}, "under a label, as in methods={'mine': it}"),
+        ([], {}, "methods is empty; give at least one"),
+        ("random", {"metrics": []}, "metrics is empty"),
+        ("random", {"metrics": "auc"}, "Unknown metric 'auc': expected one of auac, aupc"),
+        ("random", {"metrics": [None]}, "Unknown metric None"),
+        ("random", {"alphas": []}, "alphas is empty"),
+        ("random", {"alphas": 2.0}, "between 0 and 1"),
+        ("random", {"sparsity": 2}, "left out, between 0 and 1; got 2"),
+        ("random", {"sparsity": -0.1}, "left out, between 0 and 1; got -0.1"),
+        ("random", {"sparsity": math.nan}, "got nan"),
+        ("random", {"sparsity": "most"}, "got 'most'"),
+        ("random", {"graphs": []}, "graphs is empty; give at least one graph"),
+        ("random", {"graphs": graph()}, "graphs is a list of graphs; got one Data"),
+        ("random", {"graphs": Batch.from_data_list([graph()])}, "got one DataBatch. .* data.to_data_list"),
+        ("random", {"graphs": [None]}, "Data objects; got a NoneType"),
+        ("pgexplainer", {"train_graphs": graph()}, "train_graphs is a list of graphs; got one Data"),
+        ("pgexplainer", {"train_graphs": []}, "train_graphs is empty"),
+    ],
+)
+def test_compare_says_what_was_expected(methods, options, says):
+    with pytest.raises(InputError, match=says):
+        baselines.compare(methods, made(), **({"graphs": [graph()]} | options))
+
+
+def test_compare_takes_one_of_everything():
+    def told(rows):
+        return [(row.method, row.alpha, row.metric, row.mean, row.graphs) for row in rows]
+
+    one = baselines.compare("sgnn-lrp", made(), [graph()], metrics="auac", alphas=0.5)
+    assert told(one) == told(baselines.compare(["sgnn-lrp"], made(), [graph()], metrics=["auac"], alphas=[0.5]))
+    assert told(one)[0][:3] == ("sgnn-lrp", 0.5, "auac")
+
+
+def test_compare_tells_the_time_of_training(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(baselines.comparison.time, "perf_counter", lambda: clock[0])
+
+    def spend(seconds):
+        clock[0] += seconds
+
+    def learn(predictions):
+        spend(30.0 * len(predictions))
+
+        def explain(prediction):
+            spend(0.25)
+            if prediction.num_nodes == 5:
+                raise InputError("five nodes")
+            return baselines.of_nodes(torch.zeros(prediction.num_nodes))
+
+        return explain
+
+    monkeypatch.setitem(baselines.registry._TRAINERS, "pupil", learn)
+    graphs = [graph(), graph(6), graph(5)]
+    asked = {"metrics": ["auac", "aupc"], "train_graphs": graphs[:2]}
+    rows = baselines.compare({"a": "pupil", "b": "random"}, made(), graphs, **asked)
+    assert [(row.seconds, row.training_seconds) for row in rows] == [(0.25, 60.0)] * 2 + [(0.0, 0.0)] * 2
+    assert [row.note for row in rows] == ["trained first, 60 s on 2 graphs; 1 left out: five nodes"] * 2 + [""] * 2
+    (head, _, first, second) = baselines.to_markdown(rows).splitlines()
+    assert head.endswith("| graphs | s / graph | s to train |")
+    assert first.endswith("| 2 | 0.25 | 60 |")
+    assert second.endswith("| 3 | 0 | |")
+    assert "train" not in baselines.to_markdown(rows[2:])
+    (failed,) = baselines.compare("pupil", made(), graphs[2:], metrics="auac")
+    assert failed.training_seconds == 30.0
+    assert failed.note.startswith("trained first, 30 s on 1 graph; 1 left out")
 
 
 def test_compare_takes_functions_and_tables_come_out():

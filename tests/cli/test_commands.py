@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import re
 import sys
 import types
 from pathlib import Path
@@ -182,6 +183,12 @@ def test_compare_reports_what_a_method_cannot_do_as_null(run):
     report = run("compare", "ba2motif", "--graph", 900, "--method", "attention", "--json").json
     assert {row["mean"] for row in report["rows"]} == {None}
     assert "left out" in run("compare", "ba2motif", "--graph", 900, "--method", "attention").out
+
+
+def test_compare_tells_the_time_of_training(run):
+    asked = ("compare", "ba2motif", "--graph", 900, "--method", "pgexplainer", "--metric", "auac")
+    assert re.search(r"pgexplainer: trained first, \S+ s on 1 graph", run(*asked).out)
+    assert all(row["training_seconds"] > 0 for row in run(*asked, "--json").json["rows"])
 
 
 def test_a_node_level_model_by_import_path(run, own):

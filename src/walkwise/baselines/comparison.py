@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from numbers import Real
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from walkwise.baselines.attribution import Explanation, node_order, node_scores, takes_alpha
-from walkwise.baselines.registry import Explain, baseline
+from walkwise.baselines.registry import Explain, available_baselines, baseline, is_trained
 from walkwise.errors import InputError, WalkwiseError
 from walkwise.evaluation import (
     Motif,
@@ -28,7 +29,8 @@ from walkwise.evaluation import (
     pruning_along,
     scores_of_order,
 )
-from walkwise.predictions import Prediction, check_on, predict
+from walkwise.predictions import Prediction, check_on, graph_list, predict
+from walkwise.subgraphs import as_discounts
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class Row:
     standard_error: float
     graphs: int  # how many could be explained
     seconds: float  # per graph, to explain it and to order its nodes
-    note: str = ""  # why graphs were left out
+    note: str = ""  # how long the method was trained, why graphs were left out
+    training_seconds: float = 0.0  # spent once, before the first graph; not part of ``seconds``
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,12 +104,12 @@ METRICS: Mapping[str, Metric] = {
 
 
 def compare(
-    methods: Sequence[str] | Mapping[str, str | Explain],
+    methods: str | Sequence[str] | Mapping[str, str | Explain],
     model: nn.Module,
     graphs: Iterable[Data],
     *,
-    metrics: Sequence[str] | Mapping[str, Metric] = ("auac", "aupc"),
-    alphas: Sequence[float] = (0.0,),
+    metrics: str | Sequence[str] | Mapping[str, Metric] = ("auac", "aupc"),
+    alphas: float | Iterable[float] = (0.0,),
     target: int | Callable[[Data], int] | None = None,
     index: int | Callable[[Data], int] | None = None,
     motif: Callable[[Data], Motif] | None = None,
@@ -119,21 +122,23 @@ def compare(
     """The mean, standard error and time of every method under every measure.
 
     A graph that a method cannot explain (too many walks to list, no attention in the model) is left out of
-    its mean, and the row's note says so. Every graph has a seed of its own, the same for all methods; the
-    caller's random numbers are left alone.
+    its mean, and the row's note says so. A method that is trained first takes its time for that once, whatever the
+    number of graphs: it stands apart in ``training_seconds``, and in the note. Every graph has a seed of its own, the
+    same for all methods; the caller's random numbers are left alone.
 
     Args:
-        methods: names of :func:`available_baselines`, or labels with names or functions of a Prediction.
+        methods: one name or several of :func:`available_baselines`, or labels with names or functions of a
+            Prediction.
         model: the model to explain.
-        graphs: the data set.
-        metrics: "auac", "aupc", "fidelity+", "fidelity-", "accuracy", "auroc", or labels with functions of an
-            Explained.
-        alphas: the discounts to order nodes with, where a method attributes walks or edges.
+        graphs: the data set, one graph at least.
+        metrics: one or several of "auac", "aupc", "fidelity+", "fidelity-", "accuracy", "auroc", or labels with
+            functions of an Explained.
+        alphas: the discount or discounts to order nodes with, where a method attributes walks or edges.
         target: the output column, or a function of the graph (``lambda data: int(data.y)``); default: the largest.
         index: the output row of a node-level model, or a function of the graph.
         motif: the known motif of a graph, one or several, for accuracy and AUROC.
         on: "logit" or "probability", what the curves and fidelities follow.
-        sparsity: how much of the graph the fidelities' explanation leaves out.
+        sparsity: how much of the graph the fidelities' explanation leaves out, between 0 and 1.
         train_graphs: what learning methods learn from (default: the graphs themselves).
         seed: where the random numbers of the first graph start.
         progress: show a bar.
@@ -149,35 +154,55 @@ def compare(
     from tqdm.auto import tqdm
 
     check_on(on)
-    measures = _measures(metrics)
+    labels, measures, discounts = _labelled(methods), _measures(metrics), _discounts(alphas)
+    _check_sparsity(sparsity)
 
-    def predictions(data_set: Iterable[Data]) -> list[tuple[Data, Prediction]]:
-        return [(data, predict(model, data, target=_of(target, data), index=_of(index, data))) for data in data_set]
+    def predictions(data_set: Iterable[Data], name: str) -> list[tuple[Data, Prediction]]:
+        listed = graph_list(data_set, name)
+        return [(data, predict(model, data, target=_of(target, data), index=_of(index, data))) for data in listed]
 
-    asked = predictions(graphs)
-    taught = [p for _, p in (asked if train_graphs is None else predictions(train_graphs))]
-    labels = methods if isinstance(methods, Mapping) else {name: name for name in methods}
+    asked = predictions(graphs, "graphs")
+    taught = [p for _, p in (asked if train_graphs is None else predictions(train_graphs, "train_graphs"))]
     bar = tqdm(total=len(labels) * len(asked), disable=not progress, leave=False)
     rows: list[Row] = []
     for label, method in labels.items():
         with _seeded(seed):
-            explain = baseline(method, taught) if isinstance(method, str) else method
-        tally = _Tally(label)
+            explain, training = _ready(method, taught)
+        tally = _Tally(label, training)
         for number, (data, prediction) in enumerate(asked):
             known = None if motif is None else motif(data)
             with _seeded(seed + number):
-                tally.add(explain, prediction, alphas, measures, known, on, sparsity)
+                tally.add(explain, prediction, discounts, measures, known, on, sparsity)
             bar.update()
         rows.extend(tally.rows(measures))
     bar.close()
     return tuple(rows)
 
 
+@dataclass(frozen=True)
+class _Training:
+    """What it took to train a method."""
+
+    seconds: float
+    graphs: int
+
+
+def _ready(method: str | Explain, taught: Sequence[Prediction]) -> tuple[Explain, _Training | None]:
+    """The explainer, trained if it learns at all."""
+    if not isinstance(method, str):
+        return method, None
+    start = time.perf_counter()
+    explain = baseline(method, taught)
+    spent = time.perf_counter() - start
+    return explain, _Training(spent, len(taught)) if is_trained(method) else None
+
+
 class _Tally:
     """What one method has scored so far."""
 
-    def __init__(self, method: str) -> None:
+    def __init__(self, method: str, training: _Training | None) -> None:
         self.method = method
+        self.training = training
         self.scores: dict[tuple[float | None, str], list[float]] = {}
         self.seconds: dict[float | None, list[float]] = {}
         self.failed: list[str] = []
@@ -210,48 +235,112 @@ class _Tally:
 
     def rows(self, measures: Mapping[str, Metric]) -> Iterator[Row]:
         """The means over all graphs."""
-        note = f"{len(self.failed)} left out: {self.failed[0]}" if self.failed else ""
+        note, training = self._note(), self.training.seconds if self.training else 0.0
         for (alpha, name), scores in self.scores.items():
             mean, error = mean_and_error(torch.tensor(scores, dtype=torch.float64))
             seconds = sum(self.seconds[alpha]) / len(self.seconds[alpha])
-            yield Row(self.method, alpha, name, float(mean), float(error), len(scores), seconds, note)
+            yield Row(self.method, alpha, name, float(mean), float(error), len(scores), seconds, note, training)
         if not self.scores:
             for name in measures:
-                yield Row(self.method, None, name, math.nan, math.nan, 0, math.nan, note)
+                yield Row(self.method, None, name, math.nan, math.nan, 0, math.nan, note, training)
+
+    def _note(self) -> str:
+        """What a reader of the row should know besides its numbers."""
+        trained, failed = self.training, self.failed
+        notes = [f"trained first, {trained.seconds:.3g} s on {_graphs(trained.graphs)}"] if trained else []
+        notes += [f"{len(failed)} left out: {failed[0]}"] if failed else []
+        return "; ".join(notes)
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
     """The rows as a Markdown table: a line per method and α, a column per measure.
 
+    Where a method was trained, a last column says how long that took, in all and not per graph.
+
     >>> print(to_markdown([Row("lrp", None, "auac", 1.25, 0.1, 8, 0.002)]))
     | method | α | auac | graphs | s / graph |
     | --- | --- | --- | --- | --- |
     | lrp | | 1.25 ± 0.1 | 8 | 0.002 |
+    >>> print(to_markdown([Row("pgexplainer", 0.0, "auac", 1.25, 0.1, 8, 0.002, training_seconds=31.0)]))
+    | method | α | auac | graphs | s / graph | s to train |
+    | --- | --- | --- | --- | --- | --- |
+    | pgexplainer | 0 | 1.25 ± 0.1 | 8 | 0.002 | 31 |
     """
     names = list(dict.fromkeys(row.metric for row in rows))
     lines: dict[tuple[str, float | None], dict[str, Row]] = {}
     for row in rows:
         lines.setdefault((row.method, row.alpha), {})[row.metric] = row
-    table = [["method", "α", *names, "graphs", "s / graph"], ["---"] * (4 + len(names))]
+    train = ["s to train"] if any(row.training_seconds for row in rows) else []
+    head = ["method", "α", *names, "graphs", "s / graph", *train]
+    table = [head, ["---"] * len(head)]
     for (method, alpha), found in lines.items():
         cells = [f"{found[n].mean:.4g} ± {found[n].standard_error:.2g}" if n in found else "" for n in names]
         one = next(iter(found.values()))
-        table.append([method, "" if alpha is None else f"{alpha:g}", *cells, str(one.graphs), f"{one.seconds:.3g}"])
-    return "\n".join("| " + " | ".join(cells).replace("|  |", "| |") + " |" for cells in table)
+        cells += [str(one.graphs), f"{one.seconds:.3g}"]
+        cells += [f"{one.training_seconds:.3g}" if one.training_seconds else ""] if train else []
+        table.append([method, "" if alpha is None else f"{alpha:g}", *cells])
+    return "\n".join(f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in table)
 
 
 def to_pandas(rows: Sequence[Row]) -> Any:
-    """The rows as a pandas data frame, one line per row; pandas is yours to install."""
+    """The rows as a pandas data frame, one line per row; pandas is yours to install.
+
+    >>> import pytest
+    >>> pandas = pytest.importorskip("pandas")
+    >>> frame = to_pandas([Row("lrp", None, "auac", 1.25, 0.1, 8, 0.002)])
+    >>> frame[["method", "metric", "mean"]].values.tolist()
+    [['lrp', 'auac', 1.25]]
+    """
     return import_module("pandas").DataFrame([vars(row) for row in rows])
 
 
-def _measures(metrics: Sequence[str] | Mapping[str, Metric]) -> Mapping[str, Metric]:
+def _labelled(methods: str | Sequence[str] | Mapping[str, str | Explain]) -> Mapping[str, str | Explain]:
+    if isinstance(methods, Mapping):
+        _check_known([method for method in methods.values() if not callable(method)], "baseline", available_baselines())
+        return methods
+    names = _listed(methods, "methods")
+    _check_known(names, "baseline", available_baselines())
+    return {name: name for name in names}
+
+
+def _measures(metrics: str | Sequence[str] | Mapping[str, Metric]) -> Mapping[str, Metric]:
     if isinstance(metrics, Mapping):
         return metrics
-    unknown = [name for name in metrics if name not in METRICS]
+    names = _listed(metrics, "metrics")
+    _check_known(names, "metric", METRICS)
+    return {name: METRICS[name] for name in names}
+
+
+def _listed(given: Any, what: str) -> list[Any]:
+    """One name or several."""
+    names = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    if not names:
+        raise InputError(f"{what} is empty; give at least one name.")
+    if callable(names[0]):
+        raise InputError(f"A function is given under a label, as in {what}={{'mine': it}}; got {names[0]!r}.")
+    return names
+
+
+def _check_known(names: Sequence[Any], what: str, valid: Iterable[str]) -> None:
+    unknown = [name for name in names if not isinstance(name, str) or name not in valid]
     if unknown:
-        raise InputError(f"Unknown metric {unknown[0]!r}: expected one of {', '.join(METRICS)}.")
-    return {name: METRICS[name] for name in metrics}
+        raise InputError(f"Unknown {what} {unknown[0]!r}: expected one of {', '.join(valid)}.")
+
+
+def _discounts(alphas: float | Iterable[float]) -> tuple[float, ...]:
+    discounts = as_discounts(alphas)
+    if not discounts:
+        raise InputError("alphas is empty; give at least one discount between 0 and 1, as in [0.0].")
+    return discounts
+
+
+def _check_sparsity(sparsity: Any) -> None:
+    if not isinstance(sparsity, Real) or not 0 <= float(sparsity) <= 1:
+        raise InputError(f"sparsity is the part of the graph that is left out, between 0 and 1; got {sparsity!r}.")
+
+
+def _graphs(count: int) -> str:
+    return f"{count} graph" if count == 1 else f"{count} graphs"
 
 
 def _of(choice: Any, data: Data) -> Any:

@@ -18,6 +18,7 @@ Train = Callable[[Sequence[Prediction]], Explain]
 AnyExplain = TypeVar("AnyExplain", bound=Explain)
 AnyTrain = TypeVar("AnyTrain", bound=Train)
 
+_EXPLAINERS: dict[str, Explain] = {}
 _TRAINERS: dict[str, Train] = {}
 
 
@@ -31,11 +32,12 @@ def register_baseline(name: str) -> Callable[[AnyExplain], AnyExplain]:
     >>> from walkwise.baselines.attribution import of_nodes
     >>> "degree" in available_baselines()
     True
-    >>> _ = _TRAINERS.pop("degree")
+    >>> _ = _EXPLAINERS.pop("degree")
     """
 
     def add(explain: AnyExplain) -> AnyExplain:
-        register_trained_baseline(name)(lambda predictions: explain)
+        _check_new(name)
+        _EXPLAINERS[name] = explain
         return explain
 
     return add
@@ -53,8 +55,7 @@ def register_trained_baseline(name: str) -> Callable[[AnyTrain], AnyTrain]:
     """
 
     def add(train: AnyTrain) -> AnyTrain:
-        if name in _TRAINERS:
-            raise InputError(f"There is a baseline named {name!r} already. Choose another name.")
+        _check_new(name)
         _TRAINERS[name] = train
         return train
 
@@ -67,7 +68,7 @@ def available_baselines() -> tuple[str, ...]:
     >>> "sgnn-lrp" in available_baselines()
     True
     """
-    return tuple(sorted(_TRAINERS))
+    return tuple(sorted([*_EXPLAINERS, *_TRAINERS]))
 
 
 def baseline(name: str, predictions: Sequence[Prediction] = ()) -> Explain:
@@ -81,6 +82,22 @@ def baseline(name: str, predictions: Sequence[Prediction] = ()) -> Explain:
     >>> baseline("gradient")(prediction).nodes.shape
     torch.Size([3])
     """
+    if name in _EXPLAINERS:
+        return _EXPLAINERS[name]
     if name not in _TRAINERS:
         raise InputError(f"Unknown baseline {name!r}: expected one of {', '.join(available_baselines())}.")
     return _TRAINERS[name](predictions)
+
+
+def is_trained(name: str) -> bool:
+    """Whether the explainer of that name is trained first.
+
+    >>> is_trained("pgexplainer"), is_trained("gradient")
+    (True, False)
+    """
+    return name in _TRAINERS
+
+
+def _check_new(name: str) -> None:
+    if name in _EXPLAINERS or name in _TRAINERS:
+        raise InputError(f"There is a baseline named {name!r} already. Choose another name.")
