@@ -48,6 +48,7 @@ format: $(STAMP) ## rewrite the code in the house format
 
 bench: $(STAMP) ## time the fast paths
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/orders.py
 
 build: $(STAMP) ## sdist and wheel, in dist/
 	$(BIN)/python -m build

@@ -136,9 +136,10 @@ def test_no_node_one_node_and_all_nodes(method):
     assert find_subgraph(chain, 0, method=method) == FoundSubgraph((), 0.0, 1, 1)
     alone = ww.subgraph_relevance(chain, [[m] for m in range(6)])
     assert find_subgraph(chain, 1, method=method).nodes == (int(alone.argmax()),)
-    whole = find_subgraph(chain, 6, method=method)
+    whole = find_subgraph(chain, 6, method=method, beam=2)
     assert whole.nodes == tuple(range(6))
     assert whole.score == pytest.approx(chain.input_relevance)
+    assert (whole.evaluated, whole.total, whole.exhaustive) == (1, 1, True)
 
 
 def test_too_many_subgraphs_are_counted_not_searched():

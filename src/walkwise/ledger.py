@@ -251,7 +251,7 @@ def _distinct(table: Ids, num_nodes: int) -> tuple[Ints, Ints]:
     for start in range(0, width, fit):
         for column in table[:, start : start + fit].T:
             same *= base
-            same += column + 1
+            same += column
         first, same = _grouped(same)
     return first, same
 
