@@ -272,7 +272,7 @@ def test_what_is_asked_is_as_exact_as_its_largest_number():
     assert any(one > 1.5 * all_of > 0 for one, all_of in zip(largest, whole, strict=True))
     for chain, one, all_of in zip(chains, largest, whole, strict=True):
         gains = AskedGains(chain, Task("activation", (0.0,), Layout.alone(8)), step_neighbours(chain))
-        assert gains.rounding == pytest.approx(16 * torch.finfo(torch.float64).eps * max(one, all_of))
+        assert gains.rounding == pytest.approx(16 * torch.finfo(torch.float64).eps * max(one, all_of), rel=1e-6, abs=0)
 
 
 @pytest.mark.parametrize("mode", MODES)
