@@ -148,9 +148,8 @@ class LedgerGains:
         change = self.psi[row + after[:, None]]
         change -= self.psi[row + before[:, None]]
         change *= self.relevance.take(walk, axis=0)
-        self.gain += add_up(self.visited.take(walk, axis=0) + a * self.places, change, self.gain.size).reshape(
-            self.gain.shape
-        )
+        places = self.visited.take(walk, axis=0) + a * self.places
+        self.gain += add_up(places, change, self.gain.size).reshape(self.gain.shape)
 
     def _entries(self, a: Ints, place: Ints) -> tuple[slice | Ints, Ints]:
         """The walks through the places, and each one's discount.  # (X',), (X', 1) or (1, 1)"""

@@ -17,6 +17,7 @@ from walkwise.gains import AskedGains, Gains, Layout, LedgerGains, Mode, Task, c
 from walkwise.ledger import WalkLedger, count_walks, walk_ledger
 from walkwise.neighbours import Floats, Ints, Neighbours, step_neighbours
 from walkwise.subgraphs import as_discount
+from walkwise.walks import rounding
 
 #: What one pass over the operators of a layer costs besides its arithmetic, in messages of one node.
 _ROWS_PER_CALL = 1000
@@ -106,7 +107,7 @@ def order_nodes(
     several = isinstance(alpha, Sequence) or getattr(alpha, "ndim", 0) > 0
     given: Any = alpha if several else [alpha]
     if tolerance is None:
-        tolerance = 1e-9 if chain.dtype == torch.float64 else 1e-6
+        tolerance = rounding(chain.dtype)
     alphas, layout = tuple(as_discount(a) for a in given), _layout(chain.num_nodes, graphs)
     task = Task(cast(Mode, mode), alphas, layout, tolerance, progress)
     if not 0 <= tolerance < 1:

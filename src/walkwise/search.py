@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from itertools import combinations, islice
 from typing import Literal
 
-import torch
-
 from walkwise.chain import RelevanceChain
-from walkwise.errors import InputError, WalkwiseError
+from walkwise.errors import InputError, WalkwiseError, as_count
 from walkwise.neighbours import edge_neighbours
 from walkwise.subgraphs import as_discount, subgraph_relevance
+from walkwise.walks import rounding
 
 Nodes = tuple[int, ...]
 Scored = tuple[float, Nodes]
@@ -86,8 +85,7 @@ def find_subgraph(
     space = _Space(chain, size, connected, as_discount(alpha), near)
     if method not in _METHODS:
         raise InputError(f"method must be one of {', '.join(map(repr, _METHODS))}, got {method!r}.")
-    if not isinstance(beam, int) or beam < 1:
-        raise InputError(f"beam is how many subgraphs are kept, at least 1; got {beam!r}.")
+    beam = as_count(beam, "beam, how many subgraphs are kept,")
     if size == 0:
         return FoundSubgraph((), 0.0, 1, 1)
     space.check_possible()
@@ -147,7 +145,7 @@ class _Space:
     def ranked(self, scored: list[Scored]) -> list[Scored]:
         """The best first; of those that fall short of another by rounding only, the one with the lowest ids."""
         by_score = sorted(scored, key=lambda one: -one[0])
-        apart = (1e-9 if self.chain.dtype == torch.float64 else 1e-6) * max(abs(score) for score, _ in scored)
+        apart = rounding(self.chain.dtype) * max(abs(score) for score, _ in scored)
         runs, first = [0] * len(scored), by_score[0][0]  # a run has what is equal to its first
         for i, (score, _) in enumerate(by_score):
             new = score < first - apart

@@ -59,7 +59,7 @@ def top_walks(
     them are kept and the bound is exact.
 
     Of walks that tie, the lexicographically smallest comes first: those whose relevance (or magnitude) is equal to
-    that of the first of them, up to a relative 1e-9 in float64 and 1e-5 in float32, so that rounding does not decide.
+    that of the first of them, up to a relative 1e-9 in float64 and 1e-6 in float32, so that rounding does not decide.
     Where the k-th ties with walks that are left out, which of them are among the k is not defined: to know, all of
     them would have to be found.
 

@@ -99,7 +99,7 @@ def enumerate_walks(chain: RelevanceChain, *, max_walks: int = 1_000_000) -> Ten
 
 def rounding(dtype: torch.dtype) -> float:
     """How far apart, relative to their size, two numbers may come out that are equal but for rounding."""
-    return 1e-9 if dtype == torch.float64 else 1e-5
+    return 1e-9 if dtype == torch.float64 else 1e-6
 
 
 def ties_in_order(walks: Tensor, score: Tensor) -> Tensor:
