@@ -33,9 +33,9 @@ from tqdm.auto import tqdm
 
 import walkwise
 from walkwise.baselines import Row, available_baselines, baseline, compare, relevance
-from walkwise.predictions import Prediction
+from walkwise.evaluation.predictions import Prediction
+from walkwise.evaluation.tuning import ALPHAS
 from walkwise.rules import Gamma
-from walkwise.tuning import ALPHAS
 
 OURS = "sgnn-lrp"
 FIXED_ALPHAS = (0.0, 0.3)

@@ -19,7 +19,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GINConv, global_add_pool
 
 import walkwise as ww
-from walkwise.ordering import order_nodes
+from walkwise.search.orders import order_nodes
 
 
 class Classifier(nn.Module):

@@ -17,10 +17,12 @@ DOCS = ROOT / "docs"
 #: What users import; everything public in these is in the reference.
 MODULES = [
     "walkwise",
-    *(f"walkwise.{name}" for name in ("chain", "errors", "evaluation", "explainer", "games", "interactions", "models")),
-    *(f"walkwise.{name}" for name in ("marginals", "operators", "ordering", "plotting", "predictions", "recipes")),
-    *(f"walkwise.{name}" for name in ("reference", "report", "rows", "rules", "search", "subgraphs", "topwalks")),
-    *(f"walkwise.{name}" for name in ("training", "tuning", "walks", "walksearch", "trace.linearize")),
+    *(f"walkwise.{name}" for name in ("errors", "evaluation", "explainer", "models", "plotting", "recipes")),
+    *(f"walkwise.{name}" for name in ("reference", "rules", "training", "tracing.linearize")),
+    *(f"walkwise.core.{name}" for name in ("chain", "contract", "edges", "operators", "report", "rows")),
+    *(f"walkwise.evaluation.{name}" for name in ("predictions", "tuning")),
+    *(f"walkwise.questions.{name}" for name in ("games", "groups", "marginals", "subgraphs", "walks")),
+    *(f"walkwise.search.{name}" for name in ("best_subgraph", "orders", "topwalks", "walksearch")),
     *(f"walkwise.baselines.{name}" for name in ("attribution", "comparison", "gradients", "pgm", "pyg", "registry")),
     *(f"walkwise.baselines.{name}" for name in ("relevance", "subgraphx")),
     *(f"walkwise.datasets.{name}" for name in ("ba2motif", "graphset", "molecules", "registry", "sentiment", "splits")),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import inspect
 import os
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +18,7 @@ from torch_geometric.nn import MessagePassing
 
 import walkwise as ww
 from walkwise.errors import TraceError
-from walkwise.trace.tape import Affine
+from walkwise.tracing.tape import Affine
 
 
 def test_there_are_few_names():
@@ -48,7 +48,10 @@ def test_every_name_is_there_and_explained(name):
             assert not missing
 
 
-ROOMS = "baselines evaluation games interactions ordering search topwalks tuning walksearch"
+ROOMS = """
+baselines evaluation evaluation.tuning questions.games questions.groups
+search.best_subgraph search.orders search.topwalks search.walksearch
+"""
 
 
 def public_functions():
@@ -88,13 +91,12 @@ def test_type_checkers_see_the_names_that_are_there():
     assert seen == {name: ww._HOME.get(name, "") for name in ww.__all__}
 
 
-def test_a_function_stands_where_a_module_has_its_name():
-    spec = importlib.util.find_spec
-    shared = {name for name in ww.__all__ if spec(f"walkwise.{name}") and not isinstance(getattr(ww, name), ModuleType)}
-    assert shared == {"interactions", "trace"}
-    for name in shared:
-        assert inspect.isfunction(getattr(ww, name))
-        assert sys.modules[f"walkwise.{name}"].__dict__[name] is getattr(ww, name)
+def test_no_module_has_the_name_of_a_function():
+    """Importing it would put it where the function belongs. The command line's modules are called as its commands."""
+    functions = {name for name in ww.__all__ if not isinstance(getattr(ww, name), ModuleType)}
+    found = pkgutil.walk_packages(ww.__path__, "walkwise.", onerror=lambda name: None)
+    modules = [module.name for module in found if not module.name.startswith("walkwise.cli.")]
+    assert not [name for name in modules if name.rpartition(".")[2] in functions]
 
 
 def test_what_is_not_there_is_missed_as_in_any_module():
@@ -112,21 +114,18 @@ import torch, torch_geometric  # once; the rest is forgotten between the orders
 
 ORDERS = [
     "import walkwise",
-    "import walkwise.trace",
-    "import walkwise.interactions",
-    "import walkwise.trace as found; assert found is sys.modules['walkwise.trace'].trace",
-    "from walkwise.trace import trace",
-    "from walkwise.trace import linearize",
-    "from walkwise.trace.lowering import Lowering",
+    "from walkwise.tracing import trace",
+    "from walkwise.tracing import linearize",
+    "from walkwise.tracing.lowering import Lowering",
     "import walkwise.explainer",
     "import walkwise.cli.sources",
     "from walkwise import trace; assert trace.linearize",
     "from walkwise import interactions; assert interactions.__name__ == 'interactions'",
     "from walkwise import *; assert trace.linearize and callable(interactions)",
-    "import walkwise; walkwise.query; import walkwise.interactions",
-    "import walkwise; walkwise.trace; import walkwise.trace",
-    "import importlib; importlib.import_module('walkwise.trace')",
-    "import walkwise; walkwise.chain.RelevanceChain",
+    "import walkwise; walkwise.query; import walkwise.questions.groups",
+    "import walkwise; walkwise.trace; import walkwise.tracing",
+    "import importlib; importlib.import_module('walkwise.tracing')",
+    "import walkwise; walkwise.models.load_weights",
     "import importlib, walkwise; walkwise.trace; importlib.reload(walkwise)",
 ]
 import pkgutil, walkwise
@@ -139,8 +138,8 @@ for order in ORDERS:
     for _ in range(2):
         ww = sys.modules["walkwise"]
         assert callable(ww.trace) and ww.trace.linearize.register, order
-        assert ww.trace is sys.modules["walkwise.trace"].trace, order
-        assert ww.interactions is sys.modules["walkwise.interactions"].interactions, order
+        assert ww.trace is sys.modules["walkwise.tracing"].trace, order
+        assert ww.interactions is sys.modules["walkwise.questions.groups"].interactions, order
         assert not [name for name in ww.__all__ if not hasattr(ww, name)], order
 """
 

@@ -17,24 +17,23 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from threading import RLock
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from walkwise import baselines, errors, evaluation, rules
-    from walkwise.chain import RelevanceChain
+    from walkwise.core.chain import RelevanceChain
     from walkwise.evaluation import activation_curve, pruning_curve
+    from walkwise.evaluation.tuning import tune_alpha
     from walkwise.explainer import SubgraphLRPExplainer
-    from walkwise.games import as_game, shapley_interactions, shapley_values
-    from walkwise.interactions import interactions, query
-    from walkwise.marginals import edge_relevance, feature_relevance, node_relevance
-    from walkwise.ordering import order_nodes
-    from walkwise.search import find_subgraph
-    from walkwise.subgraphs import subgraph_polynomial, subgraph_relevance
-    from walkwise.topwalks import top_walks
-    from walkwise.trace import trace
-    from walkwise.tuning import tune_alpha
-    from walkwise.walks import enumerate_walks, walk_relevance
+    from walkwise.questions.games import as_game, shapley_interactions, shapley_values
+    from walkwise.questions.groups import interactions, query
+    from walkwise.questions.marginals import edge_relevance, feature_relevance, node_relevance
+    from walkwise.questions.subgraphs import subgraph_polynomial, subgraph_relevance
+    from walkwise.questions.walks import enumerate_walks, walk_relevance
+    from walkwise.search.best_subgraph import find_subgraph
+    from walkwise.search.orders import order_nodes
+    from walkwise.search.topwalks import top_walks
+    from walkwise.tracing import trace
 
 try:
     __version__ = version("walkwise")
@@ -71,19 +70,19 @@ __all__ = [
 
 #: The modules that have these names; they are imported when a name is first asked for.
 _HOMES = {
-    "chain": ["RelevanceChain"],
+    "core.chain": ["RelevanceChain"],
     "evaluation": ["activation_curve", "pruning_curve"],
+    "evaluation.tuning": ["tune_alpha"],
     "explainer": ["SubgraphLRPExplainer"],
-    "games": ["as_game", "shapley_interactions", "shapley_values"],
-    "interactions": ["interactions", "query"],
-    "marginals": ["edge_relevance", "feature_relevance", "node_relevance"],
-    "ordering": ["order_nodes"],
-    "search": ["find_subgraph"],
-    "subgraphs": ["subgraph_polynomial", "subgraph_relevance"],
-    "topwalks": ["top_walks"],
-    "trace": ["trace"],
-    "tuning": ["tune_alpha"],
-    "walks": ["enumerate_walks", "walk_relevance"],
+    "questions.games": ["as_game", "shapley_interactions", "shapley_values"],
+    "questions.groups": ["interactions", "query"],
+    "questions.marginals": ["edge_relevance", "feature_relevance", "node_relevance"],
+    "questions.subgraphs": ["subgraph_polynomial", "subgraph_relevance"],
+    "questions.walks": ["enumerate_walks", "walk_relevance"],
+    "search.best_subgraph": ["find_subgraph"],
+    "search.orders": ["order_nodes"],
+    "search.topwalks": ["top_walks"],
+    "tracing": ["trace"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 #: Threads that ask for their first names at the same time take turns: PyTorch Geometric's modules, which import each
@@ -91,28 +90,18 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _TURN = RLock()
 
 
-class _Package(ModuleType):
-    """The package. It imports nothing until a name is asked for: ``walkwise --help`` need not wait for torch."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name in __all__:
-            with _TURN:
-                module = import_module(f"walkwise.{_HOME.get(name, name)}")
-                setattr(self, name, getattr(module, name) if name in _HOME else module)
-            return vars(self)[name]
-        if not name.startswith("_") and find_spec(f"walkwise.{name}") is not None:
-            return import_module(f"walkwise.{name}")
-        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Importing the module ``walkwise.trace`` sets it here, where the function of that name belongs."""
-        if isinstance(value, ModuleType) and _HOME.get(name) == name:
-            value = getattr(value, name)
-        super().__setattr__(name, value)
-
-    def __dir__(self) -> list[str]:
-        modules = [name for name in vars(self) if f"walkwise.{name}" in sys.modules]
-        return sorted({*(name for name in vars(self) if name.startswith("__")), *modules, *__all__})
+def __getattr__(name: str) -> Any:
+    """Import what is asked for, and nothing before: ``walkwise --help`` need not wait for torch."""
+    if name in __all__:
+        with _TURN:
+            module = import_module(f"walkwise.{_HOME.get(name, name)}")
+            found = globals()[name] = getattr(module, name) if name in _HOME else module
+        return found
+    if not name.startswith("_") and find_spec(f"walkwise.{name}") is not None:
+        return import_module(f"walkwise.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
 
 
-sys.modules[__name__].__class__ = _Package
+def __dir__() -> list[str]:
+    modules = [name for name in globals() if f"walkwise.{name}" in sys.modules]
+    return sorted({*(name for name in globals() if name.startswith("__")), *modules, *__all__})

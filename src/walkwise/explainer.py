@@ -15,13 +15,13 @@ from torch_geometric.explain.algorithm import ExplainerAlgorithm
 from torch_geometric.explain.config import ExplanationType, MaskType, ModelMode, ModelReturnType
 from torch_geometric.nn import HypergraphConv, MessagePassing
 
-from walkwise.chain import RelevanceChain
+from walkwise.core.chain import RelevanceChain
 from walkwise.errors import CoverageWarning, InputError, TargetError
-from walkwise.marginals import edge_relevance, feature_relevance, node_relevance
+from walkwise.questions.marginals import edge_relevance, feature_relevance, node_relevance
+from walkwise.questions.subgraphs import subgraph_relevance
 from walkwise.rules import RuleLike, as_schedule
-from walkwise.subgraphs import subgraph_relevance
-from walkwise.trace import trace
-from walkwise.trace.ending import Ending
+from walkwise.tracing import trace
+from walkwise.tracing.ending import Ending
 
 #: From signed relevance to [0, 1], before division by the largest entry.
 _MAPS: dict[str, Callable[[Tensor], Tensor]] = {"positive": lambda r: r.clamp(min=0), "magnitude": torch.abs}

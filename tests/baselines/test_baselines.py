@@ -20,7 +20,7 @@ from walkwise.baselines.pgm import chi_square, pgm_explainer
 from walkwise.baselines.pyg import gnn_explainer
 from walkwise.baselines.subgraphx import subgraphx
 from walkwise.errors import InputError
-from walkwise.predictions import predict, traced, value_at
+from walkwise.evaluation.predictions import predict, traced, value_at
 
 
 class Classifier(nn.Module):

@@ -18,10 +18,10 @@ import walkwise as ww
 from walkwise.cli import app
 from walkwise.cli.sources import open_session
 from walkwise.evaluation import activation_along, pruning_along
+from walkwise.evaluation.predictions import predict
 from walkwise.paper.exhibits import Finding
 from walkwise.paper.omissions import Omission
 from walkwise.paper.run import EXHIBITS, Result
-from walkwise.predictions import predict
 
 GRAPH = 950
 

@@ -9,10 +9,10 @@ from paper.cases import gin, small_set
 from walkwise.baselines import Attribution, baseline, node_order
 from walkwise.datasets import pack
 from walkwise.evaluation import activation_along, pruning_along
+from walkwise.evaluation.predictions import predict
 from walkwise.paper import orderings
 from walkwise.paper.bunches import bunch
 from walkwise.paper.curves import areas
-from walkwise.predictions import predict
 
 ALPHAS = [0.0, 0.3, 1.0]
 

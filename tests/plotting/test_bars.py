@@ -6,9 +6,9 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from walkwise.errors import InputError
-from walkwise.interactions import Interactions
 from walkwise.plotting import _style as style
 from walkwise.plotting import interaction_bars, order_bars
+from walkwise.questions.groups import Interactions
 
 TERMS = {("a",): 0.1, ("b",): -0.6, ("c",): 0.3, ("a", "b"): 0.05, ("a", "c"): -0.2, ("a", "b", "c"): 0.4}
 

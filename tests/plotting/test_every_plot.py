@@ -17,7 +17,7 @@ from matplotlib.image import AxesImage
 
 from walkwise import plotting
 from walkwise.errors import InputError, MissingExtraError
-from walkwise.interactions import Interactions
+from walkwise.questions.groups import Interactions
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
 NAN = float("nan")

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walkwise.chain import RelevanceChain
+from walkwise.core.chain import RelevanceChain
 from walkwise.evaluation import scores_of_order
-from walkwise.greedy import greedy_order
-from walkwise.ordering import order_nodes
-from walkwise.subgraphs import subgraph_relevance
+from walkwise.questions.subgraphs import subgraph_relevance
+from walkwise.search.greedy import greedy_order
+from walkwise.search.orders import order_nodes
 
 
 @dataclass(frozen=True, eq=False)

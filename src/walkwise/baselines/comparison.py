@@ -29,8 +29,8 @@ from walkwise.evaluation import (
     pruning_along,
     scores_of_order,
 )
-from walkwise.predictions import Prediction, check_on, graph_list, predict
-from walkwise.subgraphs import as_discounts
+from walkwise.evaluation.predictions import Prediction, check_on, graph_list, predict
+from walkwise.questions.subgraphs import as_discounts
 
 
 @dataclass(frozen=True)

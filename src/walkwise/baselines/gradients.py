@@ -7,7 +7,7 @@ from torch import Tensor
 
 from walkwise.baselines.attribution import Attribution, of_nodes
 from walkwise.baselines.registry import register_baseline
-from walkwise.predictions import Prediction, input_gradient, traced
+from walkwise.evaluation.predictions import Prediction, input_gradient, traced
 
 
 @register_baseline("gradient")
@@ -16,7 +16,7 @@ def gradient(prediction: Prediction) -> Attribution:
 
     >>> import torch
     >>> from torch_geometric.nn import GCN
-    >>> from walkwise.predictions import predict
+    >>> from walkwise.evaluation.predictions import predict
     >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
     >>> gradient(prediction).nodes.shape
@@ -31,7 +31,7 @@ def gradient_times_input(prediction: Prediction) -> Attribution:
 
     >>> import torch
     >>> from torch_geometric.nn import GCN
-    >>> from walkwise.predictions import predict
+    >>> from walkwise.evaluation.predictions import predict
     >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
     >>> gradient_times_input(prediction).nodes.shape
@@ -48,7 +48,7 @@ def integrated_gradients(prediction: Prediction, *, steps: int = 64) -> Attribut
 
     >>> import torch
     >>> from torch_geometric.nn import GCN
-    >>> from walkwise.predictions import predict
+    >>> from walkwise.evaluation.predictions import predict
     >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
     >>> integrated_gradients(prediction).nodes.shape
@@ -69,7 +69,7 @@ def cam(prediction: Prediction) -> Attribution:
 
     >>> import torch
     >>> from torch_geometric.nn import GCN
-    >>> from walkwise.predictions import predict
+    >>> from walkwise.evaluation.predictions import predict
     >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
     >>> cam(prediction).nodes.shape
@@ -86,7 +86,7 @@ def grad_cam(prediction: Prediction) -> Attribution:
 
     >>> import torch
     >>> from torch_geometric.nn import GCN
-    >>> from walkwise.predictions import predict
+    >>> from walkwise.evaluation.predictions import predict
     >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
     >>> grad_cam(prediction).nodes.shape

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from walkwise.baselines.attribution import Attribution, of_nodes
 from walkwise.baselines.registry import register_baseline
-from walkwise.predictions import Prediction, value_at
+from walkwise.evaluation.predictions import Prediction, value_at
 
 
 @register_baseline("pgmexplainer")
@@ -26,7 +26,7 @@ def pgm_explainer(prediction: Prediction, *, samples: int = 200, changed: float 
 
     >>> import torch
     >>> from torch_geometric.nn import GCN
-    >>> from walkwise.predictions import predict
+    >>> from walkwise.evaluation.predictions import predict
     >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
     >>> pgm_explainer(prediction, samples=10).nodes.shape

@@ -14,7 +14,7 @@ from torch_geometric.explain.algorithm import AttentionExplainer, ExplainerAlgor
 from walkwise.baselines.attribution import Attribution
 from walkwise.baselines.registry import Explain, register_baseline, register_trained_baseline
 from walkwise.errors import InputError
-from walkwise.predictions import Prediction, at_rest
+from walkwise.evaluation.predictions import Prediction, at_rest
 
 
 @register_baseline("gnnexplainer")
@@ -23,7 +23,7 @@ def gnn_explainer(prediction: Prediction, *, epochs: int = 200, lr: float = 0.01
 
     >>> import torch
     >>> from torch_geometric.nn import GCN
-    >>> from walkwise.predictions import predict
+    >>> from walkwise.evaluation.predictions import predict
     >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
     >>> gnn_explainer(prediction, epochs=2).edges.shape
@@ -38,7 +38,7 @@ def attention(prediction: Prediction) -> Attribution:
 
     >>> import torch
     >>> from torch_geometric.nn import GAT
-    >>> from walkwise.predictions import predict
+    >>> from walkwise.evaluation.predictions import predict
     >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> prediction = predict(GAT(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
     >>> attention(prediction).edges.shape
@@ -56,7 +56,7 @@ def pg_explainer(predictions: Sequence[Prediction], *, epochs: int = 30, lr: flo
 
     >>> import torch
     >>> from torch_geometric.nn import GCN
-    >>> from walkwise.predictions import predict
+    >>> from walkwise.evaluation.predictions import predict
     >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
     >>> explain = pg_explainer([prediction], epochs=1)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from walkwise.baselines.attribution import Explanation
 from walkwise.errors import InputError
-from walkwise.predictions import Prediction
+from walkwise.evaluation.predictions import Prediction
 
 #: Explains one prediction.
 Explain = Callable[[Prediction], Explanation]
@@ -76,7 +76,7 @@ def baseline(name: str, predictions: Sequence[Prediction] = ()) -> Explain:
 
     >>> import torch
     >>> from torch_geometric.nn import GCN
-    >>> from walkwise.predictions import predict
+    >>> from walkwise.evaluation.predictions import predict
     >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
     >>> baseline("gradient")(prediction).nodes.shape

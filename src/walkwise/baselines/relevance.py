@@ -6,11 +6,11 @@ import torch
 
 from walkwise.baselines.attribution import Attribution, Walks, of_nodes
 from walkwise.baselines.registry import register_baseline
-from walkwise.chain import RelevanceChain
-from walkwise.marginals import node_relevance
-from walkwise.predictions import Prediction, traced
+from walkwise.core.chain import RelevanceChain
+from walkwise.evaluation.predictions import Prediction, traced
+from walkwise.questions.marginals import node_relevance
+from walkwise.questions.walks import enumerate_walks, walk_relevance
 from walkwise.rules import RuleLike
-from walkwise.walks import enumerate_walks, walk_relevance
 
 
 @register_baseline("sgnn-lrp")
@@ -19,7 +19,7 @@ def sgnn_lrp(prediction: Prediction, *, rule: RuleLike = "gamma") -> RelevanceCh
 
     >>> import torch
     >>> from torch_geometric.nn import GCN
-    >>> from walkwise.predictions import predict
+    >>> from walkwise.evaluation.predictions import predict
     >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
     >>> sgnn_lrp(prediction).num_nodes
@@ -34,7 +34,7 @@ def gnn_lrp(prediction: Prediction, *, rule: RuleLike = "gamma", max_walks: int 
 
     >>> import torch
     >>> from torch_geometric.nn import GCN
-    >>> from walkwise.predictions import predict
+    >>> from walkwise.evaluation.predictions import predict
     >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
     >>> gnn_lrp(prediction).walks.shape[1]  # L + 1
@@ -51,7 +51,7 @@ def lrp(prediction: Prediction, *, rule: RuleLike = "gamma") -> Attribution:
 
     >>> import torch
     >>> from torch_geometric.nn import GCN
-    >>> from walkwise.predictions import predict
+    >>> from walkwise.evaluation.predictions import predict
     >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
     >>> lrp(prediction).nodes.shape
@@ -66,7 +66,7 @@ def random(prediction: Prediction) -> Attribution:
 
     >>> import torch
     >>> from torch_geometric.nn import GCN
-    >>> from walkwise.predictions import predict
+    >>> from walkwise.evaluation.predictions import predict
     >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
     >>> random(prediction).nodes.shape

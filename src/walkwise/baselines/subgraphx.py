@@ -11,7 +11,7 @@ from torch_geometric.utils import k_hop_subgraph
 
 from walkwise.baselines.attribution import Attribution, of_nodes
 from walkwise.baselines.registry import register_baseline
-from walkwise.predictions import Prediction, subgraph_values
+from walkwise.evaluation.predictions import Prediction, subgraph_values
 
 NodeSet = frozenset[int]
 
@@ -45,7 +45,7 @@ def subgraphx(
 
     >>> import torch
     >>> from torch_geometric.nn import GCN
-    >>> from walkwise.predictions import predict
+    >>> from walkwise.evaluation.predictions import predict
     >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> prediction = predict(GCN(2, 8, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
     >>> subgraphx(prediction).nodes.shape

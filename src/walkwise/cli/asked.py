@@ -13,14 +13,14 @@ from rich.text import Text
 from torch import Tensor
 from torch_geometric.data import Data
 
-from walkwise.chain import RelevanceChain
 from walkwise.cli import sources
 from walkwise.cli.names import RULES, choice
 from walkwise.cli.output import number, print_json, say, tell
 from walkwise.cli.sources import Session
 from walkwise.cli.wording import ONE_OUTPUT, count, in_options
+from walkwise.core.chain import RelevanceChain
 from walkwise.errors import CoverageWarning, InputError, WalkwiseError
-from walkwise.predictions import Prediction, predict, traced
+from walkwise.evaluation.predictions import Prediction, predict, traced
 
 
 @dataclass(frozen=True, eq=False)

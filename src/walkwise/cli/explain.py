@@ -56,9 +56,9 @@ def explain(
 def _report(asked: Asked, sets: dict[str, list[int]], alphas: list[float], size: int | None) -> dict[str, Any]:
     from walkwise.cli.sources import truth_of
     from walkwise.evaluation import motif_auroc
-    from walkwise.marginals import node_relevance
-    from walkwise.search import find_subgraph
-    from walkwise.subgraphs import subgraph_relevance
+    from walkwise.questions.marginals import node_relevance
+    from walkwise.questions.subgraphs import subgraph_relevance
+    from walkwise.search.best_subgraph import find_subgraph
 
     chain, truth = asked.chain, truth_of(asked.data)
     size = size or min(len(truth) or _SIZE, _connected(asked))

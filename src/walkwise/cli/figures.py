@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from walkwise import plotting
 from walkwise.cli.showcase import Molecule, Motif
-from walkwise.marginals import edge_relevance, node_relevance
+from walkwise.questions.marginals import edge_relevance, node_relevance
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,7 +58,7 @@ def interactions(
 def _report(
     asked: Asked, groups: dict[str, list[int]], formulas: Sequence[str], max_order: int | None
 ) -> dict[str, Any]:
-    from walkwise.interactions import interactions as terms_of
+    from walkwise.questions.groups import interactions as terms_of
 
     answers = [{"formula": text, "relevance": _answer(asked, text, groups)} for text in formulas]
     found = None if formulas and _overlap(groups) else terms_of(asked.chain, groups, max_order=max_order)
@@ -74,7 +74,7 @@ def _report(
 
 def _answer(asked: Asked, text: str, groups: dict[str, list[int]]) -> float:
     """The relevance of the walks that satisfy a formula."""
-    from walkwise.interactions import query
+    from walkwise.questions.groups import query
 
     try:
         return query(asked.chain, text, groups)

@@ -51,7 +51,7 @@ def order(
 
 def _orders(asked: Asked, mode: str, alphas: list[float]) -> list[dict[str, Any]]:
     from walkwise.evaluation import activation_along, pruning_along
-    from walkwise.ordering import order_nodes
+    from walkwise.search.orders import order_nodes
 
     along = activation_along if mode == "activation" else pruning_along
     found = []

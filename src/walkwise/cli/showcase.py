@@ -15,12 +15,12 @@ from walkwise.cli.names import BUNDLED
 from walkwise.cli.sources import MOLECULES, Graphs, Session, from_smiles, load_model, truth_of
 from walkwise.datasets.ba2motif import CLASSES, generate
 from walkwise.evaluation import Curve, activation_along, motif_auroc
-from walkwise.interactions import Interactions, interactions
-from walkwise.marginals import node_relevance
-from walkwise.ordering import order_nodes
-from walkwise.search import FoundSubgraph, find_subgraph
-from walkwise.subgraphs import subgraph_polynomial
-from walkwise.topwalks import TopWalks, top_walks
+from walkwise.questions.groups import Interactions, interactions
+from walkwise.questions.marginals import node_relevance
+from walkwise.questions.subgraphs import subgraph_polynomial
+from walkwise.search.best_subgraph import FoundSubgraph, find_subgraph
+from walkwise.search.orders import order_nodes
+from walkwise.search.topwalks import TopWalks, top_walks
 
 ALPHAS = (0.0, 0.3, 1.0)
 WALKS = 5

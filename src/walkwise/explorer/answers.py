@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from walkwise.errors import InputError, TooManyWalksError
 from walkwise.evaluation import activation_along
 from walkwise.explorer.cases import Case
-from walkwise.interactions import REST, Interactions, interactions, query
-from walkwise.ordering import order_nodes
-from walkwise.subgraphs import as_discount, subgraph_polynomial
-from walkwise.topwalks import top_walks
-from walkwise.walks import enumerate_walks, ties_in_order, walk_relevance
+from walkwise.questions.groups import REST, Interactions, interactions, query
+from walkwise.questions.subgraphs import as_discount, subgraph_polynomial
+from walkwise.questions.walks import enumerate_walks, ties_in_order, walk_relevance
+from walkwise.search.orders import order_nodes
+from walkwise.search.topwalks import top_walks
 
 #: How many values of α a curve is drawn through.
 _POINTS = 51

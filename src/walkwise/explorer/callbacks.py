@@ -13,7 +13,7 @@ from walkwise.explorer import answers, exports, figures, layout, structure
 from walkwise.explorer.browser import connect_browser
 from walkwise.explorer.cases import Desk
 from walkwise.plotting._style import short
-from walkwise.subgraphs import as_discount
+from walkwise.questions.subgraphs import as_discount
 
 _SHOWN = Input("graph", "data"), Input("target", "data")
 _PLACE = State("graph", "data"), State("target", "data")

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from walkwise.chain import RelevanceChain
+from walkwise.core.chain import RelevanceChain
 from walkwise.errors import InputError, MissingExtraError
+from walkwise.evaluation.predictions import Prediction, predict, traced
 from walkwise.explorer.session import Session
-from walkwise.marginals import node_relevance
 from walkwise.plotting._style import Floats
 from walkwise.plotting.chemistry import Skeleton, molecule_from_data, skeleton_of
 from walkwise.plotting.layouts import graph_layout
-from walkwise.predictions import Prediction, predict, traced
+from walkwise.questions.marginals import node_relevance
 
 #: Nitrogen with two oxygens.
 _NITRO = "[N;X3](~[O;X1])~[O;X1]"

@@ -7,8 +7,8 @@ from typing import Any
 
 from walkwise.explorer.answers import OrderAnswer, SelectionAnswer
 from walkwise.explorer.cases import Case
-from walkwise.interactions import Interactions
 from walkwise.plotting import _style as style
+from walkwise.questions.groups import Interactions
 
 _GRID = "#e4e4e0"
 #: The colour of the greedy order, here and on the structure.

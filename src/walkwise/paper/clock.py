@@ -19,8 +19,8 @@ from walkwise.errors import InputError
 from walkwise.paper.bunches import Bunch, bunch
 from walkwise.paper.orderings import cam_scores, edge_masks, gradient_scores
 from walkwise.paper.passes import hooked_relevance, naive_relevance
-from walkwise.subgraphs import subgraph_relevance
-from walkwise.trace import trace
+from walkwise.questions.subgraphs import subgraph_relevance
+from walkwise.tracing import trace
 
 T = TypeVar("T")
 

@@ -10,19 +10,19 @@ from typing import Any
 
 import torch
 
-from walkwise.chain import RelevanceChain
+from walkwise.core.chain import RelevanceChain
 from walkwise.errors import InputError
-from walkwise.interactions import interactions
-from walkwise.marginals import node_relevance
 from walkwise.paper.bench import Case, Effort
 from walkwise.paper.clock import connected_sets
 from walkwise.paper.exhibits import Exhibit, Finding, Work
 from walkwise.paper.figure1_drawing import draw
 from walkwise.paper.tables import markdown
 from walkwise.paper.units import Row, Unit
-from walkwise.subgraphs import subgraph_relevance
-from walkwise.trace import trace
-from walkwise.walks import enumerate_walks, walk_relevance
+from walkwise.questions.groups import interactions
+from walkwise.questions.marginals import node_relevance
+from walkwise.questions.subgraphs import subgraph_relevance
+from walkwise.questions.walks import enumerate_walks, walk_relevance
+from walkwise.tracing import trace
 
 ATOMS = ("C", "N", "O")
 #: How many random sets of its size the group is compared with.

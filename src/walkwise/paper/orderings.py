@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch_geometric.explain.algorithm.utils import set_masks
 from torch_geometric.nn import GraphConv, MessagePassing, global_add_pool
 
-from walkwise.chain import RelevanceChain
-from walkwise.ordering import order_nodes
+from walkwise.core.chain import RelevanceChain
 from walkwise.paper.bunches import Bunch
-from walkwise.trace import trace
+from walkwise.search.orders import order_nodes
+from walkwise.tracing import trace
 
 #: Orders the nodes of every graph, in activation or pruning mode, for several α: [(A, M_g)].
 Orders = Callable[[str, Sequence[float]], list[Tensor]]

@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from walkwise.errors import InputError
-from walkwise.interactions import Interactions
 from walkwise.plotting import _style as style
+from walkwise.questions.groups import Interactions
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def interaction_bars(interactions: Interactions, *, max_bars: int = 15, ax: Axes
         max_bars: how many terms to show, those of largest magnitude; the others share one bar.
         ax: where to draw, by default a new figure.
 
-    >>> from walkwise.interactions import Interactions
+    >>> from walkwise.questions.groups import Interactions
     >>> terms = {("ring",): 0.4, ("NO2",): 0.9, ("ring", "NO2"): -0.2}
     >>> ax = interaction_bars(Interactions(("ring", "NO2"), terms, 1.1))
     >>> [label.get_text() for label in ax.get_yticklabels()]

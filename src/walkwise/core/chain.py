@@ -1,0 +1,190 @@
+"""RelevanceChain: one prediction as a chain of linear maps.
+
+Between the input and the output of a model stand node tensors H⁰ … Hᴸ, the *positions* at which a
+walk stands at a node. A chain holds the linear maps between them (in gradient form: relevance
+appears only as ⟨message, H⟩ at the end), where the read-out reads them, and nothing else. Every
+quantity of the library is :func:`~walkwise.core.contract.contract` with different node weights at the positions.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+
+from walkwise.core.operators import Cast, Jacobian, Step, Visit
+from walkwise.rules import LRP_0, Rule
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def without_gradients(query: Callable[P, T]) -> Callable[P, T]:
+    """A query that runs without recording gradients, and in ordinary tensors even in inference mode."""
+
+    @functools.wraps(query)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False), torch.no_grad():
+                return query(*args, **kwargs)
+        with torch.no_grad():
+            return query(*args, **kwargs)
+
+    return run
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One call of a message-passing module, and where its relevance can be read off."""
+
+    name: str
+    kind: str
+    route: str  # "closed form" or "autograd"
+    rule: Rule
+    position: int  # of its input
+    ends: tuple[tuple[int, Tensor], ...]  # slots and values of what it returned
+    starts: tuple[tuple[int, Tensor], ...]  # slots and values of what it read
+
+
+@dataclass(frozen=True, eq=False)
+class RelevanceChain:
+    """A traced prediction; made by :func:`walkwise.trace`, asked by the functions that take a chain."""
+
+    steps: tuple[Step, ...]  # in the model's order
+    seeds: tuple[tuple[int, Tensor], ...]  # (slot, ∂y/∂(slot) through the read-out alone)
+    readout: tuple[tuple[int, Tensor], ...]  # (slot, value) of what the read-out reads, as in seeds
+    roots: tuple[tuple[int, Tensor], ...]  # (slot, H) where walks begin, each of them with a visit
+    layers: tuple[Layer, ...]
+    num_nodes: int
+    num_layers: int  # L; positions are 0 … L
+    outputs: Tensor  # (G,) the explained output of every graph in the batch
+    edge_index: Tensor  # (2, E) as the first layer got it
+    readout_rule: Rule = LRP_0
+    encoder: Step | None = None  # from the model's input features to the roots
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def output(self) -> float:
+        """The explained scalar: the sum of the graphs' own outputs."""
+        return float(self.outputs.sum())
+
+    @cached_property
+    def input_relevance(self) -> float:
+        """The relevance of all walks together: R of the whole graph."""
+        from walkwise.core.contract import all_rows, contract, unweighted
+
+        return float(without_gradients(contract)(self, all_rows(self), unweighted))
+
+    @property
+    def bias_leak(self) -> float:
+        """What did not reach the input: the output less the relevance of all walks."""
+        return self.output - self.input_relevance
+
+    @property
+    def size(self) -> str:
+        """Layers and nodes, in words."""
+        layers, nodes = ("" if n == 1 else "s" for n in (self.num_layers, self.num_nodes))
+        return f"{self.num_layers} layer{layers}, {self.num_nodes} node{nodes}"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating-point type of the messages."""
+        return self.roots[0][1].dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the chain lives."""
+        return self.roots[0][1].device
+
+    @cached_property
+    def width(self) -> int:
+        """The widest message, in neurons per node; it sizes the batches of queries."""
+        widths = [seed.shape[-1] for _, seed in self.seeds] + [H.shape[-1] for _, H in self.roots]
+        for step in self.steps:
+            if not isinstance(step.operators, Jacobian):
+                widths += [operator.widest for operator in step.operators]
+        return max(widths)
+
+    @cached_property
+    def local(self) -> bool:
+        """Whether the rows of S alone decide the walks inside S.
+
+        True where no map reaches beyond direct neighbours between two positions and the read-out
+        reads nothing that has moved since the last one.
+        """
+        hops: dict[int, int] = {}  # since the last position
+        for step in self.steps:
+            if isinstance(step.operators, Jacobian):  # it may reach anywhere
+                return False
+            if step.visit is not None:
+                continue
+            after = 0
+            for source, operator in zip(step.sources, step.operators, strict=True):
+                after = max(after, hops.get(source, 0) + operator.reach)
+            if after > 1:
+                return False
+            if after:
+                hops[step.targets[0]] = after
+        return not any(slot in hops for slot, _ in self.seeds)
+
+    @cached_property
+    def straight(self) -> bool:
+        """Whether every walk stands at a node in every position: no skip passes one by."""
+        visits: dict[int, set[int]] = {}
+        for slot, _ in self.seeds:
+            visits.setdefault(slot, set()).add(0)
+        for step in reversed(self.steps):
+            counts = set().union(*(visits.get(t, set()) for t in step.targets))
+            if step.visit is not None:
+                counts = {count + 1 for count in counts}
+            for source in step.sources:
+                visits.setdefault(source, set()).update(counts)
+        return all(visits.get(slot, set()) <= {self.num_layers + 1} for slot, _ in self.roots)
+
+    @cached_property
+    def visits(self) -> tuple[Visit, ...]:
+        """Where walks stand at nodes, in the model's order."""
+        return tuple(step.visit for step in self.steps if step.visit is not None)
+
+    @cached_property
+    def memo(self) -> dict[Hashable, Any]:
+        """What queries have worked out that others can use again; a chain that is moved starts anew."""
+        return {}
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> RelevanceChain:
+        """The same chain on another device, in another floating-point type, or both."""
+        cast = Cast(None if device is None else torch.device(device), dtype)
+
+        def pairs(old: tuple[tuple[int, Tensor], ...]) -> tuple[tuple[int, Tensor], ...]:
+            return tuple((slot, cast(tensor)) for slot, tensor in old)
+
+        return replace(
+            self,
+            steps=tuple(step.to(cast) for step in self.steps),
+            seeds=pairs(self.seeds),
+            readout=pairs(self.readout),
+            roots=pairs(self.roots),
+            layers=tuple(replace(la, ends=pairs(la.ends), starts=pairs(la.starts)) for la in self.layers),
+            outputs=cast(self.outputs),
+            edge_index=cast(self.edge_index),
+            encoder=None if self.encoder is None else self.encoder.to(cast),
+        )
+
+    def report(self) -> str:
+        """What was traced: for every layer its route, the relevance in and out, what biases took."""
+        from walkwise.core.report import describe
+
+        return describe(self)
+
+    def __repr__(self) -> str:
+        """One line: layers, nodes, output."""
+        return f"RelevanceChain({self.size}, output={self.output:.6g})"
+
+    def __str__(self) -> str:
+        """The report."""
+        return self.report()

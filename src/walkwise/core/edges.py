@@ -1,0 +1,137 @@
+"""The edges along which a layer aggregates, and the matrices Λᵀ that they make."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+#: Up to so many rows a dense product is faster than a sparse one.
+DENSE = 96
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """Directed edges between nodes, as the aggregation of one layer uses them.
+
+    ``source[e]`` sends to ``target[e]``. Relevance runs the other way, so what a contraction needs
+    is, for every source, the list of its targets.
+    """
+
+    source: Tensor  # (E,)
+    target: Tensor  # (E,)
+    num_nodes: int
+    _dense: dict[tuple[float, torch.dtype, int], tuple[Tensor | None, Tensor]] = field(default_factory=dict, repr=False)
+
+    def __reduce__(self) -> tuple[type[Edges], tuple[Tensor, Tensor, int]]:
+        """Copies begin without what was worked out: it is known by the identity of weights, and theirs are others."""
+        return Edges, (self.source, self.target, self.num_nodes)
+
+    @cached_property
+    def order(self) -> Tensor:
+        """The edges sorted by source.  # (E,)"""
+        return torch.argsort(self.source, stable=True)
+
+    @cached_property
+    def sorted_target(self) -> Tensor:
+        """The targets in that order.  # (E,)"""
+        return self.target[self.order]
+
+    @cached_property
+    def offsets(self) -> Tensor:
+        """Where each source's edges begin in that order.  # (M + 1,)"""
+        return running_totals(torch.bincount(self.source, minlength=self.num_nodes))
+
+    def dense(self, weight: Tensor | None, root: float, dtype: torch.dtype) -> Tensor | None:
+        """Λ + root, what the edges to a node (row) from another weigh, for few nodes.  # (M, M), or None for many"""
+        if self.num_nodes > DENSE or (weight is not None and weight.dim() > 1):
+            return None
+        key = root, dtype, id(weight)
+        if key not in self._dense:  # kept with the weight, so that its identity is not used again
+            matrix = torch.zeros(self.num_nodes, self.num_nodes, dtype=dtype, device=self.source.device)
+            each = matrix.new_ones(()) if weight is None else weight.to(dtype)
+            matrix.fill_diagonal_(root).index_put_((self.target, self.source), each, accumulate=True)
+            self._dense[key] = weight, matrix
+        return self._dense[key][1]
+
+    def same_as(self, other: Edges) -> bool:
+        """Whether the other has the very same edges in the same order."""
+        return (
+            self.num_nodes == other.num_nodes
+            and self.source.shape == other.source.shape
+            and bool(torch.equal(self.source, other.source) and torch.equal(self.target, other.target))
+        )
+
+
+@dataclass(frozen=True)
+class Adjacency:
+    """For every row, the rows its node sends to, in compressed form."""
+
+    offsets: Tensor  # (K + 1,)
+    target_row: Tensor  # (P,)
+    edge: Tensor  # (P,) index into the edges
+
+
+def every_edge(edges: Edges) -> Adjacency:
+    """All edges of the graph, between all nodes."""
+    return Adjacency(edges.offsets, edges.sorted_target, edges.order)
+
+
+def weighted_sum(message: Tensor, adjacency: Adjacency, weight: Tensor) -> Tensor:
+    """Λᵀ · message with weights (E,), or (E, H) for as many equal parts of the neurons."""
+    if weight.dim() == 1:
+        return (matrix_of(adjacency, message, weight) @ message.flatten(1)).view_as(message)
+    K, B, D, N = message.shape
+    H = weight.shape[1]
+    by_head = message.view(K, B * D, H, N // H).transpose(1, 2).reshape(K * H, -1)
+    pulled = _sparse_matrix(*_per_head(adjacency, weight[adjacency.edge])) @ by_head
+    return pulled.view(K, H, B * D, N // H).transpose(1, 2).reshape(K, B, D, N)
+
+
+def matrix_of(adjacency: Adjacency, like: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Λᵀ, dense where there are few rows.  # (K, K)"""
+    values = torch.ones_like(adjacency.edge, dtype=like.dtype) if weight is None else weight[adjacency.edge]
+    matrix = _sparse_matrix(adjacency.offsets, adjacency.target_row, values)
+    return matrix.to_dense() if len(matrix) <= DENSE and not like.requires_grad else matrix
+
+
+def _per_head(adjacency: Adjacency, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The sparse matrix of (row, head) pairs: offsets, columns and values.  # weight (P, H)"""
+    H = weight.shape[1]
+    head = torch.arange(H, device=weight.device)
+    counts = adjacency.offsets.diff()  # (K,)
+    row = torch.repeat_interleave(counts)  # (P,)
+    within = torch.arange(row.numel(), device=row.device) - adjacency.offsets[row]
+    # Pairs are listed row by row, and within a row head by head.
+    place = (adjacency.offsets[row] * H + within)[:, None] + counts[row, None] * head  # (P, H)
+    starts = adjacency.offsets[:-1, None] * H + counts[:, None] * head  # (K, H)
+    last = adjacency.offsets[-1:] * H
+    target_row = torch.empty_like(place).flatten()
+    target_row[place.flatten()] = (adjacency.target_row[:, None] * H + head).flatten()
+    values = torch.empty_like(weight).flatten()
+    values[place.flatten()] = weight.flatten()
+    return torch.cat([starts.flatten(), last]), target_row, values
+
+
+def _sparse_matrix(offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+    """The square matrix with these entries in compressed rows."""
+    _hear_out_beta_notice()
+    size = (len(offsets) - 1, len(offsets) - 1)
+    return torch.sparse_csr_tensor(offsets, columns, values, size, check_invariants=False)
+
+
+@functools.cache
+def _hear_out_beta_notice() -> None:
+    """Make PyTorch give its one-time notices about CSR tensors where nobody hears them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.sparse_csr_tensor(torch.tensor([0, 0]), torch.tensor([], dtype=torch.long), torch.tensor([]), (1, 1))
+
+
+def running_totals(counts: Tensor) -> Tensor:
+    """Running totals with a leading zero.  # (K,) -> (K + 1,)"""
+    return torch.nn.functional.pad(counts.cumsum(0), (1, 0))

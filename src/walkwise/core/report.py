@@ -1,0 +1,82 @@
+"""What was traced, in words: routes, rules, relevance in and out of every layer, what biases took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from walkwise.core.chain import RelevanceChain, without_gradients
+from walkwise.core.contract import tapped_messages
+
+
+@dataclass(frozen=True)
+class Balance:
+    """The relevance that went through one part of the model: out = in + taken."""
+
+    name: str
+    kind: str
+    route: str
+    rule: str
+    relevance_out: float  # at its output
+    relevance_in: float  # passed on to its input
+    rounding: float = 0.0
+
+    @property
+    def taken(self) -> float:
+        """What biases kept (and a rule's stabilizer, and functions that conserve nothing); 0 within rounding."""
+        taken = self.relevance_out - self.relevance_in
+        return 0.0 if abs(taken) <= self.rounding * max(abs(self.relevance_out), abs(self.relevance_in)) else taken
+
+
+@without_gradients
+def balances(chain: RelevanceChain) -> tuple[Balance, ...]:
+    """The balance of every message-passing layer and, last, of the read-out.
+
+    Linear maps and normalisations between layers stand on a line of their own if their biases took
+    anything, with just that.
+    """
+    messages = tapped_messages(chain)
+    below = {step.targets[0]: step.sources[0] for step in chain.steps if step.visit is not None}
+    rounding = 20 * torch.finfo(chain.dtype).eps
+    layers = []
+    for layer in chain.layers:
+        # What the layer alone sends back: its own messages, followed until they reach a position.
+        seeds = [(below.get(slot, slot), messages[slot]) for slot, _ in layer.ends if slot in messages]
+        sent = tapped_messages(chain, seeds, lambda visit, message: None)
+        out, back = _relevance(messages, layer.ends), _relevance(sent, layer.starts)
+        layers.append(Balance(layer.name or "(model)", layer.kind, layer.route, repr(layer.rule), out, back, rounding))
+    passed = sum(float((seed * value).sum()) for (_, seed), (_, value) in zip(chain.seeds, chain.readout, strict=True))
+    readout = Balance("read-out", "", "autograd", repr(chain.readout_rule), chain.output, passed, rounding)
+    between = chain.bias_leak - sum(part.taken for part in (*layers, readout))
+    largest = max(abs(part.relevance_out) for part in (*layers, readout))
+    if abs(between) <= 100 * torch.finfo(chain.dtype).eps * max(largest, abs(chain.input_relevance)):
+        return (*layers, readout)
+    return (*layers, Balance("between layers", "", "", "", between, 0.0), readout)
+
+
+def _relevance(messages: Mapping[int, Tensor], places: Sequence[tuple[int, Tensor]]) -> float:
+    """Σ ⟨message, value⟩ over places."""
+    return sum(float((messages[slot][:, 0, 0] * value).sum()) for slot, value in places if slot in messages)
+
+
+def describe(chain: RelevanceChain) -> str:
+    """The report of a chain: a headline, a line per layer, and what a reader should know."""
+    header = ("layer", "kind", "route", "rule", "relevance out", "relevance in", "biases took")
+    numbers = ((b.relevance_out, b.relevance_in, b.taken) for b in balances(chain))
+    rows = [
+        (b.name, b.kind, b.route, b.rule, *(f"{value:.6g}" for value in values))
+        for b, values in zip(balances(chain), numbers, strict=True)
+    ]
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in (header, *rows)]
+    scale = max(abs(chain.output), abs(chain.input_relevance))
+    rounding = max(1e-6, 100 * torch.finfo(chain.dtype).eps)
+    leak = chain.bias_leak if abs(chain.bias_leak) > rounding * scale else 0.0
+    headline = (
+        f"RelevanceChain({chain.size}, output={chain.output:.6g}, "
+        f"relevance at the input={chain.input_relevance:.6g}, bias leak={leak:.3g})"
+    )
+    return "\n".join([headline, *lines, *(f"note: {note}" for note in chain.notes)])

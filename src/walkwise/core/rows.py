@@ -1,0 +1,224 @@
+"""Which rows of the node tensors a contraction carries: all nodes, or just those of each subgraph."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from walkwise.core.edges import DENSE, Adjacency, Edges, every_edge, matrix_of, running_totals, weighted_sum
+
+#: Up to so many edges it is quicker to look at all of them than to sort them.
+_FEW_EDGES = 1 << 14
+
+
+class Rows(ABC):
+    """The rows of a contraction: a message has shape (K rows, B queries, D lanes, N neurons).
+
+    Either every row is a node and all queries share them (:class:`AllNodes`), or every query brings rows of
+    its own, one after the other, and B = 1. Only the node axis comes first in both, so the same products
+    serve them.
+    """
+
+    num_nodes: int
+    num_queries: int
+
+    @abstractmethod
+    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+        """A node tensor laid out as a message, with the rows of another.  # (M, N) -> (K, 1, 1, N)"""
+
+    @abstractmethod
+    def total(self, message: Tensor, values: Tensor) -> Tensor:
+        """⟨message, values⟩ for every query and lane.  # (K, B, D, N), (M, N) -> (B, D)"""
+
+    @abstractmethod
+    def sum(self, message: Tensor, edges: Edges, weight: Tensor | None, root: float) -> Tensor:
+        """(Λᵀ + root) · message between rows of the same query, as in Aggregate.  # (K, B, D, N) -> (K, B, D, N)"""
+
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        """Two messages that meet, added up."""
+        return add_lanes(a, b)
+
+
+@dataclass(frozen=True, eq=False)
+class AllNodes(Rows):
+    """Every node's row, shared by all queries."""
+
+    num_nodes: int
+    num_queries: int
+    _matrices: dict[tuple[int, torch.dtype], Tensor] = field(default_factory=dict, repr=False)
+
+    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+        """The tensor itself."""
+        return per_node.unsqueeze(1).unsqueeze(1)
+
+    def total(self, message: Tensor, values: Tensor) -> Tensor:
+        """⟨message, values⟩ over all nodes."""
+        if message.shape[1] == message.shape[2] == 1:
+            return torch.dot(message.reshape(-1), values.reshape(-1)).view(1, 1)
+        return torch.einsum("kbdn,kn->bd", message, values)
+
+    def sum(self, message: Tensor, edges: Edges, weight: Tensor | None, root: float) -> Tensor:
+        """(Λᵀ + root) · message between all nodes."""
+        dense = edges.dense(weight, root, message.dtype)
+        if dense is not None:
+            return (dense.t() @ message.flatten(1)).view_as(message)
+        if weight is not None:
+            return _rooted(weighted_sum(message, every_edge(edges), weight), message, root)
+        key = id(edges), message.dtype
+        if key not in self._matrices:
+            self._matrices[key] = matrix_of(every_edge(edges), message)
+        return _rooted((self._matrices[key] @ message.flatten(1)).view_as(message), message, root)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnRows(Rows):
+    """Just the nodes of each query."""
+
+    num_nodes: int
+    num_queries: int
+    nodes: Tensor  # (K,) ascending within each owner
+    owner: Tensor  # (K,) ascending, whose each row is
+    _adjacency: dict[int, Adjacency] = field(default_factory=dict, repr=False)
+    _matrices: dict[tuple[int, int, torch.dtype], Tensor] = field(default_factory=dict, repr=False)
+
+    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+        """The rows of the nodes."""
+        return per_node.index_select(0, self.nodes).unsqueeze(1).unsqueeze(1)
+
+    def total(self, message: Tensor, values: Tensor) -> Tensor:
+        """⟨message, values⟩ over each query's rows."""
+        if self.num_queries == 1 and message.shape[2] == 1:
+            return torch.dot(message.reshape(-1), values.index_select(0, self.nodes).view(-1)).view(1, 1)
+        return _total_by_owner(message, values, self.nodes, self.owner, self.num_queries)
+
+    def sum(self, message: Tensor, edges: Edges, weight: Tensor | None, root: float) -> Tensor:
+        """(Λᵀ + root) · message between the nodes of each query."""
+        few = self.num_queries == 1 and len(self.nodes) <= DENSE and len(edges.source) <= _FEW_EDGES
+        if weight is not None and (weight.dim() > 1 or not few):
+            return _rooted(weighted_sum(message, self._between(edges), weight), message, root)
+        key = id(edges), id(weight), message.dtype
+        if key not in self._matrices:
+            matrix = self._looked_up(edges, weight, message) if few else matrix_of(self._between(edges), message)
+            self._matrices[key] = matrix
+        return _rooted((self._matrices[key] @ message.flatten(1)).view_as(message), message, root)
+
+    def _looked_up(self, edges: Edges, weight: Tensor | None, like: Tensor) -> Tensor:
+        """Λᵀ between the nodes of the one query, found by looking at every edge.  # (K, K)"""
+        K = len(self.nodes)
+        row = torch.full((self.num_nodes,), K, device=self.nodes.device)  # all other nodes share a row
+        row = row.index_copy_(0, self.nodes, torch.arange(K, device=row.device))
+        ends = row.index_select(0, edges.source), row.index_select(0, edges.target)
+        each = like.new_ones(()) if weight is None else weight
+        return like.new_zeros(K + 1, K + 1).index_put_(ends, each, accumulate=True)[:K, :K]
+
+    def _between(self, edges: Edges) -> Adjacency:
+        if id(edges) not in self._adjacency:
+            self._adjacency[id(edges)] = self._induced(edges)
+        return self._adjacency[id(edges)]
+
+    def _induced(self, edges: Edges) -> Adjacency:
+        """The edges of every query's induced subgraph, found by looking up each neighbour's row."""
+        keys = self.owner * self.num_nodes + self.nodes  # (K,) ascending
+        first = edges.offsets[self.nodes]
+        counts = edges.offsets[self.nodes + 1] - first  # (K,)
+        row = torch.repeat_interleave(counts)  # (P',) every out-edge of every row
+        position = torch.arange(row.numel(), device=row.device) + (first - running_totals(counts)[:-1])[row]
+        wanted = (self.owner * self.num_nodes)[row] + edges.sorted_target[position]
+        found = torch.searchsorted(keys, wanted).clamp_(max=keys.numel() - 1)
+        inside = keys[found] == wanted
+        kept = torch.bincount(row[inside], minlength=keys.numel())
+        return Adjacency(running_totals(kept), found[inside], edges.order[position[inside]])
+
+
+@dataclass(frozen=True, eq=False)
+class Fan(Rows):
+    """Queries that stand at one node each and take a single step, to a row for every neighbour.
+
+    Until a message is summed over edges it has one row for each query, and from then on one for each
+    neighbour. A message that stayed at the node gets the others' rows where the two meet.
+    """
+
+    num_nodes: int
+    standing: Tensor  # (B,) where the queries stand
+    nodes: Tensor  # (K,) where they can go, the node itself among them
+    owner: Tensor  # (K,) ascending, whose each row is
+    #: What the edges from every row's node to where its query stands weigh in all, the root included: (K,) or (K, H),
+    #: or None for 1 each.
+    weights: Callable[[Edges, Tensor | None, float], Tensor | None]
+
+    @property
+    def num_queries(self) -> int:  # type: ignore[override]
+        """B."""
+        return self.standing.shape[0]
+
+    @cached_property
+    def here(self) -> Tensor:
+        """The row of the node itself.  # (B,)"""
+        return (self.nodes == self.standing[self.owner]).nonzero()[:, 0]
+
+    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+        """The rows of the nodes, before or after the step as the other message is."""
+        before = like is not None and like.shape[0] == self.num_queries
+        return per_node.index_select(0, self.standing if before else self.nodes).view(-1, 1, 1, per_node.shape[-1])
+
+    def total(self, message: Tensor, values: Tensor) -> Tensor:
+        """⟨message, values⟩ over each query's rows."""
+        return _total_by_owner(self.spread(message), values, self.nodes, self.owner, self.num_queries)
+
+    def sum(self, message: Tensor, edges: Edges, weight: Tensor | None, root: float) -> Tensor:
+        """What the edges carry to every neighbour, and the root to the node itself."""
+        factor = self.weights(edges, weight, root)
+        carried = message.index_select(0, self.owner)  # (K, 1, D, N)
+        if factor is None:
+            return carried
+        if factor.dim() == 1:
+            return carried * factor.view(-1, 1, 1, 1)
+        heads = factor.shape[1]
+        by_head = carried.view(*carried.shape[:3], heads, carried.shape[3] // heads)
+        return (by_head * factor.view(-1, 1, 1, heads, 1)).view_as(carried)
+
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        """Two messages that meet; what stayed at the node is added where the others have come to it."""
+        if a.shape[0] == b.shape[0]:
+            return a + b
+        stayed, gone = (a, b) if a.shape[0] < b.shape[0] else (b, a)
+        return gone.index_add(0, self.here, stayed)
+
+    def spread(self, message: Tensor) -> Tensor:
+        """A message with a row for every neighbour.  # (B or K, 1, D, N) -> (K, 1, D, N)"""
+        if message.shape[0] == self.nodes.shape[0]:
+            return message
+        return message.new_zeros(self.nodes.shape[0], *message.shape[1:]).index_copy_(0, self.here, message)
+
+
+def _rooted(pulled: Tensor, message: Tensor, root: float) -> Tensor:
+    """What came along edges, with the root's share of the message itself."""
+    return pulled.add_(message, alpha=root) if root else pulled
+
+
+def add_lanes(a: Tensor, b: Tensor) -> Tensor:
+    """a + b, where one may have fewer lanes: missing lanes are zero.  # (…, D, N) or (B, D)"""
+    axis = 2 if a.dim() == 4 else 1
+    if a.shape[axis] == b.shape[axis]:
+        return a + b
+    lanes = max(a.shape[axis], b.shape[axis])
+    return _widen(a, axis, lanes) + _widen(b, axis, lanes)
+
+
+def _widen(tensor: Tensor, axis: int, lanes: int) -> Tensor:
+    missing = lanes - tensor.shape[axis]
+    if missing == 0:
+        return tensor
+    pad = (0, 0) * (tensor.dim() - 1 - axis) + (0, missing)
+    return torch.nn.functional.pad(tensor, pad)
+
+
+def _total_by_owner(message: Tensor, values: Tensor, nodes: Tensor, owner: Tensor, count: int) -> Tensor:
+    """⟨message, values⟩ over the rows of each owner.  # (K, 1, D, N), (M, N) -> (B, D)"""
+    per_row = torch.einsum("kdn,kn->kd", message[:, 0], values.index_select(0, nodes))
+    return per_row.new_zeros(count, per_row.shape[1]).index_add(0, owner, per_row)

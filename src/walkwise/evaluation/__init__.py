@@ -1,0 +1,41 @@
+"""How good an explanation is: activation and pruning curves, fidelity, agreement with a known motif."""
+
+from walkwise.evaluation.curves import (
+    Curve,
+    Motif,
+    Nodes,
+    activation_along,
+    activation_curve,
+    as_mask,
+    fidelities,
+    fidelity_minus,
+    fidelity_plus,
+    mean_and_error,
+    motif_accuracy,
+    motif_auroc,
+    prefixes,
+    pruning_along,
+    pruning_curve,
+    scores_of_order,
+    sparsity,
+)
+
+__all__ = [
+    "Curve",
+    "Motif",
+    "Nodes",
+    "activation_along",
+    "activation_curve",
+    "as_mask",
+    "fidelities",
+    "fidelity_minus",
+    "fidelity_plus",
+    "mean_and_error",
+    "motif_accuracy",
+    "motif_auroc",
+    "prefixes",
+    "pruning_along",
+    "pruning_curve",
+    "scores_of_order",
+    "sparsity",
+]

@@ -1,0 +1,377 @@
+"""What a model says of a graph and of its parts: one prediction, and many induced subgraphs at once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from walkwise.core.chain import RelevanceChain
+from walkwise.errors import InputError
+from walkwise.rules import RuleLike
+from walkwise.tracing import trace
+from walkwise.tracing.modules import modules_of, untouched
+
+#: An output column, or a function that makes a scalar from the model's whole output.
+Column = int | Callable[[Any], Tensor]
+
+#: What layers keep of the last graph they saw; it must not answer for another graph.
+_CACHES = {"cached": False, "_cached_x": None, "_cached_edge_index": None, "_cached_adj_t": None}
+
+#: How many nodes and edges one forward pass of many subgraphs may hold, kept or not.
+_MOST_ROWS = 1 << 18
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """One output of a model on one graph: what an explainer explains and a curve follows.
+
+    Made by :func:`predict`, which says what the fields mean.
+    """
+
+    model: nn.Module
+    x: Tensor  # (M, F), or (M,) of whatever the model takes in place of features
+    edge_index: Tensor  # (2, E)
+    arguments: Mapping[str, Any]  # what else the model gets, by name
+    target: Column
+    index: int | None
+    output: Any  # the model's own answer for the whole graph
+
+    @property
+    def num_nodes(self) -> int:
+        """M, the nodes of the graph."""
+        return self.x.shape[0]
+
+    @property
+    def logits(self) -> Tensor:
+        """The explained row of the output, every column of it.  # (C,)"""
+        return _table(self.output, self.num_nodes if self.index is not None else 1)[self.index or 0]
+
+    def value(self, on: str = "logit") -> float:
+        """f(G), the explained number itself."""
+        return float(_chosen(self, self.output if callable(self.target) else self.logits[None], on)[0])
+
+
+@dataclass(frozen=True, eq=False)
+class SubgraphValues:
+    """f of every subgraph, and how it was found."""
+
+    values: Tensor  # (B,)
+    route: str  # "batched": many subgraphs in one pass; "one by one": a pass for each
+
+
+def predict(
+    model: nn.Module,
+    *graph: Any,
+    target: Any = None,
+    index: int | None = None,
+    **model_kwargs: Any,
+) -> Prediction:
+    """The model's prediction for one graph, given as ``data`` or as ``x, edge_index``.
+
+    From a :class:`~torch_geometric.data.Data` the model gets ``data.x``, ``data.edge_index`` and every
+    other attribute that its ``forward`` has a parameter of the same name for (``edge_attr``, say). A
+    parameter ``batch`` is filled in where nothing else is given.
+
+    Args:
+        model: a model called as ``model(x, edge_index, **model_kwargs)``.
+        *graph: one Data object, or the node features and the edges (2, E).
+        target: the output column (default: the largest), or a callable that makes a scalar of the output.
+        index: the output row, for node-level models.
+        **model_kwargs: passed to the model; they take precedence over the attributes of a Data object.
+
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> prediction = predict(GCN(2, 8, 2, out_channels=3), torch.ones(3, 2), edge_index, index=1, target=2)
+    >>> prediction.logits.shape
+    torch.Size([3])
+    """
+    x, edge_index, found = _parts(model, graph)
+    arguments = found | model_kwargs
+    if arguments.get("batch") is None and "batch" in _parameters(model):
+        arguments["batch"] = torch.zeros(x.shape[0], dtype=torch.long, device=x.device)
+    _check_graph(x, edge_index, arguments)
+    output = call(model, x, edge_index, arguments)
+    if callable(target):
+        if index is not None:
+            raise InputError("index does not go with a callable target: select the row inside the callable.")
+        return Prediction(model, x, edge_index, arguments, target, None, output)
+    rows = _table(output, 1 if index is None else x.shape[0])
+    row = _checked_row(rows, index)
+    column = int(row.argmax()) if target is None else int(target)
+    if not 0 <= column < len(row):
+        raise InputError(f"target={column} is out of range: the output has {len(row)} column(s), 0 to {len(row) - 1}.")
+    return Prediction(model, x, edge_index, arguments, column, index, output)
+
+
+def graph_list(graphs: Iterable[Data], name: str = "graphs") -> list[Data]:
+    """The graphs of a data set, one at least.
+
+    >>> graph_list(Data(num_nodes=3))
+    Traceback (most recent call last):
+        ...
+    walkwise.errors.InputError: graphs is a list of graphs; got one Data. Write [data], or data.to_data_list() if ...
+    """
+    if isinstance(graphs, Data):
+        hint = "Write [data], or data.to_data_list() if it is a batch."
+        raise InputError(f"{name} is a list of graphs; got one {type(graphs).__name__}. {hint}")
+    several = hasattr(graphs, "__iter__") or hasattr(graphs, "__getitem__")  # the latter alone in torch's Subset
+    listed: list[Any] = list(graphs) if several else [graphs]
+    wrong = [type(data).__name__ for data in listed if not isinstance(data, Data)]
+    if wrong:
+        raise InputError(f"{name} is a list of torch_geometric Data objects; got a {wrong[0]} in its place.")
+    if not listed:
+        raise InputError(f"{name} is empty; give at least one graph.")
+    return listed
+
+
+def call(model: nn.Module, x: Tensor, edge_index: Tensor, arguments: Mapping[str, Any]) -> Any:
+    """The model's output, in evaluation mode, without caches or gradients, the model left as it was."""
+    with torch.no_grad(), at_rest(model) as resting:
+        return resting(x, edge_index, **arguments)
+
+
+@contextmanager
+def at_rest(model: nn.Module) -> Iterator[nn.Module]:
+    """The model in evaluation mode, with empty caches; afterwards it is what it was."""
+    model = getattr(model, "_orig_mod", model)  # torch.compile wraps the model itself
+    with untouched(modules_of(model)):
+        for module in model.modules():
+            for name, empty in _CACHES.items():
+                if name in module.__dict__:
+                    module.__dict__[name] = empty
+        yield model
+
+
+def traced(prediction: Prediction, *, rule: RuleLike = "gamma") -> RelevanceChain:
+    """The prediction as a relevance chain."""
+    arguments = dict(prediction.arguments)
+    return trace(
+        prediction.model,
+        prediction.x,
+        prediction.edge_index,
+        target=prediction.target,
+        index=prediction.index,
+        rule=rule,
+        **arguments,
+    )
+
+
+def value_at(prediction: Prediction, x: Tensor) -> float:
+    """f at other node features than the prediction's own."""
+    output = call(prediction.model, x, prediction.edge_index, prediction.arguments)
+    return float(_scalar(prediction, output))
+
+
+def input_gradient(prediction: Prediction, x: Tensor) -> Tensor:
+    """∂f/∂x at other node features than the prediction's own: the shape of x."""
+    if not x.is_floating_point():
+        raise InputError(f"There is no gradient with respect to {x.dtype} node features; give floating-point ones.")
+    with torch.enable_grad(), at_rest(prediction.model) as model:
+        x = x.detach().requires_grad_(True)
+        output = model(x, prediction.edge_index, **prediction.arguments)
+        (gradient,) = torch.autograd.grad(_scalar(prediction, output), x, allow_unused=True)
+    return torch.zeros_like(x) if gradient is None else gradient
+
+
+def subgraph_values(
+    prediction: Prediction,
+    masks: Tensor,
+    *,
+    on: str = "logit",
+    most_rows: int = _MOST_ROWS,
+    progress: bool = False,
+) -> SubgraphValues:
+    """f(S) for every subgraph S: the model's output on the graph that S induces.
+
+    Nodes outside S are removed with their edges, their attributes with them. Where the model takes a
+    ``batch`` vector, many subgraphs go through it in one pass. First the whole graph is tried beside a single
+    node: if it comes out other than alone (a layer that mixes graphs), or the output has not one row per
+    graph, every subgraph gets a pass of its own. The explained node of a node-level model always stays. With nothing
+    left, every output column is 0.
+
+    Args:
+        prediction: the model, the graph, and which output is f.
+        masks: the subgraphs, (B, M) boolean.
+        on: "logit" for the output itself, "probability" for its softmax (sigmoid, if it has one column).
+        most_rows: how many nodes and edges one pass may hold.
+        progress: show a bar.
+    """
+    check_on(on)
+    masks = masks.to(prediction.x.device)
+    if masks.dtype != torch.bool or masks.dim() != 2 or masks.shape[1] != prediction.num_nodes:
+        raise InputError(f"masks is boolean, (B, {prediction.num_nodes}); got {masks.dtype} {tuple(masks.shape)}.")
+    if prediction.index is not None:
+        masks = masks.clone()
+        masks[:, prediction.index] = True
+    chunk = max(2, most_rows // (prediction.num_nodes + prediction.edge_index.shape[1]))
+    batched = "batch" in prediction.arguments and not callable(prediction.target) and len(masks) > 1
+    if batched and _mixes(prediction):
+        batched = False
+    parts = _bar(torch.split(masks, chunk if batched else 1), progress)
+    values = [_values(prediction, part, on) for part in parts]
+    empty = torch.zeros(0, dtype=torch.float32, device=masks.device)
+    return SubgraphValues(torch.cat(values) if values else empty, "batched" if batched else "one by one")
+
+
+def check_on(on: str) -> None:
+    """Refuse anything but the two names of f."""
+    if on not in ("logit", "probability"):
+        raise InputError(f'on is "logit" or "probability", got {on!r}.')
+
+
+def _scalar(prediction: Prediction, output: Any) -> Tensor:
+    """The explained number of the whole graph's output, differentiable."""
+    if callable(prediction.target):
+        return prediction.target(output).reshape(())
+    rows = _table(output, 1 if prediction.index is None else prediction.num_nodes)
+    return rows[prediction.index or 0, prediction.target]
+
+
+def _mixes(prediction: Prediction) -> bool:
+    """Whether the whole graph comes out otherwise beside a single node than alone."""
+    masks = torch.zeros(2, prediction.num_nodes, dtype=torch.bool, device=prediction.x.device)
+    masks[0] = True
+    masks[1, prediction.index or 0] = True
+    beside = _rows(prediction, masks)
+    if beside is None or beside.shape[1] != prediction.logits.shape[0]:
+        return True
+    return not torch.allclose(beside[0], prediction.logits, rtol=1e-3, atol=1e-4)
+
+
+def _values(prediction: Prediction, masks: Tensor, on: str) -> Tensor:
+    """f of the subgraphs of one pass.  # (B,)"""
+    if callable(prediction.target):
+        return _chosen(prediction, _alone(prediction, masks), on)
+    full = masks.any(dim=1)
+    rows = prediction.logits.new_zeros(len(masks), len(prediction.logits))  # (B, C)
+    if bool(full.any()):
+        found = _rows(prediction, masks[full])
+        if found is None:
+            raise InputError(
+                f"The model's output for a subgraph has not one row per graph; expected {tuple(rows.shape)}."
+            )
+        rows[full] = found
+    return _chosen(prediction, rows, on)
+
+
+def _alone(prediction: Prediction, masks: Tensor) -> Any:
+    """The model's whole output for a single subgraph, zeros for the empty one."""
+    if not bool(masks.any()):
+        return torch.zeros_like(prediction.output)
+    x, edge_index, arguments, _ = _union(prediction, masks)
+    return call(prediction.model, x, edge_index, arguments)
+
+
+def _rows(prediction: Prediction, masks: Tensor) -> Tensor | None:
+    """The explained output row of every (non-empty) subgraph, or None if there is none.  # (B, C)"""
+    x, edge_index, arguments, place = _union(prediction, masks)
+    output = call(prediction.model, x, edge_index, arguments)
+    count = len(masks) if prediction.index is None else x.shape[0]
+    if not isinstance(output, Tensor) or output.dim() > 2:
+        return None
+    if len(masks) > 1 and (output.dim() == 0 or len(output) != count):
+        return None
+    table = _table(output, count)
+    return table if prediction.index is None else table[place[:, prediction.index]]
+
+
+def _chosen(prediction: Prediction, rows: Any, on: str) -> Tensor:
+    """The explained column of every row.  # (B,)"""
+    if callable(prediction.target):
+        if on != "logit":
+            raise InputError('A callable target makes its own number of the output: leave on="logit".')
+        return torch.as_tensor(prediction.target(rows)).detach().reshape(1)
+    if on == "probability":
+        rows = rows.softmax(dim=1) if rows.shape[1] > 1 else rows.sigmoid()
+    chosen: Tensor = rows[:, prediction.target]
+    return chosen
+
+
+def _union(prediction: Prediction, masks: Tensor) -> tuple[Tensor, Tensor, dict[str, Any], Tensor]:
+    """The induced subgraphs side by side as one graph, and the place of every node in it.  # (B, M)"""
+    source, destination = prediction.edge_index
+    owner, node = masks.nonzero(as_tuple=True)
+    place = masks.flatten().cumsum(0).view_as(masks) - 1
+    edge_owner, edge = (masks[:, source] & masks[:, destination]).nonzero(as_tuple=True)
+    edge_index = torch.stack([place[edge_owner, source[edge]], place[edge_owner, destination[edge]]])
+    arguments = {
+        name: _carried(prediction, name, value, node, edge, len(masks)) for name, value in prediction.arguments.items()
+    }
+    if "batch" in arguments:
+        arguments["batch"] = owner
+    return prediction.x[node], edge_index, arguments, place
+
+
+def _carried(prediction: Prediction, name: str, value: Any, node: Tensor, edge: Tensor, count: int) -> Any:
+    """A further argument for the union: rows of nodes or of edges picked, rows of graphs repeated."""
+    if name in ("batch_size", "num_graphs") and isinstance(value, int):
+        return count
+    if not isinstance(value, Tensor) or value.dim() == 0:
+        return value
+    M, E = prediction.num_nodes, prediction.edge_index.shape[1]
+    if value.shape[0] == E and (E != M or "edge" in name):
+        return value[edge]
+    if value.shape[0] == M:
+        return value[node]
+    return value.expand(count, *value.shape[1:]) if value.shape[0] == 1 else value
+
+
+def _parts(model: nn.Module, graph: tuple[Any, ...]) -> tuple[Tensor, Tensor, dict[str, Any]]:
+    """Node features, edges and further arguments of what the caller gave as a graph."""
+    if len(graph) == 2:
+        return graph[0], graph[1], {}
+    if len(graph) != 1 or not isinstance(graph[0], Data):
+        given = ", ".join(type(part).__name__ for part in graph)
+        raise InputError(f"A graph is given as one Data object, or as x and edge_index; got ({given}).")
+    data = graph[0]
+    if data.x is None or data.edge_index is None:
+        raise InputError("The Data object needs x and edge_index; where there are no features, give ones.")
+    names = [name for name in _parameters(model)[2:] if name in data]
+    return data.x, data.edge_index, {name: data[name] for name in names}
+
+
+def _parameters(model: nn.Module) -> list[str]:
+    """The names of the parameters of the model's forward."""
+    return list(inspect.signature(getattr(model, "_orig_mod", model).forward).parameters)
+
+
+def _check_graph(x: Any, edge_index: Any, arguments: Mapping[str, Any]) -> None:
+    if not isinstance(x, Tensor) or x.dim() == 0 or x.shape[0] == 0:
+        raise InputError("x must be a tensor with one row per node, and at least one node.")
+    if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        raise InputError("edge_index must be a tensor of shape (2, E); subgraphs are not taken of a sparse adjacency.")
+    batch = arguments.get("batch")
+    if isinstance(batch, Tensor) and batch.numel() and int(batch.max()) > 0:
+        raise InputError(f"batch has {int(batch.max()) + 1} graphs; give one graph at a time.")
+
+
+def _table(output: Any, rows: int) -> Tensor:
+    """The output as (rows, columns)."""
+    if not isinstance(output, Tensor) or output.dim() > 2:
+        given = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+        raise InputError(f"Expected an output of shape (rows, columns), got {given}. Give a callable target.")
+    if output.dim() == 2:
+        return output
+    return output.reshape(1 if output.numel() % rows else rows, -1)
+
+
+def _checked_row(rows: Tensor, index: int | None) -> Tensor:
+    if index is None and len(rows) != 1:
+        raise InputError(f"The output has {len(rows)} rows. For a node-level model give index=<the row>.")
+    if index is not None and not 0 <= index < len(rows):
+        raise InputError(f"index={index} is out of range: the output has {len(rows)} rows, 0 to {len(rows) - 1}.")
+    return rows[index or 0]
+
+
+def _bar(parts: Any, progress: bool) -> Any:
+    from tqdm.auto import tqdm
+
+    return tqdm(parts, disable=not progress, leave=False)

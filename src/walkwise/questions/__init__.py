@@ -1,0 +1,1 @@
+"""What is asked of a chain: subgraphs, nodes and edges, walks, groups, games."""

@@ -1,0 +1,339 @@
+"""Subgraph relevance as a cooperative game: Shapley values and interactions of nodes, and a door to shapiq.
+
+The game v(S) = R(S), the relevance of the walks inside S, is a sum over walks of R(m) times the game that
+pays 1 to every S that holds all nodes of m. So its Möbius term a(T) is the relevance of the walks that visit
+exactly T, terms of more than L + 1 nodes vanish, and every index that is linear in the game follows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from walkwise.core.chain import RelevanceChain, without_gradients
+from walkwise.errors import InputError, MissingExtraError, SamplingWarning, TooManyWalksError, as_count
+from walkwise.questions.nodesets import budget
+from walkwise.questions.subgraphs import subgraph_relevance
+from walkwise.questions.walks import enumerate_walks, walk_relevance
+
+
+@dataclass(frozen=True, eq=False)
+class ShapleyValues:
+    """What each node brings to the relevance of the graph."""
+
+    values: Tensor  # (M,) they sum to R of the whole graph
+    standard_error: Tensor  # (M,) zero where the values are exact
+    method: str  # "walks" (exact) or "permutations" (sampled)
+
+
+@dataclass(frozen=True, eq=False)
+class ShapleyInteractions:
+    """Shapley interaction indices of sets of nodes; sets that no walk visits have none."""
+
+    order: int
+    num_nodes: int
+    nodes: Tensor  # (P, order) ascending
+    values: Tensor  # (P,)
+    standard_error: Tensor  # (P,) zero where the values are exact
+    method: str  # "walks" (exact) or "permutations" (sampled)
+
+    def dense(self) -> Tensor:
+        """The same as a symmetric table, zero where a node would stand twice.  # (M,) * order"""
+        table = self.values.new_zeros((self.num_nodes,) * self.order)
+        for order in itertools.permutations(range(self.order)):
+            table[tuple(self.nodes[:, i] for i in order)] = self.values
+        return table
+
+
+@without_gradients
+def shapley_values(
+    chain: RelevanceChain, *, max_walks: int = 1_000_000, permutations: int = 200, seed: int = 0
+) -> ShapleyValues:
+    """The Shapley value of every node in the game v(S) = R(S): exactly, from the walks, where they can be listed.
+
+        φ_i = Σ over walks m through i of R(m) / (number of distinct nodes of m)
+
+    For the game that pays R to every S ⊇ T gives R / |T| to each node of T (they are interchangeable, and
+    all others bring nothing), and v is the sum of these games over all walks. Σ_i φ_i = R of the graph.
+
+    Where there are too many walks, the values are those of :func:`sampled_shapley_values`, with a standard error;
+    a SamplingWarning says so, and ``method`` of the answer.
+
+    Args:
+        chain: the traced prediction.
+        max_walks: from more walks than this on, values are sampled.
+        permutations: how many orders of the nodes to sample then, at least 2.
+        seed: of the sampling.
+
+    >>> import torch, walkwise as ww
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=1)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> chain = ww.trace(model, torch.ones(3, 2), edge_index, index=1)
+    >>> abs(float(shapley_values(chain).values.sum()) - chain.input_relevance) < 1e-6
+    True
+    """
+    permutations = _checked_permutations(permutations)
+    try:
+        found = _index(chain, 1, max_walks)
+    except TooManyWalksError as error:
+        told = f"{error} The Shapley values are estimated from {permutations} sampled orders of the nodes instead."
+        warnings.warn(told, SamplingWarning, stacklevel=3)
+        return sampled_shapley_values(chain, permutations=permutations, seed=seed)
+    values = found.dense()
+    return ShapleyValues(values, torch.zeros_like(values), "walks")
+
+
+@without_gradients
+def sampled_shapley_values(chain: RelevanceChain, *, permutations: int = 200, seed: int = 0) -> ShapleyValues:
+    """Estimates of the Shapley values by sampling orders of the nodes, with standard errors.
+
+        φ_i = E over orders of [ v(nodes up to and with i) − v(nodes before i) ]
+
+    Each order takes M subgraphs of one batched query. The estimates sum to R of the graph exactly.
+
+    Args:
+        chain: the traced prediction, of a graph of any size.
+        permutations: how many orders to sample, at least 2.
+        seed: of the sampling.
+
+    >>> import torch, walkwise as ww
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=1)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> chain = ww.trace(model, torch.ones(3, 2), edge_index, index=1)
+    >>> found = sampled_shapley_values(chain, permutations=50)
+    >>> found.method, found.standard_error.shape
+    ('permutations', torch.Size([3]))
+    """
+    permutations = _checked_permutations(permutations)
+    M, generator = chain.num_nodes, torch.Generator().manual_seed(seed)
+    total = torch.zeros(M, dtype=torch.float64)
+    squares = torch.zeros(M, dtype=torch.float64)
+    most = max(1, budget(chain) // (M * M))
+    for first in range(0, permutations, most):
+        count = min(most, permutations - first)
+        orders = torch.stack([torch.randperm(M, generator=generator) for _ in range(count)])  # (P, M)
+        rank = torch.argsort(orders, dim=1)
+        prefixes = rank[:, None, :] <= torch.arange(M)[None, :, None]  # (P, M, M) the first 1 … M nodes
+        worth = _worth(chain, prefixes)  # (P, M)
+        steps = torch.diff(worth, dim=1, prepend=torch.zeros(count, 1, dtype=torch.float64))
+        brought = torch.zeros_like(steps).scatter(1, orders, steps)  # (P, M) by node
+        total += brought.sum(0)
+        squares += brought.square().sum(0)
+    mean, error = (number.to(chain.device, chain.dtype) for number in _mean(total, squares, permutations))
+    return ShapleyValues(mean, error, "permutations")
+
+
+@without_gradients
+def shapley_interactions(chain: RelevanceChain, *, order: int = 2, max_walks: int = 1_000_000) -> ShapleyInteractions:
+    """The Shapley interaction index (SII) of every set of nodes of one order, exactly, from the walks.
+
+        SII(S) = Σ over T ⊇ S of a(T) / (|T| − |S| + 1),
+
+    with a(T) the relevance of the walks that visit exactly T: for pairs each walk through both nodes gives
+    R(m) / (number of distinct nodes − 1). Order 1 is the Shapley value.
+
+    Args:
+        chain: the traced prediction, of a small graph.
+        order: the size of S, 2 for pairs.
+        max_walks: more than this raises TooManyWalksError; :func:`sampled_pair_interactions` goes further.
+
+    >>> import torch, walkwise as ww
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=1)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> chain = ww.trace(model, torch.ones(3, 2), edge_index, index=1)
+    >>> shapley_interactions(chain).dense().shape
+    torch.Size([3, 3])
+    """
+    order = as_count(order, "order, the number of nodes in a set,")
+    try:
+        return _index(chain, order, max_walks)
+    except TooManyWalksError as error:
+        pairs = " Those of chosen pairs can be estimated with sampled_pair_interactions." if order == 2 else ""
+        raise TooManyWalksError(f"{error}{pairs}") from None
+
+
+@without_gradients
+def sampled_pair_interactions(
+    chain: RelevanceChain, pairs: Sequence[tuple[int, int]] | Tensor, *, permutations: int = 200, seed: int = 0
+) -> ShapleyInteractions:
+    """Estimates of the Shapley interaction index of chosen pairs by sampling, with standard errors.
+
+        SII(i, j) = E over orders of [ v(T ∪ {i, j}) − v(T ∪ {i}) − v(T ∪ {j}) + v(T) ],
+
+    T the nodes before the pair, in orders of the nodes in which the two come one after the other. Each order
+    takes four subgraphs of one batched query.
+
+    Args:
+        chain: the traced prediction, of a graph of any size.
+        pairs: the pairs of nodes, (P, 2).
+        permutations: how many orders to sample for each pair, at least 2.
+        seed: of the sampling.
+
+    >>> import torch, walkwise as ww
+    >>> from torch_geometric.nn import GCN
+    >>> from walkwise.questions.games import sampled_pair_interactions
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=1)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> chain = ww.trace(model, torch.ones(3, 2), edge_index, index=1)
+    >>> sampled_pair_interactions(chain, [(0, 1), (1, 2)]).values.shape
+    torch.Size([2])
+    """
+    permutations = _checked_permutations(permutations)
+    M, generator = chain.num_nodes, torch.Generator().manual_seed(seed)
+    nodes = _as_pairs(pairs, M)  # (P, 2)
+    P, most = len(nodes), max(1, budget(chain) // (4 * M * max(1, len(nodes))))
+    total, squares = torch.zeros(P, dtype=torch.float64), torch.zeros(P, dtype=torch.float64)
+    for first in range(0, permutations, most):
+        count = min(most, permutations - first)
+        rank = torch.rand(count, P, M, generator=generator).scatter_(2, nodes.expand(count, P, 2), 2.0)
+        # Where the pair comes: with each number of the other nodes before it equally often.
+        before = rank.sort(dim=2).values.gather(2, torch.randint(M - 1, (count, P, 1), generator=generator))
+        sets = (rank < before)[:, :, None].repeat(1, 1, 4, 1)  # (C, P, 4, M) with neither, i, j and both
+        for which, joined in ((0, (1, 3)), (1, (2, 3))):
+            for place in joined:
+                sets[:, :, place].scatter_(2, nodes[:, which, None].expand(count, P, 1), True)
+        neither, i, j, both = _worth(chain, sets).unbind(-1)
+        gained = both - i - j + neither
+        total += gained.sum(0)
+        squares += gained.square().sum(0)
+    mean, error = (number.to(chain.device, chain.dtype) for number in _mean(total, squares, permutations))
+    return ShapleyInteractions(2, M, nodes.to(chain.device), mean, error, "permutations")
+
+
+def as_game(chain: RelevanceChain) -> Any:
+    """The game v(S) = R(S) as a ``shapiq.Game`` with the nodes as players (needs the package shapiq).
+
+    v(∅) = 0. Coalitions are answered in batches.
+
+    >>> import pytest, torch, walkwise as ww
+    >>> shapiq = pytest.importorskip("shapiq")
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=1)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> game = as_game(ww.trace(model, torch.ones(3, 2), edge_index, index=1))
+    >>> game.n_players, float(game(game.empty_coalition)[0])
+    (3, 0.0)
+    """
+    base: Any = _shapiq().Game
+
+    class WalkGame(base):  # type: ignore[misc]
+        """Subgraph relevance as a game."""
+
+        def value_function(self, coalitions: Any) -> Any:
+            """R of every coalition.  # (B, M) -> (B,)"""
+            masks = torch.as_tensor(coalitions, dtype=torch.bool)
+            return subgraph_relevance(chain, masks).double().cpu().numpy()
+
+    return WalkGame(n_players=chain.num_nodes, normalize=True, normalization_value=0.0)
+
+
+def as_interaction_values(chain: RelevanceChain, *, max_order: int = 2, max_walks: int = 1_000_000) -> Any:
+    """The exact SII of orders 1 … max_order as ``shapiq.InteractionValues``, for its plots (needs shapiq).
+
+    SII(S) = Σ over T ⊇ S of a(T) / (|T| − |S| + 1), as in :func:`shapley_interactions`.
+
+    >>> import pytest, torch, walkwise as ww
+    >>> shapiq = pytest.importorskip("shapiq")
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=1)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> as_interaction_values(ww.trace(model, torch.ones(3, 2), edge_index, index=1)).index
+    'SII'
+    """
+    max_order = as_count(max_order, "max_order, the number of nodes in the largest sets,")
+    shapiq = _shapiq()
+    values: dict[tuple[int, ...], float] = {(): 0.0}
+    for order in range(1, max_order + 1):
+        found = shapley_interactions(chain, order=order, max_walks=max_walks)
+        values |= dict(zip(map(tuple, found.nodes.tolist()), found.values.double().tolist(), strict=True))
+    return shapiq.InteractionValues(
+        values,
+        index="SII",
+        min_order=0,
+        max_order=max_order,
+        n_players=chain.num_nodes,
+        estimated=False,
+        baseline_value=0.0,
+    )
+
+
+def _index(chain: RelevanceChain, order: int, max_walks: int) -> ShapleyInteractions:
+    """SII of one order from the Möbius terms."""
+    sets, terms = _moebius(chain, max_walks)  # (T, L + 1), (T,)
+    M, sizes = chain.num_nodes, (sets < chain.num_nodes).sum(1)
+    keys, shares = [sets[:0, :1].repeat(1, order)], [terms[:0]]
+    for columns in itertools.combinations(range(sets.shape[1]), order):
+        subset = sets[:, list(columns)]
+        held = (subset < M).all(1)
+        keys.append(subset[held])
+        shares.append(terms[held] / (sizes[held] - order + 1))
+    nodes, which = torch.unique(torch.cat(keys), dim=0, return_inverse=True)
+    values = terms.new_zeros(len(nodes)).index_add(0, which, torch.cat(shares))
+    return ShapleyInteractions(order, M, nodes, values, torch.zeros_like(values), "walks")
+
+
+def _moebius(chain: RelevanceChain, max_walks: int) -> tuple[Tensor, Tensor]:
+    """The sets of nodes that walks visit, ascending and filled up with M, and the relevance of each."""
+    walks = enumerate_walks(chain, max_walks=max_walks)
+    M = chain.num_nodes
+    visited = torch.where(walks < 0, M, walks).sort(dim=1).values
+    again = torch.zeros_like(visited, dtype=torch.bool)
+    again[:, 1:] = visited[:, 1:] == visited[:, :-1]
+    visited = visited.masked_fill(again, M).sort(dim=1).values
+    sets, which = torch.unique(visited, dim=0, return_inverse=True)
+    relevance = walk_relevance(chain, walks)
+    return sets, relevance.new_zeros(len(sets)).index_add(0, which, relevance)
+
+
+def _worth(chain: RelevanceChain, sets: Tensor) -> Tensor:
+    """v of sets of nodes, in double precision.  # (…, M) -> (…)"""
+    masks = sets.reshape(-1, chain.num_nodes).to(chain.device)
+    return subgraph_relevance(chain, masks).double().cpu().view(sets.shape[:-1])
+
+
+def _mean(total: Tensor, squares: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The mean of samples and its standard error, given their sum and the sum of their squares."""
+    mean = total / count
+    variance = (squares - count * mean.square()).clamp(min=0) / (count - 1)
+    return mean, (variance / count).sqrt()
+
+
+def _checked_permutations(permutations: int) -> int:
+    """How many orders to sample: one alone has no standard error."""
+    return as_count(permutations, "permutations, the number of orders to sample,", least=2)
+
+
+def _as_pairs(pairs: Sequence[tuple[int, int]] | Tensor, num_nodes: int) -> Tensor:
+    """Pairs of nodes as the caller gives them, each ascending.  # (P, 2)"""
+    nodes = torch.as_tensor(pairs).cpu()
+    if nodes.dim() != 2 or nodes.shape[1] != 2 or nodes.is_floating_point():
+        raise InputError(f"pairs is a list of pairs of node ids, (P, 2); got {nodes.dtype} {tuple(nodes.shape)}.")
+    nodes = nodes.long().sort(dim=1).values
+    wrong = (nodes[:, 0] < 0) | (nodes[:, 1] >= num_nodes) | (nodes[:, 0] == nodes[:, 1])
+    if wrong.any():
+        i, j = nodes[wrong][0].tolist()
+        raise InputError(f"A pair is two different nodes from 0 to {num_nodes - 1}, got ({i}, {j}).")
+    return nodes
+
+
+def _shapiq() -> Any:
+    try:
+        return import_module("shapiq")
+    except ImportError:
+        raise MissingExtraError("This needs the package shapiq. Install it with: pip install shapiq") from None

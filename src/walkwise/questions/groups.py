@@ -1,0 +1,221 @@
+"""Walks sorted by the groups of nodes they visit: interactions, and questions of visiting and avoiding."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import comb
+
+import torch
+from torch import Tensor
+
+from walkwise.core.chain import RelevanceChain
+from walkwise.errors import InputError, as_count
+from walkwise.questions.formulas import Holds, parse
+from walkwise.questions.nodesets import as_node_sets
+from walkwise.questions.subgraphs import subgraph_relevance
+
+#: The most subgraphs that one question may ask for.
+_MOST_SUBGRAPHS = 1 << 16
+#: The most names in a formula: it asks for up to 2 to the power of that many subgraphs.
+_MOST_NAMES = 12
+#: Stands for the nodes in no group; a group that is called so must be just that.
+REST = "rest"
+
+
+@dataclass(frozen=True)
+class Interactions:
+    """The relevance of the walks that visit exactly some of the groups and nothing else."""
+
+    groups: tuple[str, ...]
+    terms: Mapping[tuple[str, ...], float]  # names in the order of the groups
+    union: float  # R of all groups together
+
+    def __getitem__(self, names: str | tuple[str, ...]) -> float:
+        """The term of one group or several, in any order."""
+        wanted = {names} if isinstance(names, str) else set(names)
+        key = tuple(name for name in self.groups if name in wanted)
+        if len(key) != len(wanted) or key not in self.terms:
+            raise KeyError(names)
+        return self.terms[key]
+
+    @property
+    def remainder(self) -> float:
+        """What the terms leave of the union: the orders that were not asked for."""
+        return self.union - sum(self.terms.values())
+
+
+def interactions(
+    chain: RelevanceChain, groups: Mapping[str, Sequence[int]], *, max_order: int | None = None
+) -> Interactions:
+    """The interaction relevance R↔ of every set T of groups (appendix A).
+
+    The walks that visit every group of T, and no node outside them, together have the relevance
+
+        R↔(T) = Σ over U ⊆ T of (−1)^(|T| − |U|) · R(∪U),
+
+    the Möbius transform of subgraph relevance. The terms of all orders sum to R of the groups' union.
+    A walk visits at most L + 1 nodes, so terms of more than L + 1 groups are zero and left out.
+
+    Args:
+        chain: the traced prediction.
+        groups: names and their nodes. Groups must not overlap: a walk at a shared node would lie inside
+            either group alone, and "exactly these groups" would have no meaning. (:func:`query` takes any.) A group
+            called ``rest`` must hold the nodes in no other group: that is what the name means in :func:`query`.
+        max_order: the largest number of groups in a term; by default all that can be non-zero.
+
+    >>> import torch, walkwise as ww
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=1)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> chain = ww.trace(model, torch.ones(3, 2), edge_index, index=1)
+    >>> found = interactions(chain, {"left": [0], "middle": [1], "right": [2]})
+    >>> list(found.terms)[:4]
+    [('left',), ('middle',), ('right',), ('left', 'middle')]
+    >>> abs(sum(found.terms.values()) - chain.input_relevance) < 1e-6
+    True
+    """
+    masks = _masks(chain, groups)
+    _check_disjoint(masks)
+    if max_order is not None:
+        max_order = as_count(max_order, "max_order, the number of groups in the largest terms,")
+    names = tuple(groups)
+    order = min(len(names), chain.num_layers + 1, max_order or len(names))
+    count = sum(comb(len(names), size) for size in range(1, order + 1))
+    if count > _MOST_SUBGRAPHS:
+        raise InputError(
+            f"{len(names)} groups have {count} sets of up to {order}; the limit is {_MOST_SUBGRAPHS}. Give fewer "
+            "groups, or a smaller max_order."
+        )
+    sets = [chosen for size in range(1, order + 1) for chosen in itertools.combinations(names, size)]
+    inside = dict(zip(sets, _relevance(chain, masks, sets), strict=True))
+    terms: dict[tuple[str, ...], float] = {}
+    for chosen in sets:
+        smaller = (t for size in range(1, len(chosen)) for t in itertools.combinations(chosen, size))
+        terms[chosen] = inside[chosen] - sum(terms[t] for t in smaller)
+    union = inside[names] if names in inside else sum(_relevance(chain, masks, [names]))
+    return Interactions(names, terms, union)
+
+
+def query(chain: RelevanceChain, formula: str, groups: Mapping[str, Sequence[int]]) -> float:
+    """The relevance of the walks that visit and avoid groups as a formula says.
+
+    A name means "visits at least one node of that group", ``~`` not, ``&`` and, ``|`` or; ``rest`` stands for
+    the nodes in no group. Elsewhere the walks may go where they like. With a(U) = R of the graph without
+    the groups U, the walks that avoid them all, those that visit exactly the groups T of the formula's G have
+
+        Σ over U with G∖T ⊆ U ⊆ G of (−1)^(|U| − |G∖T|) · a(U),
+
+    summed over all T that satisfy the formula: one batch of subgraphs. Groups may overlap.
+
+    Args:
+        chain: the traced prediction.
+        formula: as in ``"ring & NO2 & ~Cl"``; names with other signs than letters, digits and _ in quotes.
+        groups: names and their nodes; none is called ``rest`` unless it holds the nodes in no other.
+
+    >>> import torch, walkwise as ww
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=1)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> chain = ww.trace(model, torch.ones(3, 2), edge_index, index=1)
+    >>> groups = {"left": [0], "middle": [1]}
+    >>> both = query(chain, "left & middle & ~rest", groups)
+    >>> abs(both - interactions(chain, groups)["left", "middle"]) < 1e-6
+    True
+    >>> query(chain, "left & wing", groups)
+    Traceback (most recent call last):
+        ...
+    walkwise.errors.InputError: In the formula, at character 8: no group is called 'wing'; the names are 'left', ...
+    """
+    if not isinstance(formula, str):
+        raise InputError(f'formula is a text, as in "ring & NO2 & ~Cl"; got {formula!r}.')
+    masks = _masks(chain, groups)
+    masks[REST] = _rest(chain, masks)
+    asked = parse(formula, list(masks))
+    if len(asked.names) > _MOST_NAMES:
+        raise InputError(
+            f"The formula names {len(asked.names)} groups; the limit is {_MOST_NAMES}, since it takes a subgraph for "
+            "every subset of them. Join groups that are not told apart."
+        )
+    coefficients = _coefficients(asked.names, asked.holds)
+    whole = torch.ones(chain.num_nodes, dtype=torch.bool, device=chain.device)
+    without = [whole & ~_union(masks, avoided, whole) for avoided in coefficients]
+    if not without:
+        return 0.0
+    relevance = subgraph_relevance(chain, torch.stack(without)).double()
+    return float(relevance @ torch.tensor(list(coefficients.values()), dtype=torch.float64, device=chain.device))
+
+
+def _coefficients(names: tuple[str, ...], holds: Holds) -> dict[tuple[str, ...], float]:
+    """How often each set of avoided groups counts; those that cancel are left out."""
+    total: dict[tuple[str, ...], float] = {}
+    for size in range(len(names) + 1):
+        for missed in itertools.combinations(names, size):
+            visited = tuple(name for name in names if name not in missed)
+            if holds(frozenset(visited)):
+                for more in range(len(visited) + 1):
+                    for extra in itertools.combinations(visited, more):
+                        avoided = tuple(name for name in names if name in missed or name in extra)
+                        total[avoided] = total.get(avoided, 0.0) + (-1.0) ** more
+    return {avoided: coefficient for avoided, coefficient in total.items() if coefficient}
+
+
+def _masks(chain: RelevanceChain, groups: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
+    """The groups checked: names that are text, ids in range.  # {name: (M,)}"""
+    if not isinstance(groups, Mapping) or not all(isinstance(name, str) for name in groups):
+        raise InputError('groups maps names to lists of node ids, as in {"ring": [0, 1, 2]}.')
+    for name, nodes in groups.items():
+        if isinstance(nodes, (str, bytes)) or not hasattr(nodes, "__iter__") or getattr(nodes, "ndim", 1) == 0:
+            raise InputError(f"Group {name!r} is {nodes!r}, not a list of node ids. For a single node write [0].")
+    try:
+        mask = as_node_sets(chain, [list(nodes) for nodes in groups.values()]).mask()
+    except InputError as error:
+        raise InputError(f"{error} (Subgraph i is the i-th group, from 0: {', '.join(groups)}.)") from None
+    masks = {name: mask[:, i] for i, name in enumerate(groups)}
+    if REST in masks and not torch.equal(masks[REST], left := _rest(chain, masks)):
+        raise InputError(
+            f"In formulas {REST!r} stands for the nodes in no group, here {_few(left)}; the group of that name has "
+            f"{_few(masks[REST])}. Call it something else, or leave it out."
+        )
+    return masks
+
+
+def _rest(chain: RelevanceChain, masks: Mapping[str, Tensor]) -> Tensor:
+    """The nodes in no group, but for one that is called so.  # (M,)"""
+    whole = torch.ones(chain.num_nodes, dtype=torch.bool, device=chain.device)
+    return whole & ~_union(masks, [name for name in masks if name != REST], whole)
+
+
+def _few(mask: Tensor) -> str:
+    """Node ids in words, a few of them where there are many."""
+    nodes = [str(node) for node in mask.nonzero()[:, 0].tolist()]
+    return ", ".join(nodes[:8]) + (f", … ({len(nodes)} nodes)" if len(nodes) > 8 else "") or "none"
+
+
+def _check_disjoint(masks: Mapping[str, Tensor]) -> None:
+    for (one, a), (other, b) in itertools.combinations(masks.items(), 2):
+        if bool((a & b).any()):
+            node = int((a & b).nonzero()[0])
+            raise InputError(
+                f"Groups {one!r} and {other!r} share node {node}. Interactions need groups that do not overlap: "
+                "take the node out of one, or ask query, which allows it."
+            )
+
+
+def _union(masks: Mapping[str, Tensor], names: Sequence[str], like: Tensor) -> Tensor:
+    joined = torch.zeros_like(like)
+    for name in names:
+        joined = joined | masks[name]
+    return joined
+
+
+def _relevance(chain: RelevanceChain, masks: Mapping[str, Tensor], sets: Sequence[Sequence[str]]) -> list[float]:
+    """R of the union of each set of groups."""
+    if not sets:
+        return []
+    blank = torch.zeros(chain.num_nodes, dtype=torch.bool, device=chain.device)
+    values: list[float] = subgraph_relevance(chain, torch.stack([_union(masks, s, blank) for s in sets])).tolist()
+    return values

@@ -1,0 +1,282 @@
+"""The subgraph of a given size with the largest relevance: by looking at all of them, or by growing the best."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import combinations, islice
+from typing import Literal
+
+from walkwise.core.chain import RelevanceChain
+from walkwise.errors import InputError, WalkwiseError, as_count
+from walkwise.questions.subgraphs import as_discount, subgraph_relevance
+from walkwise.questions.walks import rounding
+from walkwise.search.neighbours import edge_neighbours
+
+Nodes = tuple[int, ...]
+Scored = tuple[float, Nodes]
+Method = Literal["beam", "greedy", "exact"]
+
+#: How many subgraphs are listed before they are asked for together.
+_TOGETHER = 4096
+
+
+class TooManySubgraphsError(WalkwiseError):
+    """Looking at every subgraph of that size would take longer than allowed."""
+
+
+@dataclass(frozen=True)
+class FoundSubgraph:
+    """A subgraph, and how far the search for it went."""
+
+    nodes: Nodes  # ascending
+    score: float  # R_α
+    evaluated: int  # how many subgraphs of this size were compared
+    total: int | None  # how many there are, where the search knows
+
+    @property
+    def exhaustive(self) -> bool:
+        """Whether the search knows that all subgraphs of this size were compared, so that none is better."""
+        return self.evaluated == self.total
+
+
+def find_subgraph(
+    chain: RelevanceChain,
+    size: int,
+    *,
+    connected: bool = True,
+    alpha: float = 0.0,
+    method: Method = "beam",
+    beam: int = 16,
+    max_subgraphs: int = 1_000_000,
+) -> FoundSubgraph:
+    """The subgraph S of ``size`` nodes with the largest relevance: argmax over |S| = size of R_α(S).
+
+    "exact" compares all of them. "beam" grows subgraphs node by node and keeps the best few of every
+    size; "greedy" keeps one. Those two may miss the best, unless nothing was dropped on the way: the
+    result says how many subgraphs were compared, and whether that was all. Of equal subgraphs (up to a relative
+    1e-9 in float64 and 1e-6 in float32, so that rounding does not decide) the one with the lowest node ids is taken.
+
+    Args:
+        chain: the traced prediction.
+        size: how many nodes.
+        connected: whether only connected subgraphs count, by the graph's edges in either direction.
+        alpha: the discount of R_α.
+        method: "beam", "greedy" or "exact".
+        beam: how many subgraphs of every size "beam" keeps.
+        max_subgraphs: where "exact" would have to compare more, it raises
+            :class:`TooManySubgraphsError`, which says how many there are.
+
+    >>> import torch, walkwise as ww
+    >>> from torch_geometric.nn import GCN
+    >>> from walkwise.search.best_subgraph import find_subgraph
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=2, out_channels=1)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+    >>> chain = ww.trace(model, torch.ones(4, 2), edge_index, index=1)
+    >>> found = find_subgraph(chain, 2, method="exact")
+    >>> len(found.nodes), found.evaluated, found.exhaustive
+    (2, 3, True)
+    """
+    size = _checked_size(chain, size)
+    near = _neighbour_masks(chain) if connected else [(1 << chain.num_nodes) - 1] * chain.num_nodes
+    space = _Space(chain, size, connected, as_discount(alpha), near)
+    if method not in _METHODS:
+        raise InputError(f"method must be one of {', '.join(map(repr, _METHODS))}, got {method!r}.")
+    beam = as_count(beam, "beam, how many subgraphs are kept,")
+    if size == 0:
+        return FoundSubgraph((), 0.0, 1, 1)
+    space.check_possible()
+    return _METHODS[method](space, beam, max_subgraphs)
+
+
+@dataclass(frozen=True, eq=False)
+class _Space:
+    """The subgraphs among which to search; sets of nodes are bits of an integer."""
+
+    chain: RelevanceChain
+    size: int
+    connected: bool
+    alpha: float
+    near: list[int]  # for every node the nodes that may join it
+
+    def check_possible(self) -> None:
+        """Refuse a size for which there is no connected subgraph."""
+        largest = max(map(int.bit_count, self.components))
+        if largest < self.size:
+            raise InputError(
+                f"There is no connected subgraph of {self.size} nodes: the largest connected component has "
+                f"{largest}. Ask for fewer nodes, or pass connected=False."
+            )
+
+    @property
+    def components(self) -> list[int]:
+        """The connected components."""
+        left, found = (1 << len(self.near)) - 1, []
+        while left:
+            part, edge = 0, left & -left
+            while edge:
+                part |= edge
+                edge = self.around(edge) & ~part
+            left &= ~part
+            found.append(part)
+        return found
+
+    def around(self, nodes: int) -> int:
+        """All nodes that may join any of these."""
+        joined = 0
+        for node in _members(nodes):
+            joined |= self.near[node]
+        return joined
+
+    @property
+    def total(self) -> int | None:
+        """How many subgraphs there are, where that is known without listing them."""
+        M = self.chain.num_nodes
+        return None if self.connected and self.size < M else math.comb(M, self.size)
+
+    def scored(self, subgraphs: list[Nodes]) -> list[Scored]:
+        """R_α and nodes of every subgraph."""
+        scores = subgraph_relevance(self.chain, subgraphs, alpha=self.alpha).tolist()
+        return list(zip(scores, subgraphs, strict=True))
+
+    def ranked(self, scored: list[Scored]) -> list[Scored]:
+        """The best first; of those that fall short of another by rounding only, the one with the lowest ids."""
+        by_score = sorted(scored, key=lambda one: -one[0])
+        apart = rounding(self.chain.dtype) * max(abs(score) for score, _ in scored)
+        runs, first = [0] * len(scored), by_score[0][0]  # a run has what is equal to its first
+        for i, (score, _) in enumerate(by_score):
+            new = score < first - apart
+            first = score if new else first
+            runs[i] = runs[i - 1] + new if i else 0
+        return [one for _, one in sorted(zip(runs, by_score, strict=True), key=lambda pair: (pair[0], pair[1][1]))]
+
+
+def _exact(space: _Space, beam: int, max_subgraphs: int) -> FoundSubgraph:
+    """The best of all subgraphs."""
+    total = _count(space, max_subgraphs)
+    best: list[Scored] = []
+    subgraphs = _all_subgraphs(space)
+    while some := list(islice(subgraphs, _TOGETHER)):
+        best = space.ranked([*best, *space.scored(some)])[:1]
+    ((score, nodes),) = best
+    return FoundSubgraph(nodes, score, total, total)
+
+
+def _grown(space: _Space, beam: int, max_subgraphs: int) -> FoundSubgraph:
+    """The best of those grown from the best of one node fewer."""
+    roomy = sum(part for part in space.components if part.bit_count() >= space.size or not space.connected)
+    candidates: list[Nodes] = [(node,) for node in _members(roomy)]
+    complete = True  # nothing dropped: every subgraph of this size is among the candidates
+    for _ in range(1, space.size):
+        kept = space.ranked(space.scored(candidates))[:beam]
+        complete = complete and len(kept) == len(candidates)
+        candidates = _one_more(space, [nodes for _, nodes in kept])
+    score, nodes = space.ranked(space.scored(candidates))[0]
+    return FoundSubgraph(nodes, score, len(candidates), len(candidates) if complete else space.total)
+
+
+def _greedy(space: _Space, beam: int, max_subgraphs: int) -> FoundSubgraph:
+    return _grown(space, 1, max_subgraphs)
+
+
+_METHODS: dict[str, Callable[[_Space, int, int], FoundSubgraph]] = {
+    "beam": _grown,
+    "greedy": _greedy,
+    "exact": _exact,
+}
+
+
+def _one_more(space: _Space, subgraphs: list[Nodes]) -> list[Nodes]:
+    """Every subgraph with one more node, each once."""
+    masks = [sum(1 << node for node in nodes) for nodes in subgraphs]
+    grown = {mask | (1 << node) for mask in masks for node in _members(space.around(mask) & ~mask)}
+    return [tuple(_members(mask)) for mask in grown]
+
+
+def _count(space: _Space, most: int) -> int:
+    """How many subgraphs there are; more than allowed is an error."""
+    M, k = space.chain.num_nodes, space.size
+    all_sets = math.comb(M, k)
+    total = all_sets
+    if space.connected:
+        total = sum(1 for _ in islice(_all_subgraphs(space), most + 1))
+    if total > most:
+        many = f"more than {most} (and at most {all_sets})" if space.connected else str(all_sets)
+        raise TooManySubgraphsError(
+            f"{many} {'connected ' if space.connected else ''}subgraphs have {k} of the {M} nodes, and "
+            f'max_subgraphs is {most}. Raise the limit if you mean it, or use method="beam".'
+        )
+    return total
+
+
+def _all_subgraphs(space: _Space) -> Iterator[Nodes]:
+    """Every subgraph once."""
+    if not space.connected:
+        yield from combinations(range(space.chain.num_nodes), space.size)
+        return
+    for root in range(space.chain.num_nodes):
+        allowed = ~((1 << (root + 1)) - 1)  # the root is the lowest node
+        yield from _extensions(space.near, space.size, 1 << root, allowed)
+
+
+def _extensions(near: list[int], size: int, start: int, allowed: int) -> Iterator[Nodes]:
+    """Connected sets that contain the start and otherwise allowed nodes (Wernicke's ESU): each just once.
+
+    Sets grow through their frontier. A node of it is tried and then never again by the sets that follow, so no set is
+    met twice; ``seen`` are the nodes and all that have been beside them. Sets that cannot grow enough are left at once,
+    so that the work is that of the sets found.
+    """
+    waiting = [(start, near[start.bit_length() - 1] & allowed, start)]
+    while waiting:
+        nodes, frontier, seen = waiting.pop()
+        if nodes.bit_count() == size:
+            yield tuple(_members(nodes))
+            continue
+        seen |= frontier
+        if not _can_grow(near, size, nodes, frontier, allowed & ~seen):
+            continue
+        while frontier:
+            bit = frontier & -frontier
+            frontier ^= bit
+            new = near[bit.bit_length() - 1] & allowed & ~seen
+            waiting.append((nodes | bit, frontier | new, seen))
+
+
+def _can_grow(near: list[int], size: int, nodes: int, frontier: int, free: int) -> bool:
+    """Whether there is a connected set of that size: these nodes, some of the frontier, and free ones beyond."""
+    while frontier:
+        nodes |= frontier
+        if nodes.bit_count() >= size:
+            return True
+        beyond = 0
+        for node in _members(frontier):
+            beyond |= near[node]
+        frontier = beyond & free & ~nodes
+    return False
+
+
+def _members(mask: int) -> Iterator[int]:
+    """The nodes of a set, ascending."""
+    while mask:
+        bit = mask & -mask
+        yield bit.bit_length() - 1
+        mask ^= bit
+
+
+def _neighbour_masks(chain: RelevanceChain) -> list[int]:
+    near = edge_neighbours(chain)
+    nodes, offsets = near.nodes.tolist(), near.offsets.tolist()
+    return [sum(1 << n for n in nodes[offsets[m] : offsets[m + 1]]) for m in range(chain.num_nodes)]
+
+
+def _checked_size(chain: RelevanceChain, size: int) -> int:
+    try:
+        value = operator.index(size)
+    except TypeError:
+        raise InputError(f"size is a number of nodes, got {size!r}.") from None
+    if not 0 <= value <= chain.num_nodes:
+        raise InputError(f"size must be 0 to {chain.num_nodes}, the number of nodes; got {size}.")
+    return value

@@ -1,0 +1,142 @@
+"""Who is next to whom: along the steps of a chain's walks, or along the edges of the graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from walkwise.core.chain import RelevanceChain
+from walkwise.core.edges import Edges
+from walkwise.core.operators import Aggregate
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """For every node a list of others, one after the other: pair p leads from one node to ``nodes[p]``."""
+
+    nodes: Ints  # (P,) ascending for each node
+    offsets: Ints  # (M + 1,)
+    once: Edges | None = None  # if each pair is one of these edges, or none and leads from a node to itself
+
+    @staticmethod
+    def from_pairs(here: Ints, there: Ints, num_nodes: int) -> Neighbours:
+        """The neighbours of every node, given all pairs, in any order and more than once."""
+        return Neighbours._from_keys(here * num_nodes + there, num_nodes)
+
+    @staticmethod
+    def along(edges: list[Edges], num_nodes: int) -> Neighbours:
+        """Every node itself, and those that edges lead to it from."""
+        keys = [as_array(e.target) * num_nodes + as_array(e.source) for e in edges]
+        own = np.arange(num_nodes) * (num_nodes + 1)
+        near = Neighbours._from_keys(np.concatenate([own, *keys]), num_nodes)
+        return replace(near, once=edges[0]) if len(edges) == 1 and len(near.nodes) == num_nodes + len(keys[0]) else near
+
+    @staticmethod
+    def _from_keys(keys: Ints, num_nodes: int) -> Neighbours:
+        keys = np.sort(keys)
+        new = np.ones(len(keys), dtype=bool)
+        np.not_equal(keys[1:], keys[:-1], out=new[1:])
+        here, there = np.divmod(keys[new], max(1, num_nodes))
+        return Neighbours(there, running_totals(np.bincount(here, minlength=num_nodes)))
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes there are."""
+        return len(self.offsets) - 1
+
+    @cached_property
+    def degree(self) -> Ints:
+        """How many neighbours each node has.  # (M,)"""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def own(self) -> NDArray[np.bool_]:
+        """Which pairs lead from a node to itself.  # (P,)"""
+        own: NDArray[np.bool_] = self.nodes == np.repeat(np.arange(self.num_nodes), self.degree)
+        return own
+
+    @cached_property
+    def keys(self) -> Ints:
+        """Every pair as one number, ascending.  # (P,)"""
+        return np.repeat(np.arange(self.num_nodes), self.degree) * self.num_nodes + self.nodes
+
+    def pairs(self, nodes: Ints) -> tuple[Ints, Ints]:
+        """The pairs of some nodes one after the other, and whose each is.  # (K,) -> (R,), (R,)"""
+        return spans(self.offsets.take(nodes), self.degree.take(nodes))
+
+    def of(self, nodes: Ints) -> tuple[Ints, Ints]:
+        """The nodes' neighbours one after the other, and whose each is.  # (K,) -> (R,), (R,)"""
+        pairs, owner = self.pairs(nodes)
+        return self.nodes[pairs], owner
+
+    def both_ways(self) -> Neighbours:
+        """The same with every pair in both directions."""
+        there, here = self.of(np.arange(self.num_nodes))
+        return Neighbours.from_pairs(np.concatenate([here, there]), np.concatenate([there, here]), self.num_nodes)
+
+    def within(self, node: int, hops: int) -> Ints:
+        """The nodes that so many steps can reach from a node, itself included.  # (K,)"""
+        reached = np.array([node])
+        for _ in range(hops):
+            reached = np.unique(np.concatenate([reached, self.of(reached)[0]]))
+        return reached
+
+
+def step_neighbours(chain: RelevanceChain) -> Neighbours | None:
+    """The node itself and where a walk that stands there can have come from, by one step.
+
+    None where walks can step beyond the neighbours that the chain's aggregations name.
+    """
+    memo = chain.memo  # once: of threads that ask a new chain, each may be given its own
+    if "step neighbours" not in memo:
+        memo["step neighbours"] = _step_neighbours(chain)
+    near: Neighbours | None = memo["step neighbours"]
+    return near
+
+
+def _step_neighbours(chain: RelevanceChain) -> Neighbours | None:
+    if not chain.local:
+        return None
+    operators = [operator for step in chain.steps for operator in step.operators]  # type: ignore[union-attr]
+    edges = {id(o.edges): o.edges for o in operators if isinstance(o, Aggregate)}
+    return Neighbours.along(list(edges.values()), chain.num_nodes)
+
+
+def edge_neighbours(chain: RelevanceChain) -> Neighbours:
+    """The neighbours of every node along the graph's edges, whichever way they point."""
+    here, there = as_array(chain.edge_index)
+    proper = here != there
+    return Neighbours.from_pairs(here[proper], there[proper], chain.num_nodes).both_ways()
+
+
+def as_array(ids: Tensor) -> Ints:
+    """Node ids where there is no need of the chain's device."""
+    array: Ints = ids.cpu().numpy()
+    return array
+
+
+def running_totals(counts: Ints) -> Ints:
+    """The sums of all counts before each, and of all.  # (K,) -> (K + 1,)"""
+    totals = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=totals[1:])
+    return totals
+
+
+def add_up(place: Ints, value: Floats, places: int) -> Floats:
+    """The sum of the values at every place.  # (places,)"""
+    return np.bincount(place.ravel(), value.ravel(), places).astype(np.float64, copy=False)
+
+
+def spans(first: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """The numbers first, first + 1, …, as many as counted, and whose each is.  # (K,), (K,) -> (R,), (R,)"""
+    owner = np.arange(len(counts)).repeat(counts)
+    shift = first + counts
+    shift -= counts.cumsum()
+    return np.arange(len(owner)) + shift.take(owner), owner

@@ -1,0 +1,392 @@
+"""Records what a model computes from its node features, operation by operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from walkwise.core.operators import Operator
+from walkwise.errors import TraceError
+from walkwise.rules import LRP_0, Rule
+from walkwise.tracing import vocabulary
+from walkwise.tracing.aliases import UNSEEN_WRITE, Aliases, differ, sharing
+from walkwise.tracing.block import Block
+
+_NOT_IN_PLACE = {"inplace": False}
+_REDUCE, _OVER = {"sum", "mean"}, {"dim", "keepdim"}
+
+
+@dataclass(slots=True)
+class Ref:
+    """Stands in recorded arguments where a followed tensor was."""
+
+    slot: int
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """What a closed form says of ``propagate``: Σ operator(tensor) + constant.
+
+    Attributes:
+        terms: the node tensors among propagate's arguments, each with the linear map applied to it.
+        constant: what is added whatever those tensors are, (M, N), if anything.
+        activated: whether messages go through an activation, which ends a rule's stretch before it.
+    """
+
+    terms: Sequence[tuple[Tensor, Operator]]
+    constant: Tensor | None = None
+    activated: bool = False
+
+    def value(self) -> Tensor:
+        """What comes out."""
+        (first, operator), *rest = self.terms
+        total = operator.push(_plain(first))
+        for tensor, operator in rest:
+            total = total + operator.push(_plain(tensor))
+        total = total if self.constant is None else total + self.constant
+        return total if first.dim() == 2 else total.view(first.shape)
+
+
+@dataclass(eq=False, slots=True)
+class Op:
+    """One recorded operation."""
+
+    name: str
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    inputs: tuple[int, ...]
+    outputs: tuple[int | None, ...]  # one per tensor of the result; None where it is not followed
+    call: int | None  # the message-passing call it belongs to
+    era: int  # how many calls had begun
+    terms: tuple[tuple[int, Operator], ...] = ()  # of propagate: (slot, map)
+    constant: Tensor | None = None
+    activated: bool = False
+    sign: Tensor | None = None  # of the batch normalisation this linear map is folded with
+    block: Block | None = None  # what a whole layer computed, where it is one operation
+    rule: Rule = LRP_0  # that its weights are under
+
+    def run(self, fill: Callable[[int], Tensor], swap: dict[int, Tensor] | None = None) -> tuple[Any, ...]:
+        """The operation's tensors, computed again with other values for what was followed.
+
+        ``swap`` replaces other tensor arguments, by identity.
+        """
+        args, kwargs = _fill((self.args, self.kwargs), fill, swap or {})
+        result = self.func(*args, **kwargs)
+        return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
+@dataclass(eq=False)
+class Call:
+    """One call of a message-passing module."""
+
+    name: str
+    module: torch.nn.Module
+    handed: int  # the slot of the node tensor handed to it
+    closed: bool = True  # whether every propagate had a closed form
+    outputs: list[int] = field(default_factory=list)
+
+
+class Tape(TorchFunctionMode):
+    """Follows tensors through every torch function called while it is active.
+
+    A *slot* is one value of one followed tensor; an operation in place makes a new slot. What is not
+    followed is constant: weights, edge data, attention over constants, anything detached.
+    """
+
+    def __init__(self) -> None:
+        """An empty tape."""
+        super().__init__()
+        self.ops: list[Op] = []
+        self.values: list[Tensor] = []  # by slot
+        self.calls: list[Call] = []
+        self.active: int | None = None  # the message-passing call under way
+        self.normalising = 0  # depth of normalisation modules
+        self.first: int | None = None  # the slot of the input features
+        self.cut = False  # whether the model has detached something
+        self.hidden: set[str] = set()  # where followed tensors went out of sight
+        self._slot_of: dict[int, int] = {}  # by tensor identity
+        self._alive: list[Tensor] = []  # keeps identities from being used again
+        self._aliases = Aliases()
+
+    def follow(self, tensor: Tensor) -> int:
+        """The tensor's slot; it is followed from now on if it was not."""
+        slot = self.slot_of(tensor)
+        if slot is None:
+            slot = self._new_slot(tensor)
+            with torch._C.DisableTorchFunction():
+                self.values[slot] = self.values[slot].clone()  # it may be a weight, which training may change
+        return slot
+
+    def follow_features(self, tensor: Tensor) -> None:
+        """Follow the model's input features."""
+        self.first = self._new_slot(tensor)
+
+    def slot_of(self, tensor: Any) -> int | None:
+        """The tensor's slot, or None if it is not followed."""
+        slot = self._slot_of.get(id(tensor))
+        if slot == -1:
+            raise TraceError(
+                "A node tensor was changed in place through another that shares its memory (a view) and then read "
+                "again, which cannot be followed. Use the out-of-place operation (y = x + 1 instead of x += 1)."
+            )
+        return slot
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the function, and record it if a followed tensor went in."""
+        if not self._follows(args) and not (kwargs and self._follows(kwargs.values())):
+            return func(*args, **kwargs) if kwargs else func(*args)
+        if not torch.is_grad_enabled():
+            return self._out_of_sight(func, args, kwargs or {})
+        if torch._C._is_any_autocast_enabled():
+            self._check_autocast()
+        torch._C._set_grad_enabled(False)  # what torch.no_grad() does, without the cost of making one
+        try:
+            word = vocabulary.word(func)
+            if word.plain and (not kwargs or kwargs == _NOT_IN_PLACE):
+                return self._record_plain(word.name, func, args, {})
+            if word.name in _REDUCE and args and kwargs and kwargs.keys() <= _OVER and not self.normalising:
+                return self._record_plain(word.name, func, args, kwargs)
+            return self._record(word, func, args, kwargs or {})
+        finally:
+            torch._C._set_grad_enabled(True)
+
+    def _check_autocast(self) -> None:
+        """Refuse to follow what is computed in another type than the model's."""
+        device = self.values[0].device.type
+        if torch.is_autocast_enabled(device):
+            raise TraceError(
+                f"The model runs under torch.autocast({device!r}), which rounds to {torch.get_autocast_dtype(device)} "
+                "between one step and the next; relevance needs one type throughout. Trace outside of it, with "
+                "autocast off in the model itself if it turns it on."
+            )
+
+    def record_propagate(self, affine: Affine, result: Tensor) -> None:
+        """Record a whole ``propagate`` by its closed form."""
+        terms = tuple(
+            (slot, operator) for tensor, operator in affine.terms if (slot := self.slot_of(tensor)) is not None
+        )
+        if not terms:
+            return
+        op = Op(
+            "propagate", not_runnable, (), {}, tuple(slot for slot, _ in terms), (self._new_slot(result),),
+            self.active, len(self.calls), terms, affine.constant, affine.activated,
+        )  # fmt: skip
+        self.ops.append(op)
+
+    def record_block(self, block: Block, result: Tensor, source: int) -> None:
+        """Record a whole layer that gave ``result``; its weights stand among the arguments."""
+        slots, where = (self._new_slot(result),), (self.active, len(self.calls))
+        weights = tuple([m.weight for m in block.maps])
+        self.ops.append(Op("block", not_runnable, weights, {}, (source,), slots, *where, block=block))
+
+    def hold(self, value: Tensor) -> int:
+        """A slot for a value that no tensor of the model stands for."""
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def _follows(self, items: Any) -> bool:
+        slots = self._slot_of
+        for item in items:  # noqa: SIM110  (a generator would cost as much as the rest)
+            if id(item) in slots or (type(item) in (list, tuple) and self._follows(item)):
+                return True
+        return False
+
+    def _out_of_sight(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function that is not meant to be followed."""
+        self.hidden.add("under torch.no_grad() or in a custom autograd.Function")
+        word = vocabulary.word(func)
+        if (word.writes or vocabulary.asked_to_write(word.name, args, kwargs)) and id(args[0]) in self._slot_of:
+            raise TraceError(UNSEEN_WRITE.format("torch.no_grad() or a custom autograd.Function"))
+        result = func(*args, **kwargs)
+        if isinstance(result, Tensor) and result._base is not None:
+            self._aliases.add(result)
+        return result
+
+    def _record_plain(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a function that makes a new tensor, those that are followed given in their places."""
+        result = func(*args, **kwargs)
+        if not isinstance(result, Tensor):
+            return result
+        refs, inputs = self._refer_flat(args)
+        self.ops.append(Op(name, func, refs, kwargs, inputs, (self._new_slot(result),), self.active, len(self.calls)))
+        return result
+
+    def _refer_flat(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+        """Like ``_refer``, for arguments that hold no lists."""
+        slots: list[int] = []
+        refs: list[Any] = []
+        for item in args:
+            slot = self.slot_of(item)
+            if slot is not None:
+                slots.append(slot)
+            refs.append(item if slot is None else Ref(slot))
+        return tuple(refs), tuple(slots) if len(slots) < 2 else tuple(dict.fromkeys(slots))
+
+    def _record(self, word: vocabulary.Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name, writes, _ = word
+        if kwargs and not args:
+            args, kwargs = vocabulary.positional(name, kwargs)
+        if name in ("numpy", "array", "tolist"):
+            self.hidden.add("in NumPy or Python")
+        if kwargs.get("rounding_mode"):
+            name = "floor_divide"
+        if kwargs.get("out") is not None or vocabulary.exchanges(func):
+            raise TraceError(UNSEEN_WRITE.format("out=... or h.data = ..."))
+        if writes or vocabulary.asked_to_write(name, args, kwargs):
+            return self._record_write(name, func, args, kwargs)
+        result = func(*args, **kwargs)
+        if not self._depends(name, result):
+            if name in ("detach", "data"):
+                self._aliases.add(result)
+            return result
+        if name in vocabulary.SAME and isinstance(result, Tensor):
+            if "dropout" not in name or result is args[0]:
+                return self._same(args[0], result)
+            kept = torch.where(args[0] == 0, 0.0, result / args[0])  # dropout that is on: a constant mask
+            name, func, args, kwargs = "mul", torch.mul, (args[0], kept), {}
+        self._append(name, func, self._refer(args, kwargs), result)
+        return result
+
+    def _record_write(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a function that writes into its first argument."""
+        changing = self._changing(args[0])
+        referred = self._refer(self._saved(args), kwargs)
+        result = func(*args, **kwargs)
+        self._changed(args[0], changing)
+        written = args[0] if name == "setitem" else result
+        if self._depends(name, written):
+            self._append(name, _out_of_place(func, name), referred, written)
+        else:
+            self._slot_of.pop(id(args[0]), None)  # overwritten by a constant, it is one
+        return result
+
+    def _append(self, name: str, func: Any, referred: tuple[Any, Any, tuple[int, ...]], result: Any) -> None:
+        """Put an operation on the tape, its arguments given as ``_refer`` does."""
+        refs, named, inputs = referred
+        outputs: tuple[int | None, ...]
+        if isinstance(result, Tensor):
+            outputs = (self._new_slot(result),)
+        else:
+            several: tuple[Any, ...] = tuple(result or ())
+            floating = [t if isinstance(t, Tensor) and t.is_floating_point() else None for t in several]
+            outputs = tuple(None if t is None else self._new_slot(t) for t in floating)
+        self.ops.append(Op(name, func, refs, named, inputs, outputs, self.active, len(self.calls)))
+
+    def _depends(self, name: str, result: Any) -> bool:
+        """Whether a result depends differentiably on what went in."""
+        if name in ("detach", "data"):
+            self.cut = True
+        if name in vocabulary.CONSTANT or (self.normalising and name in vocabulary.STATISTICS):
+            return False
+        if isinstance(result, Tensor):
+            return result.is_floating_point()
+        return isinstance(result, (tuple, list)) and any(
+            isinstance(t, Tensor) and t.is_floating_point() for t in result
+        )
+
+    def _saved(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments with a copy of the first, which is about to be overwritten."""
+        copy = args[0].clone()
+        slot = self.slot_of(args[0])
+        if slot is not None:
+            self.values[slot] = copy
+        return (copy if slot is None else Ref(slot), *args[1:])
+
+    def _same(self, before: Tensor, after: Tensor) -> Tensor:
+        slot = self.slot_of(before)
+        if after is not before and slot is not None:
+            self._slot_of[id(after)] = slot
+            self._alive.append(after)
+        return after
+
+    def _new_slot(self, tensor: Tensor) -> int:
+        slot = len(self.values)
+        self.values.append(tensor.detach() if tensor.requires_grad else tensor)
+        self._slot_of[id(tensor)] = slot
+        self._alive.append(tensor)
+        return slot
+
+    def _changing(self, tensor: Tensor) -> list[tuple[Tensor, int, Tensor]]:
+        """The followed tensors that share memory with one about to be written into: their slots and values."""
+        self._aliases.check()
+        shared = [(other, self._slot_of.get(id(other), -1)) for other in sharing(tensor, self._alive)]
+        return [(other, slot, self.values[slot].clone()) for other, slot in shared if slot >= 0]
+
+    def _changed(self, tensor: Tensor, changing: list[tuple[Tensor, int, Tensor]]) -> None:
+        """Those that were changed with it keep their recorded values, and may not be read again."""
+        self._aliases.renew()
+        for other, slot, before in changing:
+            if differ(self.values[slot], before):
+                self.values[slot] = before
+                self._slot_of[id(other)] = -1
+        base = tensor._base
+        if base is not None and id(base) not in self._slot_of:  # it has become node features without being followed
+            self._slot_of[id(base)] = -1
+            self._alive.append(base)
+
+    def check_aliases(self) -> None:
+        """Refuse a model that has written into a followed tensor out of the tape's sight."""
+        self._aliases.check()
+
+    def _refer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, tuple[int, ...]]:
+        """The arguments with followed tensors replaced by references, and their slots."""
+        slots: list[int] = []
+        refs = tuple([self._referred(item, slots) for item in args])
+        named = {key: self._referred(value, slots) for key, value in kwargs.items()} if kwargs else kwargs
+        return refs, named, tuple(slots) if len(slots) < 2 else tuple(dict.fromkeys(slots))
+
+    def _referred(self, item: Any, slots: list[int]) -> Any:
+        """One argument, its followed tensors replaced; their slots are added to ``slots``."""
+        if id(item) in self._slot_of:
+            slot = self.slot_of(item)
+            assert slot is not None
+            slots.append(slot)
+            return Ref(slot)
+        kind = type(item)
+        if kind is tuple or kind is list:
+            return kind([self._referred(i, slots) for i in item])
+        if kind is Ref:
+            slots.append(item.slot)
+        return item
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """A node tensor's values, flat.  # (M, …) -> (M, N)"""
+    tensor = tensor.detach() if tensor.requires_grad else tensor
+    return tensor if tensor.dim() == 2 else tensor.flatten(1)
+
+
+def _fill(nested: Any, fill: Callable[[int], Tensor], swap: dict[int, Tensor]) -> Any:
+    if isinstance(nested, Ref):
+        return fill(nested.slot)
+    if type(nested) in (list, tuple):
+        return type(nested)(_fill(item, fill, swap) for item in nested)
+    if type(nested) is dict:
+        return {key: _fill(value, fill, swap) for key, value in nested.items()}
+    return swap.get(id(nested), nested)
+
+
+def _out_of_place(func: Any, name: str) -> Callable[..., Any]:
+    """The function, writing into a copy of its first argument."""
+
+    def run(first: Tensor, *args: Any, **kwargs: Any) -> Any:
+        copy = first.clone()
+        if name == "setitem":
+            copy[args[0]] = args[1]
+            return copy
+        return func(copy, *args, **kwargs)
+
+    return run
+
+
+def not_runnable(*args: Any, **kwargs: Any) -> Any:
+    """Stands where a recorded operation has no function to run again."""
+    raise AssertionError("this operation is carried by its closed form")

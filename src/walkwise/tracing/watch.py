@@ -1,0 +1,323 @@
+"""Runs the user's model with a tape on it, and leaves the model exactly as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from walkwise.errors import TraceError, UnsupportedLayerError
+from walkwise.tracing.block import Layers, layers_of
+from walkwise.tracing.block import run as run_block
+from walkwise.tracing.linearize import ClosedForm, EdgeShelf, PropagateCall, closed_form
+from walkwise.tracing.modules import Modules, untouched
+from walkwise.tracing.tape import Affine, Call, Tape
+
+_OUT_OF_SIGHT = (
+    "Something computes in TorchScript, a custom autograd.Function, NumPy or under torch.no_grad(). Relevance "
+    "would be wrong without it: write it with ordinary torch functions, or detach() what is meant to be constant."
+)
+
+
+class Watch:
+    """Hooks that tell the tape where message-passing calls begin and end."""
+
+    def __init__(self, tape: Tape, modules: Modules, fallback: str) -> None:
+        """Nothing is hooked yet."""
+        self.tape = tape
+        self.modules = modules
+        self.fallback = fallback
+        self.shelf = EdgeShelf()
+        self.depth = 0
+        self.edge_index: Tensor | None = None
+        self.pooled: str | None = None  # the pooling that has changed the nodes
+        self.fresh: list[int] = []  # later calls that were handed a tensor nothing is known of
+
+    def unreached(self) -> list[tuple[str, nn.Module]]:
+        """Linear modules whose weight met no followed tensor: not called, on constants, or out of sight."""
+        used = {id(argument) for op in self.tape.ops for argument in op.args if argument is not None}
+        linears = self.modules.linears  # a weight that a parametrization makes is not a parameter: look closer
+        return [(name, linear) for name, linear in linears if id(linear._parameters.get("weight")) not in used]
+
+    @contextmanager
+    def hooked(self, suspects: Sequence[tuple[str, nn.Module]] = ()) -> Iterator[None]:
+        """The hooks are in place inside, and gone afterwards whatever happens.
+
+        ``suspects`` are linear modules to be checked for losing sight of what they take in.
+        """
+        handles: list[Any] = []
+        try:
+            for name, conv in self.modules.convs:  # ``untouched`` takes away what is set here
+                form = closed_form(conv)
+                layers = None if suspects or form is None else layers_of(conv)
+                conv.__dict__["forward"] = self._forward(name, conv, layers, form)
+                conv.__dict__["propagate"] = self._propagate(name, conv, form)
+            for _, norm in self.modules.norms:
+                norm.__dict__["forward"] = self._normalise(norm)
+            pools = [(name, pool) for name, pool in self.modules.pools if not hasattr(pool, "aggr")]
+            handles += [pool.register_forward_hook(self._pool(name)) for name, pool in pools]
+            handles += [linear.register_forward_hook(self._followed(name)) for name, linear in suspects]
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _forward(self, name: str, conv: Any, layers: Layers | None, form: ClosedForm | None) -> Callable[..., Any]:
+        """A layer's ``forward`` while it is traced: in one piece where it and its input are as simple as that."""
+        original = conv.forward
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            self.depth += 1
+            try:
+                if self.depth > 1:
+                    return original(*args, **kwargs)
+                self._begin(name, conv, args, kwargs)
+                result = None
+                simple = layers is not None and len(args) == 2 and not kwargs
+                if simple and torch.is_grad_enabled():  # else it is out of the tape's sight
+                    with torch._C.DisableTorchFunction():
+                        torch._C._set_grad_enabled(False)  # what torch.no_grad() does, without the cost of making one
+                        try:
+                            result = self._block(conv, layers, form, *args)  # type: ignore[arg-type]
+                        finally:
+                            torch._C._set_grad_enabled(True)
+                if result is None:
+                    result = original(*args, **kwargs)
+                self._end(name, conv, result)
+                return result
+            finally:  # the model may go on after an error
+                self.depth -= 1
+                if not self.depth:
+                    self.tape.active = None
+
+        forward.__wrapped__ = original  # type: ignore[attr-defined]  # a model may look at its signature
+        return forward
+
+    def _begin(self, name: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Tell the tape that a message-passing call begins."""
+        known = self.tape.slot_of(args[0]) if args else None  # no look at the tensor: the tape would see it
+        handed = _handed(args, kwargs) if known is None else args[0]
+        if handed is None:
+            raise TraceError(
+                f"Layer '{name}' ({type(module).__name__}) was handed no floating-point node tensor, so "
+                "there is nothing a walk could begin with. Give it node features (an embedding, say)."
+            )
+        if self.pooled is not None:
+            raise TraceError(
+                f"Every message-passing layer must run on the same nodes, but '{self.pooled}' drops or reorders "
+                f"them before layer '{name}'. Pooling between layers is not supported."
+            )
+        if self.edge_index is None:
+            self.edge_index = _edge_index(args, kwargs)
+        if self.tape.calls and known is None and self.tape.slot_of(handed) is None:
+            self.fresh.append(len(self.tape.calls))
+        self.tape.calls.append(Call(name, module, self.tape.follow(handed)))
+        self.tape.active = len(self.tape.calls) - 1
+
+    def _end(self, name: str, module: Any, result: Any) -> None:
+        """Tell the tape what a message-passing call returned."""
+        call = self.tape.calls[-1]
+        tensors = result if isinstance(result, (tuple, list)) else (result,)
+        slots = [self.tape.slot_of(t) for t in tensors if isinstance(t, Tensor)]
+        call.outputs = [slot for slot in slots if slot is not None]
+        if not call.outputs:
+            raise TraceError(_lost(name, module))
+
+    def _block(self, conv: Any, layers: Layers, form: ClosedForm, x: Any, edge_index: Any) -> Tensor | None:
+        """What a layer gives, recorded as one operation; None where that cannot be said in one."""
+        source = self.tape.slot_of(x)
+        if (
+            source is None
+            or x.dim() != 2
+            or conv._propagate_forward_pre_hooks
+            or torch.is_autocast_enabled(x.device.type)
+        ):
+            return None
+        if x.shape[1] != layers[0][0].weight.shape[1]:  # the layer itself says best what is wrong
+            return None
+        affine = form(conv, PropagateCall(conv, edge_index, {"x": (x, x)}, self.shelf, self._follows))
+        if affine is None:
+            return None
+        block = run_block(conv, layers, affine, x)
+        result = block.value.clone()  # the model may write into what it gets, and the block must not change
+        self.tape.record_block(block, result, source)
+        return result
+
+    def _propagate(self, name: str, conv: Any, form: ClosedForm | None) -> Callable[..., Any]:
+        """A layer's ``propagate`` while it is traced: recorded whole where it has a closed form."""
+        original = conv.propagate
+
+        def propagate(edge_index: Any, size: Any = None, **arguments: Any) -> Any:
+            if self.depth == 0 or self.tape.active is None:
+                raise TraceError(
+                    f"propagate of '{name}' ({type(conv).__name__}) was called past the module itself. Call the "
+                    "layer, not its propagate, so that it counts as one."
+                )
+            affine = None
+            if form is not None:
+                with torch._C.DisableTorchFunction():
+                    affine = form(conv, PropagateCall(conv, edge_index, arguments, self.shelf, self._follows))
+                    if affine is not None:
+                        return self._closed(form, conv, affine, original, (edge_index, size, arguments))
+            self.tape.calls[self.tape.active].closed = False
+            if self.fallback != "autograd":
+                kind = type(conv).__name__
+                raise UnsupportedLayerError(
+                    f"layer '{name}' ({kind}) has no linearization. Register one with "
+                    f'walkwise.trace.linearize.register({kind}), or trace with fallback="autograd".'
+                )
+            return original(edge_index, size=size, **arguments)
+
+        return propagate
+
+    def _closed(
+        self, form: ClosedForm, conv: Any, affine: Affine, original: Callable[..., Any], given: tuple[Any, Any, Any]
+    ) -> Tensor:
+        """What a closed form says, recorded; a user's is checked against what the layer computes."""
+        edge_index, size, arguments = given
+        if _is_ours(form) and not conv._propagate_forward_pre_hooks and _on_one_node_set(size, arguments):
+            result = affine.value()
+        else:
+            result = original(edge_index, size=size, **arguments)
+            _check_affine(form, conv, affine, result, arguments)
+        self.tape.record_propagate(affine, result)
+        return result
+
+    def _follows(self, tensor: Any) -> bool:
+        return self.tape.slot_of(tensor) is not None
+
+    def _normalise(self, norm: Any) -> Callable[..., Any]:
+        """A normalisation's ``forward`` while it is traced."""
+        original = norm.forward
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            self.tape.normalising += 1
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self.tape.normalising -= 1
+
+        forward.__wrapped__ = original  # type: ignore[attr-defined]
+        return forward
+
+    def _pool(self, name: str) -> Callable[..., None]:
+        def hook(module: Any, args: Any, result: Any) -> None:
+            self.pooled = name
+
+        return hook
+
+    def _followed(self, name: str) -> Callable[..., None]:
+        """Check that a linear module's output is followed if its input is."""
+
+        def hook(module: Any, args: tuple[Any, ...], result: Any) -> None:
+            went_in = any(isinstance(a, Tensor) and self.tape.slot_of(a) is not None for a in args)
+            if went_in and self.tape.slot_of(result) is None and torch.is_grad_enabled():
+                raise TraceError(_lost(name, module))
+
+        return hook
+
+
+def check_fresh(watch: Watch, run: Callable[[], Any]) -> None:
+    """Refuse a model in which a later layer's input depends on an earlier layer out of the tape's sight.
+
+    Runs the model again with the first layer's output disturbed: what a later layer is handed must then
+    change only if it was followed.
+    """
+    undisturbed, disturbed = (_all_handed(watch.modules, run, disturbing) for disturbing in (False, True))
+    for call in watch.fresh:
+        if not torch.equal(undisturbed[call], disturbed[call]):
+            name, module = watch.tape.calls[call].name, watch.tape.calls[call].module
+            raise TraceError(
+                f"Layer '{name}' ({type(module).__name__}) was handed node features that depend on an earlier layer "
+                f"but cannot be traced back to it. {_OUT_OF_SIGHT}"
+            )
+
+
+def _all_handed(modules: Modules, run: Callable[[], Any], disturbing: bool) -> list[Tensor]:
+    """What every message-passing call is handed, with the first one's output disturbed or not."""
+    handed: list[Tensor] = []
+    depth = [0]
+
+    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            depth[0] += 1
+            try:
+                if depth[0] == 1:
+                    tensor = _handed(args, kwargs)
+                    assert tensor is not None
+                    handed.append(tensor.clone())
+                result = original(*args, **kwargs)
+            finally:
+                depth[0] -= 1
+            first = disturbing and depth[0] == 0 and len(handed) == 1 and isinstance(result, Tensor)
+            return result + torch.linspace(1, 2, result.numel()).to(result).view_as(result) if first else result
+
+        return forward
+
+    with untouched(modules), torch.no_grad():
+        for _, conv in modules.convs:
+            conv.__dict__["forward"] = watched(conv.forward)
+        run()
+    return handed
+
+
+def _check_affine(form: ClosedForm, module: Any, affine: Affine, result: Tensor, arguments: dict[str, Any]) -> None:
+    """A closed form that a user registered must give what the layer computes."""
+    if _is_ours(form):
+        return
+    given = [t for value in arguments.values() for t in (value if isinstance(value, (tuple, list)) else (value,))]
+    problem = None
+    if not all(any(t is g for g in given) for t, _ in affine.terms):
+        problem = "names a tensor that is not among propagate's arguments"
+    else:
+        total = sum(op.push(t.detach().flatten(1)) for t, op in affine.terms)
+        total = total if affine.constant is None else total + affine.constant
+        expected = result.detach().flatten(1)
+        if total.shape != expected.shape:  # type: ignore[union-attr]
+            problem = f"gives shape {tuple(total.shape)} instead of {tuple(expected.shape)}"  # type: ignore[union-attr]
+        elif not torch.allclose(total, expected, rtol=1e-3, atol=1e-5):  # type: ignore[arg-type]
+            problem = f"is off by up to {float((total - expected).abs().max()):.3g}"
+    if problem:
+        raise TraceError(
+            f"The closed form registered for {type(module).__name__} does not give what its propagate returned: "
+            f"it {problem}."
+        )
+
+
+def _on_one_node_set(size: Any, arguments: dict[str, Any]) -> bool:
+    """Whether messages go from nodes to those same nodes."""
+    pairs = [v for v in arguments.values() if isinstance(v, (tuple, list)) and len(v) == 2]
+    same = all(a is b or a is None or b is None or a.shape[0] == b.shape[0] for a, b in pairs)
+    return same and (size is None or size[0] == size[1])
+
+
+def _is_ours(form: ClosedForm) -> bool:
+    return (form.__module__ or "").startswith("walkwise.")
+
+
+def _handed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """The node tensor handed to a layer: its first floating-point tensor, or the first of a pair."""
+    for item in (*args, *([kwargs["x"]] if "x" in kwargs else []), *kwargs.values()):
+        first = next((i for i in item if i is not None), None) if isinstance(item, (tuple, list)) else item
+        if isinstance(first, Tensor) and first.is_floating_point() and first.layout == torch.strided:
+            return first
+    return None
+
+
+def _edge_index(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """The edge index (2, E) handed to a layer, if it was one."""
+    with torch._C.DisableTorchFunction():
+        for item in (*args, *kwargs.values()):
+            if isinstance(item, Tensor) and item.dtype == torch.long and item.dim() == 2 and item.shape[0] == 2:
+                return torch.as_tensor(item)
+    return None
+
+
+def _lost(name: str, module: Any) -> str:
+    return (
+        f"'{name}' ({type(module).__name__}) took in node features, but what it returned cannot be traced back "
+        f"to them. {_OUT_OF_SIGHT}"
+    )

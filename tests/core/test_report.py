@@ -1,0 +1,142 @@
+"""What print(chain) says: routes, rules, and numbers that balance."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import BatchNorm, GatedGraphConv, GCNConv
+
+import walkwise as ww
+from walkwise.core.report import balances
+from walkwise.errors import CoverageWarning
+from walkwise.rules import Gamma, Schedule, Zero
+
+KINDS = ["GCN", "GIN", "SAGE", "GAT", "SG", "Transformer"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rule", ["zero", "gamma", "epsilon", "alphabeta"])
+def test_relevance_balances(net, graph, kind, rule):
+    chain = ww.trace(net(kind), *graph(), rule=rule)
+    first, second, readout = balances(chain)
+    assert first.relevance_in == pytest.approx(chain.input_relevance)
+    assert second.relevance_in == pytest.approx(first.relevance_out)
+    assert readout.relevance_in == pytest.approx(second.relevance_out)
+    assert readout.relevance_out == pytest.approx(chain.output)
+    for part in (first, second, readout):
+        assert part.taken == pytest.approx(part.relevance_out - part.relevance_in)
+        assert abs(part.taken) > 1e-6
+    taken = sum(part.taken for part in balances(chain))
+    assert taken == pytest.approx(chain.output - chain.input_relevance)
+    assert taken == pytest.approx(chain.bias_leak)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_taken_without_biases(net, graph, kind):
+    for part in balances(ww.trace(net(kind, bias=False), *graph(), rule="zero")):
+        assert part.taken == pytest.approx(0, abs=1e-12)
+
+
+class Dressed(nn.Module):
+    """Layers with something between them that has a bias of its own."""
+
+    def __init__(self, between):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.between, self.second = GCNConv(3, 4), between, GCNConv(4, 2)
+        for parameter in self.parameters():
+            nn.init.normal_(parameter)
+        self.double().eval()
+
+    def forward(self, x, edge_index):
+        return self.second(self.between(self.first(x, edge_index)).relu(), edge_index).sum(0, keepdim=True)
+
+
+@pytest.mark.parametrize("between", [BatchNorm(4), nn.Linear(4, 4), nn.LayerNorm(4)], ids=lambda m: type(m).__name__)
+def test_biases_between_layers_are_accounted_for(graph, between):
+    chain = ww.trace(Dressed(between), *graph())
+    assert sum(part.taken for part in balances(chain)) == pytest.approx(chain.output - chain.input_relevance)
+
+
+def test_a_bias_takes_its_own_value(net, graph):
+    """Under LRP-0 the read-out's bias keeps just itself."""
+    model = net()
+    chain = ww.trace(model, *graph(), target=1, rule="zero")
+    assert balances(chain)[-1].taken == pytest.approx(float(model.head.bias[1].detach()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_layer_has_a_line(net, graph, kind):
+    rule = Schedule(lambda num_layers: (Gamma(2.0), Zero()), readout=Gamma(0.5))
+    model = net(kind)
+    chain = ww.trace(model, *graph(), rule=rule)
+    headline, header, *lines = chain.report().splitlines()
+    assert str(chain) == chain.report()
+    assert headline.startswith(f"RelevanceChain(2 layers, 6 nodes, output={chain.output:.6g}")
+    assert f"{chain.input_relevance:.6g}" in headline
+    assert f"bias leak={chain.bias_leak:.3g}" in headline
+    assert header.split()[:4] == ["layer", "kind", "route", "rule"]
+    for words in ("relevance out", "relevance in", "biases took"):
+        assert words in header
+    route = "autograd" if kind == "Transformer" else "closed form"
+    layer = type(model.convs[0]).__name__
+    facts = [("convs.0", layer, route, "Gamma(gamma=2.0)"), ("convs.1", layer, route, "Zero()")]
+    for line, part, words in zip(lines, balances(chain), [*facts, ("read-out", "Gamma(gamma=0.5)")], strict=True):
+        assert all(word in line for word in words)
+        assert line.split()[-3:] == [f"{v:.6g}" for v in (part.relevance_out, part.relevance_in, part.taken)]
+
+
+def test_a_layer_called_twice_is_two_lines(graph):
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = GCNConv(3, 3).double()
+
+        def forward(self, x, edge_index):
+            return self.conv(self.conv(x, edge_index).relu(), edge_index).sum(0, keepdim=True)
+
+    chain = ww.trace(Twice(), *graph())
+    assert [layer.name for layer in chain.layers] == ["conv", "conv"]
+    assert chain.num_layers == 2
+
+
+def test_what_has_no_rule_is_said(net, graph):
+    model = net(lambda i, o, bias: GatedGraphConv(o, num_layers=1), layers=1)
+    with pytest.warns(CoverageWarning, match=r"gru_cell in layer 'convs\.0' \(GatedGraphConv\).*plain gradient"):
+        chain = ww.trace(model, *graph())
+    note = chain.report().splitlines()[-1]
+    assert note.startswith("note: gru_cell in layer 'convs.0' (GatedGraphConv)")
+    assert chain.notes
+    assert chain.layers[0].route == "autograd"
+
+
+def test_the_warning_points_at_the_caller(net, graph):
+    model = net(lambda i, o, bias: GatedGraphConv(o, num_layers=1), layers=1)
+    with pytest.warns(CoverageWarning) as caught:
+        ww.trace(model, *graph())
+    assert {warning.filename for warning in caught} == {__file__}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_covered_models_give_no_warning(net, graph, kind):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chain = ww.trace(net(kind), *graph())
+    assert chain.notes == ()
+    assert "note" not in chain.report()
+
+
+def test_features_around_the_first_layer_are_noted(graph):
+    class Skipping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.skip = GCNConv(3, 2).double(), nn.Linear(3, 2).double()
+
+        def forward(self, x, edge_index):
+            return (self.conv(x.tanh(), edge_index) + self.skip(x)).sum(0, keepdim=True)
+
+    chain = ww.trace(Skipping(), *graph())
+    assert "note: the model reads its input features around the first message-passing layer" in chain.report()

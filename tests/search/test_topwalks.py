@@ -1,0 +1,229 @@
+"""The exact search against full enumeration, with bounds that really rule walks out."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as few
+from hypothesis import strategies as st
+from torch import nn
+from torch_geometric.nn import GIN, EdgeConv, GATConv, GCNConv, GINConv, GraphConv, SAGEConv
+
+import walkwise as ww
+from chains import ring, walks_of
+from walkwise import reference
+from walkwise.errors import InputError
+from walkwise.questions.walks import ties_in_order
+from walkwise.search.envelopes import ROOM, bounds
+from walkwise.search.partialwalks import descend, openings, stages
+from walkwise.search.topwalks import SearchLimitError, _search, top_walks
+
+torch.set_num_threads(1)  # on tensors this small threads only wait for each other
+
+KINDS = [
+    lambda i, o: GCNConv(i, o),
+    lambda i, o: GraphConv(i, o),
+    lambda i, o: GINConv(nn.Sequential(nn.Linear(i, o), nn.ReLU(), nn.Linear(o, o))),
+    lambda i, o: GATConv(i, o),
+    lambda i, o: SAGEConv(i, o, aggr="max"),  # carried by autograd
+]
+
+
+class Net(nn.Module):
+    def __init__(self, convs, width, skip, jump):
+        super().__init__()
+        self.convs, self.skip, self.jump = nn.ModuleList(convs), skip, jump
+        self.head = nn.Linear(width * (len(convs) if jump else 1), 2)
+
+    def forward(self, x, edge_index):
+        seen = []
+        for i, conv in enumerate(self.convs):
+            y = conv(x, edge_index).relu()
+            x = y + x if self.skip and i else y
+            seen.append(x)
+        return self.head((torch.cat(seen, -1) if self.jump else x).sum(0, keepdim=True))
+
+
+def random_chain(seed, *, skip=False, jump=False, kind=None, nodes=6, layers=4, width=5):
+    torch.manual_seed(seed)
+    M, L, N = (int(torch.randint(low, high + 1, (1,))) for low, high in ((3, nodes), (2, layers), (3, width)))
+    edges = torch.randint(M, (2, int(torch.randint(M, 3 * M, (1,)))))
+    make = KINDS[seed % 4 if kind is None else kind]
+    model = Net([make(3 if i == 0 else N, N) for i in range(L)], N, skip, jump).double()
+    with torch.no_grad():  # so that not all neurons are off and there are walks to speak of
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.uniform_(0, 0.5)
+    x = torch.randn(M, 3, dtype=torch.float64)
+    return ww.trace(model, x, edges, target=0, rule=["zero", "gamma"][seed % 2])
+
+
+def check(chain, *, settings=((0, 2), (100, 2), (0, 128), (ROOM, 128))):
+    """A few k, both orders, by bounds alone, with some completions kept and with all."""
+    walks = walks_of(chain)
+    scale = max([1e-12, *map(abs, walks.values())])
+    graph = stages(chain)
+    assert graph.num_walks == len(walks)
+    for by in ("relevance", "magnitude"):
+        for k in (1, 5):
+            want = [r if by == "relevance" else abs(r) for _, r in reference.top_walks(walks, k, by)]
+            for room, batch in settings:
+                found = _search(graph, k, by, 10**6, room, batch)
+                got = found.relevance if by == "relevance" else found.relevance.abs()
+                assert got.tolist() == pytest.approx(want, rel=0, abs=1e-12 * scale)
+                assert len({tuple(walk) for walk in found.walks.tolist()}) == len(found.walks)
+
+
+@given(st.integers(0, 10**6))
+@few(deadline=None, max_examples=60)
+def test_agrees_with_enumeration(seed):
+    check(random_chain(seed))
+
+
+@given(st.integers(0, 10**6), st.booleans())
+@few(deadline=None, max_examples=40)
+def test_agrees_with_enumeration_with_skips(seed, jump):
+    check(random_chain(seed, skip=True, jump=jump), settings=((0, 2), (100, 2)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_layers_carried_by_autograd(seed):
+    check(random_chain(seed, kind=4, layers=2), settings=((0, 8), (ROOM, 8)))
+
+
+@pytest.mark.parametrize("by", ["relevance", "magnitude"])
+@pytest.mark.parametrize("seed", range(3))
+def test_ties_are_listed_in_lexicographic_order(seed, by):
+    """The walks of a ring tie in threes and more; arithmetic leaves them a little apart."""
+    chain = ring(2 * seed + 1, kind=GIN)
+    every = walks_of(chain)
+    rounded = {walk: float(f"{relevance:.9g}") for walk, relevance in every.items()}
+    assert 4 <= len(set(rounded.values())) < len(set(every.values()))  # rounding tells equal walks apart
+    listed = [list(walk) for walk, _ in reference.top_walks(rounded, len(rounded), by)]
+    for room, batch in ((0, 2), (100, 2), (ROOM, 128)):
+        found = _search(stages(chain), len(every), by, 10**6, room, batch)
+        assert found.walks.tolist() == listed
+        assert torch.equal(found.relevance, ww.walk_relevance(chain, found.walks))
+        few = _search(stages(chain), 13, by, 10**6, room, batch)  # cuts through a tie
+        assert few.walks.tolist() == sorted(few.walks.tolist(), key=listed.index)
+    assert top_walks(chain.to(dtype=torch.float32), len(every), by=by).walks.tolist() == listed
+
+
+def test_what_is_further_apart_than_rounding_does_not_tie():
+    walks = torch.tensor([[3], [2], [1], [0]])
+    for dtype, near in ((torch.float64, 1e-10), (torch.float32, 1e-7)):
+        score = torch.tensor([2 + 6 * near, 2 + 3 * near, 2.0, 1.0], dtype=dtype)
+        assert ties_in_order(walks, score).tolist() == [2, 1, 0, 3]
+        assert ties_in_order(walks, -score.flip(0)).tolist() == [0, 3, 2, 1]
+        assert ties_in_order(walks, 2 + 10 * (score - 2) * 1e3).tolist() == [0, 1, 2, 3]
+    drift = 1 - torch.arange(4, dtype=torch.float64) * 0.9e-9  # neighbours are near, the last is far from the first
+    assert ties_in_order(walks, drift).tolist() == [1, 0, 3, 2]
+    assert ties_in_order(walks[:0], drift[:0]).tolist() == []
+
+
+def test_walks_are_ruled_out():
+    """Guards the tests above: searches that look at every walk would agree with any bounds."""
+    graphs = [stages(random_chain(seed)) for seed in range(12)]
+    assert sum(graph.num_walks > 20 for graph in graphs) >= 6
+    every = sum(_search(graph, 10**6, "relevance", 10**6, 0, 128).expansions for graph in graphs)
+    assert sum(_search(graph, 1, "relevance", 10**6, 0, 1).expansions for graph in graphs) < every / 3
+
+
+def test_a_chain_without_walks():
+    chain = random_chain(next(seed for seed in range(300) if stages(random_chain(seed)).num_walks == 0))
+    found = top_walks(chain, 3)
+    assert found.walks.shape == (0, chain.num_layers + 1)
+    assert found.relevance.shape == (0,)
+
+
+def test_a_layer_carried_by_autograd_without_walks():
+    torch.manual_seed(0)
+    mlp = nn.Sequential(nn.Linear(6, 4), nn.ReLU())
+    model = Net([EdgeConv(mlp)], 4, skip=False, jump=False).double()
+    x, nowhere = torch.randn(3, 3, dtype=torch.float64), torch.empty(2, 0, dtype=torch.long)
+    chain = ww.trace(model, x, nowhere, target=0)
+    assert chain.layers[0].route == "autograd"
+    assert len(top_walks(chain, 3).walks) == 0
+
+
+@given(st.integers(0, 10**6), st.booleans(), st.sampled_from([0, 200]))
+@few(deadline=None, max_examples=40)
+def test_every_walk_lies_within_the_bounds_of_its_parts(seed, skip, room):
+    chain = random_chain(seed, skip=skip)
+    graph = stages(chain)
+    made = bounds(graph, room)
+    slack = 1e-12 * (1 + abs(chain.output))
+
+    def visit(at):
+        """The least and most relevance below each partial walk, checked against the bounds."""
+        relevance, below = descend(graph, at)
+        least = torch.full((len(at),), torch.inf, dtype=torch.float64)
+        most = -least
+        if graph.begins(at.position):
+            least, most = relevance[:, 0].clone(), relevance[:, 0].clone()
+        for under in below:
+            if len(under):
+                low, high = visit(under)
+                least = least.scatter_reduce(0, under.parent, low, "amin")
+                most = most.scatter_reduce(0, under.parent, high, "amax")
+        low, high = made.range(at)
+        assert bool((low[:, 0] <= least + slack).all())
+        assert bool((most <= high[:, 0] + slack).all())
+        if at.position in made.completions:  # the range of each neuron is attained there
+            for node, kept in made.completions[at.position].items():
+                assert torch.equal(kept.functionals.amax(0), made.upper[at.position][node])
+        return least, most
+
+    for at in openings(graph):
+        if len(at):
+            visit(at)
+
+
+def test_greedy_choices_would_miss_the_best_walk():
+    """The reason for the search: some chain's best walk is not the one of the best continuations."""
+    from walkwise.search.walksearch import top_walks_amp_ave
+
+    missed = 0
+    for seed in range(30):
+        chain = random_chain(seed)
+        if stages(chain).num_walks:
+            exact, greedy = (float(f(chain, 1).relevance[0]) for f in (top_walks, top_walks_amp_ave))
+            assert greedy <= exact + 1e-12
+            missed += greedy < exact - 1e-9
+    assert missed > 0
+
+
+def test_a_limit_says_how_far_it_came():
+    chain = max((random_chain(seed) for seed in range(8)), key=lambda chain: stages(chain).num_walks)
+    with pytest.raises(SearchLimitError, match="max_expansions=3 partial walks"):
+        _search(stages(chain), 2, "relevance", 3, 0, 1)
+
+
+def test_progress_counts_partial_walks(capsys):
+    chain = max((random_chain(seed) for seed in range(8)), key=lambda chain: stages(chain).num_walks)
+    quiet = _search(stages(chain), 2, "relevance", 10**6, 0, 1)
+    assert capsys.readouterr().err == ""
+    shown = _search(stages(chain), 2, "relevance", 10**6, 0, 1, progress=True)
+    assert "partial walks" in capsys.readouterr().err
+    assert torch.equal(shown.walks, quiet.walks)
+    assert torch.equal(top_walks(chain, 2, progress=True).relevance, top_walks(chain, 2).relevance)
+
+
+def test_refuses_what_makes_no_sense():
+    chain = random_chain(0)
+    alone = SAGEConv(2, 1, root_weight=False)
+    unreached = ww.trace(alone, torch.ones(3, 2), torch.empty(2, 0, dtype=torch.long), index=0)
+    assert top_walks(unreached, 1).num_walks == 0
+    for k in (0, 1.5, "x", None):
+        for asked in (chain, unreached):
+            with pytest.raises(InputError, match=f"the number of walks, is a whole number, at least 1; got {k!r}"):
+                top_walks(asked, k)
+    assert len(top_walks(chain, torch.tensor(2)).walks) == 2
+    with pytest.raises(InputError, match="magnitude"):
+        top_walks(chain, 1, by="size")
+
+
+def test_keeps_the_type():
+    chain = max((random_chain(seed) for seed in range(8)), key=lambda chain: stages(chain).num_walks)
+    narrow = chain.to(dtype=torch.float32)
+    assert top_walks(narrow, 3).relevance.dtype == torch.float32
+    assert top_walks(narrow, 3).relevance.tolist() == pytest.approx(top_walks(chain, 3).relevance.tolist(), rel=1e-4)
