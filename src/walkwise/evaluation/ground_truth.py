@@ -1,0 +1,79 @@
+"""How well an explanation agrees with a known motif."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from walkwise.errors import InputError
+from walkwise.evaluation.selections import Nodes, as_mask, as_tensor, length_of, prefixes
+
+#: A node set, or several alternatives: a list of node sets, or a boolean mask (K, M).
+Motif = Nodes | Sequence[Nodes]
+
+
+def motif_accuracy(order: Nodes, motif: Motif) -> float:
+    """The fraction of all nodes that the first |motif| of an order tell rightly as motif or not.
+
+    Of 25 nodes with a motif of 5, the top 5 are taken for the motif: one wrong among them is one node
+    missed and one named in vain, an accuracy of 23/25. With several motifs the best one counts.
+
+    Args:
+        order: a permutation (M,) of the nodes, most important first.
+        motif: the motif's nodes, or several alternatives.
+
+    >>> motif_accuracy([4, 0, 3, 1, 2], [3, 4])
+    0.6
+    >>> motif_accuracy([4, 0, 3, 1, 2], [[3, 4], [0, 4]])
+    1.0
+    """
+    M = length_of(order)
+    tops = prefixes(order, M)
+    found = []
+    for truth in _alternatives(motif, M):
+        top = tops[int(truth.sum()) - 1]
+        found.append(float((top == truth).double().mean()))
+    return max(found)
+
+
+def motif_auroc(scores: Tensor | Sequence[float], motif: Motif) -> float:
+    """The area under the ROC curve of node scores as a detector of the motif.
+
+    It is the chance that a node of the motif scores above one that is not in it, ties counting one half.
+    With several motifs the best one counts. For an order take :func:`~walkwise.evaluation.scores_of_order`.
+
+    Args:
+        scores: a score per node, (M,), higher for more important.
+        motif: the motif's nodes, or several alternatives; neither no node nor all of them.
+
+    >>> motif_auroc([0.9, 0.1, 0.8, 0.3], [0, 3])
+    0.75
+    """
+    values = as_tensor(scores, "scores holds a number for every node, (M,)").double()
+    if values.dim() != 1:
+        raise InputError(f"scores holds a number for every node, (M,); got {tuple(values.shape)}.")
+    if bool(values.isnan().any()):
+        raise InputError("scores has NaN entries; a node without a score needs a number, such as the lowest.")
+    return max(_auroc(values, truth) for truth in _alternatives(motif, len(values)))
+
+
+def _alternatives(motif: Any, num_nodes: int) -> list[Tensor]:
+    """The motifs as masks, one or several."""
+    listed = isinstance(motif, Sequence | np.ndarray) and len(motif) > 0
+    several = motif.dim() == 2 if isinstance(motif, Tensor) else listed and hasattr(motif[0], "__len__")
+    masks = [as_mask(one, num_nodes) for one in (motif if several else [motif])]
+    if not masks or any(not bool(mask.any()) for mask in masks):
+        raise InputError("A motif has at least one node.")
+    return masks
+
+
+def _auroc(scores: Tensor, truth: Tensor) -> float:
+    """The Mann-Whitney statistic over its largest value."""
+    inside, outside = scores[truth], scores[~truth]
+    if len(outside) == 0:
+        raise InputError("The motif is the whole graph: there is nothing to tell it from.")
+    wins = (inside[:, None] > outside).double() + 0.5 * (inside[:, None] == outside).double()
+    return float(wins.mean())

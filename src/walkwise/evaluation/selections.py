@@ -1,0 +1,91 @@
+"""Node sets and orders of nodes, as callers give them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from walkwise.errors import InputError
+
+#: Node ids, or a boolean mask (M,).
+Nodes = Sequence[int] | Tensor
+
+
+def scores_of_order(order: Nodes) -> Tensor:
+    """Scores with which the nodes sort into an order: M for the first, 1 for the last.  # (M,)
+
+    >>> scores_of_order([2, 0, 1]).tolist()
+    [2.0, 1.0, 3.0]
+    """
+    places = _permutation(order, length_of(order))
+    scores = torch.empty(len(places), dtype=torch.float64)
+    scores[places] = torch.arange(len(places), 0, -1, dtype=torch.float64)
+    return scores
+
+
+def prefixes(order: Nodes, num_nodes: int) -> Tensor:
+    """The first 1 … M nodes of an order as node sets.  # (M, M) bool
+
+    >>> prefixes([2, 0, 1], 3).int().tolist()
+    [[0, 0, 1], [1, 0, 1], [1, 1, 1]]
+    """
+    places = _permutation(order, num_nodes)
+    rank = torch.empty_like(places)
+    rank[places] = torch.arange(num_nodes)
+    return rank[None, :] <= torch.arange(num_nodes)[:, None]
+
+
+def as_mask(nodes: Nodes, num_nodes: int) -> Tensor:
+    """A node set as a boolean mask.  # (M,)
+
+    >>> as_mask([3, 0], 4).tolist()
+    [True, False, False, True]
+    """
+    given = as_tensor(nodes, f"A node set names nodes 0 to {num_nodes - 1}, or is a boolean mask ({num_nodes},)")
+    if given.dtype == torch.bool:
+        if given.shape != (num_nodes,):
+            raise InputError(f"A boolean mask of nodes has shape ({num_nodes},), got {tuple(given.shape)}.")
+        return given
+    mask = torch.zeros(num_nodes, dtype=torch.bool)
+    if given.numel() == 0:
+        return mask
+    if given.is_floating_point() or given.dim() != 1 or int(given.min()) < 0 or int(given.max()) >= num_nodes:
+        raise InputError(f"A node set names nodes 0 to {num_nodes - 1}, got {given.tolist()}.")
+    mask[given] = True
+    return mask
+
+
+def parted(given: tuple[Any, ...], last: str) -> tuple[tuple[Any, ...], Any]:
+    """The graph, and what comes after it."""
+    if len(given) == 3 or (len(given) == 2 and isinstance(given[0], Data)):
+        return given[:-1], given[-1]
+    kinds = ", ".join(type(part).__name__ for part in given)
+    raise InputError(
+        f"After the model comes the graph, as one Data object or as x and edge_index, and then {last}; got ({kinds})."
+    )
+
+
+def as_tensor(given: Any, expected: str) -> Tensor:
+    """What the caller gave as a tensor, on the processor."""
+    try:
+        return torch.as_tensor(given).cpu()
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{expected}; got {given!r}.") from None
+
+
+def length_of(order: Any) -> int:
+    """How many nodes an order names, without a look at them."""
+    return as_tensor(order, "order names every node once, as in [2, 0, 1]").numel()
+
+
+def _permutation(order: Nodes, num_nodes: int) -> Tensor:
+    places = as_tensor(order, f"order names each of the {num_nodes} nodes once")
+    if places.shape != (num_nodes,) or places.is_floating_point() or places.dtype == torch.bool:
+        raise InputError(f"order names each of the {num_nodes} nodes once; got {places.dtype} {tuple(places.shape)}.")
+    if not torch.equal(places.sort().values, torch.arange(num_nodes)):
+        raise InputError(f"order names each of the nodes 0 to {num_nodes - 1} once; got {places.tolist()}.")
+    return places.long()
