@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from walkwise.rules import AlphaBeta, Epsilon, Gamma, PositivePart, Rule, Zero, ZPlus
+from walkwise.rules import AlphaBeta, Epsilon, Gamma, GeneralisedGamma, PositivePart, Rule, Zero, ZPlus
 
 Walks = dict[tuple[int, ...], float]
 
@@ -47,6 +47,11 @@ def transition(affine: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor], H
         total = total + epsilon * torch.where(total < 0, -1.0, 1.0)
         return torch.where(total == 0, 0.0, part / total)
 
+    if isinstance(rule, GeneralisedGamma):
+        c, b = contributions(lambda w: w)
+        up = share(c + rule.gamma * c.clamp(min=0), b + rule.gamma * b.clamp(min=0))
+        down = share(c + rule.gamma * c.clamp(max=0), b + rule.gamma * b.clamp(max=0))
+        return torch.where(c.sum((0, 1)) + b >= 0, up, down)
     if isinstance(rule, PositivePart):
         z, b = contributions(lambda w: w)
         return share(z.clamp(min=0), b.abs())

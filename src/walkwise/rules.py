@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import leaky_relu
 
 from walkwise.errors import InputError
 
@@ -47,17 +46,33 @@ class Rule:
         """The weights of the positive and the negative part, or None for a rule that does not split."""
         return None
 
+    @property
+    def splits(self) -> bool:
+        """Whether positive and negative contributions are told apart, path by path."""
+        return self.shares is not None
+
+    @property
+    def one_sided(self) -> Rule | None:
+        """For a rule that splits: the rule that says the same where inputs are ≥ 0 and what comes out is, too."""
+        return None
+
+    def factors(self, value: Tensor, z: Tensor, plus: Tensor, minus: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """What positive and negative contributions are multiplied by, given their sums P⁺ and P⁻ (biases in them).
+
+        ``z`` is what the linear map gave and ``value`` what became of it (after an activation, say).
+        """
+        assert self.shares is not None
+        sides = zip(self.shares, (plus, minus), strict=True)
+        first, second = (None if share == 0 else share * self.ratio(value, part) for share, part in sides)
+        return first, second
+
     def lift(self, weight: Tensor) -> Tensor:
         """The surrogate W↑ of a weight matrix (or bias); never the weight itself, which training may change."""
         return weight.clone()
 
     def hold(self, bias: Tensor) -> tuple[Tensor, ...]:
         """The bias as it stands in the denominator: lifted, or with the part of its own sign."""
-        return (self.lift(bias),) if self.shares is None else (bias.clamp(min=0), bias.clamp(max=0))
-
-    def alone(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """W↑ and b↑ of a map with a denominator to itself, up to a factor > 0 that its ratio takes out again."""
-        return self.lift(weight), None if bias is None else self.hold(bias)[0]
+        return (bias.clamp(min=0), bias.clamp(max=0)) if self.splits else (self.lift(bias),)
 
     def ratio(self, value: Tensor, surrogate: Tensor) -> Tensor:
         """The constant ``value / surrogate`` by which the surrogate's gradient is multiplied."""
@@ -86,8 +101,8 @@ class Epsilon(Rule):
 
     def __post_init__(self) -> None:
         """Refuse a negative ε."""
-        if not self.epsilon >= 0:
-            raise InputError(f"Epsilon expects epsilon >= 0, got {self.epsilon}.")
+        if not 0 <= self.epsilon < float("inf"):
+            raise InputError(f"Epsilon expects a finite epsilon >= 0, got {self.epsilon}.")
 
     @property
     def exact(self) -> bool:
@@ -108,8 +123,8 @@ class Gamma(Rule):
 
     def __post_init__(self) -> None:
         """Refuse a negative γ."""
-        if not self.gamma >= 0:
-            raise InputError(f"Gamma expects gamma >= 0, got {self.gamma}.")
+        if not 0 <= self.gamma < float("inf"):
+            raise InputError(f"Gamma expects a finite gamma >= 0, got {self.gamma}.")
 
     @property
     def exact(self) -> bool:
@@ -120,12 +135,49 @@ class Gamma(Rule):
         """W + γ max(0, W)."""
         return torch.add(weight, weight.relu(), alpha=self.gamma)
 
-    def alone(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """(W + γ max(0, W)) / (1 + γ), in one pass over W; the same for b."""
-        if type(self) is not Gamma:  # which may lift otherwise
-            return super().alone(weight, bias)
-        slope = 1 / (1 + self.gamma)
-        return leaky_relu(weight, slope), None if bias is None else leaky_relu(bias, slope)
+
+@dataclass(frozen=True)
+class GeneralisedGamma(Rule):
+    """LRP-γ for activations of either sign: what agrees with the sign of z is favoured, and nothing explodes.
+
+    With contributions c = x w told apart path by path, and P⁺, P⁻ their positive and negative sums (biases in
+    them), relevance goes in proportion to
+
+        c + γ c⁺  over  z + γ P⁺   where z > 0,
+        c + γ c⁻  over  z + γ P⁻   where z < 0.
+
+    A denominator is never smaller than |z|, so that a linear map amplifies |relevance| by at most 1 + 2 / γ. Where
+    inputs and what comes out are ≥ 0 it is the paper's γ.
+    """
+
+    gamma: float = 3.0
+
+    def __post_init__(self) -> None:
+        """Refuse a γ that is negative or not finite."""
+        if not 0 <= self.gamma < float("inf"):
+            raise InputError(f"GeneralisedGamma expects a finite gamma >= 0, got {self.gamma}.")
+
+    @property
+    def exact(self) -> bool:
+        """γ = 0 is LRP-0."""
+        return self.gamma == 0
+
+    @property
+    def splits(self) -> bool:
+        """Contributions are told apart by their signs."""
+        return not self.exact
+
+    @property
+    def one_sided(self) -> Rule | None:
+        """The paper's γ."""
+        return Gamma(self.gamma)
+
+    def factors(self, value: Tensor, z: Tensor, plus: Tensor, minus: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """value / (z + γ P), times 1 + γ for the contributions that have the sign of z."""
+        positive = z >= 0
+        ratio = self.ratio(value, z + self.gamma * torch.where(positive, plus, minus))
+        favoured = (1 + self.gamma) * ratio
+        return torch.where(positive, favoured, ratio), torch.where(positive, ratio, favoured)
 
 
 @dataclass(frozen=True)

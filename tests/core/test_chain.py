@@ -175,10 +175,10 @@ def test_two_hops_between_positions_are_not_local_whichever_branch_makes_them(ne
     chain = ww.trace(net("GIN"), *graph())
     first, last = [step for step in chain.steps if step.visit is not None][-2:]
     hop = next(o for step in chain.steps for o in step.operators if isinstance(o, Aggregate))
-    begin, end = first.targets[0], last.sources[0]
+    begin, end = first.target, last.sources[0]
     for branches in [(hop, Identity()), (Identity(), hop)]:
-        once = [Step(branches, (begin, begin), (end,))]
-        twice = [Step(branches, (begin, begin), (-1,)), Step(branches, (-1, -1), (end,))]
+        once = [Step(branches, (begin, begin), end)]
+        twice = [Step(branches, (begin, begin), -1), Step(branches, (-1, -1), end)]
         assert replace(chain, steps=(first, *once, last)).local
         assert not replace(chain, steps=(first, *twice, last)).local
 
@@ -188,7 +188,7 @@ def test_a_hop_after_the_last_position_is_not_local(net, graph):
     hop = next(o for step in chain.steps for o in step.operators if isinstance(o, Aggregate))
     (slot, seed), *_ = chain.seeds
     assert chain.local
-    moved = replace(chain, steps=(*chain.steps, Step((hop,), (slot,), (-1,))), seeds=((-1, seed),))
+    moved = replace(chain, steps=(*chain.steps, Step((hop,), (slot,), -1)), seeds=((-1, seed),))
     assert not moved.local
 
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import walkwise as ww
 from walkwise import reference
-from walkwise.rules import AlphaBeta, Epsilon, Gamma, PositivePart, ZPlus, as_schedule
+from walkwise.rules import AlphaBeta, Epsilon, Gamma, GeneralisedGamma, PositivePart, ZPlus, as_schedule
 
 M = 5
 # Directed, with a self-loop (3), edges given twice (2 -> 0) and an isolated node (4).
@@ -86,7 +86,7 @@ CONVS = {
 #: transition written out as a whole cannot.
 JOINED = {"GraphConv-sum", "GraphConv-mean", "SAGE-mean", "GAT-mean", "GATv2", "GATv2-shared", "LE", "TAG", "Cheb",
           "RGCN", "RGCN-sum"}  # fmt: skip
-RULES = ["zero", "gamma", Gamma(2.0), Epsilon(0.1), AlphaBeta(2.0, 1.0), ZPlus(), PositivePart()]
+RULES = ["zero", "gamma", Gamma(2.0), Epsilon(0.1), GeneralisedGamma(3.0), AlphaBeta(2.0, 1.0), ZPlus(), PositivePart()]
 
 
 def enumerated(model, x, rule, **kwargs):
@@ -132,7 +132,7 @@ def check_all(chain, walks):
         close(ww.edge_relevance(chain, layer=layer, edge_index=EVERY_PAIR).view(M, M), along)
 
 
-CASES = [(n, r) for n in CONVS for r in RULES if n not in JOINED or as_schedule(r).rules(1)[0].shares is None]
+CASES = [(n, r) for n in CONVS for r in RULES if n not in JOINED or not as_schedule(r).rules(1)[0].splits]
 
 
 @pytest.mark.parametrize(("name", "rule"), CASES, ids=str)

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from walkwise.core.operators import Cast, Jacobian, Step, Visit
+from walkwise.core.operators import Cast, Step, Visit
 from walkwise.rules import LRP_0, Rule
 
 P = ParamSpec("P")
@@ -65,7 +65,8 @@ class RelevanceChain:
     outputs: Tensor  # (G,) the explained output of every graph in the batch
     edge_index: Tensor  # (2, E) as the first layer got it
     readout_rule: Rule = LRP_0
-    encoder: Step | None = None  # from the model's input features to the roots
+    encoder: tuple[Step, ...] = ()  # from the model's input features to the roots
+    features: tuple[int, Tensor] | None = None  # the slot and the values (M, F) of those features
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -106,8 +107,7 @@ class RelevanceChain:
         """The widest message, in neurons per node; it sizes the batches of queries."""
         widths = [seed.shape[-1] for _, seed in self.seeds] + [H.shape[-1] for _, H in self.roots]
         for step in self.steps:
-            if not isinstance(step.operators, Jacobian):
-                widths += [operator.widest for operator in step.operators]
+            widths += [operator.widest for operator in step.operators]
         return max(widths)
 
     @cached_property
@@ -119,17 +119,17 @@ class RelevanceChain:
         """
         hops: dict[int, int] = {}  # since the last position
         for step in self.steps:
-            if isinstance(step.operators, Jacobian):  # it may reach anywhere
-                return False
             if step.visit is not None:
                 continue
             after = 0
             for source, operator in zip(step.sources, step.operators, strict=True):
+                if operator.reach is None:
+                    return False
                 after = max(after, hops.get(source, 0) + operator.reach)
             if after > 1:
                 return False
             if after:
-                hops[step.targets[0]] = after
+                hops[step.target] = after
         return not any(slot in hops for slot, _ in self.seeds)
 
     @cached_property
@@ -139,7 +139,7 @@ class RelevanceChain:
         for slot, _ in self.seeds:
             visits.setdefault(slot, set()).add(0)
         for step in reversed(self.steps):
-            counts = set().union(*(visits.get(t, set()) for t in step.targets))
+            counts = visits.get(step.target, set())
             if step.visit is not None:
                 counts = {count + 1 for count in counts}
             for source in step.sources:
@@ -172,7 +172,8 @@ class RelevanceChain:
             layers=tuple(replace(la, ends=pairs(la.ends), starts=pairs(la.starts)) for la in self.layers),
             outputs=cast(self.outputs),
             edge_index=cast(self.edge_index),
-            encoder=None if self.encoder is None else self.encoder.to(cast),
+            encoder=tuple(step.to(cast) for step in self.encoder),
+            features=None if self.features is None else (self.features[0], cast(self.features[1])),
         )
 
     def report(self) -> str:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain
-from walkwise.core.operators import Jacobian, Step, Visit
+from walkwise.core.operators import Step, Visit
 from walkwise.core.rows import AllNodes, Rows, add_lanes
 
 #: Puts node weights on the message that arrives at a visit; None drops the message.
@@ -55,48 +55,44 @@ def run_backward(
         seeds: the slots and messages (K, B, D, N) to start from; by default the read-out's.
         tap: called with every slot and the complete message that arrived there.
     """
+    begin = seeds if seeds is not None else [(slot, rows.take(seed)) for slot, seed in chain.seeds]
+    return pull_back(chain.steps, begin, rows, weigh, tap)
+
+
+def pull_back(
+    steps: Sequence[Step],
+    seeds: Iterable[tuple[int, Tensor]],
+    rows: Rows,
+    weigh: Weigh,
+    tap: Callable[[int, Tensor], None] | None = None,
+) -> dict[int, Tensor]:
+    """The messages that have passed no further step, by slot: the one loop over steps, from the last to the first."""
     messages: dict[int, Tensor] = {}
-    for slot, seed in seeds if seeds is not None else [(slot, rows.take(seed)) for slot, seed in chain.seeds]:
-        _arrive(messages, [slot], [seed], rows)
-    for step in reversed(chain.steps):
-        if messages.keys().isdisjoint(step.targets):
+    for slot, seed in seeds:
+        _arrive(messages, slot, seed, rows)
+    for step in reversed(steps):
+        message = messages.pop(step.target, None)
+        if message is None:
             continue
-        arrived = [messages.pop(target, None) for target in step.targets]
         if tap is not None:
-            _tell(tap, step.targets, arrived)
-        _arrive(messages, step.sources, _pull(step, arrived, rows, weigh), rows)
+            tap(step.target, message)
+        first = step.operators[0]
+        if type(first) is Visit:
+            _arrive(messages, step.sources[0], weigh(first, message), rows)
+        else:
+            for source, operator in zip(step.sources, step.operators, strict=True):
+                _arrive(messages, source, operator.pull(message, rows), rows)
     if tap is not None:
-        _tell(tap, list(messages), list(messages.values()))
+        for slot, message in messages.items():
+            tap(slot, message)
     return messages
 
 
-def _tell(tap: Callable[[int, Tensor], None], slots: Sequence[int], arrived: Sequence[Tensor | None]) -> None:
-    for slot, message in zip(slots, arrived, strict=True):
-        if message is not None:
-            tap(slot, message)
-
-
-def _pull(step: Step, arrived: list[Tensor | None], rows: Rows, weigh: Weigh) -> Sequence[Tensor | None]:
-    """The messages at a step's sources."""
-    operators = step.operators
-    if isinstance(operators, Jacobian):
-        return operators.pull_all(arrived)
-    (message,) = arrived
-    assert message is not None
-    first = operators[0]
-    if type(first) is Visit:
-        return (weigh(first, message),)
-    if len(operators) == 1:
-        return (first.pull(message, rows),)
-    return [operator.pull(message, rows) for operator in operators]
-
-
-def _arrive(messages: dict[int, Tensor], slots: Sequence[int], arriving: Sequence[Tensor | None], rows: Rows) -> None:
-    """Add messages to what has arrived at slots."""
-    for slot, message in zip(slots, arriving, strict=True):
-        if message is not None:
-            waiting = messages.get(slot)
-            messages[slot] = message if waiting is None else rows.add(waiting, message)
+def _arrive(messages: dict[int, Tensor], slot: int, message: Tensor | None, rows: Rows) -> None:
+    """Add a message to what has arrived at a slot."""
+    if message is not None:
+        waiting = messages.get(slot)
+        messages[slot] = message if waiting is None else rows.add(waiting, message)
 
 
 def unweighted(visit: Visit, message: Tensor) -> Tensor:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from walkwise.core.edges import Edges
 from walkwise.core.rows import Rows
@@ -28,6 +33,16 @@ class Cast:
         """The tensor, cast."""
         return tensor.to(device=self.device, dtype=self.dtype if tensor.is_floating_point() else None)
 
+    def nested(self, item: Any) -> Any:
+        """Nested arguments with their tensors cast."""
+        if isinstance(item, Tensor):
+            return self(item)
+        if type(item) in (list, tuple):
+            return type(item)([self.nested(i) for i in item])
+        if type(item) is dict:
+            return {key: self.nested(value) for key, value in item.items()}
+        return item
+
     def edges(self, edges: Edges) -> Edges:
         """The edges, moved; edges that operators share stay shared."""
         if id(edges) not in self._edges:
@@ -42,8 +57,8 @@ class Operator(ABC):
     ``push`` the map itself on a whole node tensor (M, N).
     """
 
-    #: How far one application reaches: 0 stays at the node, 1 goes along edges.
-    reach: int = 0
+    #: How far one application reaches: 0 stays at the node, 1 goes along edges, None may go anywhere.
+    reach: int | None = 0
 
     @property
     def widest(self) -> int:
@@ -235,51 +250,187 @@ class Aggregate(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class Jacobian:
-    """A differentiable piece of the model whose messages are pulled by autograd.
+class Gather(Operator):
+    """Rows picked by number: an edge's row from its node, an entry of a list."""
 
-    It may have several inputs and outputs, of any shape; a message is the gradient that arrives at
-    an output, for all queries at once. ``build`` runs the piece again, for another dtype or device.
+    index: Tensor  # (K',) the row that each row of the output is
+    num_rows: int  # of the input
+
+    reach = None
+
+    def pull(self, message: Tensor, rows: Rows) -> Tensor:
+        """Every row gets the messages of the rows that were picked from it."""
+        return message.new_zeros(self.num_rows, *message.shape[1:]).index_add_(0, self.index, message)
+
+    def push(self, values: Tensor) -> Tensor:
+        """The rows picked."""
+        return values.index_select(0, self.index)
+
+    def to(self, cast: Cast) -> Gather:
+        """The same rows, moved."""
+        return Gather(cast(self.index), self.num_rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Scatter(Operator):
+    """Rows added up by number: messages at their targets, nodes in their graphs."""
+
+    index: Tensor  # (K,) the row of the output that each row goes to
+    num_rows: int  # of the output
+
+    reach = None
+
+    def pull(self, message: Tensor, rows: Rows) -> Tensor:
+        """Every row gets the message of the row it went to."""
+        return message.index_select(0, self.index)
+
+    def push(self, values: Tensor) -> Tensor:
+        """The sums."""
+        return values.new_zeros(self.num_rows, values.shape[1]).index_add_(0, self.index, values)
+
+    def to(self, cast: Cast) -> Scatter:
+        """The same sums, moved."""
+        return Scatter(cast(self.index), self.num_rows)
+
+
+@dataclass(frozen=True, eq=False)
+class SumRows(Operator):
+    """All rows added up, each times the same share."""
+
+    num_rows: int
+    share: float
+    as_rows: bool  # whether the columns of the sum are the rows of what comes out
+
+    reach = None
+
+    def pull(self, message: Tensor, rows: Rows) -> Tensor:
+        """Every row gets the message, times the share."""
+        message = message.permute(3, 1, 2, 0) if self.as_rows else message  # (1, B, D, N)
+        return (message * self.share if self.share != 1 else message).expand(self.num_rows, *message.shape[1:])
+
+    def push(self, values: Tensor) -> Tensor:
+        """The sum."""
+        total = values.sum(0, keepdim=True) * self.share
+        return total.t() if self.as_rows else total
+
+
+@dataclass(frozen=True)
+class Reshape(Operator):
+    """The same entries in other rows."""
+
+    before: torch.Size  # (K, N)
+    after: torch.Size
+
+    reach = None
+
+    def pull(self, message: Tensor, rows: Rows) -> Tensor:
+        """The message in the rows from before."""
+        _, B, D, _ = message.shape
+        by_query = message.permute(1, 2, 0, 3).reshape(B, D, *self.before)
+        return by_query.permute(2, 0, 1, 3)
+
+    def push(self, values: Tensor) -> Tensor:
+        """The values in their new rows."""
+        return values.reshape(self.after)
+
+
+class Place(Enum):
+    """Stands among a function's arguments where the one that moves goes."""
+
+    MOVING = "moving"
+
+
+MOVING = Place.MOVING
+
+
+@dataclass(frozen=True, eq=False)
+class Differential(Operator):
+    """One torch function as a linear map of one of its arguments, pulled by its own vector-Jacobian product.
+
+    The other arguments stand at their values. ``push`` is the function itself, for functions that are linear.
     """
 
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    build: Callable[[Cast], Jacobian]
+    func: Callable[..., Any]
+    args: tuple[Any, ...]  # with MOVING in the place of the argument
+    kwargs: dict[str, Any]
+    at: Tensor  # the argument's value
+    output: int  # which of the function's results, where there are several
+    shape: torch.Size  # of the result
 
-    def pull_all(self, messages: list[Tensor | None]) -> list[Tensor | None]:
-        """The messages at the inputs, given those at the outputs (None where nothing arrives)."""
-        given = [(out, m) for out, m in zip(self.outputs, messages, strict=True) if m is not None]
-        B = max(m.shape[1] for _, m in given)
-        D = max(m.shape[2] for _, m in given)
-        outputs = [out for out, _ in given]
-        arriving = [_as_gradient(m, out, B, D) for out, m in given]
+    reach = None
+
+    @property
+    def widest(self) -> int:
+        """The entries in a row, at the input or the output."""
+        return max(shape[1:].numel() for shape in (self.at.shape, self.shape))
+
+    def pull(self, message: Tensor, rows: Rows) -> Tensor:
+        """The vector-Jacobian product, for all queries and lanes at once."""
+        point, result = self._graph
+        _, B, D, _ = message.shape
+        arriving = _as_gradient(message, result, B, D)
         try:
-            gradients = self._gradients(outputs, arriving, batched=B * D > 1)
+            gradient = self._gradient(point, result, arriving, batched=B * D > 1)
         except RuntimeError:
             if B * D == 1:
                 raise
-            one_by_one = [self._gradients(outputs, [m[i] for m in arriving]) for i in range(B * D)]
-            gradients = [None if g[0] is None else torch.stack(g) for g in zip(*one_by_one, strict=True)]
-        return [None if g is None else _as_message(g, x, B, D) for g, x in zip(gradients, self.inputs, strict=True)]
+            one_by_one = [self._gradient(point, result, one) for one in arriving]  # not every function can batch them
+            gradient = torch.stack(one_by_one)
+        return _as_message(gradient, point, B, D)
 
-    def _gradients(
-        self, outputs: list[Tensor], arriving: list[Tensor], batched: bool = False
-    ) -> Sequence[Tensor | None]:
-        """Vector-Jacobian products; not every torch operation can batch them."""
-        gradients: Sequence[Tensor | None] = torch.autograd.grad(
-            outputs,
-            self.inputs,
+    def push(self, values: Tensor) -> Tensor:
+        """The function applied to node values."""
+        result: Tensor = self._applied(values.reshape(self.at.shape))
+        return result.reshape(result.shape[0] if result.dim() else 1, -1)
+
+    def to(self, cast: Cast) -> Differential:
+        """The same function, its arguments cast."""
+        return replace(self, args=cast.nested(self.args), kwargs=cast.nested(self.kwargs), at=cast(self.at))
+
+    @cached_property
+    def _graph(self) -> tuple[Tensor, Tensor]:
+        """The argument as a leaf, and what the function makes of it."""
+        attends = self.func is torch.nn.functional.scaled_dot_product_attention  # fused, it cannot be batched
+        plainly = sdpa_kernel(SDPBackend.MATH) if attends else nullcontext()
+        with torch.inference_mode(False), torch.enable_grad(), plainly:
+            point = self.at.detach().clone() if self.at.is_inference() else self.at.detach()
+            point.requires_grad_(True)
+            return point, self._applied(point)
+
+    def _applied(self, value: Tensor) -> Tensor:
+        args, kwargs = _with_moving((self.args, self.kwargs), value)
+        result = self.func(*args, **kwargs)
+        made: Tensor = result[self.output] if isinstance(result, (tuple, list)) else result
+        return made
+
+    def _gradient(self, point: Tensor, result: Tensor, arriving: Tensor, batched: bool = False) -> Tensor:
+        """A vector-Jacobian product; zero where the result does not depend on the argument."""
+        if not result.requires_grad:
+            return torch.zeros(arriving.shape[:1] + point.shape if batched else point.shape, dtype=point.dtype)
+        (gradient,) = torch.autograd.grad(
+            result,
+            point,
             arriving,
             retain_graph=True,
             create_graph=torch.is_grad_enabled(),
-            allow_unused=True,
             is_grads_batched=batched,
         )
-        return gradients
+        return gradient
 
-    def to(self, cast: Cast) -> Jacobian:
-        """The same piece, run again on cast tensors."""
-        return self.build(cast)
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies are made without the graph, which is built again when it is needed."""
+        return {name: value for name, value in self.__dict__.items() if name != "_graph"}
+
+
+def _with_moving(nested: Any, value: Tensor) -> Any:
+    """Arguments with a value in its place."""
+    if nested is MOVING:
+        return value
+    if type(nested) in (list, tuple):
+        return type(nested)([_with_moving(item, value) for item in nested])
+    if type(nested) is dict:
+        return {key: _with_moving(item, value) for key, item in nested.items()}
+    return nested
 
 
 def _as_gradient(message: Tensor, like: Tensor, B: int, D: int) -> Tensor:
@@ -293,28 +444,23 @@ def _as_gradient(message: Tensor, like: Tensor, B: int, D: int) -> Tensor:
 def _as_message(gradient: Tensor, like: Tensor, B: int, D: int) -> Tensor:
     """(B·D, *shape) -> (K, B, D, N)."""
     K = like.shape[0] if like.dim() else 1
-    return gradient.reshape(B, D, K, -1).permute(2, 0, 1, 3)
+    return gradient.reshape(B, D, K, like.shape[1:].numel()).permute(2, 0, 1, 3)
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One map of a chain, from the node tensors in slots ``sources`` to those in slots ``targets``.
+    """One map of a chain: slot ``target`` holds the sum of one operator per source."""
 
-    Either the target is the sum of one operator per source, or a Jacobian takes all to all.
-    """
-
-    operators: tuple[Operator, ...] | Jacobian
+    operators: tuple[Operator, ...]
     sources: tuple[int, ...]
-    targets: tuple[int, ...]
+    target: int
 
     @property
     def visit(self) -> Visit | None:
         """The visit, if this step is one."""
-        first = self.operators[0] if type(self.operators) is tuple else None
+        first = self.operators[0]
         return first if type(first) is Visit else None
 
     def to(self, cast: Cast) -> Step:
         """The same step, cast."""
-        if isinstance(self.operators, Jacobian):
-            return replace(self, operators=self.operators.to(cast))
         return replace(self, operators=tuple(operator.to(cast) for operator in self.operators))

@@ -39,7 +39,7 @@ def balances(chain: RelevanceChain) -> tuple[Balance, ...]:
     anything, with just that.
     """
     messages = tapped_messages(chain)
-    below = {step.targets[0]: step.sources[0] for step in chain.steps if step.visit is not None}
+    below = {step.target: step.sources[0] for step in chain.steps if step.visit is not None}
     rounding = 20 * torch.finfo(chain.dtype).eps
     layers = []
     for layer in chain.layers:

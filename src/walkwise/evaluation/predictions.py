@@ -16,7 +16,7 @@ from walkwise.core.chain import RelevanceChain
 from walkwise.errors import InputError
 from walkwise.rules import RuleLike
 from walkwise.tracing import trace
-from walkwise.tracing.modules import modules_of, untouched
+from walkwise.tracing.shadow import same_random_numbers, shadow_of
 
 #: An output column, or a function that makes a scalar from the model's whole output.
 Column = int | Callable[[Any], Tensor]
@@ -140,14 +140,14 @@ def call(model: nn.Module, x: Tensor, edge_index: Tensor, arguments: Mapping[str
 
 @contextmanager
 def at_rest(model: nn.Module) -> Iterator[nn.Module]:
-    """The model in evaluation mode, with empty caches; afterwards it is what it was."""
-    model = getattr(model, "_orig_mod", model)  # torch.compile wraps the model itself
-    with untouched(modules_of(model)):
-        for module in model.modules():
-            for name, empty in _CACHES.items():
-                if name in module.__dict__:
-                    module.__dict__[name] = empty
-        yield model
+    """A shadow of the model, in evaluation mode and with empty caches; the model itself is not touched."""
+    shadow = shadow_of(model)
+    for module in shadow.modules():
+        for name, empty in _CACHES.items():
+            if name in module.__dict__:
+                module.__dict__[name] = empty
+    with same_random_numbers():
+        yield shadow
 
 
 def traced(prediction: Prediction, *, rule: RuleLike = "gamma") -> RelevanceChain:

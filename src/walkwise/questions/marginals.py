@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
-from walkwise.core.contract import all_rows, contract, unweighted
-from walkwise.core.operators import Jacobian, Visit
+from walkwise.core.contract import all_rows, contract, pull_back, unweighted
+from walkwise.core.operators import Visit
 from walkwise.core.rows import OwnRows, Rows
 from walkwise.errors import InputError
 from walkwise.questions.nodesets import budget
@@ -78,16 +78,13 @@ def feature_relevance(chain: RelevanceChain) -> Tensor:
     """
     arrived: dict[int, Tensor] = {}
     contract(chain, all_rows(chain), unweighted, tap=lambda slot, m: arrived.update({slot: m}))
-    if chain.encoder is None:
+    if chain.features is None:
         slot, H = chain.roots[0]
         return arrived[slot][:, 0, 0] * H if slot in arrived else torch.zeros_like(H)
-    jacobian = chain.encoder.operators
-    assert isinstance(jacobian, Jacobian)
-    (x,) = jacobian.inputs
-    messages = [arrived.get(slot) for slot in chain.encoder.targets]
-    (message,) = jacobian.pull_all(messages) if any(m is not None for m in messages) else (None,)
-    features = x.detach().reshape(len(x), -1)
-    return torch.zeros_like(features) if message is None else message[:, 0, 0] * features
+    slot, x = chain.features
+    begun = [(root, arrived[root]) for root, _ in chain.roots if root in arrived]
+    message = pull_back(chain.encoder, begun, all_rows(chain), unweighted).get(slot)
+    return torch.zeros_like(x) if message is None else message[:, 0, 0] * x
 
 
 @without_gradients

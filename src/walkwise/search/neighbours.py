@@ -104,7 +104,7 @@ def step_neighbours(chain: RelevanceChain) -> Neighbours | None:
 def _step_neighbours(chain: RelevanceChain) -> Neighbours | None:
     if not chain.local:
         return None
-    operators = [operator for step in chain.steps for operator in step.operators]  # type: ignore[union-attr]
+    operators = [operator for step in chain.steps for operator in step.operators]
     edges = {id(o.edges): o.edges for o in operators if isinstance(o, Aggregate)}
     return Neighbours.along(list(edges.values()), chain.num_nodes)
 

@@ -336,7 +336,7 @@ def _values(graph: Stages) -> list[Tensor]:
     """H at every position.  # (M, N) each"""
     chain = graph.chain
     known = dict(chain.roots) | {slot: H for layer in chain.layers for slot, H in (*layer.ends, *layer.starts)}
-    after = {step.visit: step.targets[0] for step in chain.steps if step.visit is not None}
+    after = {step.visit: step.target for step in chain.steps if step.visit is not None}
     return [
         torch.cat([known[v.slot] if v.slot in known else known[after[v]] for v in graph.visits[position]], dim=-1)
         for position in graph.positions

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from walkwise.errors import TraceError
+from walkwise.tracing.private import base_of
 
 UNSEEN_WRITE = (
     "A node tensor was written into through {}, which cannot be followed. Write into a copy "
@@ -38,8 +39,9 @@ class Aliases:
 
 def sharing(tensor: Tensor, others: Iterable[Tensor]) -> list[Tensor]:
     """Those of the others that are views of the same tensor as this one, or that tensor itself."""
-    root = tensor if tensor._base is None else tensor._base
-    return [other for other in others if other is not tensor and (other is root or other._base is root)]
+    base = base_of(tensor)
+    root = tensor if base is None else base
+    return [other for other in others if other is not tensor and (other is root or base_of(other) is root)]
 
 
 def differ(a: Tensor, b: Tensor) -> bool:

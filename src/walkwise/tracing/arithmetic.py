@@ -7,159 +7,179 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walkwise.core.operators import Identity, Operator, Scale
+from walkwise.core.operators import MOVING, Differential
 from walkwise.rules import divide
-from walkwise.tracing.flow import Apply, Flow, SignedMap, signed
-from walkwise.tracing.functions import Functions
-from walkwise.tracing.reading import NotClosedError
+from walkwise.tracing.activations import pointwise
+from walkwise.tracing.interpreter import Interpreter, flat, gradient
+from walkwise.tracing.stretch import SAME, Coefficients, Flow, Term, moved, scaled
 from walkwise.tracing.tape import Op, Ref
+from walkwise.tracing.words import handles
 
-_SAME = SignedMap.positive(Identity())
+_BROADCAST_GATE = "a factor that is broadcast over neurons is held constant, as a gate"
 
 
-class Arithmetic(Functions):
-    """The four operations."""
+def _sides(op: Op) -> tuple[Any, Any]:
+    return op.args[0], op.args[1] if len(op.args) > 1 else op.kwargs["other"]
 
-    def _add(self, op: Op, sign: float = 1.0) -> None:
-        left, right = op.args[0], op.args[1] if len(op.args) > 1 else op.kwargs["other"]
-        scale = sign * float(op.kwargs.get("alpha", 1))
-        if not isinstance(left, Ref):
-            if not isinstance(right, Ref):
-                return self._gradient(op)
-            return self._add_constant(op, right.slot, scale, left)
-        if not isinstance(right, Ref):
-            return self._add_constant(op, left.slot, 1.0, right, scale)
-        flows = [self.read(op, ref.slot, within=op.call is not None) for ref in (left, right)]
-        if scale == 1 and not self.builder.graph and flows[0].value.shape == flows[1].value.shape:
-            return self.combine(op, [(flow, _SAME) for flow in flows])
-        maps = [self._times(op, f, s) for f, s in zip(flows, (1.0, scale), strict=True)]
-        self.combine(op, list(zip(flows, maps, strict=True)))
 
-    def _sub(self, op: Op) -> None:
-        self._add(op, -1.0)
+@handles(torch.add)
+def _add(run: Interpreter, op: Op) -> None:
+    _sum(run, op, *_sides(op), float(op.kwargs.get("alpha", 1)))
 
-    def _rsub(self, op: Op) -> None:
-        left, right = op.args[0], op.args[1]
-        flipped = replace_args(op, (right, left))
-        self._add(flipped, -1.0)
 
-    def _neg(self, op: Op) -> None:
-        flow = self.read(op, op.inputs[0], within=op.call is not None)
-        self.combine(op, [(flow, self._times(op, flow, -1.0))])
+@handles(torch.sub)
+def _sub(run: Interpreter, op: Op) -> None:
+    _sum(run, op, *_sides(op), -float(op.kwargs.get("alpha", 1)))
 
-    def _add_constant(self, op: Op, slot: int, scale: float, other: Any, other_scale: float = 1.0) -> None:
-        """A bias: it takes its share in the stretch's denominator and passes nothing on."""
-        flow = self.read(op, slot, within=True)
-        constant = torch.as_tensor(other, dtype=flow.value.dtype, device=flow.value.device).detach() * other_scale
-        if not self.builder.graph:
-            constant = self._flat_factor(op, slot, constant)
-        self.combine(op, [(flow, self._times(op, flow, scale))], constant)
 
-    def _times(self, op: Op, flow: Flow, number: float) -> SignedMap:
-        out = self.values[op.outputs[0]]  # type: ignore[index]
-        if self.builder.graph:
-            shaped = Apply(lambda p: (p * number).expand(out.shape))
-            return SignedMap.positive(shaped) if number >= 0 else _negative(shaped)
-        if flow.value.shape != self.value(op.outputs[0]).shape:  # type: ignore[arg-type]
-            raise NotClosedError
-        if number == 1:
-            return SignedMap.positive(Identity())
-        operator = Scale(flow.value.new_full((1, 1), number))
-        return SignedMap.positive(operator) if number >= 0 else _negative(operator)
+@handles(torch.rsub)
+def _rsub(run: Interpreter, op: Op) -> None:
+    left, right = _sides(op)
+    _sum(run, op, right, left, -float(op.kwargs.get("alpha", 1)))
 
-    def _mul(self, op: Op) -> None:
-        left, right = op.args[0], op.args[1] if len(op.args) > 1 else op.kwargs["other"]
-        if isinstance(left, Ref) and isinstance(right, Ref):
-            return self._product(op)
-        ref, factor = (left, right) if isinstance(left, Ref) else (right, left)
-        self._scale_by(op, ref.slot, torch.as_tensor(factor, dtype=self.values[ref.slot].dtype).detach())
 
-    def _div(self, op: Op) -> None:
-        left, right = op.args[0], op.args[1] if len(op.args) > 1 else op.kwargs["other"]
-        if not isinstance(left, Ref):  # constant / x
-            return self._elementwise(op)
-        divisor = self.values[right.slot] if isinstance(right, Ref) else right
-        divisor = torch.as_tensor(divisor, dtype=self.values[left.slot].dtype)
-        self._scale_by(op, left.slot, divide(torch.ones_like(divisor), divisor).detach())
+@handles(torch.neg)
+def _neg(run: Interpreter, op: Op) -> None:
+    flow = run.read(op, op.inputs[0], within=op.call is not None)
+    run.combine(op, [(flow, _times(flow, -1.0))])
 
-    def _scale_by(self, op: Op, slot: int, factor: Tensor) -> None:
-        """A constant factor, part of the stretch."""
-        flow = self.read(op, slot, within=op.call is not None)
-        if factor.numel() == 1 and float(factor) == 1 and self.values[slot].shape == self.values[op.outputs[0]].shape:  # type: ignore[index]
-            return self.write(op, flow)
-        factor = factor.to(flow.value.device, copy=True)  # it may be a weight, which training may change
-        if self.builder.graph:
-            self.combine(op, [(flow, signed(lambda f: Apply(lambda p: p * f), factor, len(flow.parts) == 2))])
+
+def _sum(run: Interpreter, op: Op, left: Any, right: Any, scale: float) -> None:
+    """left + scale · right; what is not followed is a bias."""
+    followed = [(side, factor) for side, factor in ((left, 1.0), (right, scale)) if isinstance(side, Ref)]
+    if not followed or op.outputs[0] is None:
+        return gradient(run, op)
+    if len(followed) == 2:
+        flows = [(_spread(run, op, side.slot, within=op.call is not None), factor) for side, factor in followed]
+        return run.combine(op, [(flow, _times(flow, factor)) for flow, factor in flows])
+    ((side, factor),) = followed
+    other, other_factor = (right, scale) if side is left else (left, 1.0)
+    flow = _spread(run, op, side.slot, within=True)
+    constant = None
+    if flow.term is not None or op.call is not None:  # a bias takes its share in the stretch's denominator
+        constant = _flat_constant(other, run.values[op.outputs[0]]) * other_factor
+    run.combine(op, [(flow, _times(flow, factor))], constant)
+
+
+def _times(flow: Flow, number: float) -> Coefficients:
+    return SAME if number == 1 else scaled(flow.value.new_full((1, 1), number))
+
+
+def _spread(run: Interpreter, op: Op, slot: int, *, within: bool) -> Flow:
+    """A flow that is broadcast to the shape of the operation's output, if it has another."""
+    flow = run.read(op, slot, within=within)
+    assert op.outputs[0] is not None
+    shape = run.shape(op.outputs[0])
+    if run.shape(slot) == shape:
+        return flow
+    value = flat(run.values[slot].expand(shape))
+    spread = Differential(torch.broadcast_to, (MOVING, tuple(shape)), {}, run.values[slot].detach(), 0, shape)
+    if flow.term is None:
+        return Flow(value, run.builder.emit([spread], [flow.slot]), gate=flow.gate)
+    return Flow(
+        value,
+        term=Term(value, maps=[(flow.term, moved(spread))]),
+        rule=flow.rule,
+        weighted=flow.weighted,
+        gate=flow.gate,
+    )
+
+
+def _flat_constant(other: Any, like: Tensor) -> Tensor:
+    """A constant that broadcasts against a tensor, flattened like it: (K or 1, N or 1)."""
+    constant = torch.as_tensor(other, dtype=like.dtype, device=like.device).detach()
+    if constant.numel() == 1:
+        return constant.reshape(1, 1)
+    constant = constant.reshape((1,) * (like.dim() - constant.dim()) + constant.shape)
+    if like.dim() == 1:
+        return constant.view(-1, 1)
+    return constant.expand(-1, *like.shape[1:]).reshape(constant.shape[0], like.shape[1:].numel())
+
+
+@handles(torch.mul)
+def _mul(run: Interpreter, op: Op) -> None:
+    left, right = _sides(op)
+    if isinstance(left, Ref) and isinstance(right, Ref):
+        return product(run, op)
+    if op.outputs[0] is None or not (isinstance(left, Ref) or isinstance(right, Ref)):
+        return gradient(run, op)
+    ref, factor = (left, right) if isinstance(left, Ref) else (right, left)
+    _scale(run, op, ref.slot, factor)
+
+
+@handles(torch.div)
+def _div(run: Interpreter, op: Op) -> None:
+    """A divisor that is followed is held constant, as a statistic."""
+    left, right = _sides(op)
+    if not isinstance(left, Ref):  # constant / x
+        return pointwise(run, op)
+    divisor = run.values[right.slot] if isinstance(right, Ref) else right
+    divisor = torch.as_tensor(divisor, dtype=run.values[left.slot].dtype)
+    _scale(run, op, left.slot, divide(torch.ones_like(divisor), divisor))
+
+
+def _scale(run: Interpreter, op: Op, slot: int, factor: Any) -> None:
+    """A constant factor, part of the stretch."""
+    flow = _spread(run, op, slot, within=op.call is not None)
+    if not isinstance(factor, Tensor) and factor == 1:
+        return run.write(op, flow)
+    assert op.outputs[0] is not None
+    coefficients = _flat_constant(factor, run.values[op.outputs[0]])
+    if run.lasting and isinstance(factor, Tensor):
+        coefficients = coefficients.clone()  # it may be a weight, which training may change
+    run.combine(op, [(flow, scaled(coefficients))])
+
+
+@handles(torch.addcmul)
+def _addcmul(run: Interpreter, op: Op) -> None:
+    """input + value · a · b, where just the first is followed; otherwise its parts are not told apart."""
+    if len(op.inputs) != 1 or not isinstance(op.args[0], Ref):
+        return gradient(run, op)
+    flow = _spread(run, op, op.inputs[0], within=True)
+    assert op.outputs[0] is not None
+    run.combine(op, [(flow, SAME)], run.value(op.outputs[0]) - flow.value)
+
+
+def product(run: Interpreter, op: Op) -> None:
+    """A product of two followed tensors: the one that is a gate is held constant.
+
+    Where neither is, each gets half of the relevance.
+    """
+    refs = [a for a in op.args if isinstance(a, Ref)]
+    if len(refs) != 2 or op.outputs[0] is None:
+        return gradient(run, op)
+    entrywise = op.word.name == "mul"
+    flows = [run.flow(ref.slot) for ref in refs]
+    ranks = [
+        (flow.gate, -run.values[ref.slot].numel() if entrywise else 0) for flow, ref in zip(flows, refs, strict=True)
+    ]
+    moving = [0, 1] if ranks[0] == ranks[1] else [0 if ranks[1] > ranks[0] else 1]
+    if len(moving) == 1 and flows[0].gate == flows[1].gate:
+        run.remarks[_BROADCAST_GATE] = None
+    if entrywise and len(moving) == 1:
+        return _scale(run, op, refs[moving[0]].slot, run.values[refs[1 - moving[0]].slot])
+    terms = []
+    for i in moving:
+        factor = run.values[refs[1 - i].slot].detach()
+        if entrywise:
+            flow = _spread(run, op, refs[i].slot, within=False)
+            terms.append((flow, scaled(_flat_constant(factor, run.values[op.outputs[0]]) / len(moving))))
         else:
-            factor = self._flat_factor(op, slot, factor)
-            self.combine(op, [(flow, signed(Scale, factor, len(flow.parts) == 2))])
-
-    def _flat_factor(self, op: Op, slot: int, factor: Tensor) -> Tensor:
-        """A factor that broadcasts against a node tensor, flattened like it: (M or 1, N or 1)."""
-        shape = self.values[slot].shape
-        if self.values[op.outputs[0]].shape != shape:  # type: ignore[index]
-            raise NotClosedError
-        if factor.numel() == 1:
-            return factor.reshape(1, 1)
-        factor = factor.reshape((1,) * (len(shape) - factor.dim()) + factor.shape)
-        return factor.expand(-1, *shape[1:]).reshape(factor.shape[0], -1)
-
-    def _product(self, op: Op) -> None:
-        """A product of two followed tensors: the one that is a gate is held constant.
-
-        Where neither is, each gets half of the relevance.
-        """
-        refs = [a for a in op.args if isinstance(a, Ref)][:2]
-        if len(refs) < 2:
-            return self._gradient(op)
-        a, b = (self.flows[ref.slot] for ref in refs)
-        ranks = [(flow.gate, -flow.value.numel() if op.name == "mul" else 0) for flow in (a, b)]
-        moving = [0, 1] if ranks[0] == ranks[1] else [0 if ranks[1] > ranks[0] else 1]
-        if len(moving) == 1 and a.gate == b.gate:
-            self.remarks.add("a factor that is broadcast over neurons is held constant, as a gate")
-        if op.name == "mul" and len(moving) == 1:
-            return self._scale_by(op, refs[moving[0]].slot, self.values[refs[1 - moving[0]].slot].detach())
-        share = 1 / len(moving)
-        self.combine(op, [(self.read(op, refs[i].slot), self._product_map(op, refs, i, share)) for i in moving])
-
-    def _product_map(self, op: Op, refs: list[Ref], moving: int, share: float) -> SignedMap:
-        if self.builder.graph:
-
-            def run(p: Tensor) -> Tensor:
-                args = [a if not isinstance(a, Ref) else None for a in op.args]
-                seen = 0
-                for position, a in enumerate(op.args):
-                    if isinstance(a, Ref):
-                        args[position] = p if seen == moving else self.values[a.slot]
-                        seen += 1
-                result: Tensor = op.func(*args, **op.kwargs) * share
-                return result
-
-            return SignedMap.positive(Apply(run))
-        if op.name != "mul":
-            raise NotClosedError
-        factor = self._flat_factor(op, refs[moving].slot, self.values[refs[1 - moving].slot])
-        return SignedMap.positive(Scale(factor * share))
+            flow = run.read(op, refs[i].slot)
+            terms.append((flow, _bilinear(run, op, i, factor, 1 / len(moving))))
+    run.combine(op, terms)
 
 
-def _negative(operator: Operator) -> SignedMap:
-    """A map with coefficients ≤ 0 only."""
-    return SignedMap(operator, Nothing(), operator)
+def _bilinear(run: Interpreter, op: Op, moving: int, factor: Tensor, share: float) -> Coefficients:
+    """A product of matrices as a map of one of the two, the other one its coefficients."""
+    places = [place for place, a in enumerate(op.args) if isinstance(a, Ref)]
+    at = run.values[op.args[places[moving]].slot].detach()
+    shape = run.shape(op.outputs[0])  # type: ignore[arg-type]
+    run._note_gradient(op)
 
+    def make(coefficients: Tensor) -> Differential:
+        args = list(op.args)
+        args[places[moving]], args[places[1 - moving]] = MOVING, coefficients
+        return Differential(op.func, tuple(args), op.kwargs, at, 0, shape)
 
-class Nothing(Operator):
-    """The zero map."""
-
-    def pull(self, message: Tensor, rows: Any) -> Tensor:
-        """Zero."""
-        return torch.zeros_like(message)
-
-    def push(self, values: Tensor) -> Tensor:
-        """Zero."""
-        return torch.zeros_like(values)
-
-
-def replace_args(op: Op, args: tuple[Any, ...]) -> Op:
-    """The operation with other arguments."""
-    fields = {name: getattr(op, name) for name in op.__dataclass_fields__}
-    return Op(**(fields | {"args": args}))
+    return Coefficients(make=make, tensor=factor * share)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from walkwise.tracing.vocabulary import plain_name
+from walkwise.tracing.private import version_of
+from walkwise.tracing.spellings import plain_name
 
 _SQUASHES = frozenset({"softmax", "log_softmax", "sigmoid"})
 _RESHAPES = frozenset({"view", "reshape", "flatten", "squeeze", "unsqueeze", "view_as", "reshape_as", "clone"})
@@ -27,7 +28,7 @@ class Squashed(NamedTuple):
     @property
     def fresh(self) -> bool:
         """Whether neither has been written into since."""
-        return self.versions == (self.result._version, self.source._version)
+        return self.versions == (version_of(self.result), version_of(self.source))
 
 
 class Ending(TorchFunctionMode):
@@ -81,7 +82,7 @@ class Ending(TorchFunctionMode):
                 kind, step = "log_softmax", _same
             elif name not in _RESHAPES and not (name in _PICKS and kind == "sigmoid"):
                 return
-        self._seen[id(result)] = Squashed(kind, result, source, step, (result._version, source._version))
+        self._seen[id(result)] = Squashed(kind, result, source, step, (version_of(result), version_of(source)))
 
 
 def _same(logits: Tensor) -> Tensor:

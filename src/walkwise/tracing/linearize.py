@@ -26,14 +26,13 @@ from torch_geometric.utils import is_sparse, to_edge_index
 
 from walkwise.core.edges import Edges
 from walkwise.core.operators import Aggregate, Operator, Scale
+from walkwise.tracing.private import MESSAGE_HOOKS, version_of
 from walkwise.tracing.tape import Affine
 
 ClosedForm = Callable[[Any, "PropagateCall"], "Affine | None"]
 
 _FORMS: dict[type, ClosedForm] = {}
 _PARTS = ("message", "aggregate", "update", "message_and_aggregate")
-_HOOKED = ("message", "aggregate", "message_and_aggregate")
-_HOOKS = ("_propagate_forward_hooks", *(f"_{p}_forward{when}_hooks" for p in _HOOKED for when in ("", "_pre")))
 
 
 def register(kind: type) -> Callable[[ClosedForm], ClosedForm]:
@@ -65,7 +64,7 @@ def closed_form(conv: torch.nn.Module) -> ClosedForm | None:
         return None
     own = conv.__dict__
     replaced = not own.keys().isdisjoint(_PARTS) or _own_propagate(conv)
-    return None if replaced or any(map(own.get, _HOOKS)) else _FORMS[base]
+    return None if replaced or any(map(own.get, MESSAGE_HOOKS)) else _FORMS[base]
 
 
 def _own_propagate(conv: torch.nn.Module) -> bool:
@@ -85,7 +84,7 @@ class EdgeShelf:
 
     def get(self, edge_index: Tensor, num_nodes: int, flow: str) -> Edges:
         """The edges of an edge index (2, E), source to target."""
-        version = 0 if edge_index.is_inference() else edge_index._version  # a model may write into its edges
+        version = version_of(edge_index)  # a model may write into its edges
         for key, written, way, edges in self._made:
             if key is edge_index and written == version and way == flow and edges.num_nodes == num_nodes:
                 return edges

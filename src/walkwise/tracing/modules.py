@@ -1,10 +1,8 @@
-"""A model's modules, looked at once: which are of interest, and how they are left as they were found."""
+"""A model's modules, looked at once: which of them tracing is interested in."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,12 +28,6 @@ class Modules:
     pools: Named = field(default_factory=list)  # that drop or reorder nodes
     heteros: Named = field(default_factory=list)  # layers over several types of edges
     scripts: Named = field(default_factory=list)  # whose attributes Python does not hold
-
-    @property
-    def states(self) -> list[dict[str, Any]]:
-        """The attributes of all modules, where Python holds them."""
-        scripts = {id(module) for _, module in self.scripts}
-        return [module.__dict__ for _, module in self.all if not scripts or id(module) not in scripts]
 
 
 def modules_of(model: nn.Module) -> Modules:
@@ -76,45 +68,6 @@ def _roles(kind: type) -> tuple[str, ...]:
     if issubclass(kind, torch.jit.ScriptModule):
         roles.append("scripts")
     return tuple(roles)
-
-
-@contextmanager
-def untouched(modules: Modules) -> Iterator[None]:
-    """Evaluation mode inside; afterwards every attribute, buffer, child and flag is what it was."""
-    states = modules.states
-    held = [parts for own in states for parts in (own["_buffers"], own["_parameters"], own["_modules"])]
-    empty = [parts for parts in held if not parts]
-    saved = [(own, own.copy()) for own in (*states, *filter(None, held))]
-    buffers = [b for own in states if own["_buffers"] for b in own["_buffers"].values() if b is not None]
-    written = [(b, b._version, b.clone()) for b in buffers if not b.is_inference()]  # these cannot be written to here
-    random = torch.get_rng_state()
-    try:
-        for own in states:
-            if own.get("training"):
-                own["training"] = False
-            if own.get("_cached_x") is not None:  # SGConv and its kin would ignore their input
-                own["_cached_x"] = None
-        yield
-    finally:
-        torch.set_rng_state(random)
-        for buffer, version, copy in written:
-            if buffer._version != version:
-                with torch.no_grad():
-                    buffer.copy_(copy)
-        for now, before in _changed(saved):
-            for name in now.keys() - before.keys():
-                del now[name]
-            now.update(before)
-        for now in empty:
-            now.clear()
-
-
-def _changed(saved: list[tuple[dict[str, Any], dict[str, Any]]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """The dictionaries that are not what they were; comparing looks at identity first, so this is cheap."""
-    try:
-        return [(now, before) for now, before in saved if now != before]
-    except Exception:  # tensors and arrays that have changed refuse to be compared as a whole
-        return saved
 
 
 def check_layers(modules: Modules) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,9 +14,10 @@ from torch.overrides import TorchFunctionMode
 from walkwise.core.operators import Operator
 from walkwise.errors import TraceError
 from walkwise.rules import LRP_0, Rule
-from walkwise.tracing import vocabulary
 from walkwise.tracing.aliases import UNSEEN_WRITE, Aliases, differ, sharing
-from walkwise.tracing.block import Block
+from walkwise.tracing.private import autocasting, base_of, unwatched
+from walkwise.tracing.spellings import exchanges, positional
+from walkwise.tracing.words import Handler, Word, asked_to_write, word
 
 _NOT_IN_PLACE = {"inplace": False}
 _REDUCE, _OVER = {"sum", "mean"}, {"dim", "keepdim"}
@@ -49,14 +51,14 @@ class Affine:
         for tensor, operator in rest:
             total = total + operator.push(_plain(tensor))
         total = total if self.constant is None else total + self.constant
-        return total if first.dim() == 2 else total.view(first.shape)
+        return total if first.dim() == 2 else total.view(-1, *first.shape[1:])
 
 
 @dataclass(eq=False, slots=True)
 class Op:
     """One recorded operation."""
 
-    name: str
+    word: Word
     func: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -67,16 +69,11 @@ class Op:
     terms: tuple[tuple[int, Operator], ...] = ()  # of propagate: (slot, map)
     constant: Tensor | None = None
     activated: bool = False
-    sign: Tensor | None = None  # of the batch normalisation this linear map is folded with
-    block: Block | None = None  # what a whole layer computed, where it is one operation
     rule: Rule = LRP_0  # that its weights are under
 
-    def run(self, fill: Callable[[int], Tensor], swap: dict[int, Tensor] | None = None) -> tuple[Any, ...]:
-        """The operation's tensors, computed again with other values for what was followed.
-
-        ``swap`` replaces other tensor arguments, by identity.
-        """
-        args, kwargs = _fill((self.args, self.kwargs), fill, swap or {})
+    def run(self, fill: Callable[[int], Any]) -> tuple[Any, ...]:
+        """The operation's tensors, computed again with other values for what was followed."""
+        args, kwargs = filled((self.args, self.kwargs), fill, {})
         result = self.func(*args, **kwargs)
         return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
@@ -93,7 +90,7 @@ class Call:
 
 
 class Tape(TorchFunctionMode):
-    """Follows tensors through every torch function called while it is active.
+    """Follows tensors through every torch function called while it is active, in the thread that entered it.
 
     A *slot* is one value of one followed tensor; an operation in place makes a new slot. What is not
     followed is constant: weights, edge data, attention over constants, anything detached.
@@ -119,7 +116,7 @@ class Tape(TorchFunctionMode):
         slot = self.slot_of(tensor)
         if slot is None:
             slot = self._new_slot(tensor)
-            with torch._C.DisableTorchFunction():
+            with unwatched():
                 self.values[slot] = self.values[slot].clone()  # it may be a weight, which training may change
         return slot
 
@@ -145,18 +142,15 @@ class Tape(TorchFunctionMode):
             return func(*args, **kwargs) if kwargs else func(*args)
         if not torch.is_grad_enabled():
             return self._out_of_sight(func, args, kwargs or {})
-        if torch._C._is_any_autocast_enabled():
+        if autocasting():
             self._check_autocast()
-        torch._C._set_grad_enabled(False)  # what torch.no_grad() does, without the cost of making one
-        try:
-            word = vocabulary.word(func)
-            if word.plain and (not kwargs or kwargs == _NOT_IN_PLACE):
-                return self._record_plain(word.name, func, args, {})
-            if word.name in _REDUCE and args and kwargs and kwargs.keys() <= _OVER and not self.normalising:
-                return self._record_plain(word.name, func, args, kwargs)
-            return self._record(word, func, args, kwargs or {})
-        finally:
-            torch._C._set_grad_enabled(True)
+        with torch.no_grad():
+            known = word(func)
+            if known.simple and (not kwargs or kwargs == _NOT_IN_PLACE):
+                return self._record_simple(known, func, args, {})
+            if known.name in _REDUCE and args and kwargs and kwargs.keys() <= _OVER and not self.normalising:
+                return self._record_simple(known, func, args, kwargs)
+            return self._record(known, func, args, kwargs or {})
 
     def _check_autocast(self) -> None:
         """Refuse to follow what is computed in another type than the model's."""
@@ -168,7 +162,7 @@ class Tape(TorchFunctionMode):
                 "autocast off in the model itself if it turns it on."
             )
 
-    def record_propagate(self, affine: Affine, result: Tensor) -> None:
+    def record_affine(self, handler: Handler, affine: Affine, result: Tensor) -> None:
         """Record a whole ``propagate`` by its closed form."""
         terms = tuple(
             (slot, operator) for tensor, operator in affine.terms if (slot := self.slot_of(tensor)) is not None
@@ -176,21 +170,15 @@ class Tape(TorchFunctionMode):
         if not terms:
             return
         op = Op(
-            "propagate", not_runnable, (), {}, tuple(slot for slot, _ in terms), (self._new_slot(result),),
+            _propagation(handler), not_runnable, (), {}, tuple(slot for slot, _ in terms), (self._new_slot(result),),
             self.active, len(self.calls), terms, affine.constant, affine.activated,
         )  # fmt: skip
         self.ops.append(op)
 
-    def record_block(self, block: Block, result: Tensor, source: int) -> None:
-        """Record a whole layer that gave ``result``; its weights stand among the arguments."""
-        slots, where = (self._new_slot(result),), (self.active, len(self.calls))
-        weights = tuple([m.weight for m in block.maps])
-        self.ops.append(Op("block", not_runnable, weights, {}, (source,), slots, *where, block=block))
-
-    def hold(self, value: Tensor) -> int:
-        """A slot for a value that no tensor of the model stands for."""
-        self.values.append(value)
-        return len(self.values) - 1
+    def record(self, func: Any, args: tuple[Any, ...], result: Tensor) -> None:
+        """Record a function of tensors and numbers whose result is known already."""
+        refs, inputs = self._refer_flat(args)
+        self.ops.append(Op(word(func), func, refs, {}, inputs, (self._new_slot(result),), self.active, len(self.calls)))
 
     def _follows(self, items: Any) -> bool:
         slots = self._slot_of
@@ -202,21 +190,21 @@ class Tape(TorchFunctionMode):
     def _out_of_sight(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function that is not meant to be followed."""
         self.hidden.add("under torch.no_grad() or in a custom autograd.Function")
-        word = vocabulary.word(func)
-        if (word.writes or vocabulary.asked_to_write(word.name, args, kwargs)) and id(args[0]) in self._slot_of:
+        known = word(func)
+        if (known.writes or asked_to_write(known, args, kwargs)) and id(args[0]) in self._slot_of:
             raise TraceError(UNSEEN_WRITE.format("torch.no_grad() or a custom autograd.Function"))
         result = func(*args, **kwargs)
-        if isinstance(result, Tensor) and result._base is not None:
+        if isinstance(result, Tensor) and base_of(result) is not None:
             self._aliases.add(result)
         return result
 
-    def _record_plain(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _record_simple(self, known: Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a function that makes a new tensor, those that are followed given in their places."""
         result = func(*args, **kwargs)
         if not isinstance(result, Tensor):
             return result
         refs, inputs = self._refer_flat(args)
-        self.ops.append(Op(name, func, refs, kwargs, inputs, (self._new_slot(result),), self.active, len(self.calls)))
+        self.ops.append(Op(known, func, refs, kwargs, inputs, (self._new_slot(result),), self.active, len(self.calls)))
         return result
 
     def _refer_flat(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
@@ -230,45 +218,42 @@ class Tape(TorchFunctionMode):
             refs.append(item if slot is None else Ref(slot))
         return tuple(refs), tuple(slots) if len(slots) < 2 else tuple(dict.fromkeys(slots))
 
-    def _record(self, word: vocabulary.Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        name, writes, _ = word
+    def _record(self, known: Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs and not args:
-            args, kwargs = vocabulary.positional(name, kwargs)
-        if name in ("numpy", "array", "tolist"):
+            args, kwargs = positional(known.name, kwargs)
+        if known.name in ("numpy", "array", "tolist"):
             self.hidden.add("in NumPy or Python")
-        if kwargs.get("rounding_mode"):
-            name = "floor_divide"
-        if kwargs.get("out") is not None or vocabulary.exchanges(func):
+        if kwargs.get("out") is not None or exchanges(func):
             raise TraceError(UNSEEN_WRITE.format("out=... or h.data = ..."))
-        if writes or vocabulary.asked_to_write(name, args, kwargs):
-            return self._record_write(name, func, args, kwargs)
+        if known.writes or asked_to_write(known, args, kwargs):
+            return self._record_write(known, func, args, kwargs)
         result = func(*args, **kwargs)
-        if not self._depends(name, result):
-            if name in ("detach", "data"):
+        if kwargs.get("rounding_mode") or not self._depends(known, result):
+            if known.name in ("detach", "data"):
                 self._aliases.add(result)
             return result
-        if name in vocabulary.SAME and isinstance(result, Tensor):
-            if "dropout" not in name or result is args[0]:
+        if known.same and isinstance(result, Tensor):
+            if "dropout" not in known.name or result is args[0]:
                 return self._same(args[0], result)
             kept = torch.where(args[0] == 0, 0.0, result / args[0])  # dropout that is on: a constant mask
-            name, func, args, kwargs = "mul", torch.mul, (args[0], kept), {}
-        self._append(name, func, self._refer(args, kwargs), result)
+            known, func, args, kwargs = word(torch.mul), torch.mul, (args[0], kept), {}
+        self._append(known, _plain_function(func, known), self._refer(args, kwargs), result)
         return result
 
-    def _record_write(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _record_write(self, known: Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a function that writes into its first argument."""
         changing = self._changing(args[0])
         referred = self._refer(self._saved(args), kwargs)
         result = func(*args, **kwargs)
         self._changed(args[0], changing)
-        written = args[0] if name == "setitem" else result
-        if self._depends(name, written):
-            self._append(name, _out_of_place(func, name), referred, written)
+        written = args[0] if known.name == "setitem" else result
+        if self._depends(known, written) and not kwargs.get("rounding_mode"):
+            self._append(known, OutOfPlace(func), referred, written)
         else:
             self._slot_of.pop(id(args[0]), None)  # overwritten by a constant, it is one
         return result
 
-    def _append(self, name: str, func: Any, referred: tuple[Any, Any, tuple[int, ...]], result: Any) -> None:
+    def _append(self, known: Word, func: Any, referred: tuple[Any, Any, tuple[int, ...]], result: Any) -> None:
         """Put an operation on the tape, its arguments given as ``_refer`` does."""
         refs, named, inputs = referred
         outputs: tuple[int | None, ...]
@@ -278,13 +263,13 @@ class Tape(TorchFunctionMode):
             several: tuple[Any, ...] = tuple(result or ())
             floating = [t if isinstance(t, Tensor) and t.is_floating_point() else None for t in several]
             outputs = tuple(None if t is None else self._new_slot(t) for t in floating)
-        self.ops.append(Op(name, func, refs, named, inputs, outputs, self.active, len(self.calls)))
+        self.ops.append(Op(known, func, refs, named, inputs, outputs, self.active, len(self.calls)))
 
-    def _depends(self, name: str, result: Any) -> bool:
+    def _depends(self, known: Word, result: Any) -> bool:
         """Whether a result depends differentiably on what went in."""
-        if name in ("detach", "data"):
+        if known.name in ("detach", "data"):
             self.cut = True
-        if name in vocabulary.CONSTANT or (self.normalising and name in vocabulary.STATISTICS):
+        if known.constant or (self.normalising and known.statistic):
             return False
         if isinstance(result, Tensor):
             return result.is_floating_point()
@@ -327,7 +312,7 @@ class Tape(TorchFunctionMode):
             if differ(self.values[slot], before):
                 self.values[slot] = before
                 self._slot_of[id(other)] = -1
-        base = tensor._base
+        base = base_of(tensor)
         if base is not None and id(base) not in self._slot_of:  # it has become node features without being followed
             self._slot_of[id(base)] = -1
             self._alive.append(base)
@@ -364,27 +349,37 @@ def _plain(tensor: Tensor) -> Tensor:
     return tensor if tensor.dim() == 2 else tensor.flatten(1)
 
 
-def _fill(nested: Any, fill: Callable[[int], Tensor], swap: dict[int, Tensor]) -> Any:
+def filled(nested: Any, fill: Callable[[int], Any], swap: dict[int, Tensor]) -> Any:
+    """Recorded arguments with something in the place of every reference; ``swap`` replaces tensors by identity."""
     if isinstance(nested, Ref):
         return fill(nested.slot)
     if type(nested) in (list, tuple):
-        return type(nested)(_fill(item, fill, swap) for item in nested)
+        return type(nested)([filled(item, fill, swap) for item in nested])
     if type(nested) is dict:
-        return {key: _fill(value, fill, swap) for key, value in nested.items()}
+        return {key: filled(value, fill, swap) for key, value in nested.items()}
     return swap.get(id(nested), nested)
 
 
-def _out_of_place(func: Any, name: str) -> Callable[..., Any]:
-    """The function, writing into a copy of its first argument."""
+def _plain_function(func: Any, known: Word) -> Any:
+    """The function that was recorded; an attribute that was read becomes the reading of it."""
+    return operator.attrgetter(known.name) if getattr(func, "__name__", "") == "__get__" else func
 
-    def run(first: Tensor, *args: Any, **kwargs: Any) -> Any:
+
+@dataclass(frozen=True)
+class OutOfPlace:
+    """A function that writes into its first argument, writing into a copy of it."""
+
+    func: Callable[..., Any]
+
+    def __call__(self, first: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """The copy, written into."""
         copy = first.clone()
-        if name == "setitem":
-            copy[args[0]] = args[1]
-            return copy
-        return func(copy, *args, **kwargs)
+        result = self.func(copy, *args, **kwargs)
+        return copy if result is None else result
 
-    return run
+
+def _propagation(handler: Handler) -> Word:
+    return Word("propagate", handler, False, False, False, False, False, False)
 
 
 def not_runnable(*args: Any, **kwargs: Any) -> Any:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from walkwise.errors import TargetError
+from walkwise.tracing.private import unwatched
 
 Target = int | Sequence[int] | Tensor | Callable[[Any], Tensor] | None
 
@@ -31,9 +32,9 @@ def explained(output: Any, target: Target, index: int | None, num_graphs: int, n
     """
     if callable(target):
         scalar = _by_callable(output, target, index)
-        with torch._C.DisableTorchFunction():  # this detaching is not the model's
+        with unwatched():  # this detaching is not the model's
             return Explained(scalar, torch.ones_like(scalar), scalar.detach().reshape(1))
-    with torch._C.DisableTorchFunction():
+    with unwatched():
         return _selected(output, target, index, num_graphs, num_nodes)
 
 

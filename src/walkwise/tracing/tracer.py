@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -21,10 +20,12 @@ from walkwise.errors import CoverageWarning, InputError, TargetError, TraceError
 from walkwise.rules import RuleLike, Schedule, as_schedule
 from walkwise.tracing import linearize
 from walkwise.tracing.lowering import Lowering
-from walkwise.tracing.modules import Modules, a_weight, check_layers, check_weights, modules_of, untouched
+from walkwise.tracing.modules import Modules, a_weight, check_layers, check_weights, modules_of
+from walkwise.tracing.private import compiled_from
+from walkwise.tracing.shadow import same_random_numbers, shadow_of
 from walkwise.tracing.tape import Tape
 from walkwise.tracing.target import Explained, Target, explained
-from walkwise.tracing.watch import Watch, check_fresh
+from walkwise.tracing.watch import Watch, check_fresh, note_handed
 
 
 def trace(
@@ -70,14 +71,10 @@ def trace(
     if fallback not in ("autograd", "error"):
         raise InputError(f'fallback must be "autograd" or "error", got {fallback!r}.')
     model = _unwrapped(model)
-    modules = modules_of(model)
-    _check_input(modules, x, edge_index, model_kwargs)
+    _check_input(modules_of(model), x, edge_index, model_kwargs)
     with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext():
-        return _traced(model, modules, x, edge_index, target, index, schedule, fallback, model_kwargs)
+        return _traced(model, x, edge_index, target, index, schedule, fallback, model_kwargs)
 
-
-#: A model is watched by one trace at a time, whatever thread asks: each leaves it as it found it.
-_ONE_AT_A_TIME = threading.RLock()
 
 _IDLE = "layer '{}' ({}) ran, but the explained output does not follow from it; it is on no walk"
 _HIDDEN = "node features went {}; what comes out of it counts as constant"
@@ -87,7 +84,6 @@ trace.linearize = linearize  # type: ignore[attr-defined]  # so that walkwise.tr
 
 def _traced(
     model: nn.Module,
-    modules: Modules,
     x: Tensor,
     edge_index: Any,
     target: Target,
@@ -96,34 +92,39 @@ def _traced(
     fallback: str,
     model_kwargs: dict[str, Any],
 ) -> RelevanceChain:
-    check_layers(modules)
     num_graphs, num_nodes = _num_graphs(model_kwargs), x.shape[0]
 
-    def run(suspects: Sequence[tuple[str, nn.Module]] = ()) -> tuple[Tape, Watch, Explained]:
+    def run(suspects: Sequence[str] = ()) -> tuple[Tape, Watch, Explained]:
+        shadow = shadow_of(model)
         tape = Tape()
+        watch = Watch(tape, modules_of(shadow), fallback, suspects)
         features, arguments = _copies(x, model_kwargs)
         if features.is_floating_point():
             tape.follow_features(features)
-        watch = Watch(tape, modules, fallback)
-        with _ONE_AT_A_TIME, untouched(modules), torch.enable_grad(), watch.hooked(suspects), tape:
-            output = model(features, edge_index, **arguments)
-            scalar = explained(output, target, index, num_graphs, num_nodes)
+        try:
+            with same_random_numbers(), torch.enable_grad(), tape:
+                output = shadow(features, edge_index, **arguments)
+                scalar = explained(output, target, index, num_graphs, num_nodes)
+        finally:
+            watch.release()
         tape.check_aliases()
         return tape, watch, scalar
+
+    def handed(disturbing: bool) -> list[Tensor]:
+        shadow = shadow_of(model)
+        seen = note_handed(modules_of(shadow), disturbing)
+        features, arguments = _copies(x, model_kwargs)
+        with same_random_numbers(), torch.no_grad():
+            shadow(features, edge_index, **arguments)
+        return seen
 
     tape, watch, scalar = run()
     if unreached := watch.unreached():  # run again and look whether they lose sight of what they take in
         tape, watch, scalar = run(unreached)
     if watch.fresh and not tape.cut:
-
-        def again() -> Any:
-            features, arguments = _copies(x, model_kwargs)
-            return model(features, edge_index, **arguments)
-
-        with _ONE_AT_A_TIME:
-            check_fresh(watch, again)
+        check_fresh(watch, handed)
     slot = tape.slot_of(scalar.tensor)
-    _check_finite(tape, scalar.outputs, modules, {"x": x})
+    _check_finite(tape, scalar.outputs, watch.modules, {"x": x})
     if slot is None:
         raise TargetError(
             "The explained scalar does not depend differentiably on the node features: the target (or the "
@@ -166,13 +167,10 @@ def _check_finite(tape: Tape, outputs: Tensor, modules: Modules, given: dict[str
     """
     seen = [outputs, *([] if tape.first is None else [tape.values[tape.first]])]
     for op in tape.ops:
-        if op.block is not None:
-            seen += [m.before for m in op.block.maps]
-            continue
         constants = [a for a in (*op.args, *op.kwargs.values()) if isinstance(a, Tensor) and a.is_floating_point()]
-        if constants or op.name == "propagate":
+        if constants or op.word.name == "propagate":
             seen += [tape.values[slot] for slot in op.outputs if slot is not None]
-        if "norm" in op.name:  # an infinite variance shows nowhere
+        if "norm" in op.word.name:  # an infinite variance shows nowhere
             seen += constants
     if _all_finite(seen, outputs.dtype):
         return
@@ -221,8 +219,7 @@ def _unwrapped(model: nn.Module) -> nn.Module:
     """The model itself, where torch.compile has wrapped it."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
-    original = getattr(model, "_orig_mod", model)
-    return original if isinstance(original, nn.Module) else model
+    return compiled_from(model) or model
 
 
 def _num_graphs(model_kwargs: dict[str, Any]) -> int:
@@ -241,6 +238,7 @@ def _check_input(modules: Modules, x: Any, edge_index: Any, model_kwargs: dict[s
     if edge_index is ... or isinstance(edge_index, BaseData):
         came = "it was left out" if edge_index is ... else f"got {_kind(edge_index)}"
         raise InputError(f"edge_index must be the edges, (2, E), or a sparse adjacency; {came}.{_remedy(edge_index)}")
+    check_layers(modules)
     given = {"x": x, "edge_index": edge_index} | model_kwargs
     tensors = {name: value for name, value in given.items() if isinstance(value, Tensor)}
     check_tensors({name: value for name, value in tensors.items() if name != "x"})  # x: where its effect is seen

@@ -1,20 +1,19 @@
-"""Runs the user's model with a tape on it, and leaves the model exactly as it was."""
+"""Runs a shadow of the user's model with a tape on it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from walkwise.errors import TraceError, UnsupportedLayerError
-from walkwise.tracing.block import Layers, layers_of
-from walkwise.tracing.block import run as run_block
 from walkwise.tracing.linearize import ClosedForm, EdgeShelf, PropagateCall, closed_form
-from walkwise.tracing.modules import Modules, untouched
+from walkwise.tracing.modules import Modules
+from walkwise.tracing.private import PROPAGATE_PRE_HOOKS, parameters_of, unwatched
 from walkwise.tracing.tape import Affine, Call, Tape
+from walkwise.tracing.weights import propagate as propagation
 
 _OUT_OF_SIGHT = (
     "Something computes in TorchScript, a custom autograd.Function, NumPy or under torch.no_grad(). Relevance "
@@ -23,10 +22,13 @@ _OUT_OF_SIGHT = (
 
 
 class Watch:
-    """Hooks that tell the tape where message-passing calls begin and end."""
+    """Tells the tape where message-passing calls begin and end, by what it puts on a shadow's modules."""
 
-    def __init__(self, tape: Tape, modules: Modules, fallback: str) -> None:
-        """Nothing is hooked yet."""
+    def __init__(self, tape: Tape, modules: Modules, fallback: str, suspects: Sequence[str] = ()) -> None:
+        """Watch the modules of a shadow.
+
+        ``suspects`` are the names of linear modules to be checked for losing sight of what they take in.
+        """
         self.tape = tape
         self.modules = modules
         self.fallback = fallback
@@ -35,38 +37,33 @@ class Watch:
         self.edge_index: Tensor | None = None
         self.pooled: str | None = None  # the pooling that has changed the nodes
         self.fresh: list[int] = []  # later calls that were handed a tensor nothing is known of
+        for name, conv in modules.convs:
+            form = closed_form(conv)
+            conv.__dict__["forward"] = self._forward(name, conv)
+            conv.__dict__["propagate"] = self._propagate(name, conv, form)
+        for _, norm in modules.norms:
+            norm.__dict__["forward"] = self._normalise(norm)
+        for name, pool in modules.pools:
+            if not hasattr(pool, "aggr"):
+                _after(pool, self._pool(name))
+        for name, linear in modules.linears:
+            if name in suspects:
+                _after(linear, self._followed(name, linear))
 
-    def unreached(self) -> list[tuple[str, nn.Module]]:
+    def release(self) -> None:
+        """Let go of the shadow's modules, which hold on to this and it to them."""
+        for _, module in (*self.modules.convs, *self.modules.norms, *self.modules.pools, *self.modules.linears):
+            for name in ("forward", "propagate"):
+                module.__dict__.pop(name, None)
+
+    def unreached(self) -> list[str]:
         """Linear modules whose weight met no followed tensor: not called, on constants, or out of sight."""
         used = {id(argument) for op in self.tape.ops for argument in op.args if argument is not None}
         linears = self.modules.linears  # a weight that a parametrization makes is not a parameter: look closer
-        return [(name, linear) for name, linear in linears if id(linear._parameters.get("weight")) not in used]
+        return [name for name, linear in linears if id(parameters_of(linear).get("weight")) not in used]
 
-    @contextmanager
-    def hooked(self, suspects: Sequence[tuple[str, nn.Module]] = ()) -> Iterator[None]:
-        """The hooks are in place inside, and gone afterwards whatever happens.
-
-        ``suspects`` are linear modules to be checked for losing sight of what they take in.
-        """
-        handles: list[Any] = []
-        try:
-            for name, conv in self.modules.convs:  # ``untouched`` takes away what is set here
-                form = closed_form(conv)
-                layers = None if suspects or form is None else layers_of(conv)
-                conv.__dict__["forward"] = self._forward(name, conv, layers, form)
-                conv.__dict__["propagate"] = self._propagate(name, conv, form)
-            for _, norm in self.modules.norms:
-                norm.__dict__["forward"] = self._normalise(norm)
-            pools = [(name, pool) for name, pool in self.modules.pools if not hasattr(pool, "aggr")]
-            handles += [pool.register_forward_hook(self._pool(name)) for name, pool in pools]
-            handles += [linear.register_forward_hook(self._followed(name)) for name, linear in suspects]
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    def _forward(self, name: str, conv: Any, layers: Layers | None, form: ClosedForm | None) -> Callable[..., Any]:
-        """A layer's ``forward`` while it is traced: in one piece where it and its input are as simple as that."""
+    def _forward(self, name: str, conv: Any) -> Callable[..., Any]:
+        """A layer's ``forward`` while it is traced."""
         original = conv.forward
 
         def forward(*args: Any, **kwargs: Any) -> Any:
@@ -75,17 +72,7 @@ class Watch:
                 if self.depth > 1:
                     return original(*args, **kwargs)
                 self._begin(name, conv, args, kwargs)
-                result = None
-                simple = layers is not None and len(args) == 2 and not kwargs
-                if simple and torch.is_grad_enabled():  # else it is out of the tape's sight
-                    with torch._C.DisableTorchFunction():
-                        torch._C._set_grad_enabled(False)  # what torch.no_grad() does, without the cost of making one
-                        try:
-                            result = self._block(conv, layers, form, *args)  # type: ignore[arg-type]
-                        finally:
-                            torch._C._set_grad_enabled(True)
-                if result is None:
-                    result = original(*args, **kwargs)
+                result = original(*args, **kwargs)
                 self._end(name, conv, result)
                 return result
             finally:  # the model may go on after an error
@@ -126,26 +113,6 @@ class Watch:
         if not call.outputs:
             raise TraceError(_lost(name, module))
 
-    def _block(self, conv: Any, layers: Layers, form: ClosedForm, x: Any, edge_index: Any) -> Tensor | None:
-        """What a layer gives, recorded as one operation; None where that cannot be said in one."""
-        source = self.tape.slot_of(x)
-        if (
-            source is None
-            or x.dim() != 2
-            or conv._propagate_forward_pre_hooks
-            or torch.is_autocast_enabled(x.device.type)
-        ):
-            return None
-        if x.shape[1] != layers[0][0].weight.shape[1]:  # the layer itself says best what is wrong
-            return None
-        affine = form(conv, PropagateCall(conv, edge_index, {"x": (x, x)}, self.shelf, self._follows))
-        if affine is None:
-            return None
-        block = run_block(conv, layers, affine, x)
-        result = block.value.clone()  # the model may write into what it gets, and the block must not change
-        self.tape.record_block(block, result, source)
-        return result
-
     def _propagate(self, name: str, conv: Any, form: ClosedForm | None) -> Callable[..., Any]:
         """A layer's ``propagate`` while it is traced: recorded whole where it has a closed form."""
         original = conv.propagate
@@ -158,7 +125,7 @@ class Watch:
                 )
             affine = None
             if form is not None:
-                with torch._C.DisableTorchFunction():
+                with unwatched():
                     affine = form(conv, PropagateCall(conv, edge_index, arguments, self.shelf, self._follows))
                     if affine is not None:
                         return self._closed(form, conv, affine, original, (edge_index, size, arguments))
@@ -178,12 +145,12 @@ class Watch:
     ) -> Tensor:
         """What a closed form says, recorded; a user's is checked against what the layer computes."""
         edge_index, size, arguments = given
-        if _is_ours(form) and not conv._propagate_forward_pre_hooks and _on_one_node_set(size, arguments):
+        if _is_ours(form) and not getattr(conv, PROPAGATE_PRE_HOOKS) and _on_one_node_set(size, arguments):
             result = affine.value()
         else:
             result = original(edge_index, size=size, **arguments)
             _check_affine(form, conv, affine, result, arguments)
-        self.tape.record_propagate(affine, result)
+        self.tape.record_affine(propagation, affine, result)
         return result
 
     def _follows(self, tensor: Any) -> bool:
@@ -204,29 +171,42 @@ class Watch:
         return forward
 
     def _pool(self, name: str) -> Callable[..., None]:
-        def hook(module: Any, args: Any, result: Any) -> None:
+        def seen(args: Any, result: Any) -> None:
             self.pooled = name
 
-        return hook
+        return seen
 
-    def _followed(self, name: str) -> Callable[..., None]:
+    def _followed(self, name: str, module: nn.Module) -> Callable[..., None]:
         """Check that a linear module's output is followed if its input is."""
 
-        def hook(module: Any, args: tuple[Any, ...], result: Any) -> None:
+        def seen(args: tuple[Any, ...], result: Any) -> None:
             went_in = any(isinstance(a, Tensor) and self.tape.slot_of(a) is not None for a in args)
             if went_in and self.tape.slot_of(result) is None and torch.is_grad_enabled():
                 raise TraceError(_lost(name, module))
 
-        return hook
+        return seen
 
 
-def check_fresh(watch: Watch, run: Callable[[], Any]) -> None:
+def _after(module: Any, seen: Callable[..., None]) -> None:
+    """Have something look at what a shadow's module was given and has returned."""
+    original = module.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        seen(args, result)
+        return result
+
+    forward.__wrapped__ = original  # type: ignore[attr-defined]
+    module.__dict__["forward"] = forward
+
+
+def check_fresh(watch: Watch, handed: Callable[[bool], list[Tensor]]) -> None:
     """Refuse a model in which a later layer's input depends on an earlier layer out of the tape's sight.
 
-    Runs the model again with the first layer's output disturbed: what a later layer is handed must then
-    change only if it was followed.
+    ``handed`` runs the model again, with the first layer's output disturbed or not, and gives what every layer is
+    handed; that must then change only if it was followed.
     """
-    undisturbed, disturbed = (_all_handed(watch.modules, run, disturbing) for disturbing in (False, True))
+    undisturbed, disturbed = handed(False), handed(True)
     for call in watch.fresh:
         if not torch.equal(undisturbed[call], disturbed[call]):
             name, module = watch.tape.calls[call].name, watch.tape.calls[call].module
@@ -236,8 +216,8 @@ def check_fresh(watch: Watch, run: Callable[[], Any]) -> None:
             )
 
 
-def _all_handed(modules: Modules, run: Callable[[], Any], disturbing: bool) -> list[Tensor]:
-    """What every message-passing call is handed, with the first one's output disturbed or not."""
+def note_handed(modules: Modules, disturbing: bool) -> list[Tensor]:
+    """A list that fills with what the layers of a shadow are handed, with the first one's output disturbed or not."""
     handed: list[Tensor] = []
     depth = [0]
 
@@ -257,10 +237,8 @@ def _all_handed(modules: Modules, run: Callable[[], Any], disturbing: bool) -> l
 
         return forward
 
-    with untouched(modules), torch.no_grad():
-        for _, conv in modules.convs:
-            conv.__dict__["forward"] = watched(conv.forward)
-        run()
+    for _, conv in modules.convs:
+        conv.__dict__["forward"] = watched(conv.forward)
     return handed
 
 
@@ -309,7 +287,7 @@ def _handed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
 
 def _edge_index(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     """The edge index (2, E) handed to a layer, if it was one."""
-    with torch._C.DisableTorchFunction():
+    with unwatched():
         for item in (*args, *kwargs.values()):
             if isinstance(item, Tensor) and item.dtype == torch.long and item.dim() == 2 and item.shape[0] == 2:
                 return torch.as_tensor(item)

@@ -3,160 +3,155 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from walkwise.core.operators import Aggregate, Operator, RowMap, Scale
-from walkwise.rules import Rule
-from walkwise.tracing.arithmetic import Arithmetic
-from walkwise.tracing.flow import Apply, Flow, SignedMap, signed
-from walkwise.tracing.reading import NotClosedError, flat
+from walkwise.core.operators import MOVING, Aggregate, Differential, Operator, RowMap, Scale
+from walkwise.tracing.arithmetic import product
+from walkwise.tracing.interpreter import Interpreter, flat, gradient, leaves, structural
+from walkwise.tracing.stretch import SAME, Coefficients, moved, scaled
 from walkwise.tracing.tape import Op, Ref
+from walkwise.tracing.words import handles
 
 
-class Weights(Arithmetic):
-    """Weight matrices and aggregations."""
-
-    def _linear(self, op: Op) -> None:
-        weight, bias = op.args[1], op.args[2] if len(op.args) > 2 else op.kwargs.get("bias")
-        if isinstance(weight, Ref) or not isinstance(op.args[0], Ref):
-            return self._product(op)
-        if isinstance(bias, Ref):
-            return self._gradient(op)
-        if not self.builder.graph and self.values[op.args[0].slot].dim() != 2:
-            raise NotClosedError
-        self._weighted(op, op.args[0].slot, weight.detach(), RowMap, bias)
-
-    def _matmul(self, op: Op) -> None:
-        left, right = op.args[0], op.args[1]
-        if isinstance(left, Ref) and isinstance(right, Ref):
-            return self._product(op)
-        if isinstance(right, Ref):
-            return self._from_the_left(op, left, right)
-        if not self.builder.graph and (self.values[left.slot].dim(), right.dim()) != (2, 2):
-            raise NotClosedError
-        if right.dim() != 2:
-            return self._multilinear(op)
-        self._weighted(op, left.slot, right.detach().t(), RowMap, None)
-
-    def _from_the_left(self, op: Op, left: Tensor, right: Ref) -> None:
-        """A constant matrix that mixes rows: a weight if it is learned, otherwise such as an adjacency."""
-        if not self.builder.graph or left.layout != torch.strided:
-            return self._structural(op)
-
-        def make(matrix: Tensor) -> Operator:
-            return Apply(lambda p: torch.matmul(matrix, p))
-
-        if left.requires_grad:
-            return self._weighted(op, right.slot, left.detach(), make, None)
-        flow = self.read(op, right.slot, within=op.call is not None)
-        self.combine(op, [(flow, signed(make, left, len(flow.parts) == 2))])
-
-    def _addmm(self, op: Op) -> None:
-        """beta · bias + alpha · left · right; the bias may be a followed tensor, a skip."""
-        bias, left, right = op.args[:3]
-        beta, alpha = float(op.kwargs.get("beta", 1)), float(op.kwargs.get("alpha", 1))
-        if not isinstance(left, Ref) or isinstance(right, Ref):
-            return self._gradient(op)
-        weight = right.detach().t() * alpha
-        if not isinstance(bias, Ref):
-            return self._weighted(op, left.slot, weight, RowMap, bias * beta)
-        flow, weights = self._lifted(op, left.slot, weight, RowMap)
-        skip = self.read(op, bias.slot, within=op.call is not None)
-        if len(flow.parts) == 2:
-            skip = self.builder.split(skip, op.rule)
-        self.combine(op, [(flow, weights), (skip, self._times(op, skip, beta))])
-
-    def _multilinear(self, op: Op) -> None:
-        """einsum, bmm and the like: linear in the one followed argument, the other one a weight."""
-        if not self.builder.graph:
-            raise NotClosedError
-        tensors = [a for a in flat(op.args) if isinstance(a, (Tensor, Ref))]
-        if sum(isinstance(a, Ref) for a in tensors) != 1 or len(tensors) != 2:
-            return self._product(op) if len(op.inputs) == 2 else self._gradient(op)
-        ref = next(a for a in tensors if isinstance(a, Ref))
-        weight = next(a for a in tensors if isinstance(a, Tensor))
-
-        def make(coefficients: Tensor) -> Operator:
-            return Apply(lambda p: op.run(lambda _: p, {id(weight): coefficients})[0])
-
-        self._weighted(op, ref.slot, weight.detach(), make, None)
-
-    _einsum = _bmm = _mv = _multilinear
-
-    def _weighted(
-        self, op: Op, slot: int, weight: Tensor, make: Callable[[Tensor], Operator], bias: Tensor | None
-    ) -> None:
-        """A weight matrix and its bias: where the rule acts."""
-        rule = op.rule
-        if rule.shares is None and op.sign is None and not self.builder.graph:
-            return self._row_mapped(op, slot, weight, rule, _detached(bias))
-        self.combine(op, [self._lifted(op, slot, weight, make)], _detached(bias))
-
-    def _row_mapped(self, op: Op, slot: int, weight: Tensor, rule: Rule, bias: Tensor | None) -> None:
-        """The same, straight on, for rules that do not split: what most operations are."""
-        flow = self.flows[slot]
-        if flow.rule is not None:  # a second weight begins a new stretch
-            flow = self.flows[slot] = self.builder.settle(flow)
-        output = op.outputs[0]
-        assert output is not None
-        value = self.value(output)
-        lifted = RowMap(rule.lift(weight))
-        slots = self.builder.emit([lifted], [flow.slots[0]])
-        if rule.exact:
-            self.flows[output] = Flow(value, (value,), slots, call=op.call, gate=flow.gate)
-            return
-        held = None if bias is None else rule.hold(bias)
-        part = lifted.push(flow.parts[0])
-        self.flows[output] = Flow(value, (part,), slots, bias, held, rule, True, op.call, flow.gate)
-
-    def _lifted(self, op: Op, slot: int, weight: Tensor, make: Callable[[Tensor], Operator]) -> tuple[Flow, SignedMap]:
-        """A flow and the lifted weight it meets. A second weight in a stretch begins a new stretch."""
-        rule = op.rule
-        flow = self.read(op, slot, within=True)
-        if flow.linear:
-            flow = self.flows[slot] = self.builder.settle(flow)
-            flow = self.read(op, slot, within=True)
-        if rule.shares is not None:
-            flow = self.builder.split(flow, rule)
-            weights = signed(make, weight, split=True)
-        elif rule.exact:
-            weights = SignedMap.positive(make(rule.lift(weight)))
-        else:
-            flow = flow.but(rule=rule)
-            weights = SignedMap.positive(make(_lift(rule, weight, op.sign)))
-        return flow.but(linear=not flow.settled), weights
-
-    def _propagate(self, op: Op) -> None:
-        terms = [(self.read(op, slot, within=not op.activated), operator) for slot, operator in op.terms]
-        self.combine(op, [(flow, self._edge_map(flow, operator)) for flow, operator in terms], op.constant)
-
-    def _edge_map(self, flow: Flow, operator: Operator) -> SignedMap:
-        if self.builder.graph:
-            shape = flow.parts[0].shape
-            return self._signs(flow, operator, lambda o: Apply(lambda p: o.push(p.flatten(1)).view(shape)))
-        return self._signs(flow, operator, lambda o: o)
-
-    def _signs(self, flow: Flow, operator: Operator, wrap: Callable[[Operator], Operator]) -> SignedMap:
-        split = len(flow.parts) == 2
-        if not split:
-            return SignedMap.positive(wrap(operator))
-        if isinstance(operator, Aggregate) and operator.weight is not None:
-            edges = operator.edges
-            return signed(lambda w: wrap(Aggregate(edges, w)), operator.weight, split)
-        if isinstance(operator, Scale):
-            return signed(lambda f: wrap(Scale(f)), operator.factor, split)
-        return SignedMap.positive(wrap(operator))
+@handles(F.linear)
+def _linear(run: Interpreter, op: Op) -> None:
+    weight, bias = op.args[1], op.args[2] if len(op.args) > 2 else op.kwargs.get("bias")
+    if isinstance(weight, Ref) or not isinstance(op.args[0], Ref):
+        return product(run, op)
+    if isinstance(bias, Ref):
+        return gradient(run, op)
+    slot, weight = op.args[0].slot, weight if weight.dim() == 2 else weight.view(1, -1)
+    make: Callable[[Tensor], Operator] = RowMap if run.values[slot].dim() == 2 else _by_rows(run, op, slot)
+    weighted(run, op, slot, weight.detach(), make, bias, by_neuron=True)
 
 
-def _lift(rule: Rule, weight: Tensor, sign: Tensor | None) -> Tensor:
-    """W↑, where a batch normalisation that follows may turn the sign of a neuron."""
-    if sign is None or weight.shape[0] % sign.numel():
-        return rule.lift(weight)
-    turn = sign.repeat(weight.shape[0] // sign.numel()).view(-1, *[1] * (weight.dim() - 1))
-    return rule.lift(weight * turn) * turn
+def _by_rows(run: Interpreter, op: Op, slot: int) -> Callable[[Tensor], Operator]:
+    """A weight on the last of several dimensions."""
+    run._note_gradient(op)
+    at, shape = run.values[slot].detach(), run.shape(op.outputs[0])  # type: ignore[arg-type]
+    return lambda matrix: Differential(F.linear, (MOVING, matrix), {}, at, 0, shape)
 
 
-def _detached(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.detach()
+def weighted(
+    run: Interpreter,
+    op: Op,
+    slot: int,
+    weight: Tensor,
+    make: Callable[[Tensor], Operator],
+    bias: Tensor | None = None,
+    *,
+    by_neuron: bool = False,
+) -> None:
+    """A weight and its bias: where the rule acts. A second weight in a stretch begins a new stretch."""
+    flow = run.read(op, slot, within=True)
+    if flow.weighted:
+        flow = run.flows[slot] = run.builder.settle(flow)
+    weight = weight if not run.lasting else weight.clone()  # training may change it
+    constant = None if bias is None else flat(bias.detach()).reshape(1, -1)
+    coefficients = Coefficients(make=make, tensor=weight, learned=True, by_neuron=by_neuron)
+    run.combine(op, [(flow, coefficients)], _repeated(constant, run, op))
+
+
+def _repeated(bias: Tensor | None, run: Interpreter, op: Op) -> Tensor | None:
+    """A bias on the last of several dimensions, for every one of the others."""
+    if bias is None:
+        return None
+    columns = run.value(op.outputs[0]).shape[1]  # type: ignore[arg-type]
+    return bias.clone() if columns == bias.shape[1] else bias.repeat(1, columns // bias.shape[1])
+
+
+@handles(torch.matmul)
+def _matmul(run: Interpreter, op: Op) -> None:
+    left, right = op.args[0], op.args[1]
+    if isinstance(left, Ref) and isinstance(right, Ref):
+        return product(run, op)
+    if isinstance(right, Ref):
+        return _from_the_left(run, op, left, right)
+    if not isinstance(right, Tensor) or right.dim() != 2:
+        return _multilinear(run, op)
+    make = RowMap if run.values[left.slot].dim() == 2 else _by_rows(run, op, left.slot)
+    weighted(run, op, left.slot, right.detach().t(), make, by_neuron=True)
+
+
+@handles(Tensor.__rmatmul__)
+def _rmatmul(run: Interpreter, op: Op) -> None:
+    """other @ self."""
+    turned = replace(op, func=torch.matmul, args=(op.args[1], op.args[0]))
+    _matmul(run, turned)
+
+
+def _from_the_left(run: Interpreter, op: Op, left: Any, right: Ref) -> None:
+    """A constant matrix that mixes rows: a weight if it is learned, otherwise such as an adjacency."""
+    if not isinstance(left, Tensor) or left.layout != torch.strided:
+        return structural(run, op)
+    at, shape = run.values[right.slot].detach(), run.shape(op.outputs[0])  # type: ignore[arg-type]
+    run._note_gradient(op)
+
+    def make(matrix: Tensor) -> Operator:
+        return Differential(torch.matmul, (matrix, MOVING), {}, at, 0, shape)
+
+    if left.requires_grad:
+        return weighted(run, op, right.slot, left.detach(), make)
+    flow = run.read(op, right.slot, within=op.call is not None)
+    run.combine(op, [(flow, Coefficients(make=make, tensor=left.detach().clone()))])
+
+
+@handles(torch.addmm)
+def _addmm(run: Interpreter, op: Op) -> None:
+    """beta · bias + alpha · left · right; the bias may be a followed tensor, a skip."""
+    bias, left, right = op.args[:3]
+    beta, alpha = float(op.kwargs.get("beta", 1)), float(op.kwargs.get("alpha", 1))
+    if not isinstance(left, Ref) or isinstance(right, Ref):
+        return gradient(run, op)
+    weight = right.detach().t() * alpha
+    if not isinstance(bias, Ref):
+        return weighted(run, op, left.slot, weight, RowMap, bias.detach() * beta, by_neuron=True)
+    flow = run.read(op, left.slot, within=True)
+    if flow.weighted:
+        flow = run.flows[left.slot] = run.builder.settle(flow)
+    skip = run.read(op, bias.slot, within=op.call is not None)
+    times = SAME if beta == 1 else scaled(skip.value.new_full((1, 1), beta))
+    if run.shape(bias.slot) != run.shape(op.outputs[0]):  # type: ignore[arg-type]
+        return gradient(run, op)
+    run.combine(op, [(flow, Coefficients(make=RowMap, tensor=weight, learned=True, by_neuron=True)), (skip, times)])
+
+
+@handles(torch.einsum, torch.bmm, torch.mv, torch.tensordot, torch.inner, torch.dot)
+def _multilinear(run: Interpreter, op: Op) -> None:
+    """Linear in the one followed argument, the other one a weight; with two followed, a product."""
+    tensors = [a for a in leaves((op.args, op.kwargs)) if isinstance(a, (Tensor, Ref))]
+    followed = [a for a in tensors if isinstance(a, Ref)]
+    if len(followed) != 1 or len(tensors) != 2 or op.outputs[0] is None:
+        flat_args = tuple(leaves(op.args)) if op.word.name == "einsum" else op.args
+        return product(run, replace(op, args=flat_args)) if len(op.inputs) == 2 else gradient(run, op)
+    (ref,) = followed
+    weight = next(a for a in tensors if isinstance(a, Tensor))
+
+    def make(coefficients: Tensor) -> Operator:
+        return run.derivative(op, ref.slot, swap={id(weight): coefficients})
+
+    weighted(run, op, ref.slot, weight.detach(), make)
+
+
+def propagate(run: Interpreter, op: Op) -> None:
+    """Message passing by its closed form: Σ operator(tensor) + constant."""
+    flows = [(run.read(op, slot, within=not op.activated), operator) for slot, operator in op.terms]
+    run.combine(op, [(flow, _edge_map(operator)) for flow, operator in flows], op.constant)
+
+
+def _edge_map(operator: Operator) -> Coefficients:
+    if isinstance(operator, Aggregate) and operator.weight is not None:
+        edges, root = operator.edges, operator.root
+        if root:
+            return moved(operator)
+        return Coefficients(
+            make=lambda w: operator if w is operator.weight else Aggregate(edges, w), tensor=operator.weight
+        )
+    if isinstance(operator, Scale):
+        return scaled(operator.factor)
+    return moved(operator)

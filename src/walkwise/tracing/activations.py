@@ -1,0 +1,79 @@
+"""Functions of single entries: h = z · [h / z], the bracket held constant."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from walkwise.core.operators import Scale
+from walkwise.rules import divide
+from walkwise.tracing.interpreter import Interpreter, gradient, references
+from walkwise.tracing.tape import Op
+from walkwise.tracing.words import handles
+
+SQUASHED = "{} as h = z · [h / z] turns the sign of relevance where z < 0; if it is the output, explain the logit"
+
+#: How much a factor looks like a gate: in a product the higher one is held constant.
+GATES = {"softmax": 2, "exp": 2, "sigmoid": 2, "hardsigmoid": 2, "tanh": 1}
+
+
+@handles(torch.relu)
+def _relu(run: Interpreter, op: Op) -> None:
+    """ReLU needs no rule: h / z is its derivative."""
+    output = op.outputs[0]
+    assert output is not None
+    flow = run.builder.activated(run.flow(op.inputs[0]), run.value(output), _is_positive)
+    flow.call = op.call
+    run.flows[output] = flow
+
+
+@handles(
+    F.leaky_relu, F.prelu, F.rrelu, F.elu, F.celu, F.selu, F.gelu, F.silu, F.mish, torch.tanh, F.relu6, F.hardtanh,
+    F.hardswish, F.softsign, F.tanhshrink, F.hardshrink, F.softshrink, F.threshold, torch.clamp, torch.abs,
+    torch.square, torch.sqrt, torch.pow, torch.sin, torch.expm1, torch.log1p, torch.erf, torch.atan, torch.sigmoid,
+    F.hardsigmoid, F.logsigmoid, F.softplus, torch.exp, torch.log, torch.cos, torch.reciprocal, torch.rsqrt,
+    Tensor.__rdiv__, Tensor.__rpow__, torch.exp2, torch.log2, torch.log10, torch.sinh, torch.asinh, torch.tan,
+    torch.logit,
+)  # fmt: skip
+def pointwise(run: Interpreter, op: Op) -> None:
+    """Any other function of single entries."""
+    refs = list(references(op))
+    output = op.outputs[0]
+    if len(refs) != 1 or output is None or run.shape(output) != run.shape(refs[0].slot):
+        return gradient(run, op)
+    if op.word.name == "sigmoid" and op.call is None:
+        run.remarks[SQUASHED.format("sigmoid")] = None
+    flow, value, shape = run.flow(refs[0].slot), run.value(output), run.shape(refs[0].slot)
+
+    def slope(z: Tensor) -> Tensor:
+        if op.word.name in _SINGULAR:
+            return divide(value, z)
+        near = torch.where(z == 0, -1e-6, z)
+        image: Tensor = op.run(lambda _: near.view(shape))[0].reshape(z.shape)
+        return image / near
+
+    made = run.builder.activated(flow, value, slope)
+    made.call, made.gate = op.call, GATES.get(op.word.name, 0)
+    run.flows[output] = made
+
+
+for _handler in (_relu, pointwise):
+    _handler.pointwise = True  # type: ignore[attr-defined]
+
+#: Functions whose ratio h / z has no limit at 0 (or the limit 0): a zero passes nothing on.
+_SINGULAR = frozenset({
+    "sigmoid", "hardsigmoid", "logsigmoid", "softplus", "exp", "log", "cos", "reciprocal", "rsqrt", "sqrt", "pow",
+    "square", "threshold", "rdiv", "rpow", "div", "clamp", "hardtanh", "exp2", "log2", "log10", "logit",
+})  # fmt: skip
+
+
+def _is_positive(z: Tensor) -> Tensor:
+    return (z > 0).to(z.dtype)
+
+
+def rescaled(run: Interpreter, op: Op, factor: Tensor, gate: int = 0) -> None:
+    """h = factor ⊙ z + constant, entry by entry, the factor held constant."""
+    flow = run.read(op, op.inputs[0])
+    assert op.outputs[0] is not None
+    run.settled(op, run.value(op.outputs[0]), [(flow, Scale(factor.detach().reshape(flow.value.shape)))], gate=gate)

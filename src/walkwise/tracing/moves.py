@@ -1,0 +1,206 @@
+"""Operations that move, copy, sum or average entries: linear, with coefficients that are 0 or positive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from walkwise.core.operators import Embed, Gather, Operator, Reshape, RowMap, Scatter, SumRows
+from walkwise.tracing.interpreter import Interpreter, flat, gradient, selection, structural
+from walkwise.tracing.stretch import moved
+from walkwise.tracing.tape import Op, Ref
+from walkwise.tracing.words import handles, named
+
+#: Rows no wider than that are probed for the matrix that an operation is on each of them.
+_PROBED = 2048
+
+
+@handles(
+    Tensor.view, torch.reshape, torch.flatten, torch.unflatten, torch.squeeze, torch.unsqueeze, Tensor.view_as,
+    Tensor.reshape_as, torch.ravel,
+)  # fmt: skip
+def _reshape(run: Interpreter, op: Op) -> None:
+    """The same entries in another shape."""
+    output = op.outputs[0]
+    if output is None or len(op.inputs) != 1:
+        return gradient(run, op)
+    flow = run.read(op, op.inputs[0], within=op.call is not None)
+    value = run.value(output)
+    if value.shape == flow.value.shape:
+        return run.write(op, flow)
+    run.combine(op, [(flow, moved(Reshape(flow.value.shape, value.shape)))])
+
+
+@handles(torch.cat)
+def _cat(run: Interpreter, op: Op) -> None:
+    """Columns side by side; other things that are put together are moved."""
+    tensors = op.args[0] if op.args else op.kwargs["tensors"]
+    dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim", op.kwargs.get("axis", 0))
+    natural = [run.values[t.slot] if isinstance(t, Ref) else t for t in tensors]
+    output = op.outputs[0]
+    if output is None or {t.dim() for t in natural} != {2} or dim not in (1, -1):
+        return structural(run, op)
+    width, start, terms = run.shape(output)[1], 0, []
+    constant = torch.zeros_like(run.values[output]) if op.call is not None else None
+    for given, tensor in zip(tensors, natural, strict=True):
+        length = tensor.shape[1]
+        if isinstance(given, Ref):
+            flow = run.read(op, given.slot, within=op.call is not None)
+            terms.append((flow, moved(Embed(start, length, width))))
+        elif constant is not None:
+            constant[:, start : start + length] = tensor.detach()
+        start += length
+    run.combine(op, terms, constant if len(terms) < len(tensors) else None)
+
+
+@handles(Tensor.__getitem__, Tensor.index_select)
+def _pick(run: Interpreter, op: Op) -> None:
+    """Rows picked by number are gathered; parts of every row are a matrix."""
+    index = _row_index(op, run.values[op.inputs[0]].dim())
+    if index is None or op.outputs[0] is None or run.values[op.inputs[0]].dim() == 0:
+        return _within_rows(run, op)
+    flow = run.read(op, op.inputs[0], within=op.call is not None)
+    rows = flow.value.shape[0]
+    index = torch.where(index < 0, index + rows, index)  # a copy, too
+    run.combine(op, [(flow, moved(Gather(index, rows)))])
+
+
+def _row_index(op: Op, dims: int) -> Tensor | None:
+    """The rows an operation picks, if it does nothing but that.  # (K,)"""
+    if len(op.inputs) != 1 or not isinstance(op.args[0], Ref):
+        return None
+    index: Any = op.args[1] if len(op.args) == 2 and op.word.name == "getitem" else None
+    if op.word.name == "index_select":
+        dim, index = (*op.args[1:], *op.kwargs.values())[:2] if len(op.args) + len(op.kwargs) == 3 else (None, None)
+        if dim not in (0, -dims):
+            return None
+    plain = isinstance(index, Tensor) and index.dtype in (torch.long, torch.int32) and index.dim() == 1
+    return index if plain else None
+
+
+@handles(torch.split, torch.chunk, torch.narrow, torch.select, torch.unbind, torch.tensor_split)
+def _within_rows(run: Interpreter, op: Op) -> None:
+    """A linear map of every row by itself, found by applying it to unit vectors."""
+    matrices = _row_matrices(run, op)
+    if matrices is None:
+        return structural(run, op)
+    flow = run.read(op, op.inputs[0], within=op.call is not None)
+    for output, matrix in matrices.items():
+        run.combine(op, [(flow, moved(RowMap(matrix)))], output=output)
+
+
+def _row_matrices(run: Interpreter, op: Op) -> dict[int, Tensor] | None:
+    """The matrix of every output, or None where rows are mixed or too wide to look."""
+    if len(op.inputs) != 1:
+        return None
+    given = run.values[op.inputs[0]]
+    before = flat(given)
+    wide = before.shape[1] > _PROBED or given.dim() < 2
+    if wide or any(s is not None and run.value(s).shape[:1] != before.shape[:1] for s in op.outputs):
+        return None
+    units = torch.eye(before.shape[1], dtype=before.dtype, device=before.device)
+    try:
+        images = op.run(lambda _: units.view(-1, *given.shape[1:]))
+    except Exception:  # it asks for as many rows as there are
+        return None
+    found = {}
+    for output, slot in enumerate(op.outputs):
+        if slot is None:
+            continue
+        value = run.value(slot)
+        if images[output].numel() != len(units) * value.shape[1]:
+            return None
+        matrix = images[output].reshape(len(units), -1).t().contiguous()
+        if not _alike(before @ matrix.t(), value):
+            return None
+        found[output] = matrix
+    return found
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    """Equal within rounding, whatever their scale."""
+    return not b.numel() or bool((a - b).abs().max() <= 1e-4 * b.abs().max())
+
+
+@handles(torch.sum, torch.mean)
+def _reduce(run: Interpreter, op: Op) -> None:
+    """A sum or mean over the rows, or over parts of every row."""
+    given = dict(zip(("dim", "keepdim"), op.args[1:], strict=False)) | op.kwargs
+    value, output = run.values[op.inputs[0]], op.outputs[0]
+    over_rows = given.get("dim") in (0, -2, (0,), [0], (-2,), [-2]) and value.dim() == 2
+    if output is None or not over_rows or given.get("dtype") is not None or not value.shape[0]:
+        return _within_rows(run, op)
+    flow = run.read(op, op.inputs[0], within=op.call is not None)
+    share = 1 / value.shape[0] if op.word.name == "mean" else 1.0
+    run.combine(
+        op, [(flow, moved(SumRows(value.shape[0], share, run.shape(output)[0] != 1 or not given.get("keepdim"))))]
+    )
+
+
+@handles(torch.scatter_add, torch.index_add)
+def _scatter(run: Interpreter, op: Op) -> None:
+    """Rows added up by number."""
+    found = _row_scatter(run, op)
+    if found is None:
+        return structural(run, op)
+    slot, operator, base = found
+    flow = run.read(op, slot, within=op.call is not None)
+    constant = flat(base.detach()).clone() if op.call is not None else None
+    run.combine(op, [(flow, moved(operator))], constant)
+
+
+def _row_scatter(run: Interpreter, op: Op) -> tuple[int, Operator, Tensor] | None:
+    """What is added up, how, and what it is added to, if that is all an operation does."""
+    if op.kwargs or len(op.args) != 4 or op.outputs[0] is None:
+        return None
+    base, dim, index, source = op.args
+    if isinstance(base, Ref) or not isinstance(source, Ref) or not isinstance(index, Tensor):
+        return None
+    value = run.values[source.slot]
+    if (dim != 0 and dim != -value.dim()) or value.dim() == 0 or base.dim() != value.dim():
+        return None
+    if op.word.name == "scatter_add" and value.dim() > 1:
+        if index.shape != value.shape or not _same_in_every_column(index):
+            return None
+        index = index.reshape(index.shape[0], -1)[:, 0] if index.numel() else index.new_zeros(index.shape[0])
+    if index.shape[0] != value.shape[0] or value.shape[1:] != base.shape[1:]:
+        return None
+    return source.slot, Scatter(index.clone(), base.shape[0]), base
+
+
+def _same_in_every_column(index: Tensor) -> bool:
+    if all(stride == 0 or size == 1 for stride, size in zip(index.stride()[1:], index.shape[1:], strict=True)):
+        return True
+    columns = index.reshape(index.shape[0], -1)
+    return bool((columns == columns[:, :1]).all())
+
+
+@handles(torch.scatter_reduce, torch.index_reduce, torch.segment_reduce)
+def _scatter_reduce(run: Interpreter, op: Op) -> None:
+    """Sums and means move entries; maxima and minima select."""
+    reduce = op.kwargs.get("reduce", op.args[3] if len(op.args) > 3 else None)
+    if not isinstance(reduce, str):
+        reduce = next((a for a in op.args if isinstance(a, str)), None)
+    structural(run, op) if reduce in ("sum", "mean") else selection(run, op)
+
+
+for _func in named(
+    "transpose", "permute", "t", "T", "mT", "H", "mH", "adjoint", "movedim", "expand", "expand_as", "broadcast_to",
+    "repeat", "tile", "stack", "hstack", "vstack", "dstack", "column_stack", "gather", "take_along_dim", "take",
+    "index_put", "setitem", "index_copy", "repeat_interleave", "roll", "flip", "fliplr", "flipud", "rot90", "pad",
+    "masked_fill", "masked_scatter", "masked_select", "where", "tril", "triu", "cumsum", "scatter", "nan_to_num", "to",
+    "type", "float", "double", "half", "bfloat16", "type_as", "sparse_mm", "trace", "diagonal", "diag", "index_fill",
+    "hsplit", "vsplit", "dsplit", "unfold", "as_strided", "block_diag", "diag_embed", "constant_pad_nd", "avg_pool1d",
+    "adaptive_avg_pool1d", "real", "slice_scatter", "select_scatter", "diagonal_scatter", "nansum", "nanmean",
+    "broadcast_tensors", "atleast_1d", "atleast_2d", "atleast_3d", "unsafe_split", "unsafe_chunk", "split_with_sizes",
+    "sum_to_size", "to_dense",
+):  # fmt: skip
+    handles(_func)(structural)
+
+for _func in named(
+    "max", "min", "amax", "amin", "maximum", "minimum", "fmax", "fmin", "sort", "msort", "topk", "median", "nanmedian",
+    "kthvalue", "mode", "cummax", "cummin", "aminmax", "quantile", "nanquantile", "max_pool1d", "adaptive_max_pool1d",
+):  # fmt: skip
+    handles(_func)(selection)

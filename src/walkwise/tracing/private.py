@@ -1,0 +1,89 @@
+"""Everything of torch and torch_geometric that walkwise uses although it is not part of their public interface.
+
+Each name stands here once, with a test that says in words what would break without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from types import BuiltinFunctionType, FunctionType, WrapperDescriptorType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+from torch.overrides import get_overridable_functions
+
+
+def unwatched() -> AbstractContextManager[None]:
+    """No torch-function mode sees what is computed inside."""
+    return torch._C.DisableTorchFunction()
+
+
+def overridable_functions() -> Iterable[Any]:
+    """Every function that a torch-function mode may be handed: those torch lists, and those it leaves out."""
+    listed = (func for functions in get_overridable_functions().values() for func in functions)
+    spaces = (torch, Tensor, torch.nn.functional, torch.special, torch.linalg, torch.sparse, torch._C._nn)
+    found = (getattr(space, name) for space in spaces for name in dir(space) if name not in _NO_FUNCTIONS)
+    return dict.fromkeys((*listed, *(func for func in found if isinstance(func, _FUNCTIONS))))
+
+
+_FUNCTIONS = (FunctionType, BuiltinFunctionType, type(Tensor.add), type(Tensor.__add__), WrapperDescriptorType)
+#: Names that give a warning, or do something, when they are looked at.
+_NO_FUNCTIONS = frozenset({"classes", "ops", "__getattr__"})
+
+
+def autocasting() -> bool:
+    """Whether any device computes under autocast."""
+    return torch._C._is_any_autocast_enabled()
+
+
+def version_of(tensor: Tensor) -> int:
+    """How often a tensor has been written into; 0 where torch does not count (inference mode)."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def base_of(tensor: Tensor) -> Tensor | None:
+    """The tensor that this one is a view of, if it is one."""
+    return tensor._base
+
+
+def parameters_of(module: nn.Module) -> dict[str, Tensor | None]:
+    """A module's own parameters."""
+    return module._parameters  # type: ignore[return-value]
+
+
+def buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
+    """A module's own buffers."""
+    return module._buffers
+
+
+def children_of(module: nn.Module) -> dict[str, nn.Module | None]:
+    """A module's own modules."""
+    return module._modules
+
+
+def compiled_from(module: Any) -> nn.Module | None:
+    """The module that torch.compile has wrapped in this one, if it has."""
+    original = getattr(module, "_orig_mod", None)
+    return original if isinstance(original, nn.Module) else None
+
+
+def global_hooks() -> bool:
+    """Whether someone listens to the calls of all modules."""
+    return torch_module._has_any_global_hook()  # type: ignore[no-untyped-call, no-any-return]
+
+
+#: PyG's hooks around the parts of message passing, by attribute.
+PROPAGATE_PRE_HOOKS = "_propagate_forward_pre_hooks"
+MESSAGE_HOOKS = (
+    "_propagate_forward_hooks",
+    *(
+        f"_{part}_forward{when}_hooks"
+        for part in ("message", "aggregate", "message_and_aggregate")
+        for when in ("", "_pre")
+    ),
+)
+#: What layers that propagate once for all remember of an earlier input (SGConv and its kin).
+REMEMBERED = "_cached_x"

@@ -1,0 +1,143 @@
+"""A shadow of the user's model: the same modules over the same weights, which is run and written on in its place.
+
+The model itself is never touched: no attribute is set on it, no hook left behind, no mode changed, whatever happens
+while the shadow runs, and whoever else runs the model at the same time. A shadow has its own module objects, with
+copies of the buffers; parameters, and everything else that modules hold, are the model's own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CellType, FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from walkwise.tracing.private import REMEMBERED, compiled_from
+
+_HOLDERS = (list, tuple, dict)
+_CALLABLES = (MethodType, functools.partial, FunctionType)
+_LIBRARIES = ("torch", "torch_geometric")
+_MODULES, _BUFFERS, _PARAMETERS = "_modules", "_buffers", "_parameters"
+
+
+def shadow_of(model: nn.Module) -> nn.Module:
+    """A shadow of a model, in evaluation mode."""
+    shadow: nn.Module = _Shadows().of(model)
+    return shadow
+
+
+@contextmanager
+def same_random_numbers() -> Iterator[None]:
+    """Afterwards torch draws the random numbers that it would have drawn."""
+    state = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+
+
+class _Shadows:
+    """The shadows of modules, one for each however often it stands in the model."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, Any] = {}
+        self.kept: list[Any] = []  # the originals, so that no identity is used again
+
+    def of(self, module: Any) -> Any:
+        """The shadow of a module."""
+        known = self.made.get(id(module))
+        if known is not None:
+            return known
+        inner = compiled_from(module)
+        if inner is not None:
+            return self.of(inner)
+        if isinstance(module, torch.jit.ScriptModule):  # Python does not hold what is in it
+            return module
+        twin = object.__new__(type(module))
+        self.made[id(module)] = twin
+        self.kept.append(module)
+        own = twin.__dict__
+        own.update(module.__dict__)
+        own[_PARAMETERS] = own[_PARAMETERS].copy()
+        own[_BUFFERS] = {name: self._buffer(buffer) for name, buffer in own[_BUFFERS].items()}
+        children = own[_MODULES].items()
+        own[_MODULES] = {name: None if child is None else self.of(child) for name, child in children}
+        self._rest(own)
+        own["training"] = False
+        if own.get(REMEMBERED) is not None:  # SGConv and its kin would ignore their input
+            own[REMEMBERED] = None
+        return twin
+
+    def _buffer(self, buffer: Tensor | None) -> Tensor | None:
+        if buffer is None:
+            return None
+        if id(buffer) not in self.made:
+            self.made[id(buffer)] = buffer.clone() if not buffer.is_inference() else buffer
+            self.kept.append(buffer)
+        copy: Tensor = self.made[id(buffer)]
+        return copy
+
+    def _rest(self, own: dict[str, Any]) -> None:
+        """Modules that are held in other ways: in lists, as plain attributes, by their methods."""
+        for name, value in own.items():
+            kind = type(value)
+            if kind in _HOLDERS:
+                if value and name[0] != "_" and _holds(value):
+                    own[name] = self._held(value)
+            elif kind in _CALLABLES or isinstance(value, nn.Module):
+                own[name] = self._held(value)
+
+    def _held(self, value: Any) -> Any:
+        """A value with the modules in it exchanged for their shadows."""
+        if isinstance(value, nn.Module):
+            return self.of(value)
+        kind = type(value)
+        if kind is list or kind is tuple:
+            return kind([self._held(item) for item in value])
+        if kind is dict:
+            return {key: self._held(item) for key, item in value.items()}
+        if kind is MethodType and isinstance(value.__self__, nn.Module):
+            return MethodType(value.__func__, self.of(value.__self__))
+        if kind is functools.partial:
+            return functools.partial(self._held(value.func), *map(self._held, value.args), **self._held(value.keywords))
+        return self._rebound(value) if kind is FunctionType else value
+
+    def _rebound(self, function: Any) -> Any:
+        """A function that speaks of modules of the model (``model.forward = lambda x: model.conv(x)``)."""
+        if function.__module__ is not None and function.__module__.split(".")[0] in _LIBRARIES:
+            return function
+        cells = tuple(self._cell(cell) for cell in function.__closure__ or ())
+        names = function.__globals__
+        spoken = {
+            name: self.made[id(names[name])] for name in function.__code__.co_names if id(names.get(name)) in self.made
+        }
+        if not spoken and all(new is old for new, old in zip(cells, function.__closure__ or (), strict=True)):
+            return function
+        code, space = function.__code__, names | spoken if spoken else names
+        twin = FunctionType(code, space, function.__name__, function.__defaults__, cells or None)
+        twin.__kwdefaults__, twin.__dict__ = function.__kwdefaults__, function.__dict__.copy()
+        return twin
+
+    def _cell(self, cell: CellType) -> CellType:
+        """A variable that a function closes over, with the shadow in it where it held a module of the model."""
+        try:
+            held = cell.cell_contents
+        except ValueError:  # it is not set yet
+            return cell
+        if isinstance(held, nn.Module):
+            return CellType(self.of(held))
+        return CellType(self._held(held)) if type(held) in _HOLDERS and held and _holds(held) else cell
+
+
+def _holds(value: Any) -> bool:
+    """Whether a list, tuple or dictionary holds modules, or methods of modules, at any depth."""
+    for item in value.values() if type(value) is dict else value:
+        if isinstance(item, nn.Module) or type(item) in _CALLABLES:
+            return True
+        if type(item) in _HOLDERS and item and _holds(item):
+            return True
+    return False

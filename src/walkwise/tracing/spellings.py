@@ -1,0 +1,91 @@
+"""All the spellings of a torch function: ``torch.add``, ``Tensor.add_``, ``Tensor.__radd__`` and so on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from walkwise.tracing.private import overridable_functions
+
+Function = Callable[..., Any]
+
+#: Names that mean the same operation as another.
+_ALIASES = {
+    "radd": "add", "iadd": "add", "isub": "sub", "subtract": "sub", "rmul": "mul", "imul": "mul",
+    "multiply": "mul", "truediv": "div", "itruediv": "div", "idiv": "div", "divide": "div",
+    "true_divide": "div", "negative": "neg", "mm": "matmul", "imatmul": "matmul", "concat": "cat",
+    "concatenate": "cat", "swish": "silu", "log_sigmoid": "logsigmoid", "absolute": "abs",
+    "clip": "clamp", "clamp_min": "clamp", "clamp_max": "clamp", "ipow": "pow", "rtruediv": "rdiv",
+    "moveaxis": "movedim", "swapaxes": "transpose", "swapdims": "transpose", "row_stack": "vstack",
+    "special_expit": "sigmoid", "special_softmax": "softmax", "special_log_softmax": "log_softmax",
+    "special_expm1": "expm1", "special_log1p": "log1p", "special_erf": "erf", "arctan": "atan",
+}  # fmt: skip
+
+
+def plain_name(func: Any) -> str:
+    """The name of an operation, the same for all its spellings.
+
+    >>> import torch
+    >>> [plain_name(f) for f in (torch.relu_, torch.Tensor.__radd__, torch.Tensor.add_, torch.mm)]
+    ['relu', 'add', 'add', 'matmul']
+    """
+    name = getattr(func, "__name__", type(func).__name__)
+    if name == "__get__":
+        name = getattr(getattr(func, "__self__", None), "__name__", name)
+    name = name.strip("_")
+    return _ALIASES.get(name, name)
+
+
+def writes(func: Any) -> bool:
+    """Whether a function always writes into its first argument.
+
+    >>> import torch
+    >>> [writes(f) for f in (torch.relu_, torch.Tensor.__iadd__, torch.relu)]
+    [True, True, False]
+    """
+    name = getattr(func, "__name__", "")
+    if name.startswith("__i") and name.endswith("__") and name not in ("__invert__", "__index__", "__int__"):
+        return True
+    return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+
+
+def exchanges(func: Any) -> bool:
+    """Whether a function gives a tensor other numbers behind everyone's back: ``h.data = …``.
+
+    >>> import torch
+    >>> [exchanges(f) for f in (torch.Tensor.data.__set__, torch.Tensor.requires_grad.__set__)]
+    [True, False]
+    """
+    return getattr(func, "__name__", "") == "__set__" and getattr(func.__self__, "__name__", "") == "data"
+
+
+@functools.cache
+def by_name() -> dict[str, tuple[Function, ...]]:
+    """Every function that torch lets itself be watched at, by its plain name."""
+    found: dict[str, list[Function]] = {}
+    for func in overridable_functions():
+        found.setdefault(plain_name(func), []).append(func)
+    return {name: tuple(functions) for name, functions in found.items()}
+
+
+def spellings(func: Function) -> tuple[Function, ...]:
+    """The functions that do what this one does, under whatever name.
+
+    >>> import torch
+    >>> torch.Tensor.__iadd__ in spellings(torch.add)
+    True
+    """
+    return tuple(dict.fromkeys((func, *by_name().get(plain_name(func), ()))))
+
+
+def positional(name: str, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments given by name in the places they have, as far as they come first."""
+    rest = dict(kwargs)
+    order = ("input", "weight", "bias") if name == "linear" else ("input", "other")
+    args = []
+    for key in order:
+        if key not in rest:
+            break
+        args.append(rest.pop(key))
+    return tuple(args), rest

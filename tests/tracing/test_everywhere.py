@@ -1,0 +1,180 @@
+"""Gates, attention, products and normalisations mean the same before, between, inside and after the layers."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch_geometric.nn import GCNConv, MessagePassing, TransformerConv
+
+import walkwise as ww
+from walkwise.rules import Gamma, GeneralisedGamma
+
+EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 0, 0, 2], [1, 0, 2, 1, 3, 2, 4, 3, 0, 4, 2, 0]])
+SETS = [[0], [1, 2], [0, 2, 3], [4], [0, 1, 2, 3, 4]]
+
+
+class Weights(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = (nn.Linear(4, 4) for _ in range(3))
+        self.norm, self.scores = nn.LayerNorm(4), nn.Linear(4, 1)
+        self.heads = nn.MultiheadAttention(4, 2, batch_first=True)
+
+
+def attention(w, h, held):
+    """Every node looks at every other, as in a transformer."""
+    scores = held((w.a(h) @ w.b(h).t() / 2).softmax(-1))
+    return scores @ w.c(h)
+
+
+def attention_by_entry(w, h, held):
+    return h * held(w.scores(h).softmax(0))
+
+
+def gate(w, h, held):
+    return held(torch.sigmoid(w.a(h))) * w.b(h)
+
+
+def gated_linear_unit(w, h, held):
+    value, gates = torch.cat([w.a(h), w.b(h)], dim=-1).chunk(2, dim=-1)
+    return value * held(torch.sigmoid(gates))
+
+
+def broadcast(w, h, held):
+    return h * held(w.scores(h))
+
+
+def divided(w, h, held):
+    return h / held(h.norm(dim=-1, keepdim=True) + 0.1)
+
+
+def normalised(w, h, held):
+    mean, var = held(h.mean(-1, keepdim=True)), held(h.var(-1, unbiased=False, keepdim=True))
+    own = (h - mean) / (var + 1e-5).sqrt() * w.norm.weight + w.norm.bias
+    return w.norm(h) if held is same else own
+
+
+def unit(w, h, held):
+    return F.normalize(h, dim=-1) if held is same else h / held(h.norm(dim=-1, keepdim=True).clamp(min=1e-12))
+
+
+def same(tensor):
+    return tensor
+
+
+def detached(tensor):
+    return tensor.detach()
+
+
+WRITTEN = [attention, attention_by_entry, gate, gated_linear_unit, broadcast, divided, normalised, unit]
+
+
+class Inside(MessagePassing):
+    """A layer that does it to every message's source before it is sent."""
+
+    def __init__(self, written, w, held):
+        super().__init__(aggr="add")
+        self.lin, self.w = nn.Linear(4, 4), w
+        self.written, self.held = written, held
+
+    def forward(self, x, edge_index):
+        return self.lin(self.propagate(edge_index, x=self.written(self.w, x, self.held)))
+
+    def message(self, x_j):
+        return x_j
+
+
+class Model(nn.Module):
+    def __init__(self, written, place, held):
+        super().__init__()
+        self.w, self.written, self.place, self.held = Weights(), written, place, held
+        self.first, self.second = GCNConv(4, 4), GCNConv(4, 4)
+        self.inner = Inside(written, self.w, held)
+        self.head = nn.Linear(4, 2)
+
+    def step(self, h, place):
+        return self.written(self.w, h, self.held) if self.place == place else h
+
+    def forward(self, x, edge_index):
+        h = self.step(x, "before")
+        h = self.first(h, edge_index).relu()
+        h = self.step(h, "between")
+        h = (self.inner if self.place == "inside" else self.second)(h, edge_index)
+        h = self.step(h, "after").tanh()
+        return self.head(h.sum(0, keepdim=True))
+
+
+def traced(written, place, held, rule):
+    torch.manual_seed(4)
+    model = Model(written, place, held).double().eval()
+    x = torch.randn(5, 4, dtype=torch.float64)
+    return ww.trace(model, x, EDGES, target=0, rule=rule)
+
+
+@pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
+@pytest.mark.parametrize("rule", ["zero", Gamma(2.0), GeneralisedGamma(3.0)], ids=repr)
+@pytest.mark.parametrize("place", ["before", "between", "inside", "after"])
+@pytest.mark.parametrize("written", WRITTEN, ids=lambda f: f.__name__)
+def test_detaching_what_is_held_constant_changes_nothing(written, place, rule):
+    ours, theirs = (traced(written, place, held, rule) for held in (same, detached))
+    assert ours.output == pytest.approx(theirs.output, rel=1e-12)
+    for alpha in (0.0, 0.4):
+        a, b = (ww.subgraph_relevance(chain, SETS, alpha=alpha) for chain in (ours, theirs))
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(ww.feature_relevance(ours), ww.feature_relevance(theirs), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("place", ["before", "between", "inside", "after"])
+@pytest.mark.parametrize("written", WRITTEN, ids=lambda f: f.__name__)
+def test_what_is_held_constant_is_the_gradient_of_the_model_that_detaches_it(written, place):
+    """Under LRP-0 the relevance of the features is gradient × input, up to activations, which are ReLU here."""
+    torch.manual_seed(4)
+    model = Model(written, place, detached).double().eval()
+    model.step = lambda h, at: written(model.w, h, detached) if at == place else h
+    x = torch.randn(5, 4, dtype=torch.float64)
+
+    def run(m, x, edges):
+        h = m.first(m.step(x, "before"), edges).relu()
+        h = (m.inner if place == "inside" else m.second)(m.step(h, "between"), edges)
+        return m.head(m.step(h, "after").sum(0, keepdim=True))
+
+    model.forward = lambda x, edges: run(model, x, edges)
+    leaf = x.clone().requires_grad_(True)
+    (gradient,) = torch.autograd.grad(run(model, leaf, EDGES)[0, 0], leaf)
+    torch.manual_seed(4)
+    ours = Model(written, place, same).double().eval()
+    ours.forward = lambda x, edges: run(ours, x, edges)
+    ours.step = lambda h, at: written(ours.w, h, same) if at == place else h
+    chain = ww.trace(ours, x, EDGES, target=0, rule="zero")
+    torch.testing.assert_close(ww.feature_relevance(chain), gradient * x, rtol=1e-9, atol=1e-11)
+
+
+def test_a_library_layer_and_the_same_written_out_agree():
+    """TransformerConv's own attention is held constant, whichever way it is computed."""
+    torch.manual_seed(0)
+    conv, head = TransformerConv(4, 4, root_weight=False, bias=False).double(), nn.Linear(4, 2).double()
+
+    class Written(MessagePassing):
+        def __init__(self):
+            super().__init__(aggr="add")
+            self.conv = conv
+
+        def forward(self, x, edge_index):
+            q, k, v = conv.lin_query(x), conv.lin_key(x), conv.lin_value(x)
+            score = (q[edge_index[1]] * k[edge_index[0]]).sum(-1) / 2
+            total = torch.zeros(len(x), dtype=x.dtype).index_add(0, edge_index[1], score.exp())
+            weight = score.exp() / total[edge_index[1]]
+            return torch.zeros_like(v).index_add(0, edge_index[1], weight[:, None] * v[edge_index[0]])
+
+    class Stack(nn.Module):
+        def __init__(self, layer):
+            super().__init__()
+            self.layer, self.head = layer, head
+
+        def forward(self, x, edge_index):
+            return self.head(self.layer(x, edge_index).relu().sum(0, keepdim=True))
+
+    x = torch.randn(5, 4, dtype=torch.float64)
+    chains = [ww.trace(Stack(layer), x, EDGES, target=0, rule="zero") for layer in (conv, Written())]
+    a, b = (ww.subgraph_relevance(chain, SETS) for chain in chains)
+    torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
