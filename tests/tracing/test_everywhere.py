@@ -49,6 +49,10 @@ def divided(w, h, held):
 
 
 def normalised(w, h, held):
+    return (h - h.mean(-1, keepdim=True)) / held(h.std(-1, keepdim=True) + 1e-5)
+
+
+def layer_norm(w, h, held):
     mean, var = held(h.mean(-1, keepdim=True)), held(h.var(-1, unbiased=False, keepdim=True))
     own = (h - mean) / (var + 1e-5).sqrt() * w.norm.weight + w.norm.bias
     return w.norm(h) if held is same else own
@@ -67,6 +71,7 @@ def detached(tensor):
 
 
 WRITTEN = [attention, attention_by_entry, gate, gated_linear_unit, broadcast, divided, normalised, unit]
+LIBRARY = [layer_norm]
 
 
 class Inside(MessagePassing):
@@ -125,7 +130,7 @@ def test_detaching_what_is_held_constant_changes_nothing(written, place, rule):
 
 
 @pytest.mark.parametrize("place", ["before", "between", "inside", "after"])
-@pytest.mark.parametrize("written", WRITTEN, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("written", WRITTEN + LIBRARY, ids=lambda f: f.__name__)
 def test_what_is_held_constant_is_the_gradient_of_the_model_that_detaches_it(written, place):
     """Under LRP-0 the relevance of the features is gradient × input, up to activations, which are ReLU here."""
     torch.manual_seed(4)

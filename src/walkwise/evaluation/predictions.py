@@ -141,7 +141,7 @@ def call(model: nn.Module, x: Tensor, edge_index: Tensor, arguments: Mapping[str
 @contextmanager
 def at_rest(model: nn.Module) -> Iterator[nn.Module]:
     """A shadow of the model, in evaluation mode and with empty caches; the model itself is not touched."""
-    shadow = shadow_of(model)
+    shadow = shadow_of(model).model
     for module in shadow.modules():
         for name, empty in _CACHES.items():
             if name in module.__dict__:

@@ -165,7 +165,7 @@ def product(run: Interpreter, op: Op) -> None:
             flow = _spread(run, op, refs[i].slot, within=False)
             terms.append((flow, scaled(_flat_constant(factor, run.values[op.outputs[0]]) / len(moving))))
         else:
-            flow = run.read(op, refs[i].slot)
+            flow = run.read(op, refs[i].slot, within=op.call is not None and len(moving) == 1)
             terms.append((flow, _bilinear(run, op, i, factor, 1 / len(moving))))
     run.combine(op, terms)
 

@@ -28,6 +28,13 @@ _AROUND = (
 )
 
 
+_OUTSIDE = (
+    "{} adds up rows of nodes outside of any message-passing layer, in {}; walks do not stand at nodes there. Put it "
+    "into a torch_geometric.nn.MessagePassing layer to make it one of their steps"
+)
+_SUMS = frozenset({"scatter_add", "index_add", "scatter_reduce", "index_reduce", "matmul", "sparse_mm", "rmatmul"})
+
+
 class Lowering:
     """The tape of one prediction on its way to a chain.
 
@@ -239,10 +246,25 @@ class Lowering:
     def _uncovered(self) -> tuple[str, ...]:
         """Warn about operations that no rule covers; returns the notes for the report."""
         found = self.run.uncovered.items()
-        notes = tuple(f"{name} in {self._where(op)} has no rule; its plain gradient was used" for name, op in found)
+        notes = [f"{name} in {self._where(op)} has no rule; its plain gradient was used" for name, op in found]
+        outside = {op.word.name: op for op in (*self.chain_ops, *self.readout_ops) if self._mixes_nodes(op)}
+        notes += [_OUTSIDE.format(name, self._where(op)) for name, op in outside.items()]
         for note in notes:
             warnings.warn(note + ".", CoverageWarning, stacklevel=5)
-        return notes
+        return tuple(notes)
+
+    def _mixes_nodes(self, op: Op) -> bool:
+        """Whether an operation outside of the layers carries messages from nodes to nodes."""
+        if op.call is not None or op.word.name not in _SUMS or op.outputs[0] is None:
+            return False
+        constants = [a for a in op.args if isinstance(a, Tensor)]
+        if "matmul" in op.word.name or op.word.name == "sparse_mm":
+            return any(tuple(c.shape) == (self.num_nodes, self.num_nodes) for c in constants) and not any(
+                self.tape.values[slot].dim() > 1 and self.tape.values[slot].shape[-1] == self.num_nodes
+                for slot in op.inputs
+            )
+        rows = {self.tape.values[slot].shape[:1] for slot in op.inputs}
+        return self.tape.values[op.outputs[0]].shape[:1] == (self.num_nodes,) and rows != {(self.num_nodes,)}
 
     def _where(self, op: Op) -> str:
         if op.call is None:

@@ -13,6 +13,7 @@ from torch_geometric.nn import HeteroConv, MessagePassing
 from torch_geometric.nn.dense.linear import Linear as PygLinear
 
 from walkwise.errors import InputError, TraceError
+from walkwise.tracing.shadow import Shadow
 
 Named = list[tuple[str, Any]]
 
@@ -30,11 +31,11 @@ class Modules:
     scripts: Named = field(default_factory=list)  # whose attributes Python does not hold
 
 
-def modules_of(model: nn.Module) -> Modules:
-    """The modules as ``named_modules`` gives them."""
+def modules_of(shadow: Shadow) -> Modules:
+    """The modules as ``named_modules`` gives them, and then those that are held in other ways."""
     found = Modules()
     seen: set[int] = set()
-    todo: Named = [("", model)]
+    todo: Named = [*reversed(shadow.strays), ("", shadow.model)]
     while todo:
         name, module = todo.pop()
         if module is None or id(module) in seen:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from walkwise.tracing.private import REMEMBERED, compiled_from
 
@@ -24,10 +26,18 @@ _LIBRARIES = ("torch", "torch_geometric")
 _MODULES, _BUFFERS, _PARAMETERS = "_modules", "_buffers", "_parameters"
 
 
-def shadow_of(model: nn.Module) -> nn.Module:
+@dataclass(frozen=True, eq=False)
+class Shadow:
+    """A shadow, and the modules in it that the model does not know as its own: those in plain lists, say."""
+
+    model: nn.Module
+    strays: tuple[tuple[str, nn.Module], ...]
+
+
+def shadow_of(model: nn.Module) -> Shadow:
     """A shadow of a model, in evaluation mode."""
-    shadow: nn.Module = _Shadows().of(model)
-    return shadow
+    shadows = _Shadows()
+    return Shadow(shadows.of(model), tuple(shadows.strays))
 
 
 @contextmanager
@@ -46,6 +56,7 @@ class _Shadows:
     def __init__(self) -> None:
         self.made: dict[int, Any] = {}
         self.kept: list[Any] = []  # the originals, so that no identity is used again
+        self.strays: list[tuple[str, nn.Module]] = []
 
     def of(self, module: Any) -> Any:
         """The shadow of a module."""
@@ -73,8 +84,8 @@ class _Shadows:
         return twin
 
     def _buffer(self, buffer: Tensor | None) -> Tensor | None:
-        if buffer is None:
-            return None
+        if buffer is None or is_lazy(buffer):
+            return buffer
         if id(buffer) not in self.made:
             self.made[id(buffer)] = buffer.clone() if not buffer.is_inference() else buffer
             self.kept.append(buffer)
@@ -87,23 +98,26 @@ class _Shadows:
             kind = type(value)
             if kind in _HOLDERS:
                 if value and name[0] != "_" and _holds(value):
-                    own[name] = self._held(value)
+                    own[name] = self._held(value, name)
             elif kind in _CALLABLES or isinstance(value, nn.Module):
-                own[name] = self._held(value)
+                own[name] = self._held(value, name)
 
-    def _held(self, value: Any) -> Any:
+    def _held(self, value: Any, name: str) -> Any:
         """A value with the modules in it exchanged for their shadows."""
         if isinstance(value, nn.Module):
-            return self.of(value)
+            shadow = self.of(value)
+            self.strays.append((name, shadow))
+            return shadow
         kind = type(value)
         if kind is list or kind is tuple:
-            return kind([self._held(item) for item in value])
+            return kind([self._held(item, f"{name}[{i}]") for i, item in enumerate(value)])
         if kind is dict:
-            return {key: self._held(item) for key, item in value.items()}
+            return {key: self._held(item, f"{name}[{key!r}]") for key, item in value.items()}
         if kind is MethodType and isinstance(value.__self__, nn.Module):
             return MethodType(value.__func__, self.of(value.__self__))
         if kind is functools.partial:
-            return functools.partial(self._held(value.func), *map(self._held, value.args), **self._held(value.keywords))
+            args = [self._held(item, name) for item in value.args]
+            return functools.partial(self._held(value.func, name), *args, **self._held(value.keywords, name))
         return self._rebound(value) if kind is FunctionType else value
 
     def _rebound(self, function: Any) -> Any:
@@ -130,7 +144,7 @@ class _Shadows:
             return cell
         if isinstance(held, nn.Module):
             return CellType(self.of(held))
-        return CellType(self._held(held)) if type(held) in _HOLDERS and held and _holds(held) else cell
+        return CellType(self._held(held, "closure")) if type(held) in _HOLDERS and held and _holds(held) else cell
 
 
 def _holds(value: Any) -> bool:

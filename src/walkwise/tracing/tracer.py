@@ -71,7 +71,6 @@ def trace(
     if fallback not in ("autograd", "error"):
         raise InputError(f'fallback must be "autograd" or "error", got {fallback!r}.')
     model = _unwrapped(model)
-    _check_input(modules_of(model), x, edge_index, model_kwargs)
     with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext():
         return _traced(model, x, edge_index, target, index, schedule, fallback, model_kwargs)
 
@@ -92,18 +91,19 @@ def _traced(
     fallback: str,
     model_kwargs: dict[str, Any],
 ) -> RelevanceChain:
-    num_graphs, num_nodes = _num_graphs(model_kwargs), x.shape[0]
-
     def run(suspects: Sequence[str] = ()) -> tuple[Tape, Watch, Explained]:
         shadow = shadow_of(model)
+        modules = modules_of(shadow)
+        _check_input(modules, x, edge_index, model_kwargs)
+        num_graphs, num_nodes = _num_graphs(model_kwargs), x.shape[0]
         tape = Tape()
-        watch = Watch(tape, modules_of(shadow), fallback, suspects)
+        watch = Watch(tape, modules, fallback, suspects)
         features, arguments = _copies(x, model_kwargs)
         if features.is_floating_point():
             tape.follow_features(features)
         try:
             with same_random_numbers(), torch.enable_grad(), tape:
-                output = shadow(features, edge_index, **arguments)
+                output = shadow.model(features, edge_index, **arguments)
                 scalar = explained(output, target, index, num_graphs, num_nodes)
         finally:
             watch.release()
@@ -115,7 +115,7 @@ def _traced(
         seen = note_handed(modules_of(shadow), disturbing)
         features, arguments = _copies(x, model_kwargs)
         with same_random_numbers(), torch.no_grad():
-            shadow(features, edge_index, **arguments)
+            shadow.model(features, edge_index, **arguments)
         return seen
 
     tape, watch, scalar = run()
@@ -130,7 +130,7 @@ def _traced(
             "The explained scalar does not depend differentiably on the node features: the target (or the "
             "model) detaches it, rounds it, or takes an index instead of a value."
         )
-    _check_rows(tape, num_nodes)
+    _check_rows(tape, x.shape[0])
     notes = [_HIDDEN.format(where) for where in sorted(tape.hidden)]
     for note in notes:
         warnings.warn(f"{note}.", CoverageWarning, stacklevel=3)
