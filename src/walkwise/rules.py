@@ -242,6 +242,8 @@ class Schedule:
 
     layers: Callable[[int], Sequence[Rule]]
     readout: Rule = Zero()
+    linear: Rule | None = None  # of layers whose output passes no non-linearity, where that is another
+    why: str = ""  # what to tell people of it
 
     @classmethod
     def constant(cls, rule: Rule, readout: Rule | None = None) -> Schedule:
@@ -258,20 +260,39 @@ class Schedule:
 
         return cls(rules)
 
-    def rules(self, num_layers: int) -> tuple[Rule, ...]:
-        """The rules of a model with that many layers, in order."""
+    @classmethod
+    def auto(cls, gamma: float = 3.0) -> Schedule:
+        """The default: the generalised γ in every layer whose output passes a non-linearity, LRP-0 in the others.
+
+        A layer that nothing but linear maps follow is shared out exactly by LRP-0; the paper's models end in one.
+
+        >>> Schedule.auto().rules(2, activated=[True, False])
+        (GeneralisedGamma(gamma=3.0), Zero())
+        """
+        rule = GeneralisedGamma(gamma)
+        why = f"generalised γ = {gamma:g} where a layer's output passes a non-linearity, LRP-0 where it does not"
+        return cls(lambda num_layers: (rule,) * num_layers, linear=LRP_0, why=why)
+
+    def rules(self, num_layers: int, *, activated: Sequence[bool] | None = None) -> tuple[Rule, ...]:
+        """The rules of a model with that many layers, in order.
+
+        ``activated`` says of every layer whether its output passes a non-linearity; by default all do.
+        """
         rules = tuple(self.layers(num_layers))
         if len(rules) != num_layers:
             raise InputError(
                 f"{len(rules)} rules were given, but the model has {num_layers} message-passing layers (one per "
                 "call). Give one rule per layer, or a single rule for all of them."
             )
-        return rules
+        if self.linear is None or activated is None:
+            return rules
+        return tuple(rule if active else self.linear for rule, active in zip(rules, activated, strict=True))
 
 
 RuleLike = str | Rule | Schedule | Sequence[Rule]
 
 _NAMED: dict[str, Callable[[], Schedule]] = {
+    "auto": Schedule.auto,
     "gamma": Schedule.linear_gamma,
     "zero": lambda: Schedule.constant(Zero()),
     "epsilon": lambda: Schedule.constant(Epsilon()),

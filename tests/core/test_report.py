@@ -79,7 +79,7 @@ def test_every_layer_has_a_line(net, graph, kind):
     assert f"{chain.input_relevance:.6g}" in headline
     assert f"bias leak={chain.bias_leak:.3g}" in headline
     assert header.split()[:4] == ["layer", "kind", "route", "rule"]
-    for words in ("relevance out", "relevance in", "biases took"):
+    for words in ("relevance out", "relevance in", "absorbed"):
         assert words in header
     route = "autograd" if kind == "Transformer" else "closed form"
     layer = type(model.convs[0]).__name__

@@ -196,7 +196,7 @@ def test_the_model_must_be_a_module(graph):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"rule": "gama"}, "'gama'.*alphabeta, epsilon, gamma, positive, zero, zplus"),
+        ({"rule": "gama"}, "'gama'.*alphabeta, auto, epsilon, gamma, positive, zero, zplus"),
         ({"rule": 3}, "got int"),
         ({"rule": [Zero(), "gamma"]}, "one Rule per layer"),
         ({"rule": [Zero(), Zero(), Gamma(1.0)]}, "3 rules.*2 message-passing"),

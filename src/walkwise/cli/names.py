@@ -18,7 +18,7 @@ DATA_SETS = ("ba2motif", "ba2motif-generated", "mutag", "mutagenicity", "reddit-
 GRAPHS = ("molecules", *DATA_SETS)
 
 #: What `walkwise.rules` knows by name.
-RULES = ("gamma", "zero", "epsilon", "alphabeta", "zplus", "positive")
+RULES = ("auto", "gamma", "zero", "epsilon", "alphabeta", "zplus", "positive")
 
 #: The explainers of `walkwise.baselines`, and what they are measured by.
 METHODS = (

@@ -9,6 +9,7 @@ quantity of the library is :func:`~walkwise.core.contract.contract` with differe
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,6 +20,9 @@ from torch import Tensor
 
 from walkwise.core.operators import Cast, Step, Visit
 from walkwise.rules import LRP_0, Rule
+
+#: |relevance| that has grown to so many times the output is mostly cancelled; so much of it in biases is most of it.
+MUCH, MOST = 20.0, 0.9
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,6 +72,8 @@ class RelevanceChain:
     encoder: tuple[Step, ...] = ()  # from the model's input features to the roots
     features: tuple[int, Tensor] | None = None  # the slot and the values (M, F) of those features
     notes: tuple[str, ...] = field(default=())
+    rule_note: str = ""  # how the rules were chosen, where the model decided
+    normaliser: float = 0.0  # what log-softmax takes off the explained logit: part of the bias leak, but of no bias
 
     @property
     def output(self) -> float:
@@ -85,6 +91,39 @@ class RelevanceChain:
     def bias_leak(self) -> float:
         """What did not reach the input: the output less the relevance of all walks."""
         return self.output - self.input_relevance
+
+    @cached_property
+    def amplification(self) -> float:
+        """How many times the output |relevance| has become on its way: max over layers of Σ |R(node)| / |output|.
+
+        About 1 where relevance is of one sign; many times that where positive and negative relevance cancel, and
+        then no heat map means much. A gentler rule helps (``rule="auto"``).
+        """
+        from walkwise.core.contract import tapped_messages
+
+        messages = without_gradients(tapped_messages)(self)
+        passed = [*self.roots, *(place for layer in self.layers for place in (*layer.starts, *layer.ends))]
+        found = [(messages[slot][:, 0, 0] * value).sum(-1) for slot, value in passed if slot in messages]
+        most = max((float(nodes.abs().sum()) for nodes in found), default=0.0)
+        return most / abs(self.output) if self.output else math.inf if most else 0.0
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """Why this relevance is perhaps not to be trusted, and what to do about it."""
+        found = []
+        if self.amplification > MUCH:
+            found.append(
+                f"|relevance| grows to {self.amplification:.3g} times the output on its way: positive and negative "
+                'relevance cancel, and a heat map of it means little. Trace with rule="auto", or with a larger γ.'
+            )
+        absorbed = self.bias_leak - self.normaliser
+        if abs(absorbed) > MOST * abs(self.output):
+            share = abs(absorbed / self.output) if self.output else math.inf
+            found.append(
+                f"biases absorb {share:.0%} of the output, and walks explain what is left. Another target, or the "
+                "difference of two outputs, may depend more on the graph."
+            )
+        return tuple(found)
 
     @property
     def size(self) -> str:

@@ -64,7 +64,7 @@ def _relevance(messages: Mapping[int, Tensor], places: Sequence[tuple[int, Tenso
 
 def describe(chain: RelevanceChain) -> str:
     """The report of a chain: a headline, a line per layer, and what a reader should know."""
-    header = ("layer", "kind", "route", "rule", "relevance out", "relevance in", "biases took")
+    header = ("layer", "kind", "route", "rule", "relevance out", "relevance in", "absorbed")
     numbers = ((b.relevance_out, b.relevance_in, b.taken) for b in balances(chain))
     rows = [
         (b.name, b.kind, b.route, b.rule, *(f"{value:.6g}" for value in values))
@@ -79,4 +79,7 @@ def describe(chain: RelevanceChain) -> str:
         f"RelevanceChain({chain.size}, output={chain.output:.6g}, "
         f"relevance at the input={chain.input_relevance:.6g}, bias leak={leak:.3g})"
     )
-    return "\n".join([headline, *lines, *(f"note: {note}" for note in chain.notes)])
+    rule = [f"rule: {chain.rule_note}"] if chain.rule_note else []
+    taken = [f"log_softmax's normaliser: {chain.normaliser:.6g} of the bias leak"] if chain.normaliser else []
+    cautions = (f"caution: {caution}" for caution in chain.cautions)
+    return "\n".join([headline, *lines, *rule, *taken, *(f"note: {note}" for note in chain.notes), *cautions])
