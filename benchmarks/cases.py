@@ -100,6 +100,17 @@ def random_graph(num_nodes: int, num_edges: int, num_layers: int = 3, width: int
     return Case(f"random GIN-{num_layers}/{width}", model, x, torch.cat([half, half.flip(0)], dim=1))
 
 
+def three_regular(num_nodes: int, num_layers: int = 3, width: int = 64, seed: int = 0) -> Case:
+    """A ring whose nodes are also paired at random: three neighbours each, however many there are."""
+    generator = torch.Generator().manual_seed(seed)
+    ring = torch.arange(num_nodes)
+    pairs = torch.randperm(num_nodes, generator=generator).view(2, -1)
+    half = torch.cat([torch.stack([ring, (ring + 1) % num_nodes]), pairs], dim=1)
+    x = torch.rand(num_nodes, 16, generator=generator)
+    model = _model(num_layers, 16, width)
+    return Case(f"{num_nodes} nodes GIN-{num_layers}/{width}", model, x, torch.cat([half, half.flip(0)], dim=1))
+
+
 def connected_subgraphs(case: Case, count: int, size: int, seed: int = 0) -> list[list[int]]:
     """Node sets grown from a random node along edges; never more than a few neighbours of a node are looked at."""
     generator = np.random.default_rng(seed)

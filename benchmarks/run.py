@@ -12,14 +12,14 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 
 import memory
 import slow
 import torch
 import torch_geometric
-from cases import TARGET, Case, ba2motif, mutag, reddit
+from cases import TARGET, Case, ba2motif, connected_subgraphs, mutag, reddit, three_regular
 from timing import Ratio
 from timing import compare as compare_by
 
@@ -192,11 +192,32 @@ def large(seconds: float) -> Iterator[Row]:
     yield row("peak growth / forward+backward", growth(ours), growth(plain), None, note)
 
 
+def growth(seconds: float) -> Iterator[Row]:
+    """The same questions of larger graphs of the same degree, against 1000 nodes; messages are kept beforehand."""
+    cases = {M: three_regular(M) for M in (1_000, 10_000, 100_000)}
+    chains = {M: _trace(case) for M, case in cases.items()}
+    questions: dict[str, Callable[[ww.RelevanceChain, list[list[int]]], object]] = {
+        "alpha = 0": ww.subgraph_relevance,
+        "alpha = 0.3": lambda chain, subgraphs: ww.subgraph_relevance(chain, subgraphs, alpha=0.3),
+        "polynomial": ww.subgraph_polynomial,
+    }
+    for count in (1, 1000):
+        asked = {M: connected_subgraphs(case, count, 5) for M, case in cases.items()}
+        for (name, ask), M in product(questions.items(), (10_000, 100_000)):
+            ratio = compare(
+                lambda ask=ask, M=M, asked=asked: ask(chains[M], asked[M]),
+                lambda ask=ask, asked=asked: ask(chains[1_000], asked[1_000]),
+                seconds=seconds,
+            )
+            yield Row.timed("growth", f"{M} / 1000 nodes", f"{name}, {count} of 5 nodes", ratio, 2.0)
+
+
 GROUPS: dict[str, Callable[[float], Iterator[Row]]] = {
     "trace": trace,
     "batch": batch,
     "polynomial": polynomial,
     "depth": depth,
+    "growth": growth,
     "memory": large,
     "floor": floor,
     "slow": slow_ways,

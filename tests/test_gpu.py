@@ -54,6 +54,22 @@ def test_device_gives_what_the_processor_gives(name, rule):
     assert there.report().splitlines()[0] == moved.report().splitlines()[0]
 
 
+def test_balls_around_subgraphs_on_a_device():
+    torch.manual_seed(0)
+    M, model = 400, Net(LAYERS["GIN"]).double().eval()
+    path = torch.stack([torch.arange(M - 1), torch.arange(1, M)])
+    here = ww.trace(model, torch.randn(M, 3, dtype=torch.float64), torch.cat([path, path.flip(0)], 1), target=1)
+    there, ids, offsets = here.to("cuda"), torch.arange(M), torch.arange(0, M + 1, 4)
+    for query in (
+        lambda c: ww.subgraph_relevance(c, (ids, offsets)),
+        lambda c: ww.subgraph_relevance(c, (ids.to(c.device), offsets.to(c.device)), alpha=0.3),
+        lambda c: ww.subgraph_relevance(c, ids.view(-1, 4), alpha=1.0),
+        lambda c: ww.subgraph_polynomial(c, (ids, offsets)),
+        lambda c: ww.node_relevance(c, layer="start"),
+    ):
+        assert torch.allclose(query(there).cpu(), query(here), rtol=1e-9, atol=1e-11)
+
+
 def test_mixed_devices_are_refused():
     model, x = Net(LAYERS["GCN"]).cuda(), torch.randn(5, 3)
     with pytest.raises(ww.errors.InputError, match="x is on cpu but the model is on cuda"):

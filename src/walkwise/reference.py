@@ -133,6 +133,14 @@ def subgraph_relevance(walks: Walks, nodes: Sequence[int], alpha: float) -> floa
     return total
 
 
+def starts(walks: Walks, num_nodes: int) -> list[float]:
+    """The relevance of the walks that begin at each node, in whatever position they begin."""
+    total = [0.0] * num_nodes
+    for walk, relevance in walks.items():
+        total[next(m for m in walk if m >= 0)] += relevance
+    return total
+
+
 def top_walks(walks: Walks, k: int, by: str = "relevance") -> list[tuple[tuple[int, ...], float]]:
     """The k walks of largest relevance or magnitude: all of them sorted, the smallest walk first of equal ones."""
     key = abs if by == "magnitude" else float

@@ -20,6 +20,7 @@ from walkwise.questions import nodesets, subgraphs
 M = 6
 SETS = [[0, 1, 2], [5, 3], [], [4], [0, 1, 2, 3, 4, 5]]
 MASK = torch.tensor([[node in nodes for node in range(M)] for nodes in SETS])
+FLAT = torch.tensor([node for nodes in SETS for node in nodes]), torch.tensor([0, 3, 5, 5, 6, 12])
 
 node_sets = st.lists(st.sets(st.integers(0, M - 1)), max_size=9)
 
@@ -54,6 +55,8 @@ def chain(request, net, graph):
         [range(3), {3: "a key", 5: "another"}, (), frozenset([4]), range(6)],
         MASK,
         MASK.numpy(),
+        FLAT,
+        tuple(part.int() for part in FLAT),
     ],
     ids=lambda subgraphs: f"{type(subgraphs).__name__} of {type(subgraphs[0]).__name__}",
 )
@@ -78,7 +81,9 @@ def test_empty_subgraphs_have_no_relevance(chain, alpha):
     assert ww.subgraph_polynomial(chain, [[]]).tolist() == [[0.0, 0.0, 0.0]]
 
 
-@pytest.mark.parametrize("none", [[], torch.zeros(0, M, dtype=torch.bool)])
+@pytest.mark.parametrize(
+    "none", [[], (torch.tensor([], dtype=torch.long), torch.tensor([0])), torch.zeros(0, M, dtype=torch.bool)]
+)
 def test_no_subgraphs(chain, none):
     for alpha in (0.0, 0.5):
         result = ww.subgraph_relevance(chain, none, alpha=alpha)
@@ -108,6 +113,15 @@ def test_no_subgraphs(chain, none):
         ([[[0, 1]]], "must be integers"),
         ([[True, False]], "must be integers"),
         ([[2**80]], "must be integers"),
+        ((torch.tensor([0, 1, 6]), torch.tensor([0, 1, 3])), "Subgraph 1 names node 6, .* nodes 0 to 5"),
+        ((torch.tensor([0, 1, 1]), torch.tensor([0, 1, 3])), "Subgraph 1 names node 1 more than once"),
+        ((torch.tensor([0, 1]), torch.tensor([0, 1])), r"from 0 to the number of ids, 2; got \[0, 1\].*\[a, b\]"),
+        ((torch.tensor([0, 1]), torch.tensor([1, 2])), r"from 0 to the number of ids, 2; got \[1, 2\]"),
+        ((torch.tensor([0, 1]), torch.tensor([0, 2, 1, 2])), "ascends from 0"),
+        ((torch.tensor([0, 1]), torch.tensor([], dtype=torch.long)), "ascends from 0"),
+        ((torch.tensor([0.0]), torch.tensor([0, 1])), r"two integer tensors.*float32 \(1,\)"),
+        ((torch.tensor([[0]]), torch.tensor([0, 1])), r"two integer tensors.*int64 \(1, 1\)"),
+        (torch.tensor([[0, 1], [2, 2]]), "Subgraph 1 names node 2 more than once"),
         (torch.ones(M, dtype=torch.bool), r"shape \(B, 6\).*got \(6,\)"),
         (torch.ones(2, M + 1, dtype=torch.bool), r"shape \(B, 6\).*got \(2, 7\)"),
     ],

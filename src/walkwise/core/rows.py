@@ -126,13 +126,14 @@ class OwnRows(Rows):
         keys = self.owner * self.num_nodes + self.nodes  # (K,) ascending
         first = edges.offsets[self.nodes]
         counts = edges.offsets[self.nodes + 1] - first  # (K,)
+        starts = running_totals(counts)  # (K + 1,)
         row = torch.repeat_interleave(counts)  # (P',) every out-edge of every row
-        position = torch.arange(row.numel(), device=row.device) + (first - running_totals(counts)[:-1])[row]
+        position = torch.arange(row.numel(), device=row.device) + (first - starts[:-1])[row]
         wanted = (self.owner * self.num_nodes)[row] + edges.sorted_target[position]
         found = torch.searchsorted(keys, wanted).clamp_(max=keys.numel() - 1)
         inside = keys[found] == wanted
-        kept = torch.bincount(row[inside], minlength=keys.numel())
-        return Adjacency(running_totals(kept), found[inside], edges.order[position[inside]])
+        kept = inside.nonzero().view(-1)  # (P,)
+        return Adjacency(running_totals(inside)[starts], found[kept], edges.order[position[kept]])
 
 
 @dataclass(frozen=True, eq=False)

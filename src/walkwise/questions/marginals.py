@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
-from walkwise.core.contract import all_rows, contract, pull_back, unweighted
+from walkwise.core.contract import all_rows, contract, pull_back, run_backward, unweighted
 from walkwise.core.operators import Visit
 from walkwise.core.rows import OwnRows, Rows
 from walkwise.errors import InputError
 from walkwise.questions.nodesets import budget
+from walkwise.questions.standings import Standing, standings
 
 
 @without_gradients
-def node_relevance(chain: RelevanceChain, *, layer: int = 0) -> Tensor:
+def node_relevance(chain: RelevanceChain, *, layer: int | Literal["start"] = 0) -> Tensor:
     """The relevance of all walks that stand at a node in one position, for every node: (M,).
 
         R_l(i) = Σ over walks m with m_l = i of R(m)
 
     Where every walk stands somewhere in every position (no skip connections), each position sums to R of the graph.
+    Where a model reads new input on the way (a sequence of graphs, a virtual node's own features), walks also begin
+    at later positions; ``layer="start"`` sorts all of them by their first node, wherever they begin, and always sums to
+    R of the graph.
 
     Args:
         chain: the traced prediction.
-        layer: the position, 0 (the first node of the walk, its place in the input) to L (its last).
+        layer: the position, 0 (the first node of a walk through all layers, its place in the input) to L (its last),
+            or "start" for the first node of every walk.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -40,12 +45,29 @@ def node_relevance(chain: RelevanceChain, *, layer: int = 0) -> Tensor:
     True
     >>> ww.node_relevance(chain, layer=2)[[0, 2]].tolist()  # all walks end at node 1
     [0.0, 0.0]
+    >>> torch.equal(ww.node_relevance(chain, layer="start"), parts)  # all walks begin at the input
+    True
     """
+    if layer == "start":
+        return _begun(chain, range(chain.num_layers + 1))
     layer = _checked_layer(layer, "position", chain.num_layers)
+    if layer == 0:
+        return _begun(chain, [0])
     total = torch.zeros(chain.num_nodes, dtype=chain.dtype, device=chain.device)
-    for standing in _standings(chain):
+    for standing in standings(chain):
         if standing.visit.position == layer:
             total += (standing.backward * standing.forward).sum(-1)
+    return total
+
+
+def _begun(chain: RelevanceChain, positions: Sequence[int]) -> Tensor:
+    """The walks that begin in these positions, by their first node: ⟨message, H⟩ where they begin, from one pass."""
+    slots = {visit.slot for visit in chain.visits if visit.position in positions}
+    total = torch.zeros(chain.num_nodes, dtype=chain.dtype, device=chain.device)
+    messages = run_backward(chain, all_rows(chain), unweighted)
+    for slot, H in chain.roots:
+        if slot in messages and slot in slots:
+            total += (messages[slot][:, 0, 0] * H).sum(-1)
     return total
 
 
@@ -119,10 +141,10 @@ def edge_relevance(chain: RelevanceChain, *, layer: int | None = None, edge_inde
     pairs = chain.edge_index if edge_index is None else _checked_pairs(chain, edge_index)
     M = chain.num_nodes
     keys, which, copies = torch.unique(pairs[0] * M + pairs[1], return_inverse=True, return_counts=True)
-    standings = _standings(chain)
+    known = standings(chain)
     total = torch.zeros(len(keys), dtype=chain.dtype, device=chain.device)
     for step in range(chain.num_layers) if layer is None else [layer]:
-        total += _step_relevance(chain, standings, step, keys // M, keys % M)
+        total += _step_relevance(chain, known, step, keys // M, keys % M)
     shared: Tensor = total / copies
     return shared[which]
 
@@ -149,45 +171,12 @@ def _checked_pairs(chain: RelevanceChain, edge_index: Any) -> Tensor:
     return pairs
 
 
-@dataclass(frozen=True)
-class _Standing:
-    """What passes a visit when all node weights are 1."""
-
-    visit: Visit
-    backward: Tensor  # (M, N) the message that arrives from the output
-    forward: Tensor  # (M, N) what the input sends there: relevance is ⟨backward, forward⟩
-
-
-def _standings(chain: RelevanceChain) -> list[_Standing]:
-    """Backward and forward messages at every visit.
-
-    Relevance is linear in the message at a visit, so the forward message is its gradient.
-    """
-    seen: list[tuple[Visit, Tensor, Tensor]] = []
-
-    def weigh(visit: Visit, message: Tensor) -> Tensor:
-        nothing = torch.zeros_like(message, requires_grad=True)
-        seen.append((visit, message, nothing))
-        return message + nothing
-
-    with torch.enable_grad():
-        total = contract(chain, all_rows(chain), weigh).sum()
-        flows = torch.autograd.grad(total, [nothing for _, _, nothing in seen], allow_unused=True)
-    return [
-        _Standing(visit, message[:, 0, 0].detach(), flow[:, 0, 0])
-        for (visit, message, _), flow in zip(seen, flows, strict=True)
-        if flow is not None
-    ]
-
-
-def _step_relevance(
-    chain: RelevanceChain, standings: list[_Standing], layer: int, before: Tensor, after: Tensor
-) -> Tensor:
+def _step_relevance(chain: RelevanceChain, known: list[Standing], layer: int, before: Tensor, after: Tensor) -> Tensor:
     """The relevance of stepping from ``before`` at a layer's input to ``after`` at its output: (P,)."""
     if len(before) == 0:
         return torch.zeros(0, dtype=chain.dtype, device=chain.device)
-    flows = {s.visit.slot: s.forward for s in standings if s.visit.position == layer}
-    sources = [s for s in standings if s.visit.position == layer + 1]
+    flows = {s.visit.slot: s.forward for s in known if s.visit.position == layer}
+    sources = [s for s in known if s.visit.position == layer + 1]
     rows_each = 2 if chain.local else chain.num_nodes
     most = max(1, budget(chain) // (chain.width * rows_each))
     parts = []

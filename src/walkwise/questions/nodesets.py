@@ -10,19 +10,23 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.rows import OwnRows
 from walkwise.errors import InputError
 
-#: Lists of node ids, or one boolean mask (B, M).
-Subgraphs = Sequence[Sequence[int]] | Sequence[Tensor] | Tensor
+#: Lists of node ids, one boolean mask (B, M), or a pair of tensors: all ids, and the offsets where each set begins.
+Subgraphs = Sequence[Sequence[int]] | Sequence[Tensor] | Tensor | tuple[Tensor, Tensor]
+Ints = NDArray[np.int64]
 
 #: How many numbers the working set of one batch of queries may hold: about what a cache holds on a
 #: processor, and enough to fill an accelerator.
 _BUDGET = {"cpu": 1 << 17}
 _ACCELERATOR_BUDGET = 1 << 26
+#: On a CUDA device: the most numbers, and how many times over a message stands in memory, with its neighbours' rows.
+_MOST_NUMBERS, _COPIES = 1 << 29, 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,64 +57,111 @@ class NodeSets:
         """The sets' own nodes as the rows of a contraction."""
         return OwnRows(self.num_nodes, self.count, self.nodes, self.owner)
 
+    @cached_property
+    def offsets(self) -> Tensor:
+        """Where each set begins among the keys, and where the last one ends.  # (B + 1,)"""
+        firsts = torch.arange(self.count + 1, device=self.keys.device) * self.num_nodes
+        return torch.searchsorted(self.keys, firsts)
+
     def batches(self, most_sets: int, most_rows: int) -> Iterator[NodeSets]:
-        """The sets a few at a time: at most so many sets, and about so many rows."""
-        if self.count == 1:
+        """The sets a few at a time: at most so many sets, and at most so many rows unless one set has more."""
+        if self.count == 1 or (1 <= self.count <= most_sets and len(self.keys) <= most_rows):
             yield self
             return
-        ends = torch.bincount(self.owner, minlength=self.count).cumsum(0).tolist()
-        first, row = 0, 0
+        offsets = self.offsets.cpu().numpy()
+        yield from self.cut(offsets, offsets, most_sets, most_rows)
+
+    def cut(self, offsets: Ints, sizes: Ints, most_sets: int, most: int) -> Iterator[NodeSets]:
+        """The sets a few at a time: at most so many, of a size of at most so much unless one set is larger.
+
+        Args:
+            offsets: those of the sets.
+            sizes: running totals of whatever counts as their size, with a leading zero.  # (B + 1,)
+            most_sets: how many sets at a time.
+            most: how large they may be together.
+        """
+        first = 0
         while first < self.count:
-            last = first + 1
-            while last < min(self.count, first + most_sets) and ends[last] - row <= most_rows:
-                last += 1
-            upto = ends[last - 1]
-            yield NodeSets(self.num_nodes, last - first, self.keys[row:upto] - first * self.num_nodes)
-            first, row = last, upto
+            fitting = int(np.searchsorted(sizes, sizes[first] + most, side="right")) - 1
+            last = min(max(fitting, first + 1), first + most_sets, self.count)
+            keys = self.keys[int(offsets[first]) : int(offsets[last])]
+            yield NodeSets(self.num_nodes, last - first, keys - first * self.num_nodes if first else keys)
+            first = last
 
 
 def as_node_sets(chain: RelevanceChain, given: Any) -> NodeSets:
     """The subgraphs checked: ids in range, none twice in a subgraph."""
     M = chain.num_nodes
     if isinstance(given, np.ndarray):
-        given = torch.as_tensor(given) if given.dtype == bool else list(given)
-    subgraphs = given
-    if isinstance(subgraphs, Tensor) and subgraphs.dtype == torch.bool:
-        if subgraphs.dim() != 2 or subgraphs.shape[1] != M:
+        table = given.dtype == bool or (given.ndim == 2 and given.dtype.kind in "iu")
+        given = torch.as_tensor(given) if table else list(given)
+    if isinstance(given, Tensor) and given.dtype == torch.bool:
+        if given.dim() != 2 or given.shape[1] != M:
             raise InputError(
-                f"A boolean mask of subgraphs has shape (B, {M}), one column per node; got {tuple(subgraphs.shape)}."
+                f"A boolean mask of subgraphs has shape (B, {M}), one column per node; got {tuple(given.shape)}."
             )
-        return NodeSets(M, len(subgraphs), subgraphs.to(chain.device).reshape(-1).nonzero().view(-1))
-    lists = [_ids(subgraph, i) for i, subgraph in enumerate(_sequence(subgraphs))]
+        return NodeSets(M, len(given), given.to(chain.device).reshape(-1).nonzero().view(-1))
+    if isinstance(given, Tensor) and given.dim() == 2 and not given.is_floating_point():  # sets of one size
+        owner = torch.arange(len(given), device=chain.device).repeat_interleave(given.shape[1])
+        return _checked(M, len(given), given.to(chain.device, torch.long).flatten(), owner)
+    if isinstance(given, tuple) and len(given) == 2 and all(isinstance(part, Tensor) for part in given):
+        return _from_offsets(chain, *given)
+    lists = [s if type(s) in (list, tuple) else _ids(s, i) for i, s in enumerate(_sequence(given))]
     if len(lists) <= 4 and all(type(i) is int and 0 <= i < M for ids in lists for i in ids):
         few = sorted(number * M + i for number, ids in enumerate(lists) for i in ids)
         if len(set(few)) == len(few):  # few and sound: no need for tensors to see it
             return NodeSets(M, len(lists), torch.tensor(few, dtype=torch.long, device=chain.device))
-    nodes = _node_tensor(list(flatten.from_iterable(lists)))
-    owner = torch.repeat_interleave(torch.tensor([len(ids) for ids in lists], dtype=torch.long))
-    if nodes.numel():
-        _check_range(nodes, owner, M)
-    keys, _ = (owner * M + nodes).sort()
-    twice = keys[1:] == keys[:-1]
-    if bool(twice.any()):
-        key = int(keys[1:][twice][0])
-        raise InputError(f"Subgraph {key // M} names node {key % M} more than once.")
-    return NodeSets(M, len(lists), keys.to(chain.device))
+    nodes = _node_tensor(list(flatten.from_iterable(lists))).to(chain.device)
+    lengths = torch.from_numpy(np.fromiter(map(len, lists), np.int64, len(lists))).to(chain.device)
+    return _checked(M, len(lists), nodes, torch.repeat_interleave(lengths, output_size=len(nodes)))
 
 
 def budget(chain: RelevanceChain) -> int:
-    """How many numbers one batch of queries may hold on the chain's device."""
-    return _BUDGET.get(chain.device.type, _ACCELERATOR_BUDGET)
+    """How many numbers one batch of queries may hold on the chain's device; by its free memory on a CUDA device."""
+    if chain.device.type != "cuda":
+        return _BUDGET.get(chain.device.type, _ACCELERATOR_BUDGET)
+    free, _ = torch.cuda.mem_get_info(chain.device)
+    free += torch.cuda.memory_reserved(chain.device) - torch.cuda.memory_allocated(chain.device)
+    return max(1, min(_MOST_NUMBERS, free // (_COPIES * chain.dtype.itemsize)))
+
+
+def _from_offsets(chain: RelevanceChain, ids: Tensor, offsets: Tensor) -> NodeSets:
+    """Set b has the ids from offsets[b] to before offsets[b + 1]."""
+    for tensor in (ids, offsets):
+        if tensor.dim() != 1 or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+            raise InputError(
+                "A pair (ids, offsets) has two integer tensors (K,) and (B + 1,), got "
+                f"{ids.dtype} {tuple(ids.shape)} and {offsets.dtype} {tuple(offsets.shape)}."
+            )
+    ids, offsets = (tensor.to(chain.device, torch.long) for tensor in (ids, offsets))
+    lengths = offsets.diff()
+    ends = offsets[[0, -1]] if len(offsets) else offsets.new_tensor([-1, -1])
+    if bool((lengths < 0).any() | (ends != ends.new_tensor([0, len(ids)])).any()):
+        shown = f"{offsets[:8].tolist()}{'...' if len(offsets) > 8 else ''}"
+        raise InputError(
+            f"In a pair (ids, offsets), offsets ascends from 0 to the number of ids, {len(ids)}; got {shown}. Two "
+            "subgraphs as tensors go into a list, [a, b]."
+        )
+    return _checked(chain.num_nodes, len(lengths), ids, torch.repeat_interleave(lengths, output_size=len(ids)))
+
+
+def _checked(num_nodes: int, count: int, nodes: Tensor, owner: Tensor) -> NodeSets:
+    """The sets, given every entry and whose it is; errors name the first that is wrong."""
+    keys, _ = (owner * num_nodes + nodes).sort()
+    wrong, twice = (nodes < 0) | (nodes >= num_nodes), keys[1:] == keys[:-1]
+    if len(nodes) and bool(wrong.any() | twice.any()):
+        _check_range(nodes, owner, num_nodes)
+        key = int(keys[1:][twice][0])
+        raise InputError(f"Subgraph {key // num_nodes} names node {key % num_nodes} more than once.")
+    return NodeSets(num_nodes, count, keys)
 
 
 def _sequence(subgraphs: Any) -> Sequence[Any]:
-    if isinstance(subgraphs, Tensor) and subgraphs.dim() == 2 and not subgraphs.is_floating_point():
-        return subgraphs.tolist()
     if isinstance(subgraphs, (str, bytes, Tensor)) or not hasattr(subgraphs, "__iter__"):
         given = f"{subgraphs.dtype} {tuple(subgraphs.shape)}" if isinstance(subgraphs, Tensor) else ""
         raise InputError(
-            "subgraphs is a list of lists of node ids, or a boolean mask (B, M); got a "
-            f"{type(subgraphs).__name__} {given}".rstrip()
+            "subgraphs is a list of lists of node ids, a boolean mask (B, M), or a pair of tensors (ids, offsets); "
+            f"got a {type(subgraphs).__name__} {given}".rstrip()
             + "."
         )
     return list(subgraphs)
@@ -130,12 +181,12 @@ def _node_tensor(ids: list[Any]) -> Tensor:
     if not ids:
         return torch.empty(0, dtype=torch.long)
     try:
-        nodes = torch.as_tensor(ids)
+        nodes = np.array(ids)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"Node ids must be integers: {error}.") from None
-    if nodes.dtype == torch.bool or nodes.is_floating_point() or nodes.dim() != 1:
-        raise InputError(f"Node ids must be integers, got {nodes.dtype} of shape {tuple(nodes.shape)}.")
-    return nodes.long()
+    if nodes.dtype.kind not in "iu" or nodes.ndim != 1:
+        raise InputError(f"Node ids must be integers, got {nodes.dtype} of shape {nodes.shape}.")
+    return torch.from_numpy(nodes.astype(np.int64, copy=False))
 
 
 def _check_range(nodes: Tensor, owner: Tensor, num_nodes: int) -> None:

@@ -14,6 +14,8 @@ from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.contract import Weigh, all_rows, contract, unweighted
 from walkwise.core.operators import Visit
 from walkwise.errors import InputError
+from walkwise.questions.degrees import polynomial_nearby
+from walkwise.questions.excursions import discounted_nearby, fewer_rows
 from walkwise.questions.nodesets import NodeSets, Subgraphs, as_node_sets, budget
 
 #: Up to so many rows in all it is quicker to carry every node than to look up those of S.
@@ -29,8 +31,15 @@ def subgraph_relevance(chain: RelevanceChain, subgraphs: Subgraphs, *, alpha: fl
 
     Args:
         chain: the traced prediction.
-        subgraphs: lists of node ids, or one boolean mask (B, M). An empty subgraph has relevance 0.
+        subgraphs: lists of node ids; one boolean mask (B, M); or a tuple of two integer tensors ``(ids, offsets)``,
+            subgraph b having the ids from ``offsets[b]`` to before ``offsets[b + 1]``, which for very many subgraphs is
+            the quickest to read. (Two subgraphs that are tensors themselves go into a list.) An empty subgraph has
+            relevance 0.
         alpha: the discount, or several.
+
+    The cost does not grow with the nodes that are not asked for: α = 0 carries the nodes of S, and α > 0 those within
+    ⌊L / 2⌋ steps of S, once messages of the whole chain have been worked out by the first such question. Where that
+    is hardly fewer than all nodes, or where a layer reaches beyond neighbours, all nodes are carried.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -40,6 +49,9 @@ def subgraph_relevance(chain: RelevanceChain, subgraphs: Subgraphs, *, alpha: fl
     >>> chain = ww.trace(model, torch.ones(3, 2), edge_index, index=1)
     >>> ww.subgraph_relevance(chain, [[0], [0, 1]], alpha=[0.0, 0.5]).shape
     torch.Size([2, 2])
+    >>> flat = torch.tensor([0, 0, 1]), torch.tensor([0, 1, 3])  # the same two, [0] and [0, 1]
+    >>> torch.equal(ww.subgraph_relevance(chain, flat), ww.subgraph_relevance(chain, [[0], [0, 1]]))
+    True
     """
     several = isinstance(alpha, (list, tuple)) or getattr(alpha, "ndim", 0) > 0
     given: Iterable[Any] = alpha if several else [alpha]  # type: ignore[assignment]
@@ -71,7 +83,7 @@ def subgraph_polynomial(chain: RelevanceChain, subgraphs: Subgraphs) -> Tensor:
 
     Args:
         chain: the traced prediction.
-        subgraphs: lists of node ids, or one boolean mask (B, M).
+        subgraphs: as in :func:`subgraph_relevance`.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -102,6 +114,21 @@ def _inside(chain: RelevanceChain, sets: NodeSets) -> Tensor:
 
 
 def _discounted(chain: RelevanceChain, sets: NodeSets, alpha: float) -> Tensor:
+    """R_α over balls around the sets where those are small, otherwise over all nodes."""
+    return (discounted_nearby if _nearby(chain, sets) else _discounted_everywhere)(chain, sets, alpha)
+
+
+def _polynomial(chain: RelevanceChain, sets: NodeSets) -> Tensor:
+    """The coefficients of R_α, in the same way."""
+    return (polynomial_nearby if _nearby(chain, sets) else _polynomial_everywhere)(chain, sets)
+
+
+def _nearby(chain: RelevanceChain, sets: NodeSets) -> bool:
+    """Whether to carry the balls around the sets: where steps lead to neighbours, and where that is less work."""
+    return sets.count * chain.num_nodes > _FEW_ROWS and chain.local and fewer_rows(chain, sets)
+
+
+def _discounted_everywhere(chain: RelevanceChain, sets: NodeSets, alpha: float) -> Tensor:
     """R_α by Theorem 3, with the walks that have not touched S yet in a lane of their own.
 
     Lane 0 holds walks wholly outside so far, lane 1 those that have visited S.
@@ -123,7 +150,7 @@ def _discounted(chain: RelevanceChain, sets: NodeSets, alpha: float) -> Tensor:
     return lanes[:, 1] if lanes.shape[1] > 1 else lanes.new_zeros(len(lanes))
 
 
-def _polynomial(chain: RelevanceChain, sets: NodeSets) -> Tensor:
+def _polynomial_everywhere(chain: RelevanceChain, sets: NodeSets) -> Tensor:
     """R_α with lane d for d steps outside; the walks wholly outside are taken off."""
 
     def all_walks(inside: Tensor) -> Weigh:

@@ -1,0 +1,74 @@
+"""Balls around sets of nodes: as far as a walk can go from a set and still come back to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from walkwise.core.chain import RelevanceChain
+from walkwise.core.edges import Edges, running_totals
+from walkwise.core.operators import Aggregate
+from walkwise.questions.nodesets import NodeSets
+
+
+@dataclass(frozen=True, eq=False)
+class Surroundings:
+    """Who is next to whom along the steps of a chain's walks, in either direction, and how far to look."""
+
+    near: Edges  # every pair once in each direction
+    radius: int  # ⌊L / 2⌋: of an excursion of at most L steps, half lead away from S and half back
+    numbers: Tensor  # (M,) at most so many numbers stand for the ball around a node, in a message and in its edges
+    whole: int  # and so many for the whole graph
+
+    def sizes(self, sets: NodeSets) -> Tensor:
+        """At most so many numbers stand for the ball around each set.  # (B,)"""
+        each = self.numbers.index_select(0, sets.nodes)
+        return each.new_zeros(sets.count).index_add_(0, sets.owner, each).clamp_(max=self.whole)
+
+    def balls(self, sets: NodeSets) -> NodeSets:
+        """Every set with all nodes around it."""
+        M, keys = sets.num_nodes, sets.keys
+        for _ in range(self.radius):
+            nodes = keys % M
+            first, counts = self.near.offsets[nodes], self.near.offsets[nodes + 1] - self.near.offsets[nodes]
+            row = torch.repeat_interleave(counts)
+            pair = torch.arange(len(row), device=row.device) + (first - running_totals(counts)[:-1])[row]
+            keys = torch.unique(torch.cat([keys, (keys - nodes)[row] + self.near.sorted_target[pair]]))
+        return NodeSets(M, sets.count, keys)
+
+
+def surroundings(chain: RelevanceChain) -> Surroundings:
+    """Those of a local chain, worked out once."""
+    memo = chain.memo
+    if Surroundings not in memo:
+        memo[Surroundings] = _surroundings(chain)
+    kept: Surroundings = memo[Surroundings]
+    return kept
+
+
+def _surroundings(chain: RelevanceChain) -> Surroundings:
+    """A ball has no more nodes than there are walks of its radius, and those are quickly counted."""
+    operators = [operator for step in chain.steps for operator in step.operators]  # type: ignore[union-attr]
+    edges = list({id(o.edges): o.edges for o in operators if isinstance(o, Aggregate)}.values())
+    M, radius = chain.num_nodes, chain.num_layers // 2
+    near, degree = _both_ways(edges, M, chain.device), torch.zeros(M, dtype=torch.long, device=chain.device)
+    for each in edges:
+        degree = torch.maximum(degree, each.offsets.diff())
+    numbers = chain.width + degree
+    whole = int(numbers.sum())
+    for _ in range(radius):
+        numbers = numbers.index_add(0, near.source, numbers[near.target]).clamp_(max=whole)
+    return Surroundings(near, radius, numbers, whole)
+
+
+def _both_ways(edges: list[Edges], num_nodes: int, device: torch.device) -> Edges:
+    """All pairs of different nodes that edges connect, in both directions, each once."""
+    keys = [torch.empty(0, dtype=torch.long, device=device)]
+    for e in edges:
+        proper = e.source != e.target
+        source, target = e.source[proper], e.target[proper]
+        keys += [source * num_nodes + target, target * num_nodes + source]
+    pairs = torch.unique(torch.cat(keys))
+    return Edges(pairs // max(1, num_nodes), pairs % max(1, num_nodes), num_nodes)
