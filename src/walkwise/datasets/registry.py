@@ -28,7 +28,12 @@ def register(name: str) -> Callable[[Loader], Loader]:
 
     def add(loader: Loader) -> Loader:
         if name in _LOADERS:
-            raise InputError(f"There is a data set named {name!r} already. Choose another name.")
+            raise InputError(
+                f"There is a data set named {name!r} already.",
+                argument="name",
+                got=name,
+                remedy="Choose another name.",
+            )
         _LOADERS[name] = loader
         return loader
 
@@ -53,8 +58,8 @@ def data_root(root: str | Path | None = None) -> Path:
 def load(name: str, *, root: str | Path | None = None) -> GraphSet:
     """The data set of that name, with the paper's split.
 
-    What is not under the root is downloaded by PyTorch Geometric's loaders where they can; where they cannot, the
-    error says where to get the set and where to put it.
+    What is not under the root is downloaded where that can be done; where it cannot, the error says where to get the
+    set and where to put it. Nothing in the files is run.
 
     Args:
         name: one of `names()`.
@@ -64,5 +69,10 @@ def load(name: str, *, root: str | Path | None = None) -> GraphSet:
     GraphSet(ba2motif-generated: 1000 graphs, 720 train, 80 val, 200 test)
     """
     if name not in _LOADERS:
-        raise InputError(f"Unknown data set {name!r}: expected one of {', '.join(names())}.")
+        raise InputError(
+            f"Unknown data set {name!r}: expected one of {', '.join(names())}.",
+            argument="name",
+            expected=f"one of {', '.join(names())}",
+            got=name,
+        )
     return _LOADERS[name](data_root(root))
