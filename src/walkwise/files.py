@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,14 @@ from safetensors import safe_open
 from torch import Tensor
 
 from walkwise.errors import InputError
+
+#: How a formula begins, in narrow or in wide signs.
+_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+
+#: What a spreadsheet may skip before it looks for a formula.
+_BLANK = " \t\r\n\v\f\0\N{NO-BREAK SPACE}\N{ZERO WIDTH NO-BREAK SPACE}"
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|nan)")
 
 _AGAIN = "Fetch the file again from where it is published."
 
@@ -127,6 +136,25 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
             remedy=remedy,
         )
     return state
+
+
+def harmless(cell: Any) -> Any:
+    """A cell of a table that no spreadsheet takes for a formula: text that looks like one gets an apostrophe in front.
+
+    Numbers stay numbers, also where they are written as text.
+
+    Args:
+        cell: what is to be written.
+
+    >>> harmless("=1+2"), harmless("@x"), harmless("ring"), harmless(-1.5), harmless("-1.5")
+    ("'=1+2", "'@x", 'ring', -1.5, '-1.5')
+    """
+    if not isinstance(cell, str) or _NUMBER.fullmatch(cell):
+        return cell
+    odd = cell.startswith(("\t", "\r", "\n")) or cell.lstrip(_BLANK).startswith(
+        ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+    )
+    return f"'{cell}" if odd else cell
 
 
 def _why(error: BaseException) -> str:
