@@ -118,7 +118,9 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
     wanted = "a state_dict, only tensors by name"
     remedy = "Save model.state_dict(), or use save_weights."
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about old formats; what is wrong with the file is said below
+            state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file fails in more ways than can be listed
         raise InputError(
             f"Expected {path} to hold {wanted}: it holds something else, which is not run.",
@@ -158,6 +160,8 @@ def harmless(cell: Any) -> Any:
 
 
 def _why(error: BaseException) -> str:
+    if "pickle" in str(error):  # NumPy's own words say how to open it all the same
+        return "it holds Python objects, which could run code and are not opened"
     first = str(error).strip().split("\n")[0].rstrip(".")
     return first[:200] or type(error).__name__
 
