@@ -5,6 +5,10 @@ from __future__ import annotations
 import operator
 import sys
 
+#: The last advice about a data set that is missing: as the library gives it, and in the command line's words.
+OTHER_ROOT = "name another folder of data sets with root= or the environment variable WALKWISE_ROOT."
+OTHER_ROOT_OPTION = "name another folder of data sets with --data or the environment variable WALKWISE_ROOT."
+
 
 class WalkwiseError(Exception):
     """Base class of every error that walkwise raises on purpose.

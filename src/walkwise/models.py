@@ -292,7 +292,7 @@ def open_weights(path: str | Path) -> nn.Module:
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InputError(
             f"{path} does not say which GIN or GCN it belongs to.",
-            argument="path",
+            argument="metadata",
             expected="a file that save_weights wrote of a GIN or GCN",
             got=str(path),
             remedy="Build the model and use load_weights(model, path).",

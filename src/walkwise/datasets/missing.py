@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from walkwise.errors import MissingDataError
+from walkwise.errors import OTHER_ROOT, MissingDataError
 
 
 @contextmanager
@@ -33,6 +33,5 @@ def missing(name: str, address: str, place: Path, reason: str) -> MissingDataErr
         argument="root",
         expected=f"a folder of data sets with {name}",
         got=str(place),
-        remedy=f"Get it from {address} and put it there, or name another folder of data sets with root= or the "
-        "environment variable WALKWISE_ROOT.",
+        remedy=f"Get it from {address} and put it there, or {OTHER_ROOT}",
     )
