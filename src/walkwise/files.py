@@ -26,6 +26,23 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|nan)")
 _AGAIN = "Fetch the file again from where it is published."
 
 
+def as_path(given: object, argument: str) -> Path:
+    """The path that a text or a path stands for.
+
+    Args:
+        given: what the caller gave.
+        argument: what it is called there.
+
+    >>> as_path(3, "root")
+    Traceback (most recent call last):
+        ...
+    walkwise.errors.InputError: root is a path, as text or as a Path; got 3.
+    """
+    if not isinstance(given, str | Path):
+        raise InputError(argument=argument, expected="a path, as text or as a Path", got=given)
+    return Path(given)
+
+
 def read_integers(path: Path, *, columns: int | None = None) -> Tensor:
     r"""The lines of a text file of whole numbers, with commas between those of a line: (rows, columns).
 
@@ -153,6 +170,8 @@ def harmless(cell: Any) -> Any:
     """
     if not isinstance(cell, str) or _NUMBER.fullmatch(cell):
         return cell
+    if "\r" in cell:  # it ends a row to some spreadsheets, and Python writes it without quotes
+        cell = cell.replace("\r", " ")
     odd = cell.startswith(("\t", "\r", "\n")) or cell.lstrip(_BLANK).startswith(
         ("=", "+", "-", "@", "＝", "＋", "－", "＠")
     )

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch_geometric.nn import GINConv, global_add_pool
 
 from walkwise.errors import InputError
-from walkwise.files import read_json, read_npz, read_tensors
+from walkwise.files import as_path, read_json, read_npz, read_tensors
 
 
 class _SumOfNodes(nn.Module):
@@ -160,7 +160,7 @@ def build(name: str, *, in_channels: int | None = None) -> nn.Module:
     >>> build("ba2motif-gin4").sizes
     {'in_channels': 1, 'hidden_channels': 20, 'out_channels': 2, 'num_layers': 4}
     """
-    if name not in _PAPER:
+    if name not in names():
         raise _unknown("model", name, names())
     kind, width, *rest = _PAPER[name]
     return _KINDS[kind](width if in_channels is None else in_channels, *rest)
@@ -180,9 +180,10 @@ def from_arrays(folder: str | Path, name: str) -> nn.Module:
         folder: holds NAME.npz (the arrays) and NAME.json (what they are).
         name: such as "gin-3-mutag".
     """
-    description, numbers = (Path(folder) / f"{name}.{ending}" for ending in ("json", "npz"))
+    folder = as_path(folder, "folder")
+    description, numbers = (folder / f"{name}.{ending}" for ending in ("json", "npz"))
     if not description.is_file() or not numbers.is_file():
-        found = ", ".join(sorted(path.stem for path in Path(folder).glob("*.npz"))) or "none"
+        found = ", ".join(sorted(path.stem for path in folder.glob("*.npz"))) or "none"
         raise InputError(
             f"Expected {name}.json and {name}.npz in {folder}; the models there: {found}.",
             argument="name",
@@ -244,7 +245,7 @@ def save_weights(model: nn.Module, path: str | Path) -> None:
     # Copies, since a file of this kind holds every tensor once, and layers may share theirs.
     state = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
     try:
-        save_file(state, str(path), metadata={"format": "pt", **header})
+        save_file(state, str(as_path(path, "path")), metadata={"format": "pt", **header})
     except (SafetensorError, OSError) as error:
         raise InputError(
             f"Cannot write {path}: {error}.",
@@ -264,7 +265,7 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
     """
     if not isinstance(model, nn.Module):
         raise InputError(argument="model", expected="a torch.nn.Module", got=model)
-    state = read_tensors(Path(path))[0]
+    state = read_tensors(as_path(path, "path"))[0]
     _check(model, state, path)
     model.load_state_dict(state)
     return model
@@ -282,7 +283,7 @@ def open_weights(path: str | Path) -> nn.Module:
     ...     open_weights(Path(folder) / "small.safetensors").sizes["hidden_channels"]
     4
     """
-    state, metadata = read_tensors(Path(path))
+    state, metadata = read_tensors(as_path(path, "path"))
     try:
         described = json.loads(metadata["model"])
         if not 1 <= described["num_layers"] <= len(state):

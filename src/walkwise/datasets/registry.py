@@ -8,6 +8,7 @@ from pathlib import Path
 
 from walkwise.datasets.graphset import GraphSet
 from walkwise.errors import InputError
+from walkwise.files import as_path
 
 #: Reads a data set from a data root.
 Loader = Callable[[Path], GraphSet]
@@ -51,8 +52,9 @@ def data_root(root: str | Path | None = None) -> Path:
     Args:
         root: a folder, or None.
     """
-    chosen = root or os.environ.get("WALKWISE_ROOT") or Path.home() / ".cache" / "walkwise"
-    return Path(chosen).expanduser()
+    if root is not None and root != "":
+        return as_path(root, "root").expanduser()
+    return Path(os.environ.get("WALKWISE_ROOT") or Path.home() / ".cache" / "walkwise").expanduser()
 
 
 def load(name: str, *, root: str | Path | None = None) -> GraphSet:
@@ -68,7 +70,7 @@ def load(name: str, *, root: str | Path | None = None) -> GraphSet:
     >>> load("ba2motif-generated")  # needs no files
     GraphSet(ba2motif-generated: 1000 graphs, 720 train, 80 val, 200 test)
     """
-    if name not in _LOADERS:
+    if name not in names():
         raise InputError(
             f"Unknown data set {name!r}: expected one of {', '.join(names())}.",
             argument="name",

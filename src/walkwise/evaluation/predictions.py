@@ -140,7 +140,8 @@ def graph_list(graphs: Iterable[Data], name: str = "graphs") -> list[Data]:
             got=type(graphs).__name__,
             remedy="Write [data], or data.to_data_list() if it is a batch.",
         )
-    several = hasattr(graphs, "__iter__") or hasattr(graphs, "__getitem__")  # the latter alone in torch's Subset
+    scalar = getattr(graphs, "ndim", 1) == 0
+    several = not scalar and (hasattr(graphs, "__iter__") or hasattr(graphs, "__getitem__"))  # a Subset has the latter
     listed: list[Any] = list(graphs) if several else [graphs]
     wrong = [type(data).__name__ for data in listed if not isinstance(data, Data)]
     if wrong:
