@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo docs test lint format bench build clean
+.PHONY: help demo docs test lint format bench build audit clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -52,6 +52,12 @@ bench: $(STAMP) ## time the fast paths
 
 build: $(STAMP) ## sdist and wheel, in dist/
 	$(BIN)/python -m build
+
+audit: $(STAMP) ## known weaknesses of the packages in use (needs the network; not part of the tests)
+	$(PYTHON) -m venv out/audit
+	out/audit/bin/python -m pip install -qq pip-audit
+	out/audit/bin/pip-audit --progress-spinner off --skip-editable \
+	  --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
 clean: ## remove the environment, the caches and what was built
 	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -3,10 +3,49 @@
 from __future__ import annotations
 
 import operator
+import sys
+
+#: The last advice about a data set that is missing: as the library gives it, and in the command line's words.
+OTHER_ROOT = "name another folder of data sets with root= or the environment variable WALKWISE_ROOT."
+OTHER_ROOT_OPTION = "name another folder of data sets with --data or the environment variable WALKWISE_ROOT."
 
 
 class WalkwiseError(Exception):
-    """Base class of every error that walkwise raises on purpose."""
+    """Base class of every error that walkwise raises on purpose.
+
+    `str(error)` is the whole message. Programs need not read it: what they may want to know is in the fields, each of
+    them None where an error does not say.
+
+    Args:
+        problem: what is wrong, as a sentence; by default it is worded from the argument, what was expected and what
+            was got.
+        argument: the name of the argument that does not fit.
+        expected: what was expected of it, as the end of the sentence "the argument is …".
+        got: what came in its place, as it is shown in the message.
+        remedy: what to do next, as a sentence.
+
+    >>> error = InputError(argument="alpha", expected="between 0 and 1", got=2, remedy="Choose 1 for every walk.")
+    >>> print(error)
+    alpha is between 0 and 1; got 2. Choose 1 for every walk.
+    >>> error.argument, error.expected, error.got, error.remedy
+    ('alpha', 'between 0 and 1', 2, 'Choose 1 for every walk.')
+    >>> print(InputError("There is no such file.", got="a.pt"), InputError("a.pt is empty.", remedy="Save it again."))
+    There is no such file. a.pt is empty. Save it again.
+    """
+
+    def __init__(
+        self,
+        problem: str | None = None,
+        *,
+        argument: str | None = None,
+        expected: str | None = None,
+        got: object = None,
+        remedy: str | None = None,
+    ) -> None:
+        if problem is None:
+            problem = f"{argument} is {expected}; got {got!r}."
+        super().__init__(problem if remedy is None else f"{problem} {remedy}")
+        self.problem, self.argument, self.expected, self.got, self.remedy = problem, argument, expected, got, remedy
 
 
 class TraceError(WalkwiseError):
@@ -60,5 +99,18 @@ def as_count(given: object, what: str, *, least: int = 1) -> int:
     except TypeError:
         count = least - 1
     if count < least:
-        raise InputError(f"{what} is a whole number, at least {least}; got {given!r}.")
+        raise InputError(argument=what, expected=f"a whole number, at least {least}", got=given)
     return count
+
+
+def noted(error: BaseException, where: str) -> BaseException:
+    """The same exception, with a line in its traceback that says where it was raised (from Python 3.11 on).
+
+    It is for exceptions of the user's own code, which come through as they are.
+
+    >>> str(noted(KeyError("mine"), "In the callable target."))
+    "'mine'"
+    """
+    if sys.version_info >= (3, 11):
+        error.add_note(where)
+    return error

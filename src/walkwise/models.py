@@ -7,20 +7,19 @@ linear map after each aggregation, so that a layer is PyG's `GINConv`, which sum
 from __future__ import annotations
 
 import json
-import pickle
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.nn import GINConv, global_add_pool
 
 from walkwise.errors import InputError
+from walkwise.files import as_path, read_json, read_npz, read_tensors
 
 
 class _SumOfNodes(nn.Module):
@@ -121,7 +120,11 @@ def _sizes(in_channels: int, hidden_channels: int, out_channels: int, num_layers
     }
     wrong = {name: size for name, size in sizes.items() if not isinstance(size, int) or size < 1}
     if wrong:
-        raise InputError(f"Expected positive integers, got {', '.join(f'{n}={s!r}' for n, s in wrong.items())}.")
+        got = ", ".join(f"{n}={s!r}" for n, s in wrong.items())
+        name = next(iter(wrong))
+        raise InputError(
+            f"Expected positive integers, got {got}.", argument=name, expected="a positive integer", got=wrong[name]
+        )
     return sizes
 
 
@@ -157,10 +160,15 @@ def build(name: str, *, in_channels: int | None = None) -> nn.Module:
     >>> build("ba2motif-gin4").sizes
     {'in_channels': 1, 'hidden_channels': 20, 'out_channels': 2, 'num_layers': 4}
     """
-    if name not in _PAPER:
-        raise InputError(f"Unknown model {name!r}: expected one of {', '.join(names())}.")
+    if name not in names():
+        raise _unknown("model", name, names())
     kind, width, *rest = _PAPER[name]
-    return _KINDS[kind](in_channels or width, *rest)
+    return _KINDS[kind](width if in_channels is None else in_channels, *rest)
+
+
+def _unknown(what: str, name: object, known: list[str]) -> InputError:
+    listed = f"one of {', '.join(known)}"
+    return InputError(f"Unknown {what} {name!r}: expected {listed}.", argument="name", expected=listed, got=name)
 
 
 def from_arrays(folder: str | Path, name: str) -> nn.Module:
@@ -172,21 +180,52 @@ def from_arrays(folder: str | Path, name: str) -> nn.Module:
         folder: holds NAME.npz (the arrays) and NAME.json (what they are).
         name: such as "gin-3-mutag".
     """
-    files = [Path(folder) / f"{name}.{ending}" for ending in ("json", "npz")]
-    if not all(file.is_file() for file in files):
-        found = ", ".join(sorted(path.stem for path in Path(folder).glob("*.npz"))) or "none"
-        raise InputError(f"Expected {name}.json and {name}.npz in {folder}; the models there: {found}.")
-    meta = json.loads(files[0].read_text(encoding="utf-8"))
-    layers = [layer for block in meta["blocks"] for layer in block["layers"]]
-    kind = _KINDS[meta["kind"].upper()]
-    model = kind(meta["input_width"], layers[0]["out_width"], meta["num_classes"], meta["L"]).double()
-    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    with np.load(files[1], allow_pickle=False) as arrays, torch.no_grad():
-        for linear, layer in zip(linears, layers, strict=True):
+    folder = as_path(folder, "folder")
+    description, numbers = (folder / f"{name}.{ending}" for ending in ("json", "npz"))
+    if not description.is_file() or not numbers.is_file():
+        found = ", ".join(sorted(path.stem for path in folder.glob("*.npz"))) or "none"
+        raise InputError(
+            f"Expected {name}.json and {name}.npz in {folder}; the models there: {found}.",
+            argument="name",
+            expected=f"one of the models there: {found}",
+            got=name,
+        )
+    try:
+        sizes, layers = _described(read_json(description))
+        arrays = read_npz(numbers, tuple(name for layer in layers for name in (layer["W"], layer["b"])))
+        with torch.device("meta"):  # takes no room, however large the sizes in the file are
+            shapes = [linear.weight.t().shape for linear in _linears(_KINDS[sizes[0]](*sizes[1:]))]
+        for shape, layer in zip(shapes, layers, strict=True):
+            if (arrays[layer["W"]].shape, arrays[layer["b"]].shape) != (shape, shape[1:]):
+                raise ValueError(f"{layer['W']} is {arrays[layer['W']].shape} instead of {tuple(shape)}")
+    except InputError:
+        raise
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"Expected {description} to describe the arrays in {numbers.name}: {type(error).__name__}: {error}.",
+            expected=f"a description of the arrays in {numbers.name}",
+            got=str(error),
+            remedy="The files do not belong together: fetch them again.",
+        ) from error
+    model = _KINDS[sizes[0]](*sizes[1:]).double()
+    with torch.no_grad():
+        for linear, layer in zip(_linears(model), layers, strict=True):
             share = 0.5 if layer["aggregates"] else 1.0
             linear.weight.copy_(torch.from_numpy(arrays[layer["W"]]).double().t() * share)
             linear.bias.copy_(torch.from_numpy(arrays[layer["b"]]))
     return model.eval()
+
+
+def _described(meta: Any) -> tuple[tuple[str, int, int, int, int], list[dict[str, Any]]]:
+    """The kind and the sizes of the model that is described, and what is said of its linear maps."""
+    layers = [dict(layer) for block in meta["blocks"] for layer in block["layers"]]
+    if not 1 <= meta["L"] <= len(layers) or not all({"W", "b", "aggregates"} <= layer.keys() for layer in layers):
+        raise ValueError(f"L is {meta['L']}, and it tells of {len(layers)} linear maps")
+    return (meta["kind"].upper(), meta["input_width"], layers[0]["out_width"], meta["num_classes"], meta["L"]), layers
+
+
+def _linears(model: nn.Module) -> list[nn.Linear]:
+    return [module for module in model.modules() if isinstance(module, nn.Linear)]
 
 
 # -- weights in files -----------------------------------------------------------------------------
@@ -199,14 +238,22 @@ def save_weights(model: nn.Module, path: str | Path) -> None:
         model: any module.
         path: the file, usually NAME.safetensors. It is replaced if it is there.
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(argument="model", expected="a torch.nn.Module", got=model)
     kind = type(model).__name__
     header = {"model": json.dumps({"kind": kind, **model.sizes})} if isinstance(model, _SumOfNodes) else {}
     # Copies, since a file of this kind holds every tensor once, and layers may share theirs.
     state = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
     try:
-        save_file(state, str(path), metadata={"format": "pt", **header})
-    except SafetensorError as error:
-        raise InputError(f"Cannot write {path}: {error}.") from error
+        save_file(state, str(as_path(path, "path")), metadata={"format": "pt", **header})
+    except (SafetensorError, OSError) as error:
+        raise InputError(
+            f"Cannot write {path}: {error}.",
+            argument="path",
+            expected="a file that can be written",
+            got=str(path),
+            remedy="Is its folder there?",
+        ) from error
 
 
 def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
@@ -216,7 +263,11 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
         model: of the same architecture as the one that was saved.
         path: a safetensors file, or a state_dict saved by torch (``.pt`` or ``.pth``), of which only tensors are read.
     """
-    _copy(model, _read(Path(path))[0], path)
+    if not isinstance(model, nn.Module):
+        raise InputError(argument="model", expected="a torch.nn.Module", got=model)
+    state = read_tensors(as_path(path, "path"))[0]
+    _check(model, state, path)
+    model.load_state_dict(state)
     return model
 
 
@@ -232,17 +283,24 @@ def open_weights(path: str | Path) -> nn.Module:
     ...     open_weights(Path(folder) / "small.safetensors").sizes["hidden_channels"]
     4
     """
-    state, metadata = _read(Path(path))
+    state, metadata = read_tensors(as_path(path, "path"))
     try:
         described = json.loads(metadata["model"])
-        model = _KINDS[described.pop("kind")](**described)
-    except (KeyError, TypeError, ValueError) as error:
+        if not 1 <= described["num_layers"] <= len(state):
+            raise ValueError("the file has weights for fewer layers")
+        with torch.device("meta"):  # takes no room, however large the sizes in the file are
+            model = _KINDS[described.pop("kind")](**described)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InputError(
-            f"{path} does not say which GIN or GCN it belongs to. Build the model and use load_weights(model, path)."
+            f"{path} does not say which GIN or GCN it belongs to.",
+            argument="metadata",
+            expected="a file that save_weights wrote of a GIN or GCN",
+            got=str(path),
+            remedy="Build the model and use load_weights(model, path).",
         ) from error
-    model = model.to(next(iter(state.values())).dtype)
-    _copy(model, state, path)
-    return model.eval()
+    _check(model, state, path)
+    model.load_state_dict(state, assign=True)
+    return model.requires_grad_(True).eval()
 
 
 def bundled(name: str) -> nn.Module:
@@ -260,48 +318,29 @@ def bundled(name: str) -> nn.Module:
     folder = resources.files("walkwise") / "bundled"
     known = sorted(file.name.removesuffix(".safetensors") for file in folder.iterdir() if ".safetensors" in file.name)
     if name not in known:
-        raise InputError(f"Unknown bundled model {name!r}: expected one of {', '.join(known)}.")
+        raise _unknown("bundled model", name, known)
     with resources.as_file(folder / f"{name}.safetensors") as path:
         return open_weights(path)
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and metadata of a file; nothing in it is run."""
-    if not path.is_file():
-        raise InputError(f"Expected a file of weights, got {path}, which is not there.")
-    if path.suffix in (".pt", ".pth"):
-        return _read_torch(path), {}
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
-    except SafetensorError as error:
-        raise InputError(f"Expected a safetensors file, got {path}: {error}.") from error
-
-
-def _read_torch(path: Path) -> dict[str, Tensor]:
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise InputError(
-            f"Expected {path} to hold a state_dict, only tensors by name: it holds something else, which is not run. "
-            "Save model.state_dict(), or use save_weights."
-        ) from error
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise InputError(f"Expected {path} to hold a state_dict, only tensors by name. Save model.state_dict().")
-    return state
-
-
-def _copy(model: nn.Module, state: dict[str, Tensor], path: str | Path) -> None:
+def _check(model: nn.Module, state: dict[str, Tensor], path: str | Path) -> None:
+    """Refuse weights of other names, shapes or kinds than the model's."""
     wanted = model.state_dict()
     problems = [f"{name} is missing" for name in wanted if name not in state]
     problems += [f"{name} is not in the model" for name in state if name not in wanted]
     for name in wanted.keys() & state.keys():
         if wanted[name].shape != state[name].shape:
             problems.append(f"{name} is {tuple(state[name].shape)} instead of {tuple(wanted[name].shape)}")
+        elif wanted[name].is_floating_point() != state[name].is_floating_point():
+            problems.append(f"{name} holds {state[name].dtype} instead of {wanted[name].dtype}")
+    if len({value.dtype for value in state.values() if value.is_floating_point()}) > 1:
+        problems.append("the numbers are of several types")
     if problems:
         more = f" and {len(problems) - 4} more" if len(problems) > 4 else ""
         raise InputError(
-            f"The weights in {path} do not fit the model: {'; '.join(sorted(problems)[:4])}{more}. "
-            "Build the model with the sizes it was trained with."
+            f"The weights in {path} do not fit the model: {'; '.join(sorted(map(str, problems))[:4])}{more}.",
+            argument="path",
+            expected="weights of the model's own shapes",
+            got=str(path),
+            remedy="Build the model with the sizes it was trained with.",
         )
-    model.load_state_dict(state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from walkwise.datasets.graphset import Graphs, GraphSet
-from walkwise.errors import InputError
+from walkwise.errors import InputError, as_count
 
 
 @dataclass(frozen=True)
@@ -73,18 +74,42 @@ def train(
     2
     """
     _check(epochs=epochs, patience=patience, batch_size=batch_size, lr=lr)
+    _check_given(model, graphs, seed)
     with torch.random.fork_rng(), torch.enable_grad():
-        torch.manual_seed(seed)
+        torch.manual_seed(seed % (1 << 63))
         history, best = _fit(model, graphs, epochs, patience, batch_size, lr, negative_biases, progress)
     model.eval()
     shares = [evaluate(model, graphs.graphs, part)[1] for part in (graphs.train, graphs.val, graphs.test)]
     return Training(tuple(history), best, *shares)
 
 
-def _check(**numbers: float) -> None:
-    wrong = {name: number for name, number in numbers.items() if not number > 0}
+def _check(lr: float, **counts: int) -> None:
+    whole = {name: type(count) is int and 0 < count < 1 << 62 for name, count in counts.items()}
+    whole["lr"] = isinstance(lr, int | float) and 0 < lr < math.inf
+    wrong = {name: {**counts, "lr": lr}[name] for name, fits in whole.items() if not fits}
     if wrong:
-        raise InputError(f"Expected positive numbers, got {', '.join(f'{n}={v}' for n, v in wrong.items())}.")
+        name = next(iter(wrong))
+        raise InputError(
+            f"Expected positive numbers, got {', '.join(f'{n}={v}' for n, v in wrong.items())}.",
+            argument=name,
+            expected="a positive number" if name == "lr" else "a positive whole number",
+            got=wrong[name],
+        )
+
+
+def _check_given(model: object, graphs: object, seed: object) -> None:
+    if not isinstance(model, nn.Module) or next(model.parameters(), None) is None:
+        raise InputError(argument="model", expected="a torch.nn.Module with weights to train", got=model)
+    if not isinstance(graphs, GraphSet):
+        raise InputError(
+            argument="graphs",
+            expected="a GraphSet, which datasets.load returns",
+            got=graphs,
+            remedy="Make one of your own graphs: GraphSet(name, datasets.pack(graphs), train, val, test, class_names).",
+        )
+    if not len(graphs.train) or not len(graphs.val) or not len(graphs.test):
+        raise InputError(argument="graphs", expected="a GraphSet with graphs to train, stop and test on", got=graphs)
+    as_count(seed, "seed", least=0)
 
 
 def _fit(
@@ -162,8 +187,10 @@ def evaluate(model: nn.Module, graphs: Graphs, index: Tensor, *, batch_size: int
         index: numbers of graphs: (B,).
         batch_size: graphs at a time.
     """
+    if isinstance(index, Tensor) and not index.numel():
+        raise InputError(argument="index", expected="numbers of graphs, one at least", got=index.tolist())
     total, right = 0.0, 0
-    for part in torch.split(index, batch_size):
+    for part in torch.split(index, batch_size) if isinstance(index, Tensor) and index.dim() else [index]:
         loss, correct = _loss(model, graphs, part)
         total += float(loss) * len(part)
         right += int(correct.sum())

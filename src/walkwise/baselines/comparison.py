@@ -313,9 +313,10 @@ def _measures(metrics: str | Sequence[str] | Mapping[str, Metric]) -> Mapping[st
 
 def _listed(given: Any, what: str) -> list[Any]:
     """One name or several."""
-    names = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    single = isinstance(given, str) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0
+    names = [given] if single else list(given)
     if not names:
-        raise InputError(f"{what} is empty; give at least one name.")
+        raise InputError(f"{what} is empty; give at least one name.", argument=what, expected="at least one name")
     if callable(names[0]):
         raise InputError(f"A function is given under a label, as in {what}={{'mine': it}}; got {names[0]!r}.")
     return names
@@ -324,19 +325,28 @@ def _listed(given: Any, what: str) -> list[Any]:
 def _check_known(names: Sequence[Any], what: str, valid: Iterable[str]) -> None:
     unknown = [name for name in names if not isinstance(name, str) or name not in valid]
     if unknown:
-        raise InputError(f"Unknown {what} {unknown[0]!r}: expected one of {', '.join(valid)}.")
+        listed = f"one of {', '.join(valid)}"
+        raise InputError(
+            f"Unknown {what} {unknown[0]!r}: expected {listed}.", argument=f"{what}s", expected=listed, got=unknown[0]
+        )
 
 
 def _discounts(alphas: float | Iterable[float]) -> tuple[float, ...]:
     discounts = as_discounts(alphas)
     if not discounts:
-        raise InputError("alphas is empty; give at least one discount between 0 and 1, as in [0.0].")
+        raise InputError(
+            "alphas is empty; give at least one discount between 0 and 1, as in [0.0].",
+            argument="alphas",
+            expected="at least one discount between 0 and 1",
+        )
     return discounts
 
 
 def _check_sparsity(sparsity: Any) -> None:
     if not isinstance(sparsity, Real) or not 0 <= float(sparsity) <= 1:
-        raise InputError(f"sparsity is the part of the graph that is left out, between 0 and 1; got {sparsity!r}.")
+        raise InputError(
+            argument="sparsity", expected="the part of the graph that is left out, between 0 and 1", got=sparsity
+        )
 
 
 def _graphs(count: int) -> str:

@@ -85,7 +85,8 @@ def baseline(name: str, predictions: Sequence[Prediction] = ()) -> Explain:
     if name in _EXPLAINERS:
         return _EXPLAINERS[name]
     if name not in _TRAINERS:
-        raise InputError(f"Unknown baseline {name!r}: expected one of {', '.join(available_baselines())}.")
+        listed = f"one of {', '.join(available_baselines())}"
+        raise InputError(f"Unknown baseline {name!r}: expected {listed}.", argument="name", expected=listed, got=name)
     return _TRAINERS[name](predictions)
 
 

@@ -168,7 +168,7 @@ def predicted(session: Session, graph: int, *, target: int | None, index: int | 
     try:
         prediction = predict(session.model, data, target=target, index=index)
     except WalkwiseError as error:
-        raise InputError(in_options(str(error), session.model_name)) from error
+        raise InputError(in_options(error, session.model_name)) from error
     except Exception as error:
         shapes = ", ".join(
             f"{key} {tuple(value.shape)}" for key, value in data.to_dict().items() if isinstance(value, Tensor)

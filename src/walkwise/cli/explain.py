@@ -9,6 +9,7 @@ from walkwise.cli import options
 from walkwise.cli.names import SourceError
 from walkwise.cli.output import listed, say, show_table
 from walkwise.cli.wording import count
+from walkwise.errors import InputError
 
 if TYPE_CHECKING:
     from walkwise.cli.asked import Asked
@@ -61,10 +62,17 @@ def _report(asked: Asked, sets: dict[str, list[int]], alphas: list[float], size:
     from walkwise.search.best_subgraph import find_subgraph
 
     chain, truth = asked.chain, truth_of(asked.data)
-    size = size or min(len(truth) or _SIZE, _connected(asked))
+    largest, graph = _connected(asked), asked.session.names[asked.number]
+    size = size or min(len(truth) or _SIZE, largest)
     if size > chain.num_nodes:
-        graph = asked.session.names[asked.number]
         raise SourceError(f"--size is at most {chain.num_nodes}, the number of nodes of {graph}; got {size}.")
+    if size > largest:
+        raise InputError(
+            f"--size is {size}, but {graph} is in parts: the largest connected component has {largest} nodes.",
+            argument="size",
+            expected=f"at most {largest}",
+            got=size,
+        )
     found = find_subgraph(chain, size)
     named = {**sets, **({"known motif": truth} if truth else {}), f"found {size}": list(found.nodes)}
     named["whole graph"] = list(range(chain.num_nodes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,8 @@ def read_graphs(path: Path) -> list[Data]:
     """The graphs in a file: one Data, a list of them, or what PyG's `InMemoryDataset.save` wrote.
 
     Unpickling can run any code; here only tensors, plain values and PyG's `Data` are made, and a file that asks for
-    anything else is refused. (PyG's own loader then opens it without that check.)
+    anything else is refused. (PyG's own loader then opens it without that check.) Graphs whose edges lead nowhere are
+    refused too.
 
     Args:
         path: a file saved with `torch.save`.
@@ -33,16 +33,40 @@ def read_graphs(path: Path) -> list[Data]:
         with torch.serialization.safe_globals(_CONTAINERS), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about old formats; what is wrong with the file is said below
             found = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError, KeyError, AttributeError) as error:
+        graphs = _graphs(found)
+        misfit = next(filter(None, map(_misfit, graphs)), None)
+    except Exception as error:  # a damaged file fails in more ways than can be listed
         raise InputError(
-            f"{path} was not opened: it holds something else than PyG graphs, or is damaged. Nothing in it was run. "
-            "Save a Data object or a list of them with torch.save, or load the file in your own code and name that by "
-            "import path."
+            f"{path} was not opened: it holds something else than PyG graphs, or is damaged. Nothing in it was run.",
+            expected="a file of PyG graphs",
+            got=str(path),
+            remedy="Save a Data object or a list of them with torch.save, or load the file in your own code and name "
+            "that by import path.",
         ) from error
-    graphs = _graphs(found)
-    if not graphs:
-        raise InputError(f"Expected PyG Data objects in {path}, got {type(found).__name__}. Save them with torch.save.")
+    if misfit or not graphs:
+        expected, got = misfit or ("PyG Data objects", type(found).__name__)
+        raise InputError(
+            f"Expected {expected} in {path}, got {got}.",
+            expected=expected,
+            got=got,
+            remedy="Save them with torch.save.",
+        )
     return graphs
+
+
+def _misfit(data: Data) -> tuple[str, str] | None:
+    """What was expected of a graph, and what came; None where all is well."""
+    kinds = {key: type(data[key]).__name__ for key in ("x", "edge_index") if data.get(key, None) is not None}
+    if wrong := next((f"{kind} as {key}" for key, kind in kinds.items() if kind != "Tensor"), None):
+        return "tensors as x and edge_index", wrong
+    edges, count = data.edge_index, data.num_nodes or 0
+    if edges is None:
+        return None
+    if edges.dim() != 2 or edges.shape[0] != 2 or edges.dtype != torch.long:
+        return "edge_index of whole numbers, (2, E)", f"{edges.dtype} {tuple(edges.shape)}"
+    if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < count:
+        return f"edges between the {count} nodes of a graph", f"an edge to node {int(edges.max())}"
+    return None
 
 
 def _graphs(found: Any) -> list[Data]:

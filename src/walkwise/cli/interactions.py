@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,8 +61,15 @@ def _report(
 ) -> dict[str, Any]:
     from walkwise.questions.groups import interactions as terms_of
 
+    shared = _shared(groups)
+    if shared and not formulas:
+        raise InputError(
+            f"Groups {shared[0]!r} and {shared[1]!r} share node {shared[2]}; terms need groups that do not overlap.",
+            argument="nodes",
+            remedy="Take the node out of one, or ask with --query, which allows it.",
+        )
     answers = [{"formula": text, "relevance": _answer(asked, text, groups)} for text in formulas]
-    found = None if formulas and _overlap(groups) else terms_of(asked.chain, groups, max_order=max_order)
+    found = None if shared else terms_of(asked.chain, groups, max_order=max_order)
     terms = {} if found is None else found.terms
     return {
         "groups": groups,
@@ -88,10 +96,12 @@ def _answer(asked: Asked, text: str, groups: dict[str, list[int]]) -> float:
         ) from error
 
 
-def _overlap(groups: dict[str, list[int]]) -> bool:
-    """Whether a node is in two groups: formulas allow it, terms do not."""
-    nodes = [node for group in groups.values() for node in set(group)]
-    return len(set(nodes)) < len(nodes)
+def _shared(groups: dict[str, list[int]]) -> tuple[str, str, int] | None:
+    """Two groups and a node in both, if there are any: formulas allow it, terms do not."""
+    for (one, some), (other, more) in itertools.combinations(groups.items(), 2):
+        if both := set(some) & set(more):
+            return one, other, min(both)
+    return None
 
 
 def _show(asked: Asked, report: dict[str, Any]) -> None:

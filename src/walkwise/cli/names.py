@@ -65,7 +65,13 @@ def choice(name: str, valid: Sequence[str], what: str) -> str:
     walkwise.cli.names.SourceError: Unknown rule 'gama'; did you mean 'gamma'? Expected one of gamma, zero, ...
     """
     if name not in valid:
-        raise SourceError(f"Unknown {what} {name!r}{nearest(name, valid)} Expected one of {', '.join(valid)}.")
+        listed = f"one of {', '.join(valid)}"
+        raise SourceError(
+            f"Unknown {what} {name!r}{nearest(name, valid)} Expected {listed}.",
+            argument=what,
+            expected=listed,
+            got=name,
+        )
     return name
 
 

@@ -49,7 +49,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except WalkwiseError as error:
-            _fail(ctx, in_options(str(error)), 2 if isinstance(error, SourceError) else 1)
+            _fail(ctx, in_options(error), 2 if isinstance(error, SourceError) else 1)
         except KeyboardInterrupt:
             _fail(ctx, "Interrupted.", 130)
         except (typer.Exit, typer.Abort, BrokenPipeError):
@@ -62,9 +62,18 @@ def _fail(ctx: Any, message: str, code: int) -> None:
     if ctx.meta.get("walkwise.debug"):
         traceback.print_exc()
     points = any(line.strip() == "^" for line in message.splitlines())  # a caret means a place in the line above
-    words = message if points else " ".join(message.split())
+    words = visible(message if points else " ".join(message.split()))
     Console(stderr=True).print(Text(words, style="red"), soft_wrap=True)
     raise typer.Exit(code) from None
+
+
+def visible(words: str) -> str:
+    r"""The words, with signs that would steer the terminal written out: names in files are not ours to trust.
+
+    >>> visible("a\x1b[2Jb")
+    'a\\x1b[2Jb'
+    """
+    return "".join(sign if sign == "\n" or sign.isprintable() else ascii(sign)[1:-1] for sign in words)
 
 
 def console() -> Console:

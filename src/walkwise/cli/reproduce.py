@@ -16,7 +16,7 @@ from rich.text import Text
 from walkwise.cli import options
 from walkwise.cli.names import EXHIBITS, choice
 from walkwise.cli.output import console, print_json, progress, say
-from walkwise.cli.wording import in_options
+from walkwise.cli.wording import in_reports
 
 if TYPE_CHECKING:
     from walkwise.paper.run import Result
@@ -82,7 +82,7 @@ def _summary(result: Result) -> dict[str, Any]:
 
 def _in_options(result: Result) -> Result:
     """The result with reasons in the words of the command line."""
-    return replace(result, skipped=tuple(replace(o, reason=in_options(o.reason)) for o in result.skipped))
+    return replace(result, skipped=tuple(replace(o, reason=in_reports(o.reason)) for o in result.skipped))
 
 
 def _table(results: list[Result]) -> Table:

@@ -117,7 +117,7 @@ def _graph_set(spec: str, root: Path | None, seed: int) -> GraphSet:
     _check_labels(found)
     try:
         graphs = pack(found.graphs)
-    except (RuntimeError, KeyError, TypeError) as error:
+    except (RuntimeError, KeyError, TypeError, InputError) as error:
         raise SourceError(f"The graphs of {spec} do not go into one batch: {str(error).rstrip('.')}.") from error
     fewest, label = min((number, label) for label, number in Counter(graphs.y.tolist()).items())
     if fewest < _FEWEST:

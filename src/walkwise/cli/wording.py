@@ -5,46 +5,51 @@ from __future__ import annotations
 import inspect
 import re
 
-#: What the library says, and what the command says instead.
-_SAID = (
-    (r"index=\d+ is out of range: the output has 1 rows, 0 to 0\.", "{one_output}"),
-    (r"\b(index|target)=(\d+) is out of range", r"--\1 \2 is out of range"),
-    (
-        r"For a node-level model (?:give|pass) index=<[^>]*>(?:; for several graphs pass batch=<[^>]*>)?\.",
-        "Of a model with an output per node, name the node to explain: --index 0, say.",
-    ),
-    (r" but the input has 1 graph\(s\)", ""),
-    (
-        r"(?:Give a callable target|Select from it with target=lambda output: \.\.\.(?: \(a differentiable scalar\))?)"
-        r"(?:\.|$)",
-        "Wrap the model in one that returns (rows, columns), a row per graph or per node.",
-    ),
-    (r"with root= or", "with --data or"),
-    (
-        r"Build the model and use load_weights\(model, path\)\.",
-        "Name the model, and this file with --weights.",
-    ),
-    (r"or ask query, which allows it", "or ask with --query, which allows it"),
-    (r", or pass connected=False", ": --size"),
-    (r"(\d+) column\(s\)", lambda found: count(int(found[1]), "column")),
-)
+from walkwise.errors import OTHER_ROOT, OTHER_ROOT_OPTION, MissingDataError, WalkwiseError
+
+#: The library's arguments that have an option, and the option's name.
+_OPTIONS = {"target": "--target", "index": "--index"}
+
+#: What to do, in place of the library's own advice, by the argument that does not fit.
+_REMEDIES = {
+    "output": "Wrap the model in one that returns (rows, columns), a row per graph or per node.",
+    "index": "Of a model with an output per node, name the node to explain: --index 0, say.",
+    "metadata": "Name the model, and this file with --weights.",
+}
 
 ONE_OUTPUT = "{} has one output for the whole graph, not one per node: leave out --index."
 
 
-def in_options(message: str, model: str = "The model") -> str:
-    """A message of the library as the command line says it.
+def in_options(error: WalkwiseError, model: str = "The model") -> str:
+    """An error of the library as the command line says it: options in place of arguments, from the error's fields.
 
     Args:
-        message: what the library says.
+        error: what the library raised.
         model: what the model is called.
 
-    >>> in_options("target=7 is out of range: the output has 1 column(s), 0 to 0.")
-    '--target 7 is out of range: the output has 1 column, 0 to 0.'
+    >>> from walkwise.errors import InputError
+    >>> in_options(InputError(argument="target", expected="a column of the output, 0 to 1", got=7))
+    '--target is a column of the output, 0 to 1; got 7.'
     """
-    for pattern, words in _SAID:
-        message = re.sub(pattern, words, message)
-    return message.replace("{one_output}", ONE_OUTPUT.format(model))
+    option, remedy = _OPTIONS.get(error.argument or ""), error.remedy
+    if isinstance(error, MissingDataError):
+        return in_reports(str(error))
+    if option == "--index" and error.got is not None and (error.expected or "").endswith("0 alone"):
+        return ONE_OUTPUT.format(model)
+    if option and error.got is not None and error.expected:
+        return f"{option} is {error.expected}; got {error.got}."
+    if remedy is None:
+        return str(error)
+    return f"{error.problem} {_REMEDIES.get(error.argument or '', remedy)}"
+
+
+def in_reports(reason: str) -> str:
+    """Why something was left out, with the option that names another folder of data sets.
+
+    Args:
+        reason: as the library says it.
+    """
+    return reason.replace(OTHER_ROOT, OTHER_ROOT_OPTION)
 
 
 def paragraphs(docstring: str) -> str:

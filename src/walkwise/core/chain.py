@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.operators import Cast, Step, Visit
+from walkwise.errors import InputError
 from walkwise.rules import LRP_0, Rule
 
 #: |relevance| that has grown to so many times the output is mostly cancelled; so much of it in biases is most of it.
@@ -195,9 +196,13 @@ class RelevanceChain:
         """What queries have worked out that others can use again; a chain that is moved starts anew."""
         return {}
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> RelevanceChain:
+    def to(
+        self, device: torch.device | torch.dtype | str | None = None, dtype: torch.dtype | None = None
+    ) -> RelevanceChain:
         """The same chain on another device, in another floating-point type, or both."""
-        cast = Cast(None if device is None else torch.device(device), dtype)
+        if isinstance(device, torch.dtype):  # chain.to(torch.float64), as of a tensor
+            device, dtype = None, device
+        cast = Cast(_device(device), _floating(dtype))
 
         def pairs(old: tuple[tuple[int, Tensor], ...]) -> tuple[tuple[int, Tensor], ...]:
             return tuple((slot, cast(tensor)) for slot, tensor in old)
@@ -228,3 +233,21 @@ class RelevanceChain:
     def __str__(self) -> str:
         """The report."""
         return self.report()
+
+
+def _device(given: torch.device | str | None) -> torch.device | None:
+    try:
+        return None if given is None else torch.device(given)
+    except (RuntimeError, TypeError) as error:
+        raise InputError(argument="device", expected='a device such as "cpu" or "cuda:0"', got=given) from error
+
+
+def _floating(dtype: Any) -> torch.dtype | None:
+    if dtype is None or (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        return dtype
+    raise InputError(
+        argument="dtype",
+        expected="a floating-point type, since relevance is a share of a number",
+        got=dtype,
+        remedy="Take torch.float32 or torch.float64.",
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from walkwise.datasets.missing import fetching
 from walkwise.datasets.pickles import read_arrays
 from walkwise.datasets.registry import register
 from walkwise.datasets.splits import set_aside
-from walkwise.errors import InputError
+from walkwise.errors import InputError, as_count
 
 #: The nodes of the base graph, and after them those of the motif.
 BASE, MOTIF = 20, 5
@@ -23,6 +24,9 @@ BASE, MOTIF = 20, 5
 CLASSES = ("cycle", "house")
 _CYCLE = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)]
 _HOUSE = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 4), (1, 4)]
+
+#: Where the set is published.
+_ADDRESS = "https://github.com/flyingdoog/PGExplainer/raw/master/dataset/BA-2motif.pkl"
 
 #: SHA-256 of the published adjacency matrices and labels as bytes, so that any pickle of the same graphs will do.
 _DIGEST = "423358f8157937641ed7898aa13c9976ee0510692464053ef213c2651a66309c"
@@ -44,9 +48,8 @@ def generate(count: int, *, seed: int) -> list[Data]:
     >>> graphs[9].y, graphs[9].edge_index.shape, graphs[9].ground_truth.nonzero().flatten()
     (tensor([1]), torch.Size([2, 52]), tensor([20, 21, 22, 23, 24]))
     """
-    if count < 1:
-        raise InputError(f"Expected a positive number of graphs, got {count}.")
-    generator = torch.Generator().manual_seed(seed)
+    count = as_count(count, "count, the number of graphs,")
+    generator = torch.Generator().manual_seed(as_count(seed, "seed", least=0) % (1 << 63))
     return [_graph(int(i >= count / 2), generator) for i in range(count)]
 
 
@@ -87,31 +90,34 @@ def load_published(root: Path) -> GraphSet:
     path = root / "ba2motif" / "raw" / "BA-2motif.pkl"
     if not path.exists():
         _download(path)
-    adjacency, _, labels = read_arrays(path)
-    graphs = _published_graphs(adjacency, labels, path)
+    graphs = _published_graphs(read_arrays(path), path)
     return _split("ba2motif", graphs, "40 graphs are in two parts; their self-loops are left out.")
 
 
 def _download(path: Path) -> None:
     from torch_geometric.data import download_url
-    from torch_geometric.datasets import BA2MotifDataset
 
-    address = f"{BA2MotifDataset.url}/{BA2MotifDataset.filename}"
-    with fetching("BA-2motif", address, path):
+    with fetching("BA-2motif", _ADDRESS, path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        download_url(address, str(path.parent), log=False)
+        download_url(_ADDRESS, str(path.parent), log=False)
 
 
-def _published_graphs(adjacency: np.ndarray, labels: np.ndarray, path: Path) -> Graphs:
-    found = np.ascontiguousarray(adjacency, dtype=np.uint8), np.ascontiguousarray(labels, dtype=np.uint8)
-    digest = hashlib.sha256(found[0].tobytes() + found[1].tobytes()).hexdigest()
+def _published_graphs(found: Any, path: Path) -> Graphs:
+    """The graphs, if the arrays are the published ones: adjacency (1000, 25, 25), features, labels (1000, 2)."""
+    shapes = [array.shape for array in found] if isinstance(found, tuple) else []
+    whole = shapes[:1] + shapes[2:] == [(1000, BASE + MOTIF, BASE + MOTIF), (1000, 2)]
+    digest = _digest(found[0], found[2]) if whole else "other shapes"
     if digest != _DIGEST:
         raise InputError(
             f"The graphs in {path} are not those of the published BA-2motif (SHA-256 {digest[:12]}… instead of "
-            f"{_DIGEST[:12]}…). Remove the file to have it fetched again."
+            f"{_DIGEST[:12]}…).",
+            expected=_DIGEST,
+            got=digest,
+            remedy="Remove the file to have it fetched again.",
         )
+    adjacency, labels = found[0].astype(np.uint8), found[2]
     count, size = adjacency.shape[:2]
-    graph, source, target = torch.from_numpy(found[0]).nonzero().t()
+    graph, source, target = torch.from_numpy(adjacency).nonzero().t()
     straight = source != target
     graph, edges = graph[straight], torch.stack([source, target])[:, straight]
     truth = (torch.arange(size) >= BASE).repeat(count)
@@ -119,6 +125,12 @@ def _published_graphs(adjacency: np.ndarray, labels: np.ndarray, path: Path) -> 
     edges_before = offsets(graph.bincount(minlength=count))
     y = torch.from_numpy(labels).argmax(dim=1)
     return Graphs(torch.ones(count * size, 1), edges + before[graph], y, before, edges_before, {"ground_truth": truth})
+
+
+def _digest(adjacency: np.ndarray, labels: np.ndarray) -> str:
+    with np.errstate(invalid="ignore"):  # other numbers than 0 and 1 give another digest
+        both = [np.ascontiguousarray(array, dtype=np.uint8).tobytes() for array in (adjacency, labels)]
+    return hashlib.sha256(b"".join(both)).hexdigest()
 
 
 @register("ba2motif-generated")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
@@ -79,6 +79,12 @@ class Graphs(Sequence[Data]):
         Args:
             index: numbers of graphs: (B,).
         """
+        if not isinstance(index, Tensor) or index.dim() != 1 or index.dtype != torch.long:
+            got = f"{index.dtype} {tuple(index.shape)}" if isinstance(index, Tensor) else index
+            raise InputError(argument="index", expected="a torch.int64 tensor of numbers of graphs, (B,)", got=got)
+        if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < len(self):
+            ends = [int(index.min()), int(index.max())]
+            raise InputError(argument="index", expected=f"made of numbers of graphs, 0 to {len(self) - 1}", got=ends)
         nodes, sizes = _rows(self.nodes_before, index)
         edges, edge_counts = _rows(self.edges_before, index)
         shift = self.nodes_before[index] - (sizes.cumsum(0) - sizes)  # (B,) from numbers of all to numbers here
@@ -102,8 +108,7 @@ def pack(graphs: Sequence[Data]) -> Graphs:
     """
     if isinstance(graphs, Graphs):
         return graphs
-    if not graphs:
-        raise InputError("Expected at least one graph, got none.")
+    graphs = _checked(graphs)
     before = offsets(torch.tensor([data.num_nodes for data in graphs]))
     edges_before = offsets(torch.tensor([data.num_edges for data in graphs]))
     edges = [data["edge_index"] + start for data, start in zip(graphs, before, strict=False)]
@@ -115,6 +120,33 @@ def pack(graphs: Sequence[Data]) -> Graphs:
         {name: torch.cat([data[name] for data in graphs]) for name in names} for names in (node_names, edge_names)
     )
     return Graphs(node_data.pop("x"), torch.cat(edges, dim=1), y, before, edges_before, node_data, edge_data)
+
+
+def _checked(graphs: Any) -> list[Data]:
+    """The graphs, if all have what the first has: x and edge_index, one label, and tensors of one width."""
+    wanted = "a list of torch_geometric Data objects with x, edge_index and one label y"
+    listed = list(graphs) if isinstance(graphs, Iterable) and not isinstance(graphs, str | Data | Tensor) else [graphs]
+    if not listed:
+        raise InputError("Expected at least one graph, got none.", argument="graphs", expected="at least one graph")
+    for place, data in enumerate(listed):
+        if not isinstance(data, Data) or not isinstance(data.x, Tensor) or not isinstance(data.edge_index, Tensor):
+            got = str(data) if isinstance(data, Data) else type(data).__name__
+            raise InputError(
+                f"graphs is {wanted}; graph {place} is {got}.", argument="graphs", expected=wanted, got=got
+            )
+        if data.y is None or torch.as_tensor(data.y).numel() != 1:
+            raise InputError(
+                f"graphs is {wanted}; graph {place} has y={data.y}.", argument="graphs", expected=wanted, got=data.y
+            )
+        if data.x.dim() != 2 or data.x.shape[1:] != listed[0].x.shape[1:]:
+            got = f"x of shape {tuple(data.x.shape)}"
+            raise InputError(
+                f"All graphs have the same features, a row per node; graph {place} has {got}.",
+                argument="graphs",
+                expected="graphs with the same features",
+                got=got,
+            )
+    return listed
 
 
 def offsets(counts: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from walkwise.errors import MissingDataError
+from walkwise.errors import OTHER_ROOT, MissingDataError
 
 
 @contextmanager
@@ -29,6 +29,9 @@ def fetching(name: str, address: str, place: Path) -> Iterator[None]:
 def missing(name: str, address: str, place: Path, reason: str) -> MissingDataError:
     """The error to raise."""
     return MissingDataError(
-        f"{name} is not in {place}, and {reason}. Get it from {address} and put it there, or name another folder of "
-        "data sets with root= or the environment variable WALKWISE_ROOT."
+        f"{name} is not in {place}, and {reason}.",
+        argument="root",
+        expected=f"a folder of data sets with {name}",
+        got=str(place),
+        remedy=f"Get it from {address} and put it there, or {OTHER_ROOT}",
     )

@@ -35,7 +35,11 @@ def from_smiles(smiles: str) -> Data:
     if unknown:
         raise InputError(
             f"Expected only the atoms {', '.join(MUTAG_ATOMS)} (and hydrogens), got {', '.join(unknown)} "
-            f"in {smiles!r}. The models trained on MUTAG know no others: choose another molecule."
+            f"in {smiles!r}.",
+            argument="smiles",
+            expected=f"a molecule of the atoms {', '.join(MUTAG_ATOMS)}",
+            got=smiles,
+            remedy="The models trained on MUTAG know no others: choose another molecule.",
         )
     bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), bond.GetBondTypeAsDouble()) for bond in molecule.GetBonds()]
     ends = torch.tensor([(i, j) for i, j, _ in bonds], dtype=torch.long).reshape(-1, 2)
@@ -51,9 +55,14 @@ def _parse(smiles: str) -> Any:
     except ImportError as error:
         raise MissingExtraError("Reading SMILES needs RDKit: pip install 'walkwise[chem]'.") from error
     with log.BlockLogs():  # the error below says it
-        molecule = chem.MolFromSmiles(smiles) if smiles.strip() else None
-    if molecule is None:
+        molecule = chem.MolFromSmiles(smiles) if isinstance(smiles, str) and smiles.strip() else None
+        heavy = None if molecule is None else chem.RemoveAllHs(molecule)
+    if heavy is None or not heavy.GetNumAtoms():
         raise InputError(
-            f"Expected a molecule in SMILES, such as 'c1ccccc1N', got {smiles!r}, which RDKit cannot read."
+            f"Expected a molecule in SMILES, such as 'c1ccccc1N', got {smiles!r}, which RDKit cannot read.",
+            argument="smiles",
+            expected="a molecule in SMILES, such as 'c1ccccc1N'",
+            got=smiles,
+            remedy="Is every ring and every parenthesis closed?",
         )
-    return chem.RemoveAllHs(molecule)
+    return heavy

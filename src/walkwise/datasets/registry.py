@@ -8,6 +8,7 @@ from pathlib import Path
 
 from walkwise.datasets.graphset import GraphSet
 from walkwise.errors import InputError
+from walkwise.files import as_path
 
 #: Reads a data set from a data root.
 Loader = Callable[[Path], GraphSet]
@@ -28,7 +29,12 @@ def register(name: str) -> Callable[[Loader], Loader]:
 
     def add(loader: Loader) -> Loader:
         if name in _LOADERS:
-            raise InputError(f"There is a data set named {name!r} already. Choose another name.")
+            raise InputError(
+                f"There is a data set named {name!r} already.",
+                argument="name",
+                got=name,
+                remedy="Choose another name.",
+            )
         _LOADERS[name] = loader
         return loader
 
@@ -46,15 +52,16 @@ def data_root(root: str | Path | None = None) -> Path:
     Args:
         root: a folder, or None.
     """
-    chosen = root or os.environ.get("WALKWISE_ROOT") or Path.home() / ".cache" / "walkwise"
-    return Path(chosen).expanduser()
+    if root is not None and root != "":
+        return as_path(root, "root").expanduser()
+    return Path(os.environ.get("WALKWISE_ROOT") or Path.home() / ".cache" / "walkwise").expanduser()
 
 
 def load(name: str, *, root: str | Path | None = None) -> GraphSet:
     """The data set of that name, with the paper's split.
 
-    What is not under the root is downloaded by PyTorch Geometric's loaders where they can; where they cannot, the
-    error says where to get the set and where to put it.
+    What is not under the root is downloaded where that can be done; where it cannot, the error says where to get the
+    set and where to put it. Nothing in the files is run.
 
     Args:
         name: one of `names()`.
@@ -63,6 +70,11 @@ def load(name: str, *, root: str | Path | None = None) -> GraphSet:
     >>> load("ba2motif-generated")  # needs no files
     GraphSet(ba2motif-generated: 1000 graphs, 720 train, 80 val, 200 test)
     """
-    if name not in _LOADERS:
-        raise InputError(f"Unknown data set {name!r}: expected one of {', '.join(names())}.")
+    if name not in names():
+        raise InputError(
+            f"Unknown data set {name!r}: expected one of {', '.join(names())}.",
+            argument="name",
+            expected=f"one of {', '.join(names())}",
+            got=name,
+        )
     return _LOADERS[name](data_root(root))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,9 @@ from walkwise.datasets.pickles import read_arrays
 from walkwise.datasets.registry import register
 from walkwise.datasets.wordvectors import WIDTH, word_vectors
 from walkwise.errors import InputError
+from walkwise.files import read_integers, read_json, read_npz
+
+_TOGETHER = "The files are damaged or do not belong together: fetch them again."
 
 CLASSES = ("negative", "positive")
 _ADDRESS = "the Graph-SST2 link in the documentation of DIG's SentiGraphDataset (github.com/divelab/DIG)"
@@ -49,37 +51,67 @@ def _published(folder: Path, prefix: str) -> GraphSet:
     """The layout of DIG's SentiGraphDataset: one line per edge, node, graph; nodes numbered from 0 through all."""
 
     def column(name: str) -> Tensor:
-        text = (folder / f"{prefix}_{name}.txt").read_text().replace(",", " ")
-        return torch.from_numpy(np.fromstring(text, dtype=np.int64, sep=" "))
+        return read_integers(folder / f"{prefix}_{name}.txt", columns=1).flatten()
 
-    x = torch.as_tensor(read_arrays(folder / f"{prefix}_node_features.pkl"), dtype=torch.float32)
-    sizes = (column("node_indicator") - 1).bincount()
-    named = json.loads((folder / f"{prefix}_sentence_tokens.json").read_text())
-    tokens = [named[str(g)] for g in range(len(sizes))]
-    if len(x) != int(sizes.sum()):
-        raise InputError(
-            f"Expected a row of features for each of {int(sizes.sum())} nodes in {folder}, got {len(x)}. "
-            "The files do not belong together: fetch them again."
-        )
-    edges = column("edge_index").reshape(-1, 2).t()
-    return _graph_set("graph-sst2", x, edges, column("graph_labels"), sizes, column("split_indices"), tokens, "")
+    features = read_arrays(folder / f"{prefix}_node_features.pkl")
+    owner, labels = column("node_indicator") - 1, column("graph_labels")
+    named = read_json(folder / f"{prefix}_sentence_tokens.json")
+    if isinstance(features, tuple) or not isinstance(named, dict):
+        raise _apart(folder, "one array of features and the words of sentences by number", "something else")
+    if int(owner[0]) < 0 or int(owner[-1]) >= len(labels) or bool((owner.diff() < 0).any()):
+        raise _apart(folder, f"nodes of the sentences 1 to {len(labels)}, in order", "something else")
+    tokens = [named.get(str(g)) for g in range(len(labels))]
+    edges = read_integers(folder / f"{prefix}_edge_index.txt", columns=2).t()
+    sizes, x = owner.bincount(minlength=len(labels)), torch.as_tensor(features, dtype=torch.float32)
+    return _graph_set(folder, "graph-sst2", x, edges, labels, sizes, column("split_indices"), tokens, "")
 
 
 def _rebuilt(folder: Path) -> GraphSet:
-    with np.load(folder / "graph_sst2_rebuilt.npz", allow_pickle=False) as arrays:
-        edges, before, y, split = (
-            torch.from_numpy(arrays[name]).long() for name in ("edge_index", "offsets", "y", "split")
-        )
-    tokens = json.loads((folder / "tokens.json").read_text(encoding="utf-8"))["tokens"]
+    arrays = read_npz(folder / "graph_sst2_rebuilt.npz", ("edge_index", "offsets", "y", "split"))
+    edges, before, y, split = (torch.from_numpy(array.astype(np.int64)) for array in arrays.values())
+    found = read_json(folder / "tokens.json")
+    tokens = found.get("tokens") if isinstance(found, dict) else None
+    if not isinstance(tokens, list) or not all(map(_is_sentence, tokens)):
+        raise _apart(folder, "sentences as lists of words in tokens.json", "something else")
+    if any(array.dim() != 1 for array in (before, y, split)) or bool((before.diff() < 0).any()):
+        raise _apart(folder, "ascending offsets, and a label and a part per sentence", "something else")
     x, known = word_vectors([word for sentence in tokens for word in sentence])
     remarks = (
         "Rebuilt: real sentences, labels and split; dependency parses made anew; GloVe vectors "
         f"({WIDTH} wide) as features, zeros for the {1 - known:.1%} of words that have none."
     )
-    return _graph_set("graph-sst2-rebuilt", x, edges, y, before.diff(), split, tokens, remarks)
+    return _graph_set(folder, "graph-sst2-rebuilt", x, edges, y, before.diff(), split, tokens, remarks)
+
+
+def _is_sentence(words: Any) -> bool:
+    return isinstance(words, list) and all(isinstance(word, str) for word in words)
+
+
+def _misfit(
+    x: Tensor, edges: Tensor, y: Tensor, sizes: Tensor, split: Tensor, tokens: Sequence[Any]
+) -> tuple[str, str] | None:
+    """What was expected of files that belong together, and what is there; None where all is well."""
+    nodes, count = int(sizes.sum()), len(sizes)
+    if x.dim() != 2 or len(x) != nodes or not bool(x.isfinite().all()):
+        return f"a row of finite features for each of {nodes} nodes", str(tuple(x.shape))
+    within = edges.dim() == 2 and edges.shape[0] == 2 and bool(((edges >= 0) & (edges < nodes)).all())
+    if not within:
+        return f"edges between the nodes 0 to {nodes - 1}", str(tuple(edges.shape))
+    owner = torch.arange(count).repeat_interleave(sizes)
+    if not torch.equal(owner[edges[0]], owner[edges[1]]):
+        return "edges inside a sentence", "one between two sentences"
+    if len(y) != count or len(split) != count or not set(y.tolist()) <= {0, 1} or not set(split.tolist()) <= {0, 1, 2}:
+        return f"for each of {count} sentences a label, 0 or 1, and its part, 0, 1 or 2", "something else"
+    named = [len(words) if _is_sentence(words) else -1 for words in tokens]
+    return None if named == sizes.tolist() else ("a word for every node", "other numbers of words")
+
+
+def _apart(folder: Path, expected: str, got: str) -> InputError:
+    return InputError(f"Expected {expected} in {folder}, got {got}.", expected=expected, got=got, remedy=_TOGETHER)
 
 
 def _graph_set(
+    folder: Path,
     name: str,
     x: Tensor,
     edges: Tensor,
@@ -89,6 +121,8 @@ def _graph_set(
     tokens: Sequence[Any],
     remarks: str,
 ) -> GraphSet:
+    if misfit := _misfit(x, edges, y, sizes, split, tokens):
+        raise _apart(folder, *misfit)
     before = offsets(sizes)
     straight, _ = remove_self_loops(torch.cat([edges, edges.flip(0)], dim=1))
     edge_index = coalesce(straight, num_nodes=len(x))  # sorted by node, so by graph

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from walkwise.errors import InputError
+
 #: The share of the paper's training graphs that decide when to stop.
 VAL_SHARE = 0.1
 
@@ -28,7 +30,16 @@ def balanced_split(y: Tensor, count: int, *, seed: int = 0) -> tuple[Tensor, Ten
     generator = torch.Generator().manual_seed(seed)
     classes = [(y == label).nonzero().flatten() for label in sorted(set(y.tolist()))]
     drawn = [members[torch.randperm(len(members), generator=generator)] for members in classes]
-    each = count // len(classes)
+    each = count // len(classes) if classes else 0
+    fewest = min(map(len, classes), default=0)
+    if not 0 < each <= fewest:
+        raise InputError(
+            f"Expected at least {max(each, 1)} graphs of every class for {count} to train on, got {fewest}.",
+            argument="count",
+            expected=f"a number of training graphs that {fewest} graphs of a class suffice for",
+            got=count,
+            remedy="Are all files of the data set whole?",
+        )
     train, val = set_aside(torch.cat([members[:each] for members in drawn]), y, seed=seed)
     return train, val, torch.cat([members[each:] for members in drawn]).sort().values
 

@@ -1,20 +1,18 @@
-"""MUTAG, Mutagenicity and REDDIT-BINARY, from the TU collection by way of PyTorch Geometric's loader."""
+"""MUTAG, Mutagenicity and REDDIT-BINARY, from the TU collection."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
-from torch_geometric.datasets import TUDataset
 
-from walkwise.datasets.graphset import Graphs, GraphSet, offsets, pack
-from walkwise.datasets.missing import fetching
+from walkwise.datasets.graphset import Graphs, GraphSet, offsets
 from walkwise.datasets.registry import register
 from walkwise.datasets.splits import balanced_split
+from walkwise.datasets.tufiles import read_tu
+from walkwise.errors import InputError
+from walkwise.files import read_integers
 
 #: MUTAG's atoms in the order of its one-hot features.
 MUTAG_ATOMS = ("C", "N", "O", "F", "I", "Cl", "Br")
@@ -36,7 +34,7 @@ def load_mutag(root: Path) -> GraphSet:
     Args:
         root: the data root; the files are ROOT/tu/MUTAG/raw/MUTAG_*.txt.
     """
-    graphs = _read(root, "MUTAG")
+    graphs = _read(root, "MUTAG", len(MUTAG_ATOMS))
     split = balanced_split(graphs.y, 108)
     return GraphSet("mutag", graphs, *split, ("non-mutagenic", "mutagenic"), MUTAG_ATOMS)
 
@@ -51,7 +49,7 @@ def load_mutagenicity(root: Path) -> GraphSet:
     Args:
         root: the data root; the files are ROOT/tu/Mutagenicity/raw/Mutagenicity_*.txt.
     """
-    graphs = _read(root, "Mutagenicity")
+    graphs = _read(root, "Mutagenicity", len(_ALL_ATOMS))
     truth = _marked_atoms(root / "tu/Mutagenicity/raw", len(graphs.x))
     heavy = _without(graphs, graphs.x[:, _HYDROGEN] == 1, truth)
     split = balanced_split(heavy.y, 3096)
@@ -67,20 +65,24 @@ def load_reddit(root: Path) -> GraphSet:
     Args:
         root: the data root; the files are ROOT/tu/REDDIT-BINARY/raw/REDDIT-BINARY_*.txt.
     """
-    graphs = _read(root, "REDDIT-BINARY")
+    graphs = _read(root, "REDDIT-BINARY", 1)
     split = balanced_split(graphs.y, 1600)
     return GraphSet("reddit-binary", graphs, *split, ("label -1", "label 1"))
 
 
-def _read(root: Path, name: str) -> Graphs:
-    """The set as PyG's loader reads it; every feature 1 where there are none."""
-    with fetching(name, f"{TUDataset.url}/{name}.zip", root / "tu" / name / "raw"):
-        dataset = TUDataset(str(root / "tu"), name)
-    graphs = [cast(Data, dataset[g]) for g in range(len(dataset))]
-    for data in graphs:
-        if data.x is None:
-            data.x = torch.ones(cast(int, data.num_nodes), 1)
-    return pack(graphs)
+def _read(root: Path, name: str, width: int) -> Graphs:
+    """The set, with as many features and classes as the published one."""
+    folder = root / "tu" / name / "raw"
+    graphs = read_tu(folder, name)
+    found = graphs.x.shape[1], int(graphs.y.max()) + 1
+    if found != (width, 2):
+        raise InputError(
+            f"Expected {width} kinds of nodes and 2 classes of graphs in {folder}, got {found[0]} and {found[1]}.",
+            expected=f"{width} kinds of nodes and 2 classes of graphs",
+            got=found,
+            remedy=f"This is not the published {name}: fetch it again.",
+        )
+    return graphs
 
 
 def _without(graphs: Graphs, removed: Tensor, truth: Tensor | None) -> Graphs:
@@ -107,8 +109,14 @@ def _marked_atoms(raw: Path, count: int) -> Tensor | None:
     path = raw / "Mutagenicity_edge_gt.txt"
     if not path.exists():
         return None
-    bonds = np.fromstring((raw / "Mutagenicity_A.txt").read_text().replace(",", " "), dtype=np.int64, sep=" ")
-    marked = np.fromstring(path.read_text(), dtype=np.int64, sep=" ") == 1
+    bonds, marks = read_integers(raw / "Mutagenicity_A.txt", columns=2), read_integers(path, columns=1).flatten()
+    if len(marks) != len(bonds):
+        raise InputError(
+            f"Expected a mark for each of {len(bonds)} bonds in {path}, got {len(marks)}.",
+            expected=f"a mark for each of {len(bonds)} bonds",
+            got=len(marks),
+            remedy="Fetch the file again, or remove it: it is not needed.",
+        )
     truth = torch.zeros(count, dtype=torch.bool)
-    truth[torch.from_numpy(bonds.reshape(-1, 2)[marked].ravel() - 1)] = True
+    truth[bonds[marks == 1].flatten() - 1] = True
     return truth

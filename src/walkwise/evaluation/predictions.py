@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from walkwise.core.chain import RelevanceChain
-from walkwise.errors import InputError
+from walkwise.errors import InputError, TargetError, noted
 from walkwise.rules import RuleLike
 from walkwise.tracing import trace
 from walkwise.tracing.shadow import same_random_numbers, shadow_of
@@ -93,21 +94,33 @@ def predict(
     >>> prediction.logits.shape
     torch.Size([3])
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(argument="model", expected="a torch.nn.Module", got=model)
     x, edge_index, found = _parts(model, graph)
+    _check_graph(x, edge_index)
     arguments = found | model_kwargs
     if arguments.get("batch") is None and "batch" in _parameters(model):
         arguments["batch"] = torch.zeros(x.shape[0], dtype=torch.long, device=x.device)
-    _check_graph(x, edge_index, arguments)
+    _check_single(arguments)
     output = call(model, x, edge_index, arguments)
     if callable(target):
         if index is not None:
-            raise InputError("index does not go with a callable target: select the row inside the callable.")
+            raise InputError(
+                "index does not go with a callable target: select the row inside the callable.",
+                argument="index",
+                got=index,
+            )
         return Prediction(model, x, edge_index, arguments, target, None, output)
     rows = _table(output, 1 if index is None else x.shape[0])
     row = _checked_row(rows, index)
-    column = int(row.argmax()) if target is None else int(target)
+    column = int(row.argmax()) if target is None else _whole(target, "target", f"a column of the output, {_range(row)}")
     if not 0 <= column < len(row):
-        raise InputError(f"target={column} is out of range: the output has {len(row)} column(s), 0 to {len(row) - 1}.")
+        raise InputError(
+            f"target={column} is out of range: the output has {len(row)} column(s), 0 to {len(row) - 1}.",
+            argument="target",
+            expected=f"a column of the output, {_range(row)}",
+            got=column,
+        )
     return Prediction(model, x, edge_index, arguments, column, index, output)
 
 
@@ -120,15 +133,26 @@ def graph_list(graphs: Iterable[Data], name: str = "graphs") -> list[Data]:
     walkwise.errors.InputError: graphs is a list of graphs; got one Data. Write [data], or data.to_data_list() if ...
     """
     if isinstance(graphs, Data):
-        hint = "Write [data], or data.to_data_list() if it is a batch."
-        raise InputError(f"{name} is a list of graphs; got one {type(graphs).__name__}. {hint}")
-    several = hasattr(graphs, "__iter__") or hasattr(graphs, "__getitem__")  # the latter alone in torch's Subset
+        raise InputError(
+            f"{name} is a list of graphs; got one {type(graphs).__name__}.",
+            argument=name,
+            expected="a list of graphs",
+            got=type(graphs).__name__,
+            remedy="Write [data], or data.to_data_list() if it is a batch.",
+        )
+    scalar = getattr(graphs, "ndim", 1) == 0
+    several = not scalar and (hasattr(graphs, "__iter__") or hasattr(graphs, "__getitem__"))  # a Subset has the latter
     listed: list[Any] = list(graphs) if several else [graphs]
     wrong = [type(data).__name__ for data in listed if not isinstance(data, Data)]
     if wrong:
-        raise InputError(f"{name} is a list of torch_geometric Data objects; got a {wrong[0]} in its place.")
+        raise InputError(
+            f"{name} is a list of torch_geometric Data objects; got a {wrong[0]} in its place.",
+            argument=name,
+            expected="a list of torch_geometric Data objects",
+            got=wrong[0],
+        )
     if not listed:
-        raise InputError(f"{name} is empty; give at least one graph.")
+        raise InputError(f"{name} is empty; give at least one graph.", argument=name, expected="at least one graph")
     return listed
 
 
@@ -205,9 +229,16 @@ def subgraph_values(
         progress: show a bar.
     """
     check_on(on)
+    if not isinstance(masks, Tensor):
+        raise InputError(argument="masks", expected=f"a boolean tensor, (B, {prediction.num_nodes})", got=masks)
     masks = masks.to(prediction.x.device)
     if masks.dtype != torch.bool or masks.dim() != 2 or masks.shape[1] != prediction.num_nodes:
-        raise InputError(f"masks is boolean, (B, {prediction.num_nodes}); got {masks.dtype} {tuple(masks.shape)}.")
+        raise InputError(
+            f"masks is boolean, (B, {prediction.num_nodes}); got {masks.dtype} {tuple(masks.shape)}.",
+            argument="masks",
+            expected=f"boolean, (B, {prediction.num_nodes})",
+            got=f"{masks.dtype} {tuple(masks.shape)}",
+        )
     if prediction.index is not None:
         masks = masks.clone()
         masks[:, prediction.index] = True
@@ -224,15 +255,47 @@ def subgraph_values(
 def check_on(on: str) -> None:
     """Refuse anything but the two names of f."""
     if on not in ("logit", "probability"):
-        raise InputError(f'on is "logit" or "probability", got {on!r}.')
+        raise InputError(
+            f'on is "logit" or "probability", got {on!r}.', argument="on", expected='"logit" or "probability"', got=on
+        )
 
 
 def _scalar(prediction: Prediction, output: Any) -> Tensor:
     """The explained number of the whole graph's output, differentiable."""
     if callable(prediction.target):
-        return prediction.target(output).reshape(())
+        return torch.as_tensor(_called(prediction.target, output)).reshape(())
     rows = _table(output, 1 if prediction.index is None else prediction.num_nodes)
     return rows[prediction.index or 0, prediction.target]
+
+
+def _called(target: Callable[[Any], Tensor], output: Any) -> Tensor:
+    """What a callable target makes of the output: one number. Its own exceptions come through, with a note."""
+    try:
+        made = target(output)
+    except Exception as error:
+        noted(error, "Raised by the callable target, which got the model's output.")
+        raise
+    if not isinstance(made, Tensor | int | float) or (isinstance(made, Tensor) and made.numel() != 1):
+        got = f"a tensor of shape {tuple(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
+        raise TargetError(
+            f"A callable target makes one number of the model's output; it returned {got}.",
+            argument="target",
+            expected="a function that makes one number of the model's output",
+            got=got,
+            remedy="Select one entry, as in lambda output: output[0, 1].",
+        )
+    return made
+
+
+def _whole(given: Any, name: str, expected: str) -> int:
+    try:
+        return operator.index(given)
+    except TypeError:
+        raise InputError(argument=name, expected=expected, got=given) from None
+
+
+def _range(rows: Tensor) -> str:
+    return f"0 to {len(rows) - 1}" if len(rows) > 1 else "0 alone"
 
 
 def _mixes(prediction: Prediction) -> bool:
@@ -288,7 +351,7 @@ def _chosen(prediction: Prediction, rows: Any, on: str) -> Tensor:
     if callable(prediction.target):
         if on != "logit":
             raise InputError('A callable target makes its own number of the output: leave on="logit".')
-        return torch.as_tensor(prediction.target(rows)).detach().reshape(1)
+        return torch.as_tensor(_called(prediction.target, rows)).detach().reshape(1)
     if on == "probability":
         rows = rows.softmax(dim=1) if rows.shape[1] > 1 else rows.sigmoid()
     chosen: Tensor = rows[:, prediction.target]
@@ -330,10 +393,20 @@ def _parts(model: nn.Module, graph: tuple[Any, ...]) -> tuple[Tensor, Tensor, di
         return graph[0], graph[1], {}
     if len(graph) != 1 or not isinstance(graph[0], Data):
         given = ", ".join(type(part).__name__ for part in graph)
-        raise InputError(f"A graph is given as one Data object, or as x and edge_index; got ({given}).")
+        raise InputError(
+            f"A graph is given as one Data object, or as x and edge_index; got ({given}).",
+            argument="graph",
+            expected="one Data object, or x and edge_index",
+            got=given,
+        )
     data = graph[0]
     if data.x is None or data.edge_index is None:
-        raise InputError("The Data object needs x and edge_index; where there are no features, give ones.")
+        raise InputError(
+            "The Data object needs x and edge_index; where there are no features, give ones.",
+            argument="graph",
+            expected="a Data object with x and edge_index",
+            got=str(data),
+        )
     names = [name for name in _parameters(model)[2:] if name in data]
     return data.x, data.edge_index, {name: data[name] for name in names}
 
@@ -343,21 +416,55 @@ def _parameters(model: nn.Module) -> list[str]:
     return list(inspect.signature(getattr(model, "_orig_mod", model).forward).parameters)
 
 
-def _check_graph(x: Any, edge_index: Any, arguments: Mapping[str, Any]) -> None:
+def _check_graph(x: Any, edge_index: Any) -> None:
     if not isinstance(x, Tensor) or x.dim() == 0 or x.shape[0] == 0:
-        raise InputError("x must be a tensor with one row per node, and at least one node.")
+        raise InputError(
+            "x must be a tensor with one row per node, and at least one node.",
+            argument="x",
+            expected="a tensor with one row per node",
+            got=type(x).__name__,
+        )
     if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or edge_index.shape[0] != 2:
-        raise InputError("edge_index must be a tensor of shape (2, E); subgraphs are not taken of a sparse adjacency.")
+        raise InputError(
+            "edge_index must be a tensor of shape (2, E); subgraphs are not taken of a sparse adjacency.",
+            argument="edge_index",
+            expected="a tensor of shape (2, E)",
+            got=type(edge_index).__name__,
+        )
+    if edge_index.dtype != torch.long or (edge_index.numel() and not _within(edge_index, x.shape[0])):
+        raise InputError(
+            argument="edge_index",
+            expected=f"made of node ids, torch.int64 from 0 to {x.shape[0] - 1}",
+            got=f"{edge_index.dtype} with entries up to {edge_index.max().item() if edge_index.numel() else 'none'}",
+        )
+
+
+def _check_single(arguments: Mapping[str, Any]) -> None:
     batch = arguments.get("batch")
     if isinstance(batch, Tensor) and batch.numel() and int(batch.max()) > 0:
-        raise InputError(f"batch has {int(batch.max()) + 1} graphs; give one graph at a time.")
+        raise InputError(
+            f"batch has {int(batch.max()) + 1} graphs; give one graph at a time.",
+            argument="batch",
+            expected="of one graph",
+            got=int(batch.max()) + 1,
+        )
+
+
+def _within(ids: Tensor, count: int) -> bool:
+    return 0 <= int(ids.min()) <= int(ids.max()) < count
 
 
 def _table(output: Any, rows: int) -> Tensor:
     """The output as (rows, columns)."""
     if not isinstance(output, Tensor) or output.dim() > 2:
         given = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
-        raise InputError(f"Expected an output of shape (rows, columns), got {given}. Give a callable target.")
+        raise InputError(
+            f"Expected an output of shape (rows, columns), got {given}.",
+            argument="output",
+            expected="of shape (rows, columns)",
+            got=given,
+            remedy="Give a callable target.",
+        )
     if output.dim() == 2:
         return output
     return output.reshape(1 if output.numel() % rows else rows, -1)
@@ -365,9 +472,19 @@ def _table(output: Any, rows: int) -> Tensor:
 
 def _checked_row(rows: Tensor, index: int | None) -> Tensor:
     if index is None and len(rows) != 1:
-        raise InputError(f"The output has {len(rows)} rows. For a node-level model give index=<the row>.")
-    if index is not None and not 0 <= index < len(rows):
-        raise InputError(f"index={index} is out of range: the output has {len(rows)} rows, 0 to {len(rows) - 1}.")
+        raise InputError(
+            f"The output has {len(rows)} rows.",
+            argument="index",
+            expected=f"a row of the output, {_range(rows)}",
+            remedy="For a node-level model give index=<the row>.",
+        )
+    if index is not None and not 0 <= _whole(index, "index", f"a row of the output, {_range(rows)}") < len(rows):
+        raise InputError(
+            f"index={index} is out of range: the output has {len(rows)} rows, 0 to {len(rows) - 1}.",
+            argument="index",
+            expected=f"a row of the output, {_range(rows)}",
+            got=index,
+        )
     return rows[index or 0]
 
 

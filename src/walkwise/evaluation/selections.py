@@ -48,13 +48,23 @@ def as_mask(nodes: Nodes, num_nodes: int) -> Tensor:
     given = as_tensor(nodes, f"A node set names nodes 0 to {num_nodes - 1}, or is a boolean mask ({num_nodes},)")
     if given.dtype == torch.bool:
         if given.shape != (num_nodes,):
-            raise InputError(f"A boolean mask of nodes has shape ({num_nodes},), got {tuple(given.shape)}.")
+            raise InputError(
+                f"A boolean mask of nodes has shape ({num_nodes},), got {tuple(given.shape)}.",
+                argument="nodes",
+                expected=f"a boolean mask of shape ({num_nodes},)",
+                got=tuple(given.shape),
+            )
         return given
     mask = torch.zeros(num_nodes, dtype=torch.bool)
     if given.numel() == 0:
         return mask
     if given.is_floating_point() or given.dim() != 1 or int(given.min()) < 0 or int(given.max()) >= num_nodes:
-        raise InputError(f"A node set names nodes 0 to {num_nodes - 1}, got {given.tolist()}.")
+        raise InputError(
+            f"A node set names nodes 0 to {num_nodes - 1}, got {given.tolist()}.",
+            argument="nodes",
+            expected=f"nodes from 0 to {num_nodes - 1}",
+            got=given.tolist(),
+        )
     mask[given] = True
     return mask
 
@@ -87,5 +97,10 @@ def _permutation(order: Nodes, num_nodes: int) -> Tensor:
     if places.shape != (num_nodes,) or places.is_floating_point() or places.dtype == torch.bool:
         raise InputError(f"order names each of the {num_nodes} nodes once; got {places.dtype} {tuple(places.shape)}.")
     if not torch.equal(places.sort().values, torch.arange(num_nodes)):
-        raise InputError(f"order names each of the nodes 0 to {num_nodes - 1} once; got {places.tolist()}.")
+        raise InputError(
+            f"order names each of the nodes 0 to {num_nodes - 1} once; got {places.tolist()}.",
+            argument="order",
+            expected=f"every node from 0 to {num_nodes - 1} once",
+            got=places.tolist(),
+        )
     return places.long()

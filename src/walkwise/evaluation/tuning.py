@@ -78,7 +78,12 @@ def tune_alpha(
     from tqdm.auto import tqdm
 
     if task not in ("activation", "pruning", "motif"):
-        raise InputError(f'task is "activation", "pruning" or "motif", got {task!r}.')
+        raise InputError(
+            f'task is "activation", "pruning" or "motif", got {task!r}.',
+            argument="task",
+            expected='"activation", "pruning" or "motif"',
+            got=task,
+        )
     if task == "motif" and motif is None:
         raise InputError('The task "motif" needs the motif of every graph: give motif=<a function of the graph>.')
     tried = tuple(sorted(set(as_discounts(alphas))))

@@ -139,7 +139,8 @@ def walks_answer(case: Case, *, count: int = 8, by: str = "relevance") -> list[W
         by: "relevance" or "magnitude".
     """
     if by not in ("relevance", "magnitude"):
-        raise InputError(f'by is "relevance" or "magnitude", got {by!r}.')
+        expected = '"relevance" or "magnitude"'
+        raise InputError(f"by is {expected}, got {by!r}.", argument="by", expected=expected, got=by)
     try:
         walks = enumerate_walks(case.chain, max_walks=_FEW_WALKS)
     except TooManyWalksError:

@@ -12,6 +12,7 @@ from typing import Any
 from walkwise.errors import WalkwiseError
 from walkwise.explorer.answers import groups_answer, order_answer, query_answer, selection_answer, walks_answer
 from walkwise.explorer.cases import Case
+from walkwise.files import harmless
 
 #: The columns of the table: what a row is about, its name, its nodes in order, its α, and the number.
 COLUMNS = ("kind", "name", "nodes", "alpha", "value")
@@ -58,11 +59,11 @@ def as_json(document: Mapping[str, Any]) -> str:
 
 
 def as_csv(document: Mapping[str, Any]) -> str:
-    """The document as a table, a row per number; see :data:`COLUMNS`."""
+    """The document as a table, a row per number; see :data:`COLUMNS`. No text in it is a formula to a spreadsheet."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(_rows(document))
+    writer.writerows(tuple(map(harmless, row)) for row in _rows(document))
     return text.getvalue()
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 import sys
 import threading
 import webbrowser
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from dash import Dash
-from flask import Response
+from flask import Response, abort, request
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from walkwise.errors import InputError
@@ -18,7 +20,8 @@ from walkwise.explorer.cases import Desk
 from walkwise.explorer.layout import page
 from walkwise.explorer.session import Session
 
-_LOCAL_NAMES = ["127.0.0.1", "localhost", "[::1]"]
+#: The most bytes of a question: the page sends node ids, names and the order it shows.
+_MOST_BYTES = 4 << 20
 
 
 def app(session: Session) -> Dash:
@@ -59,6 +62,7 @@ def app(session: Session) -> Dash:
         return response
 
     made.server.after_request(guard)
+    made.server.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
     return made
 
 
@@ -99,18 +103,46 @@ def bind(session: Session, *, host: str = "127.0.0.1", port: int = 8050) -> Base
         port: the port; 0 takes any that is free.
     """
     if not host:
-        raise InputError('host is empty, which would mean every network; give "127.0.0.1", or the address you mean.')
-    if not 0 <= port <= 65535:
-        raise InputError(f"port must be a number from 0 to 65535, got {port}.")
+        raise InputError(
+            'host is empty, which would mean every network; give "127.0.0.1", or the address you mean.',
+            argument="host",
+            expected='an address, such as "127.0.0.1"',
+            got=host,
+        )
+    if not isinstance(port, int) or not 0 <= port <= 65535:
+        raise InputError(
+            f"port must be a number from 0 to 65535, got {port!r}.",
+            argument="port",
+            expected="a number from 0 to 65535",
+            got=port,
+        )
     made = app(session)
-    if _is_local(host):  # a web page elsewhere whose name leads here is none of ours
-        made.server.config["TRUSTED_HOSTS"] = [*_LOCAL_NAMES, host]
+    made.server.before_request(lambda: _check_host(request.host, host))
     try:
         return make_server(host, port, made.server, threaded=True, request_handler=_Quiet)
     except (OSError, SystemExit) as error:  # the server prints why and exits where the port is taken
         taken = "another program uses the port, or this computer has no such address"
         why = error if isinstance(error, OSError) else taken
-        raise InputError(f"Cannot listen on {host}, port {port}: {why}. Choose another port, or 0 for any.") from None
+        raise InputError(
+            f"Cannot listen on {host}, port {port}: {why}.",
+            argument="port",
+            expected="a port that is free",
+            got=port,
+            remedy="Choose another port, or 0 for any.",
+        ) from None
+
+
+def _check_host(asked: str, host: str) -> None:
+    """Refuse a page elsewhere whose name leads here: only addresses, this computer's names and the host's are ours."""
+    try:
+        name = urlsplit(f"//{asked}").hostname or ""
+        if name in ("localhost", host.lower(), socket.gethostname().lower()):
+            return
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        abort(400)
+    if _is_local(host) and not address.is_loopback:
+        abort(400)
 
 
 class _Quiet(WSGIRequestHandler):

@@ -46,9 +46,16 @@ class Session:
 
     def __post_init__(self) -> None:
         if not len(self.graphs):
-            raise InputError("The explorer needs at least one graph, got none.")
+            raise InputError(
+                "The explorer needs at least one graph, got none.", argument="graphs", expected="at least one graph"
+            )
         if self.names is not None and len(self.names) != len(self.graphs):
-            raise InputError(f"names has {len(self.names)} entries for {len(self.graphs)} graphs: give one for each.")
+            raise InputError(
+                f"names has {len(self.names)} entries for {len(self.graphs)} graphs: give one for each.",
+                argument="names",
+                expected=f"a name for each of {len(self.graphs)} graphs",
+                got=len(self.names),
+            )
 
     def title(self, graph: int) -> str:
         """What a graph is called."""

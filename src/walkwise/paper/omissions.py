@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-#: The end that the reasons of all missing data sets share.
-_ELSEWHERE = re.compile(r", or (name another folder of data sets .*)$")
+from walkwise.errors import OTHER_ROOT, OTHER_ROOT_OPTION
+
+#: The end that the reasons of all missing data sets share, in the library's words or the command line's.
+_ELSEWHERE = (OTHER_ROOT, OTHER_ROOT_OPTION)
 
 
 @dataclass(frozen=True)
@@ -39,17 +40,18 @@ def gathered(omissions: Iterable[Omission]) -> tuple[Omission, ...]:
 def reasons(omissions: Iterable[Omission]) -> list[str]:
     r"""One line for every reason; what all data sets share is said once, at the end.
 
-    >>> end = "Put it there, or name another folder of data sets with --data."
+    >>> end = f"Put it there, or {OTHER_ROOT_OPTION}"
     >>> print(*reasons([Omission(("a",), f"No A. {end}"), Omission(("b",), f"No B. {end}")]), sep="\n")
     a: No A. Put it there.
     b: No B. Put it there.
-    Or name another folder of data sets with --data.
+    Or name another folder of data sets with --data or the environment variable WALKWISE_ROOT.
     """
     lines, last = [], ""
     for omission in gathered(omissions):
         line = str(omission)
-        if found := _ELSEWHERE.search(line):
-            line, last = f"{line[: found.start()]}.", f"Or {found[1]}"
+        for end in _ELSEWHERE:
+            if line.endswith(f", or {end}"):
+                line, last = f"{line.removesuffix(f', or {end}')}.", f"Or {end}"
         lines.append(line)
     return [*lines, last] if last else lines
 

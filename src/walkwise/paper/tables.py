@@ -6,6 +6,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+from walkwise.files import harmless
 from walkwise.paper.units import Row
 
 
@@ -14,8 +15,8 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
     columns = list(dict.fromkeys(name for row in rows for name in row))
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        writer.writerow({name: harmless(name) for name in columns})
+        writer.writerows({name: harmless(value) for name, value in row.items()} for row in rows)
 
 
 def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -70,13 +70,17 @@ class Store:
         """The rows of a finished unit, or None."""
         try:
             found = json.loads(self.path(unit).read_text())
+            rows, seconds = tuple(dict(row) for row in found["rows"]), float(found["seconds"])
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(
-                f"{self.path(unit)} cannot be read ({error}). Remove it to have it computed again."
+                f"{self.path(unit)} cannot be read ({error}).",
+                expected="the rows of a finished unit",
+                got=str(self.path(unit)),
+                remedy="Remove it to have it computed again.",
             ) from None
-        return Done(tuple(found["rows"]), found["seconds"], resumed=True)
+        return Done(rows, seconds, resumed=True)
 
     def _write(self, unit: Unit, done: Done) -> None:
         """All or nothing: a file is there only when it is whole."""

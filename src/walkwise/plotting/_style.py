@@ -91,7 +91,9 @@ def numbers(values: Numbers, name: str, length: int | None = None) -> Floats:
     array = _plain(values, name)
     if array.ndim != 1 or (length is not None and len(array) != length):
         wanted = "a vector" if length is None else f"a vector of {length} numbers"
-        raise InputError(f"{name} must be {wanted}, got shape {array.shape}.")
+        raise InputError(
+            f"{name} must be {wanted}, got shape {array.shape}.", argument=name, expected=wanted, got=array.shape
+        )
     return finite(array, name)
 
 
@@ -120,7 +122,8 @@ def _plain(values: Numbers, name: str) -> Floats:
     try:
         return np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"{name} must be numbers, got {type(values).__name__}.") from None
+        kind = type(values).__name__
+        raise InputError(f"{name} must be numbers, got {kind}.", argument=name, expected="numbers", got=kind) from None
 
 
 def node_mask(nodes: Nodes | None, num_nodes: int, name: str) -> Bools:
@@ -155,7 +158,7 @@ def edges_of(edge_index: Numbers, num_nodes: int) -> Ints:
 def symmetric(values: Floats, limit: float | None = None) -> Normalize:
     """A scale with zero in the middle, out to the largest magnitude or to the limit given."""
     if limit is not None and not (np.isfinite(limit) and limit > 0):
-        raise InputError(f"limit is the score at the ends of the colours, above zero; got {limit}.")
+        raise InputError(argument="limit", expected="the score at the ends of the colours, above zero", got=limit)
     most = limit or float(np.abs(values).max(initial=0.0)) or 1.0
     return Normalize(-most, most)
 

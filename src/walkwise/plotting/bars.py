@@ -42,7 +42,7 @@ def interaction_bars(interactions: Interactions, *, max_bars: int = 15, ax: Axes
     ['NO2', 'ring', 'ring + NO2', 'all together']
     """
     if max_bars < 1:
-        raise InputError(f"max_bars is the number of terms to show, at least 1; got {max_bars}.")
+        raise InputError(argument="max_bars", expected="the number of terms to show, at least 1", got=max_bars)
     bars = _bars(interactions, max_bars)
     style.numbers([bar.value for bar in bars], "interactions")
     ax = style.axes_for(ax, height=0.9 + 0.24 * len(bars))

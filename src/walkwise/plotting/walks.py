@@ -66,7 +66,7 @@ def top_walks(
     values = style.numbers(relevances, "relevances")
     visits = visits_of(walks, len(values))
     if k < 1:
-        raise InputError(f"k is the number of walks to draw, at least 1; got {k}.")
+        raise InputError(argument="k", expected="the number of walks to draw, at least 1", got=k)
     order = np.argsort(-np.abs(values), kind="stable")[:k]
     crowded = len(order) > _CROWDED
     ax = style.axes_for(ax, width=6.3, height=5.1) if crowded else style.axes_for(ax)

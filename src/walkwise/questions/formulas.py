@@ -7,7 +7,7 @@ factor  := { "~" } ( "(" formula ")" | name | 'any text' | "any text" )
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from walkwise.errors import InputError
@@ -17,6 +17,15 @@ Holds = Callable[[frozenset[str]], bool]
 
 #: The most parentheses that may stand inside each other; every level is a few calls deep.
 _MOST_NESTED = 50
+
+#: The most characters of a formula; the longest that anybody writes have some hundreds.
+_LONGEST = 100_000
+
+#: How much of a long formula an error shows around the place it points at.
+_SHOWN = 60
+
+#: Whatever would begin a new line, or move on it: the caret must stand under its place.
+_BLANKS = dict.fromkeys([*range(32), 0x7F, *range(0x80, 0xA0), 0x2028, 0x2029], " ")
 
 _TOKEN = re.compile(r"\s*(?:(?P<sign>[&|~()])|(?P<name>\w+)|'(?P<single>[^']*)'|\"(?P<double>[^\"]*)\")")
 
@@ -38,7 +47,14 @@ def parse(text: str, known: Sequence[str]) -> Formula:
     >>> formula.holds(frozenset({"a"})), formula.holds(frozenset({"a", "b"}))
     (True, False)
     """
-    reader = _Reader(text, known, _tokens(text))
+    if len(text) > _LONGEST:
+        raise InputError(
+            argument="formula",
+            expected=f"a text of at most {_LONGEST} characters",
+            got=len(text),
+            remedy="Join groups that are not told apart.",
+        )
+    reader = _Reader(text, dict.fromkeys(known), _tokens(text))
     holds = reader.formula()
     if reader.next is not None:
         raise _wrong(text, reader.next.start, "expected & or | or the end")
@@ -53,13 +69,12 @@ class _Token:
 
 
 def _tokens(text: str) -> list[_Token]:
-    tokens, at = [], 0
-    while text[at:].strip():
+    """The tokens from left to right; every character is looked at a fixed number of times."""
+    tokens, at, end = [], 0, len(text.rstrip())
+    while at < end:
         found = _TOKEN.match(text, at)
         if found is None:
-            start = at + len(text[at:]) - len(text[at:].lstrip())
-            open_quote = text[start] in "'\""
-            raise _wrong(text, start, "this quote is not closed" if open_quote else "not a name, nor one of & | ~ ( )")
+            raise _no_token(text, at)
         kind = str(found.lastgroup)
         sign = found[kind] if kind == "sign" else ""
         tokens.append(_Token(sign, found[kind], found.start(kind) - (kind in ("single", "double"))))
@@ -67,24 +82,31 @@ def _tokens(text: str) -> list[_Token]:
     return tokens
 
 
+def _no_token(text: str, at: int) -> InputError:
+    start = len(text) - len(text[at:].lstrip())
+    open_quote = text[start] in "'\""
+    return _wrong(text, start, "this quote is not closed" if open_quote else "not a name, nor one of & | ~ ( )")
+
+
 @dataclass
 class _Reader:
     """Reads tokens from left to right."""
 
     text: str
-    known: Sequence[str]
+    known: Mapping[str, None]  # the names, in order
     tokens: list[_Token]
     used: list[str] = field(default_factory=list)
+    place: int = 0  # of the next token
     nested: int = 0  # parentheses that are open
 
     @property
     def next(self) -> _Token | None:
-        return self.tokens[0] if self.tokens else None
+        return self.tokens[self.place] if self.place < len(self.tokens) else None
 
     def _take(self, sign: str) -> bool:
         if self.next is None or self.next.sign != sign:
             return False
-        self.tokens.pop(0)
+        self.place += 1
         return True
 
     def formula(self) -> Holds:
@@ -127,10 +149,17 @@ class _Reader:
         if token.name not in self.known:
             valid = ", ".join(map(repr, self.known)) or "none, since no groups were given"
             raise _wrong(self.text, token.start, f"no group is called {token.name!r}; the names are {valid}")
-        self.tokens.pop(0)
+        self.place += 1
         self.used.append(token.name)
         return lambda true: token.name in true
 
 
 def _wrong(text: str, start: int, what: str) -> InputError:
-    return InputError(f"In the formula, at character {start + 1}: {what}.\n  {text}\n  {' ' * start}^")
+    """The error, with the formula on a line and a caret under the place; of a long formula, what stands around it."""
+    line = text.translate(_BLANKS)
+    first = max(0, start - _SHOWN) if len(text) > 2 * _SHOWN else 0
+    line = line[first : first + 2 * _SHOWN]
+    caret = " " * (start - first)
+    return InputError(
+        f"In the formula, at character {start + 1}: {what}.\n  {line}\n  {caret}^", argument="formula", got=line
+    )

@@ -1,0 +1,189 @@
+"""Whole numbers, JSON, arrays and tensors out of files; what is not that is refused in words, and nothing is run."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from walkwise.errors import InputError
+
+#: How a formula begins, in narrow or in wide signs.
+_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+
+#: What a spreadsheet may skip before it looks for a formula.
+_BLANK = " \t\r\n\v\f\0\N{NO-BREAK SPACE}\N{ZERO WIDTH NO-BREAK SPACE}"
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|nan)")
+
+_AGAIN = "Fetch the file again from where it is published."
+
+
+def as_path(given: object, argument: str) -> Path:
+    """The path that a text or a path stands for.
+
+    Args:
+        given: what the caller gave.
+        argument: what it is called there.
+
+    >>> as_path(3, "root")
+    Traceback (most recent call last):
+        ...
+    walkwise.errors.InputError: root is a path, as text or as a Path; got 3.
+    """
+    if not isinstance(given, str | Path):
+        raise InputError(argument=argument, expected="a path, as text or as a Path", got=given)
+    return Path(given)
+
+
+def read_integers(path: Path, *, columns: int | None = None) -> Tensor:
+    r"""The lines of a text file of whole numbers, with commas between those of a line: (rows, columns).
+
+    Args:
+        path: the file.
+        columns: how many numbers every line has; None for as many as the first.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "edges.txt"
+    ...     _ = path.write_text("1, 2\n2, 1\n")
+    ...     read_integers(path, columns=2)
+    tensor([[1, 2],
+            [2, 1]])
+    """
+    wanted = "whole numbers" if columns is None else f"{columns} whole number{'s' if columns > 1 else ''} per line"
+    try:
+        with path.open(encoding="ascii") as file, warnings.catch_warnings():
+            warnings.simplefilter("error")  # an empty file; numbers that are not whole
+            rows = np.loadtxt(file, dtype=np.int64, delimiter=",", comments=None, ndmin=2)
+    except (ValueError, OverflowError, UserWarning, DeprecationWarning, OSError) as error:
+        raise _unreadable(path, wanted, _why(error)) from error
+    if columns is not None and rows.shape[1] != columns:
+        raise _unreadable(path, wanted, f"it has {rows.shape[1]}")
+    return torch.from_numpy(rows)
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds.
+
+    Args:
+        path: the file.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError, OSError) as error:
+        raise _unreadable(path, "JSON", _why(error)) from error
+
+
+def read_npz(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """The arrays of these names in an .npz file; an array of Python objects, which could run code, is refused.
+
+    Args:
+        path: the file.
+        names: of the arrays wanted.
+    """
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            missing = [name for name in names if name not in arrays]
+            found = {} if missing else {name: np.asarray(arrays[name]) for name in names}
+    except Exception as error:  # zip, zlib and NumPy each have their own way to say that a file is damaged
+        raise _unreadable(path, f"arrays of numbers named {', '.join(names)}", _why(error)) from error
+    if missing:
+        raise _unreadable(path, f"arrays of numbers named {', '.join(names)}", f"it has no {missing[0]}")
+    odd = next((name for name, array in found.items() if array.dtype.kind not in "biuf"), None)
+    if odd is not None:
+        raise _unreadable(path, "arrays of numbers", f"{odd} holds {found[odd].dtype}")
+    return found
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a file of weights by name, and its metadata; nothing in it is run.
+
+    Args:
+        path: a safetensors file, or a state_dict saved by torch (``.pt`` or ``.pth``).
+    """
+    if not path.is_file():
+        raise InputError(
+            f"Expected a file of weights, got {path}, which is not there.",
+            argument="path",
+            expected="a file of weights",
+            got=str(path),
+        )
+    if path.suffix in (".pt", ".pth"):
+        return _read_torch(path), {}
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    except Exception as error:  # a header may promise what torch has no type for
+        raise InputError(
+            f"Expected a safetensors file, got {path}: {error}.",
+            argument="path",
+            expected="a safetensors file",
+            got=str(path),
+            remedy="Write one with save_weights.",
+        ) from error
+
+
+def _read_torch(path: Path) -> dict[str, Tensor]:
+    wanted = "a state_dict, only tensors by name"
+    remedy = "Save model.state_dict(), or use save_weights."
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about old formats; what is wrong with the file is said below
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file fails in more ways than can be listed
+        raise InputError(
+            f"Expected {path} to hold {wanted}: it holds something else, which is not run.",
+            argument="path",
+            expected=f"a file of {wanted}",
+            got=str(path),
+            remedy=remedy,
+        ) from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise InputError(
+            f"Expected {path} to hold {wanted}.",
+            argument="path",
+            expected=f"a file of {wanted}",
+            got=type(state).__name__,
+            remedy=remedy,
+        )
+    return state
+
+
+def harmless(cell: Any) -> Any:
+    """A cell of a table that no spreadsheet takes for a formula: text that looks like one gets an apostrophe in front.
+
+    Numbers stay numbers, also where they are written as text.
+
+    Args:
+        cell: what is to be written.
+
+    >>> harmless("=1+2"), harmless("@x"), harmless("ring"), harmless(-1.5), harmless("-1.5")
+    ("'=1+2", "'@x", 'ring', -1.5, '-1.5')
+    """
+    if not isinstance(cell, str) or _NUMBER.fullmatch(cell):
+        return cell
+    if "\r" in cell:  # it ends a row to some spreadsheets, and Python writes it without quotes
+        cell = cell.replace("\r", " ")
+    odd = cell.startswith(("\t", "\r", "\n")) or cell.lstrip(_BLANK).startswith(
+        ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+    )
+    return f"'{cell}" if odd else cell
+
+
+def _why(error: BaseException) -> str:
+    if "pickle" in str(error):  # NumPy's own words say how to open it all the same
+        return "it holds Python objects, which could run code and are not opened"
+    first = str(error).strip().split("\n")[0].rstrip(".")
+    return first[:200] or type(error).__name__
+
+
+def _unreadable(path: Path, expected: str, why: str) -> InputError:
+    return InputError(f"Expected {path} to hold {expected}: {why}.", expected=expected, got=why, remedy=_AGAIN)
