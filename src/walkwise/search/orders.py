@@ -46,6 +46,10 @@ class NodeOrder(Tensor):
     def __repr__(self) -> str:  # type: ignore[override]
         return f"NodeOrder({self.tolist()}; {self.route})"
 
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        """Copies are ordinary tensors."""
+        return self.clone()
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Copies are ordinary tensors."""
         return self.as_subclass(Tensor).__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
