@@ -236,3 +236,30 @@ def test_keeps_the_type():
     narrow = chain.to(dtype=torch.float32)
     assert top_walks(narrow, 3).relevance.dtype == torch.float32
     assert top_walks(narrow, 3).relevance.tolist() == pytest.approx(top_walks(chain, 3).relevance.tolist(), rel=1e-4)
+
+
+@given(st.integers(0, 10**6), st.booleans(), st.sampled_from(["relevance", "magnitude"]))
+@few(deadline=None, max_examples=30)
+def test_the_table_and_the_slow_twin_agree(seed, skip, by):
+    chain = random_chain(seed, skip=skip)
+    walks = walks_of(chain)
+    for k in (1, 4, 10**6):
+        found = top_walks(chain, k, by=by)
+        want = [relevance for _, relevance in reference.top_walks(walks, k, by)]
+        sign = abs if by == "magnitude" else float
+        scale = max([1e-12, *map(abs, walks.values())])
+        assert [*map(sign, found.relevance.tolist())] == pytest.approx([*map(sign, want)], rel=0, abs=1e-12 * scale)
+        assert {tuple(walk) for walk in found.walks.tolist()} <= walks.keys()
+        assert (found.expansions, found.num_walks) == (0, len(walks))
+
+
+def test_large_graphs_with_few_walks_are_listed():
+    torch.manual_seed(0)
+    path = torch.stack([torch.arange(2999), torch.arange(1, 3000)])
+    model = Net([KINDS[0](3, 8), KINDS[0](8, 8)], 8, skip=False, jump=False).double()
+    chain = ww.trace(model, torch.rand(3000, 3, dtype=torch.float64), torch.cat([path, path.flip(0)], 1), target=0)
+    found = top_walks(chain, 5)
+    assert found.num_walks > 10_000
+    assert found.route == f"all {found.num_walks:,} walks listed"
+    assert torch.allclose(found.relevance, ww.walk_relevance(chain, ww.enumerate_walks(chain)).topk(5).values)
+    assert float(ww.shapley_values(chain).values.sum()) == pytest.approx(chain.input_relevance)

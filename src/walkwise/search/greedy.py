@@ -75,8 +75,7 @@ def greedy_orders(contributions: Contributions, criterion: Criterion, steps: Ite
     for step in steps:
         if step in ends:
             live = np.flatnonzero(sizes > step)  # those with nodes left
-        magnitude = np.abs(change)
-        np.fmax(scale, np.fmax.reduce(magnitude, axis=1), out=scale)
+        np.fmax(scale, np.fmax.reduce(np.abs(change), axis=1), out=scale)
         score = change if criterion.adds else -np.abs(shortfall[:, None] + change)
         apart = np.maximum(criterion.tolerance * scale, contributions.rounding if criterion.tolerance else 0.0)
         best = first_of_the_best(score, apart)[live]
