@@ -73,16 +73,20 @@ def greedy_orders(contributions: Contributions, criterion: Criterion, steps: Ite
     sizes, begin = np.tile(size, A), np.tile(np.arange(G) * W, A)
     live, a, ends = np.arange(A * G), np.repeat(np.arange(A), G), set(size.tolist())
     for step in steps:
-        if step in ends:
-            live = np.flatnonzero(sizes > step)  # those with nodes left
+        if step in ends:  # go on with those that have nodes left
+            some = sizes[live] > step
+            live, a, begin = live[some], a[some], begin[some]
         np.fmax(scale, np.fmax.reduce(np.abs(change), axis=1), out=scale)
         score = change if criterion.adds else -np.abs(shortfall[:, None] + change)
-        apart = np.maximum(criterion.tolerance * scale, contributions.rounding if criterion.tolerance else 0.0)
+        apart = criterion.tolerance * scale
+        if contributions.rounding and criterion.tolerance:
+            apart = np.maximum(apart, contributions.rounding)
         best = first_of_the_best(score, apart)[live]
-        place = best + begin[live]
+        place = best + begin
         picks[step, live] = graphs.node[place]
-        shortfall[live] += change[live, best]
-        contributions.choose(a[live], place)
+        if not criterion.adds:
+            shortfall[live] += change[live, best]
+        contributions.choose(a, place)
         change = contributions.change.reshape(A * G, W)
         change[live, best] = np.nan
     by_graph = picks.reshape(W, A, G)
