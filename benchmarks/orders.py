@@ -1,4 +1,5 @@
-"""How fast greedy node orders are, side by side with a loop over single queries.
+"""How fast greedy node orders are, side by side with a loop over single queries; top walks and Shapley values from a
+table of all walks, side by side with a search and with walks asked for one by one.
 
 python benchmarks/orders.py [--rounds N]
 """
@@ -12,13 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import torch
-from cases import reddit
+from cases import mutag, reddit
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GINConv, global_add_pool
 
 import walkwise as ww
+from walkwise.questions.steps import walk_steps
+from walkwise.search.best_first import best_first
 from walkwise.search.orders import order_nodes
 
 
@@ -102,6 +106,49 @@ def first_order(chain: ww.RelevanceChain, mode: str, alpha: float) -> Tensor:
     return order_nodes(chain, mode=mode, alpha=alpha)
 
 
+def first_answer(chain: ww.RelevanceChain, question: Callable[[ww.RelevanceChain], object]) -> object:
+    """An answer of a chain that nothing has been asked of before."""
+    chain.memo.clear()
+    return question(chain)
+
+
+def searched_walks(chain: ww.RelevanceChain) -> Tensor:
+    """The ten best walks by best-first search, however few there are."""
+    walks, _ = best_first(walk_steps(chain), 10, "relevance", 10**6)
+    return ww.walk_relevance(chain, walks)
+
+
+def shared_relevance(chain: ww.RelevanceChain) -> Tensor:
+    """Shapley values from the relevance of single walks, each asked for by itself."""
+    walks = ww.enumerate_walks(chain)
+    relevance = ww.walk_relevance(chain, walks).double()
+    values = torch.zeros(chain.num_nodes, dtype=torch.float64)
+    for walk, share in zip(map(set, walks.tolist()), relevance.tolist(), strict=True):
+        values[list(walk)] += share / len(walk)
+    return values
+
+
+def from_table(rounds: int) -> list[Row]:
+    """Top walks and Shapley values where walks are few."""
+    torch.manual_seed(0)
+    molecules = [mutag(3), mutag(4)]
+    chains = [(case.name, ww.trace(case.model, case.x, case.edge_index, target=1)) for case in molecules]
+    big = large(1000, 2500)
+    chains.append(("1000 nodes, GIN-3/64", ww.trace(Classifier(7, 64), big.x, big.edge_index, target=0)))
+    table = []
+    for name, chain in chains:
+        best, values = ww.top_walks(chain, 10).relevance, ww.shapley_values(chain).values
+        assert torch.allclose(best, searched_walks(chain).sort(descending=True).values, rtol=1e-5)
+        assert np.allclose(values, shared_relevance(chain), rtol=0, atol=1e-5 * float(values.abs().max()))
+        for what, fast, slow in (
+            ("top 10 walks, search", lambda c: ww.top_walks(c, 10), searched_walks),
+            ("Shapley values, walk by walk", ww.shapley_values, shared_relevance),
+        ):
+            ask = lambda question, chain=chain: lambda: first_answer(chain, question)  # noqa: E731
+            table.append(compared(f"{name}: {what} / table", ask(fast), ask(slow), max(1, rounds // 5), "> 1x"))
+    return table
+
+
 def timed(call: Callable[[], object]) -> float:
     """Seconds of processor time: what other programs on the machine disturb least."""
     begun = time.process_time()
@@ -151,7 +198,7 @@ def rows(rounds: int) -> list[Row]:
     chain = ww.trace(hub.model, hub.x, hub.edge_index, target=1)
     seconds = timed(lambda chain=chain: first_order(chain, "activation", 0.0))
     table.append(Row("430 nodes around hubs, GIN-5 width 64, activation", None, seconds, None, ""))
-    return table
+    return [*table, *from_table(rounds)]
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ MODULES = [
     *(f"walkwise.core.{name}" for name in ("chain", "contract", "edges", "operators", "report", "rows")),
     *(f"walkwise.evaluation.{name}" for name in ("predictions", "tuning")),
     *(f"walkwise.questions.{name}" for name in ("games", "groups", "marginals", "subgraphs", "walks")),
-    *(f"walkwise.search.{name}" for name in ("best_subgraph", "orders", "topwalks", "walksearch")),
+    *(f"walkwise.search.{name}" for name in ("best_subgraph", "orders", "best_walks", "walksearch")),
     *(f"walkwise.baselines.{name}" for name in ("attribution", "comparison", "gradients", "pgm", "pyg", "registry")),
     *(f"walkwise.baselines.{name}" for name in ("relevance", "subgraphx")),
     *(f"walkwise.datasets.{name}" for name in ("ba2motif", "graphset", "molecules", "registry", "sentiment", "splits")),

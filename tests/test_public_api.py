@@ -50,7 +50,7 @@ def test_every_name_is_there_and_explained(name):
 
 ROOMS = """
 baselines evaluation evaluation.tuning questions.games questions.groups
-search.best_subgraph search.orders search.topwalks search.walksearch
+search.best_subgraph search.orders search.best_walks search.walksearch
 """
 
 

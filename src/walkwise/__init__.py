@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from walkwise.questions.subgraphs import subgraph_polynomial, subgraph_relevance
     from walkwise.questions.walks import enumerate_walks, walk_relevance
     from walkwise.search.best_subgraph import find_subgraph
+    from walkwise.search.best_walks import top_walks
     from walkwise.search.orders import order_nodes
-    from walkwise.search.topwalks import top_walks
     from walkwise.tracing import trace
 
 try:
@@ -81,7 +81,7 @@ _HOMES = {
     "questions.walks": ["enumerate_walks", "walk_relevance"],
     "search.best_subgraph": ["find_subgraph"],
     "search.orders": ["order_nodes"],
-    "search.topwalks": ["top_walks"],
+    "search.best_walks": ["top_walks"],
     "tracing": ["trace"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -84,6 +84,10 @@ class SamplingWarning(UserWarning):
     """An exact answer would take too long; the one that comes back is estimated, with a standard error."""
 
 
+class SeveralGraphsWarning(UserWarning):
+    """A chain of several graphs was asked a question about one graph, and they were taken for one."""
+
+
 def as_count(given: object, what: str, *, least: int = 1) -> int:
     """The whole number given, or an InputError that begins with what it stands for.
 

@@ -193,3 +193,19 @@ def test_too_many_names():
     many = chain_of(0, M=40, layers=15)
     with pytest.raises(InputError, match="the limit is 65536"):
         interactions(many, {str(m): [m] for m in range(40)})
+
+
+@pytest.mark.parametrize("max_order", [None, 2])
+def test_many_groups_come_from_a_table_and_few_from_subgraphs(max_order):
+    for seed in range(3):
+        chain = chain_of(seed, M=8)
+        groups = {name: [i] for i, name in enumerate("abcdefgh")}
+        found = interactions(chain, groups, max_order=max_order)
+        want = reference.interactions(walks_of(chain), groups)
+        assert "walks listed" in found.route
+        assert found.terms == pytest.approx({key: want[key] for key in found.terms}, abs=1e-12)
+        assert found.union == pytest.approx(sum(want.values()), abs=1e-12)
+        few = {name: groups[name] for name in "abc"}
+        other = interactions(chain_of(seed, M=8), few, max_order=max_order)
+        assert "subgraphs" in other.route
+        assert other.terms == pytest.approx(dict(interactions(chain, few, max_order=max_order).terms), abs=1e-12)

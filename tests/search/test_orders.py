@@ -29,11 +29,14 @@ import walkwise as ww
 from chains import chain_of, walks_of
 from walkwise import reference
 from walkwise.errors import InputError
-from walkwise.search import orders, shortlist
-from walkwise.search.gains import AskedGains, Layout, Task
-from walkwise.search.neighbours import step_neighbours
+from walkwise.questions import walk_table as tables
+from walkwise.questions.graphs import Graphs
+from walkwise.questions.neighbours import step_neighbours
+from walkwise.questions.walk_table import WalkTable, walk_table
+from walkwise.search import contributions, orders
+from walkwise.search.contributions import QueryContributions
+from walkwise.search.greedy import Criterion
 from walkwise.search.orders import order_nodes
-from walkwise.search.walk_table import WalkLedger, walk_ledger
 
 ALPHAS = [0.0, 0.25, 0.7, 1.0]
 MODES = ["activation", "pruning"]
@@ -203,14 +206,16 @@ def assert_greedy(order, chain, mode, alpha, nodes=None, tolerance=1e-12) -> Non
         assert scores[chosen] >= max(scores.values()) - tolerance * scale, (i, chosen, scores)
 
 
-@pytest.fixture(params=["ledger", "shortlist", "asked"])
+@pytest.fixture(params=["long table", "short table", "surroundings", "queries"])
 def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """All ways to an order: walks listed, gains kept or added up anew, and every step asked of the chain."""
-    if request.param == "asked":
-        monkeypatch.setattr(orders, "_ledger", lambda *_: None)
+    """All ways to an order: walks listed, changes kept or added up anew, and every step asked of the chain."""
+    if "table" in request.param:
+        monkeypatch.setattr(orders, "_worth", lambda chain, criterion: 10**6)
+        monkeypatch.setattr(contributions, "_SHORT", 10**9 if request.param == "short table" else 0)
     else:
-        monkeypatch.setattr(orders, "_worth", lambda chain, task: 10**6)
-        monkeypatch.setattr(shortlist, "_SHORT", 10**9 if request.param == "shortlist" else 0)
+        monkeypatch.setattr(orders, "_table", lambda *_: None)
+    if request.param == "queries":
+        monkeypatch.setattr(orders, "LocalContributions", QueryContributions)
     return request.param
 
 
@@ -221,7 +226,7 @@ def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 def test_equals_the_loop_over_single_queries(mode, name, directed, seed, route):
     chain = make_chain(name, seed, directed=directed)
     orders = order_nodes(chain, mode=mode, alpha=ALPHAS)
-    if route == "shortlist":  # which is for a single discount
+    if route == "short table":  # which is for a single discount
         orders = torch.stack([order_nodes(chain, mode=mode, alpha=alpha) for alpha in ALPHAS])
     assert orders.shape == (len(ALPHAS), chain.num_nodes)
     for alpha, order in zip(ALPHAS, orders, strict=True):
@@ -242,7 +247,7 @@ def test_both_routes_agree_node_for_node(mode, monkeypatch):
     chains = [make_chain("gin", seed, nodes=12) for seed in range(4)]
     alphas = [0.0, 0.3, 0.8, 1.0]  # at 1, nodes that have no walks of their own are all equal
     listed = [order_nodes(chain, mode=mode, alpha=alphas).tolist() for chain in chains]
-    monkeypatch.setattr(orders, "_ledger", lambda *_: None)
+    monkeypatch.setattr(orders, "_table", lambda *_: None)
     assert listed == [order_nodes(chain, mode=mode, alpha=alphas).tolist() for chain in chains]
 
 
@@ -250,7 +255,7 @@ def test_both_routes_agree_node_for_node(mode, monkeypatch):
 @pytest.mark.parametrize("alpha", [0.5, 1.0])
 def test_equal_leaves_come_by_index_where_every_step_is_asked(dtype, alpha, monkeypatch):
     """At α = 1 taking a leaf away changes R_α by its own walks alone, which are small beside the rounding of R_α."""
-    monkeypatch.setattr(orders, "_ledger", lambda *_: None)
+    monkeypatch.setattr(orders, "_table", lambda *_: None)
     leaves = torch.arange(1, 41)
     star = torch.stack([torch.zeros_like(leaves), leaves])
     by_rounding = []
@@ -272,8 +277,8 @@ def test_what_is_asked_is_as_exact_as_its_largest_number():
     whole = [abs(chain.input_relevance) for chain in chains]
     assert any(one > 1.5 * all_of > 0 for one, all_of in zip(largest, whole, strict=True))
     for chain, one, all_of in zip(chains, largest, whole, strict=True):
-        gains = AskedGains(chain, Task("activation", (0.0,), Layout.alone(8)), step_neighbours(chain))
-        assert gains.rounding == pytest.approx(16 * torch.finfo(torch.float64).eps * max(one, all_of), rel=1e-6, abs=0)
+        asked = QueryContributions(chain, Criterion("activation", (0.0,), Graphs.alone(8)), step_neighbours(chain))
+        assert asked.rounding == pytest.approx(16 * torch.finfo(torch.float64).eps * max(one, all_of), rel=1e-6, abs=0)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -371,37 +376,78 @@ def test_progress_is_shown_where_every_step_is_asked(capsys, monkeypatch):
     chain = make_chain("gin", 0)
     quiet = order_nodes(chain, progress=True)
     assert capsys.readouterr().err == ""  # listed: there is nothing to wait for
-    monkeypatch.setattr(orders, "_ledger", lambda *_: None)
+    monkeypatch.setattr(orders, "_table", lambda *_: None)
     assert torch.equal(order_nodes(chain, progress=True), quiet)
     assert "0/8" in capsys.readouterr().err
 
 
-def test_the_ledger_holds_all_walks():
-    chain = make_chain("jumping", 2)
-    near = step_neighbours(chain)
-    ledger = walk_ledger(chain, near, max_rows=10**6)
-    assert ledger is not None
-    assert float(ledger.relevance.sum()) == pytest.approx(chain.input_relevance)
-    assert len(np.unique(ledger.visits, axis=0)) == len(ledger.visits)
-    assert walk_ledger(chain, near, max_rows=10) is None
+@pytest.mark.parametrize("name", MODELS)
+def test_a_table_holds_all_walks(name):
+    """Entry by entry, whatever tells entries apart; walks of chains that step anywhere as well."""
+    chain = make_chain(name, 2, nodes=5)
+    walks = walks_of(chain)
+    sets = {"walks": tuple, "visits": lambda walk: tuple(sorted(walk)), "nodes": lambda walk: frozenset(walk) - {-1}}
+    for detail, kind in sets.items():
+        table, want = walk_table(chain, detail), {}
+        for walk, relevance in walks.items():
+            want[kind(walk)] = want.get(kind(walk), 0.0) + relevance
+        found = dict(zip((kind(row) for row in table.visits.tolist()), table.relevance.tolist(), strict=True))
+        assert len(found) == len(table.relevance)  # no two entries are alike
+        assert not any(found[key] for key in found.keys() - want.keys())  # steps that carry nothing
+        assert all(found.get(key, 0.0) == pytest.approx(value, abs=1e-12) for key, value in want.items())
+        if detail == "walks":
+            assert found.keys() == want.keys()
+
+
+def test_a_table_is_given_up_where_it_would_be_too_long():
+    assert walk_table(make_chain("jumping", 2), "nodes", max_rows=10) is None
     assert step_neighbours(make_chain("global", 0)) is None
 
 
-@pytest.mark.parametrize("how_often", [False, True])
+@pytest.mark.parametrize("detail", ["nodes", "visits", "walks"])
+@pytest.mark.parametrize("name", ["gin", "jumping", "reads its input"])
+def test_a_table_is_the_same_however_little_room_there_is(name, detail, monkeypatch):
+    chain = make_chain(name, 1)
+    whole = walk_table(chain, detail)
+    for room, loose in ((1, 3), (400, 50), (1 << 25, 7)):
+        monkeypatch.setattr(tables, "_ROOM", room)
+        monkeypatch.setattr(tables, "_MOST_LOOSE", loose)
+        monkeypatch.setattr(tables, "_BATCHES", 0)  # one partial walk at a time
+        few = walk_table(replace(chain), detail)
+        rank, other = (np.lexsort(table.visits.T) for table in (whole, few))
+        if detail != "nodes":  # of which an entry has the visits of any of its walks
+            assert np.array_equal(whole.visits[rank], few.visits[other])
+            assert np.allclose(whole.relevance[rank], few.relevance[other], rtol=0, atol=1e-12)
+        assert few.relevance.sum() == pytest.approx(chain.input_relevance)
+        assert len(few.relevance) == len(whole.relevance)
+
+
+@pytest.mark.parametrize("detail", ["nodes", "visits"])
 @pytest.mark.parametrize("nodes", [20, 56, 61, 64, 70, 140])  # sets of 56 and the node fit into a number, not of 61
-def test_a_ledger_tells_walks_apart_however_many_nodes_there_are(nodes, how_often):
+def test_a_table_tells_walks_apart_however_many_nodes_there_are(nodes, detail):
     """The walks inside a set are those of its entries that lie inside."""
     path = torch.stack([torch.arange(nodes - 1), torch.arange(1, nodes)])
     chain = chain_of(1, nodes, layers=5, edges=torch.cat([path, path.flip(0)], dim=1))
-    ledger = walk_ledger(chain, step_neighbours(chain), max_rows=10**7, how_often=how_often)
+    table = walk_table(chain, detail)
     generator = torch.Generator().manual_seed(0)
     masks = torch.rand(40, nodes, generator=generator) < 0.8
     masks[:nodes, -6:] = True
-    inside = masks[:, np.maximum(ledger.visits, 0)] | torch.from_numpy(ledger.visits < 0)  # (B, T, L + 1)
-    found = inside.all(2).double() @ torch.from_numpy(ledger.relevance)
+    inside = masks[:, np.maximum(table.visits, 0)] | torch.from_numpy(table.visits < 0)  # (B, T, L + 1)
+    found = inside.all(2).double() @ torch.from_numpy(table.relevance)
     want = ww.subgraph_relevance(chain, masks)
     assert want.abs().min() > 1e-3 * want.abs().max()
     assert torch.allclose(found, want, rtol=1e-9, atol=1e-12)
+
+
+def test_a_node_level_chain_lists_only_walks_to_its_node():
+    torch.manual_seed(0)
+    path = torch.stack([torch.arange(99), torch.arange(1, 100)])
+    path = torch.cat([path, path.flip(0)], dim=1)
+    chain = ww.trace(GCN(3, 4, 3, 2).double(), torch.rand(100, 3, dtype=torch.double), path, index=50, target=0)
+    table = walk_table(chain, "walks")
+    assert 0 < len(table.visits) <= 27
+    assert set(table.visits[:, -1].tolist()) == {50}
+    assert sorted(order_nodes(chain).tolist()) == list(range(100))
 
 
 @given(st.integers(0, 10**6), st.sampled_from(sorted(MODELS)), st.sampled_from(MODES), st.floats(0, 1))
@@ -417,7 +463,7 @@ def test_walks_listed_before_serve_again_and_go_with_no_other_chain():
     chain = make_chain("gin", 3)
     orders = {mode: order_nodes(chain, mode=mode, alpha=ALPHAS).tolist() for mode in MODES}
     kept = dict(chain.memo)
-    assert any(isinstance(value, WalkLedger) for value in kept.values())
+    assert any(isinstance(value, WalkTable) for value in kept.values())
     assert {mode: order_nodes(chain, mode=mode, alpha=ALPHAS).tolist() for mode in MODES} == orders
     assert chain.memo.keys() == kept.keys()
     assert all(chain.memo[key] is value for key, value in kept.items())

@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.nn import GCN, GIN
@@ -10,11 +11,19 @@ import walkwise as ww
 from authors import golden, load, mutag, needs_golden
 from chains import pooled, ring, runs
 from walkwise.errors import InputError
-from walkwise.search.partialwalks import stages
-from walkwise.search.topwalks import _search, top_walks
+from walkwise.questions.steps import walk_steps
+from walkwise.search.best_walks import _searched, top_walks
+from walkwise.search.envelopes import ROOM
 from walkwise.search.walksearch import _lattice, top_walks_amp_ave, top_walks_emp_neu, top_walks_emp_neu_star
 
 torch.set_num_threads(1)  # on tensors this small threads only wait for each other
+
+
+def search(steps, k, by, limit, room=ROOM, batch=128, progress=False):
+    """By search, however few walks there are."""
+    return _searched(
+        steps, k, by, limit, ends=np.arange(steps.stages.chain.num_nodes), progress=progress, room=room, batch=batch
+    )
 
 
 def small_chain(seed, kind=GIN, rule="zero", M=4, **kwargs):
@@ -25,7 +34,7 @@ def small_chain(seed, kind=GIN, rule="zero", M=4, **kwargs):
 
 def neuron_walks(chain):
     """The relevance of every neuron walk, one product each."""
-    lattice = _lattice(stages(chain))
+    lattice = _lattice(walk_steps(chain))
     seed = lattice.high[-1]  # at the last position there is nothing to maximise over
     maps = [
         {(int(m), int(u)): b for m, u, b in zip(la.lower, la.upper, la.block, strict=True)} for la in lattice.layers
@@ -149,7 +158,7 @@ def test_exact_search_beyond_the_ties(cases):
         relevance = ww.walk_relevance(chain, ww.enumerate_walks(chain))
         for by, key in (("relevance", relevance), ("magnitude", relevance.abs())):
             for k in (10, 200):
-                found = _search(stages(chain), k, by, 10**6, room=0, batch=8).relevance
+                found = search(walk_steps(chain), k, by, 10**6, room=0, batch=8).relevance
                 got = found if by == "relevance" else found.abs()
                 assert got.tolist() == pytest.approx(key.sort(descending=True).values[:k].tolist(), rel=1e-9)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from walkwise.cli.output import listed, number
 from walkwise.cli.page import Grid, Section
 from walkwise.cli.showcase import ALPHAS, Molecule, Motif, Tally
-from walkwise.search.topwalks import TopWalks
+from walkwise.search.best_walks import TopWalks
 
 _ALPHA_NOTE = "α = 0: walks that never leave the set; α = 1: all walks that touch it. Random: {} connected sets of {}."
 _TRUTH_NOTE = (

@@ -19,8 +19,8 @@ from walkwise.questions.groups import Interactions, interactions
 from walkwise.questions.marginals import node_relevance
 from walkwise.questions.subgraphs import subgraph_polynomial
 from walkwise.search.best_subgraph import FoundSubgraph, find_subgraph
+from walkwise.search.best_walks import TopWalks, top_walks
 from walkwise.search.orders import order_nodes
-from walkwise.search.topwalks import TopWalks, top_walks
 
 ALPHAS = (0.0, 0.3, 1.0)
 WALKS = 5

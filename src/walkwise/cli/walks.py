@@ -48,7 +48,7 @@ def walks(
 
 
 def _report(asked: Asked, count: int, by: str) -> dict[str, Any]:
-    from walkwise.search.topwalks import top_walks
+    from walkwise.search.best_walks import top_walks
 
     found = top_walks(asked.chain, count, by="magnitude" if by == "magnitude" else "relevance", progress=progress())
     listed = [

@@ -12,9 +12,10 @@ from walkwise.evaluation import activation_along
 from walkwise.explorer.cases import Case
 from walkwise.questions.groups import REST, Interactions, interactions, query
 from walkwise.questions.subgraphs import as_discount, subgraph_polynomial
-from walkwise.questions.walks import enumerate_walks, ties_in_order, walk_relevance
+from walkwise.questions.ties import ties_in_order
+from walkwise.questions.walks import enumerate_walks, walk_relevance
+from walkwise.search.best_walks import top_walks
 from walkwise.search.orders import order_nodes
-from walkwise.search.topwalks import top_walks
 
 #: How many values of α a curve is drawn through.
 _POINTS = 51

@@ -137,7 +137,7 @@ class _Edges(nn.Module):
 
 def _greedy(chain: RelevanceChain, data: Bunch) -> Orders:
     def orders(mode: str, alphas: Sequence[float]) -> list[Tensor]:
-        return order_nodes(chain, mode=mode, alpha=list(alphas), graphs=data.batch)
+        return list(order_nodes(chain, mode=mode, alpha=list(alphas), graphs=data.batch))
 
     return orders
 

@@ -12,25 +12,35 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.errors import InputError, MissingExtraError, SamplingWarning, TooManyWalksError, as_count
+from walkwise.questions.graphs import Graphs, as_graphs
+from walkwise.questions.neighbours import Floats, Ints, add_up
 from walkwise.questions.nodesets import budget
+from walkwise.questions.steps import walk_steps
 from walkwise.questions.subgraphs import subgraph_relevance
-from walkwise.questions.walks import enumerate_walks, walk_relevance
+from walkwise.questions.walk_table import distinct, named_once, walk_table, whole_table
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ShapleyValues:
     """What each node brings to the relevance of the graph."""
 
     values: Tensor  # (M,) they sum to R of the whole graph
     standard_error: Tensor  # (M,) zero where the values are exact
     method: str  # "walks" (exact) or "permutations" (sampled)
+    nodes: Tensor  # (M,) whose they are: all nodes of the chain, or those of one graph
+    route: str  # how they were found, in words
+
+    def __repr__(self) -> str:
+        """How many, their sum, and the route."""
+        return f"ShapleyValues({len(self.nodes)} nodes, sum {float(self.values.sum()):.4g}; {self.route})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,10 +62,27 @@ class ShapleyInteractions:
         return table
 
 
+@overload
+def shapley_values(
+    chain: RelevanceChain, *, graphs: None = ..., max_walks: int = ..., permutations: int = ..., seed: int = ...
+) -> ShapleyValues: ...
+
+
+@overload
+def shapley_values(
+    chain: RelevanceChain, *, graphs: Tensor, max_walks: int = ..., permutations: int = ..., seed: int = ...
+) -> list[ShapleyValues]: ...
+
+
 @without_gradients
 def shapley_values(
-    chain: RelevanceChain, *, max_walks: int = 1_000_000, permutations: int = 200, seed: int = 0
-) -> ShapleyValues:
+    chain: RelevanceChain,
+    *,
+    graphs: Tensor | None = None,
+    max_walks: int = 1_000_000,
+    permutations: int = 200,
+    seed: int = 0,
+) -> ShapleyValues | list[ShapleyValues]:
     """The Shapley value of every node in the game v(S) = R(S): exactly, from the walks, where they can be listed.
 
         φ_i = Σ over walks m through i of R(m) / (number of distinct nodes of m)
@@ -64,10 +91,12 @@ def shapley_values(
     all others bring nothing), and v is the sum of these games over all walks. Σ_i φ_i = R of the graph.
 
     Where there are too many walks, the values are those of :func:`sampled_shapley_values`, with a standard error;
-    a SamplingWarning says so, and ``method`` of the answer.
+    a SamplingWarning says so, and ``method`` and ``route`` of the answer.
 
     Args:
         chain: the traced prediction.
+        graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then a list comes
+            back with the values of each graph, whose ``nodes`` are the chain's node ids.
         max_walks: from more walks than this on, values are sampled.
         permutations: how many orders of the nodes to sample then, at least 2.
         seed: of the sampling.
@@ -82,14 +111,46 @@ def shapley_values(
     True
     """
     permutations = _checked_permutations(permutations)
+    found: list[ShapleyValues] = []
+    separate, walks = as_graphs(chain, graphs), _ending(chain)
+    for some in separate.parts(walks, max_walks):
+        total = walks[some.nodes].sum()
+        if total <= max_walks:
+            found += _values_from_table(chain, some, walks)
+        else:
+            told = (
+                f"There are {total:.15g} walks, more than max_walks={max_walks}. The Shapley values are estimated from "
+                f"{permutations} sampled orders of the nodes instead."
+            )
+            warnings.warn(told, SamplingWarning, stacklevel=3)
+            found.append(_sampled_values(chain, some.nodes, permutations, seed))
+    return found[0] if graphs is None else found
+
+
+def _ending(chain: RelevanceChain) -> Floats:
+    """How many walks end at each node: beyond all limits where they cannot be counted.  # (M,)"""
     try:
-        found = _index(chain, 1, max_walks)
-    except TooManyWalksError as error:
-        told = f"{error} The Shapley values are estimated from {permutations} sampled orders of the nodes instead."
-        warnings.warn(told, SamplingWarning, stacklevel=3)
-        return sampled_shapley_values(chain, permutations=permutations, seed=seed)
-    values = found.dense()
-    return ShapleyValues(values, torch.zeros_like(values), "walks")
+        return walk_steps(chain).ending
+    except TooManyWalksError:
+        return np.full(chain.num_nodes, np.inf)
+
+
+def _values_from_table(chain: RelevanceChain, graphs: Graphs, walks: Floats) -> list[ShapleyValues]:
+    """The values of every graph, each walk's relevance shared by the nodes it visits."""
+    nodes = graphs.nodes
+    table = walk_table(chain, "nodes", ends=nodes if len(nodes) < chain.num_nodes else None)
+    assert table is not None  # no limit was given
+    visited = named_once(np.sort(table.visits, axis=1))  # (T, L + 1)
+    named = visited >= 0
+    share = np.broadcast_to((table.relevance / np.maximum(1, named.sum(1)))[:, None], visited.shape)
+    values = torch.from_numpy(add_up(visited[named], share[named], chain.num_nodes)).to(chain.device, chain.dtype)
+    found = []
+    for g in range(len(graphs)):
+        members = graphs.members(g)
+        whose = torch.from_numpy(members).to(chain.device)
+        route = f"all {int(walks[members].sum()):,} walks listed"
+        found.append(ShapleyValues(values[whose], torch.zeros_like(values[whose]), "walks", whose, route))
+    return found
 
 
 @without_gradients
@@ -115,23 +176,29 @@ def sampled_shapley_values(chain: RelevanceChain, *, permutations: int = 200, se
     >>> found.method, found.standard_error.shape
     ('permutations', torch.Size([3]))
     """
-    permutations = _checked_permutations(permutations)
-    M, generator = chain.num_nodes, torch.Generator().manual_seed(seed)
+    nodes = np.arange(chain.num_nodes)
+    return _sampled_values(chain, nodes, _checked_permutations(permutations), seed)
+
+
+def _sampled_values(chain: RelevanceChain, nodes: Ints, permutations: int, seed: int) -> ShapleyValues:
+    """The values of some nodes that no walk joins to others."""
+    M, generator, members = len(nodes), torch.Generator().manual_seed(seed), torch.from_numpy(nodes)
     total = torch.zeros(M, dtype=torch.float64)
     squares = torch.zeros(M, dtype=torch.float64)
-    most = max(1, budget(chain) // (M * M))
+    most = max(1, budget(chain) // max(1, M * chain.num_nodes))
     for first in range(0, permutations, most):
         count = min(most, permutations - first)
         orders = torch.stack([torch.randperm(M, generator=generator) for _ in range(count)])  # (P, M)
         rank = torch.argsort(orders, dim=1)
-        prefixes = rank[:, None, :] <= torch.arange(M)[None, :, None]  # (P, M, M) the first 1 … M nodes
+        prefixes = torch.zeros(count, M, chain.num_nodes, dtype=torch.bool)
+        prefixes[:, :, members] = rank[:, None, :] <= torch.arange(M)[None, :, None]  # the first 1 … M nodes
         worth = _worth(chain, prefixes)  # (P, M)
         steps = torch.diff(worth, dim=1, prepend=torch.zeros(count, 1, dtype=torch.float64))
         brought = torch.zeros_like(steps).scatter(1, orders, steps)  # (P, M) by node
         total += brought.sum(0)
         squares += brought.square().sum(0)
     mean, error = (number.to(chain.device, chain.dtype) for number in _mean(total, squares, permutations))
-    return ShapleyValues(mean, error, "permutations")
+    return ShapleyValues(mean, error, "permutations", members.to(chain.device), f"{permutations} sampled orders")
 
 
 @without_gradients
@@ -274,31 +341,19 @@ def as_interaction_values(chain: RelevanceChain, *, max_order: int = 2, max_walk
 
 
 def _index(chain: RelevanceChain, order: int, max_walks: int) -> ShapleyInteractions:
-    """SII of one order from the Möbius terms."""
-    sets, terms = _moebius(chain, max_walks)  # (T, L + 1), (T,)
-    M, sizes = chain.num_nodes, (sets < chain.num_nodes).sum(1)
-    keys, shares = [sets[:0, :1].repeat(1, order)], [terms[:0]]
+    """SII of one order from the Möbius terms: the table's entries, and the nodes that each visits."""
+    table = whole_table(chain, "nodes", max_walks)
+    sets = named_once(np.sort(table.visits, axis=1)).astype(np.int64)  # (T, L + 1) ascending, -1 first
+    sizes, keys, shares = (sets >= 0).sum(1), [np.zeros((0, order), dtype=np.int64)], [np.zeros(0)]
     for columns in itertools.combinations(range(sets.shape[1]), order):
-        subset = sets[:, list(columns)]
-        held = (subset < M).all(1)
-        keys.append(subset[held])
-        shares.append(terms[held] / (sizes[held] - order + 1))
-    nodes, which = torch.unique(torch.cat(keys), dim=0, return_inverse=True)
-    values = terms.new_zeros(len(nodes)).index_add(0, which, torch.cat(shares))
-    return ShapleyInteractions(order, M, nodes, values, torch.zeros_like(values), "walks")
-
-
-def _moebius(chain: RelevanceChain, max_walks: int) -> tuple[Tensor, Tensor]:
-    """The sets of nodes that walks visit, ascending and filled up with M, and the relevance of each."""
-    walks = enumerate_walks(chain, max_walks=max_walks)
-    M = chain.num_nodes
-    visited = torch.where(walks < 0, M, walks).sort(dim=1).values
-    again = torch.zeros_like(visited, dtype=torch.bool)
-    again[:, 1:] = visited[:, 1:] == visited[:, :-1]
-    visited = visited.masked_fill(again, M).sort(dim=1).values
-    sets, which = torch.unique(visited, dim=0, return_inverse=True)
-    relevance = walk_relevance(chain, walks)
-    return sets, relevance.new_zeros(len(sets)).index_add(0, which, relevance)
+        held = sets[:, columns[0]] >= 0
+        keys.append(sets[held][:, columns])
+        shares.append(table.relevance[held] / (sizes[held] - order + 1))
+    named = np.concatenate(keys)
+    first, which = distinct(named, chain.num_nodes)
+    values = torch.from_numpy(add_up(which, np.concatenate(shares), len(first))).to(chain.device, chain.dtype)
+    nodes = torch.from_numpy(named[first]).to(chain.device)
+    return ShapleyInteractions(order, chain.num_nodes, nodes, values, torch.zeros_like(values), "walks")
 
 
 def _worth(chain: RelevanceChain, sets: Tensor) -> Tensor:

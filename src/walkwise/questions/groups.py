@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import comb
+from typing import overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from walkwise.core.chain import RelevanceChain
+from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.errors import InputError, as_count
 from walkwise.questions.formulas import Holds, parse
+from walkwise.questions.graphs import as_graphs
 from walkwise.questions.nodesets import as_node_sets
 from walkwise.questions.subgraphs import subgraph_relevance
+from walkwise.questions.walk_table import WalkTable, table_of_few
 
 #: The most subgraphs that one question may ask for.
 _MOST_SUBGRAPHS = 1 << 16
 #: The most names in a formula: it asks for up to 2 to the power of that many subgraphs.
 _MOST_NAMES = 12
+#: The most groups that are told apart by the bits of a number.
+_MOST_BITS = 60
 #: Stands for the nodes in no group; a group that is called so must be just that.
 REST = "rest"
 
@@ -31,6 +37,7 @@ class Interactions:
     groups: tuple[str, ...]
     terms: Mapping[tuple[str, ...], float]  # names in the order of the groups
     union: float  # R of all groups together
+    route: str = field(default="", compare=False)  # how they were found, in words
 
     def __getitem__(self, names: str | tuple[str, ...]) -> float:
         """The term of one group or several, in any order."""
@@ -46,9 +53,30 @@ class Interactions:
         return self.union - sum(self.terms.values())
 
 
+@overload
 def interactions(
-    chain: RelevanceChain, groups: Mapping[str, Sequence[int]], *, max_order: int | None = None
-) -> Interactions:
+    chain: RelevanceChain,
+    groups: Mapping[str, Sequence[int]],
+    *,
+    max_order: int | None = ...,
+    graphs: None = ...,
+) -> Interactions: ...
+
+
+@overload
+def interactions(
+    chain: RelevanceChain, groups: Mapping[str, Sequence[int]], *, max_order: int | None = ..., graphs: Tensor
+) -> list[Interactions]: ...
+
+
+@without_gradients
+def interactions(
+    chain: RelevanceChain,
+    groups: Mapping[str, Sequence[int]],
+    *,
+    max_order: int | None = None,
+    graphs: Tensor | None = None,
+) -> Interactions | list[Interactions]:
     """The interaction relevance R↔ of every set T of groups (appendix A).
 
     The walks that visit every group of T, and no node outside them, together have the relevance
@@ -64,6 +92,8 @@ def interactions(
             either group alone, and "exactly these groups" would have no meaning. (:func:`query` takes any.) A group
             called ``rest`` must hold the nodes in no other group: that is what the name means in :func:`query`.
         max_order: the largest number of groups in a term; by default all that can be non-zero.
+        graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then a list comes
+            back with the terms of each graph, of those groups that have nodes in it.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -81,7 +111,21 @@ def interactions(
     _check_disjoint(masks)
     if max_order is not None:
         max_order = as_count(max_order, "max_order, the number of groups in the largest terms,")
-    names = tuple(groups)
+    separate = as_graphs(chain, graphs)
+    if graphs is None:
+        return _interactions(chain, masks, max_order)
+    found = []
+    for g in range(len(separate)):
+        here = torch.zeros(chain.num_nodes, dtype=torch.bool, device=chain.device)
+        here[torch.from_numpy(separate.members(g)).to(chain.device)] = True
+        there = {name: mask & here for name, mask in masks.items()}
+        found.append(_interactions(chain, {name: mask for name, mask in there.items() if bool(mask.any())}, max_order))
+    return found
+
+
+def _interactions(chain: RelevanceChain, masks: Mapping[str, Tensor], max_order: int | None) -> Interactions:
+    """The terms of groups that do not overlap: from a table of all walks, or from the subgraphs they are made of."""
+    names = tuple(masks)
     order = min(len(names), chain.num_layers + 1, max_order or len(names))
     count = sum(comb(len(names), size) for size in range(1, order + 1))
     if count > _MOST_SUBGRAPHS:
@@ -90,13 +134,30 @@ def interactions(
             "groups, or a smaller max_order."
         )
     sets = [chosen for size in range(1, order + 1) for chosen in itertools.combinations(names, size)]
+    table = table_of_few(chain, "nodes", questions=count) if len(names) <= _MOST_BITS else None
+    if table is not None:
+        return _terms_in(table, masks, sets)
     inside = dict(zip(sets, _relevance(chain, masks, sets), strict=True))
     terms: dict[tuple[str, ...], float] = {}
     for chosen in sets:
         smaller = (t for size in range(1, len(chosen)) for t in itertools.combinations(chosen, size))
         terms[chosen] = inside[chosen] - sum(terms[t] for t in smaller)
     union = inside[names] if names in inside else sum(_relevance(chain, masks, [names]))
-    return Interactions(names, terms, union)
+    return Interactions(names, terms, union, f"{count:,} subgraphs")
+
+
+def _terms_in(table: WalkTable, masks: Mapping[str, Tensor], sets: Sequence[tuple[str, ...]]) -> Interactions:
+    """The terms as sums over a table of all walks; the groups that a walk visits are the bits of a number."""
+    bit = {name: 1 << i for i, name in enumerate(masks)}
+    beyond = 1 << len(bit)  # a node in no group
+    total = sum(bit[name] * mask.long().cpu().numpy() for name, mask in masks.items())
+    of_node = np.append(np.where(total == 0, beyond, total), 0)  # the last for node -1
+    visited = np.bitwise_or.reduce(of_node[table.visits], axis=1)  # (T,)
+    found, which = np.unique(visited, return_inverse=True)
+    sums = dict(zip(found.tolist(), np.bincount(which, table.relevance, len(found)).tolist(), strict=True))
+    terms = {chosen: sums.get(sum(bit[name] for name in chosen), 0.0) for chosen in sets}
+    union = sum(value for groups, value in sums.items() if groups < beyond)
+    return Interactions(tuple(masks), terms, union, f"all walks listed, in {len(table.relevance):,} entries")
 
 
 def query(chain: RelevanceChain, formula: str, groups: Mapping[str, Sequence[int]]) -> float:

@@ -11,10 +11,10 @@ from torch.nn.functional import pad
 
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.contract import all_rows, contract
-from walkwise.core.operators import Visit
 from walkwise.core.rows import OwnRows, Rows
-from walkwise.errors import InputError, TooManyWalksError
+from walkwise.errors import InputError
 from walkwise.questions.nodesets import budget
+from walkwise.questions.walk_table import whole_table
 
 
 @without_gradients
@@ -73,59 +73,9 @@ def enumerate_walks(chain: RelevanceChain, *, max_walks: int = 1_000_000) -> Ten
     >>> ww.enumerate_walks(chain).tolist()  # all that end at node 1
     [[0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1], [1, 2, 1], [2, 1, 1], [2, 2, 1]]
     """
-    if chain.num_nodes**2 > 4_000_000:
-        raise TooManyWalksError(
-            f"The graph has {chain.num_nodes} nodes: listing its walks one by one is for small graphs (up to "
-            "2000 nodes). Ask for the relevance of subgraphs instead."
-        )
-    steps, ends = possible_steps(chain)
-    counts = _counts(chain, steps, ends)
-    starts = sorted({visit.position for visit in chain.visits if visit.slot in dict(chain.roots)})
-    total = sum(int(counts[position].sum()) for position in starts)
-    if total > max_walks:
-        raise TooManyWalksError(
-            f"There are {total} walks, more than max_walks={max_walks}. Raise the limit if you mean it, or ask "
-            "for the relevance of subgraphs, which sums over walks without listing them."
-        )
-    blank = torch.full((chain.num_nodes, chain.num_layers + 1), -1, device=chain.device)
-    found: list[Tensor] = []
-    for position in starts:
-        first = blank.clone()
-        first[:, position] = torch.arange(chain.num_nodes, device=chain.device)
-        found.extend(_grown(first, position, steps, ends, counts))
-    walks = torch.cat(found) if found else blank[:0]
-    order = sorted(range(len(walks)), key=walks.tolist().__getitem__)
-    return walks[order]
-
-
-def rounding(dtype: torch.dtype) -> float:
-    """How far apart, relative to their size, two numbers may come out that are equal but for rounding."""
-    return 1e-9 if dtype == torch.float64 else 1e-6
-
-
-def ties_in_order(walks: Tensor, score: Tensor) -> Tensor:
-    """How to list walks so that, of those that tie, the lexicographically smallest comes first: (K,).
-
-    Walks that a symmetry of the graph makes equal come out of floating-point arithmetic a little apart. A run of walks
-    ties where no score is further than :func:`rounding` from that of its first, relative to it; runs stay where they
-    are.
-
-    Args:
-        walks: the walks in the order of a search, (K, L + 1).
-        score: what they were ordered by, (K,).
-
-    >>> import torch
-    >>> ties_in_order(torch.tensor([[2, 0], [1, 3], [1, 2], [0, 0]]), torch.tensor([5.0, 3.0, 2.9999999, 1.0]))
-    tensor([0, 2, 1, 3])
-    """
-    near, first = rounding(score.dtype), torch.nan
-    runs: list[int] = []  # where the run begins that a walk belongs to
-    for i, value in enumerate(score.tolist()):
-        ties = abs(value - first) <= near * abs(first)  # not so of the first walk
-        first = first if ties else value
-        runs.append(runs[-1] if ties else i)
-    order = np.lexsort((*walks.cpu().numpy().T[::-1], runs))  # the last key counts most
-    return torch.from_numpy(order).to(walks.device)
+    visits = whole_table(chain, "walks", max_walks).visits
+    order = np.lexsort(visits.T[::-1])  # the last key counts most
+    return torch.from_numpy(visits[order].astype(np.int64)).to(chain.device)
 
 
 def _checked(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]]) -> Tensor:
@@ -169,73 +119,3 @@ def _relevance(chain: RelevanceChain, walks: Tensor) -> Tensor:
     visits = (walks >= 0).sum(dim=1)
     lanes = pad(lanes, (0, max(0, walks.shape[1] + 1 - lanes.shape[1])))
     return lanes[torch.arange(K, device=walks.device), visits]
-
-
-def possible_steps(chain: RelevanceChain) -> tuple[dict[tuple[int, int], Tensor], dict[int, Tensor]]:
-    """Which node pairs a walk can step between, for every pair of positions, and where it can end.
-
-    Found by sending a random message down from each node alone and seeing where it arrives.
-    """
-    M = chain.num_nodes
-    ends: dict[int, Tensor] = {}
-    steps: dict[tuple[int, int], Tensor] = {}
-    widths: dict[int, int] = {}
-
-    def measure(visit: Visit, message: Tensor) -> Tensor:
-        widths[visit.slot] = message.shape[-1]
-        return message
-
-    def end(visit: Visit, message: Tensor) -> None:
-        reads = (message != 0).any(dim=-1)[:, 0, 0]
-        ends[visit.position] = ends[visit.position] | reads if visit.position in ends else reads
-
-    contract(chain, all_rows(chain), measure)
-    contract(chain, all_rows(chain), end)
-    most = max(1, budget(chain) // (chain.width * M))
-    generator = torch.Generator().manual_seed(0)
-    nowhere = torch.zeros(M, M, dtype=torch.bool, device=chain.device)
-    for visit in chain.visits:
-        probe = torch.randn(M, widths.get(visit.slot, 0), generator=generator).to(chain.device, chain.dtype)
-        for batch in torch.split(torch.arange(M, device=chain.device), most):
-            alone = torch.nn.functional.one_hot(batch, M).t().to(chain.dtype)[:, :, None, None]
-
-            def arrive(at: Visit, message: Tensor, batch: Tensor = batch, after: int = visit.position) -> None:
-                table = steps.setdefault((at.position, after), nowhere.clone())
-                table[:, batch] |= (message != 0).any(dim=-1)[:, :, 0]
-
-            seeds = [(visit.slot, probe[:, None, None, :] * alone)] if visit.slot in widths else []
-            contract(chain, all_rows(chain, len(batch)), arrive, seeds=seeds)
-    return steps, ends
-
-
-def _counts(chain: RelevanceChain, steps: dict[tuple[int, int], Tensor], ends: dict[int, Tensor]) -> dict[int, Tensor]:
-    """How many walks go on from each node of each position.  # {position: (M,) float64}"""
-    counts: dict[int, Tensor] = {}
-    for position in range(chain.num_layers, -1, -1):
-        total = torch.zeros(chain.num_nodes, dtype=torch.float64, device=chain.device)
-        if position in ends:
-            total += ends[position]
-        for (before, after), table in steps.items():
-            if before == position:
-                total += table.double() @ counts[after]
-        counts[position] = total
-    return counts
-
-
-def _grown(
-    walks: Tensor,
-    position: int,
-    steps: dict[tuple[int, int], Tensor],
-    ends: dict[int, Tensor],
-    counts: dict[int, Tensor],
-) -> list[Tensor]:
-    """All completions of partial walks that stand at a position."""
-    here = walks[:, position]
-    found = [walks[ends[position][here]]] if position in ends else []
-    for (before, after), table in sorted(steps.items()):
-        if before == position and len(walks):
-            which, node = (table[here] & (counts[after] > 0)).nonzero(as_tuple=True)
-            longer = walks[which].clone()
-            longer[:, after] = node
-            found.extend(_grown(longer, after, steps, ends, counts))
-    return found

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, islice
-from typing import Literal
+from typing import Literal, overload
 
-from walkwise.core.chain import RelevanceChain
+from torch import Tensor
+
+from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.errors import InputError, WalkwiseError, as_count
+from walkwise.questions.graphs import as_graphs
+from walkwise.questions.neighbours import edge_neighbours
 from walkwise.questions.subgraphs import as_discount, subgraph_relevance
-from walkwise.questions.walks import rounding
-from walkwise.search.neighbours import edge_neighbours
+from walkwise.questions.ties import rounding, tie_runs
 
 Nodes = tuple[int, ...]
 Scored = tuple[float, Nodes]
@@ -35,6 +38,7 @@ class FoundSubgraph:
     score: float  # R_α
     evaluated: int  # how many subgraphs of this size were compared
     total: int | None  # how many there are, where the search knows
+    route: str = field(default="", compare=False)  # how it was found, in words
 
     @property
     def exhaustive(self) -> bool:
@@ -42,6 +46,35 @@ class FoundSubgraph:
         return self.evaluated == self.total
 
 
+@overload
+def find_subgraph(
+    chain: RelevanceChain,
+    size: int,
+    *,
+    connected: bool = ...,
+    alpha: float = ...,
+    method: Method = ...,
+    beam: int = ...,
+    max_subgraphs: int = ...,
+    graphs: None = ...,
+) -> FoundSubgraph: ...
+
+
+@overload
+def find_subgraph(
+    chain: RelevanceChain,
+    size: int,
+    *,
+    connected: bool = ...,
+    alpha: float = ...,
+    method: Method = ...,
+    beam: int = ...,
+    max_subgraphs: int = ...,
+    graphs: Tensor,
+) -> list[FoundSubgraph]: ...
+
+
+@without_gradients
 def find_subgraph(
     chain: RelevanceChain,
     size: int,
@@ -51,7 +84,8 @@ def find_subgraph(
     method: Method = "beam",
     beam: int = 16,
     max_subgraphs: int = 1_000_000,
-) -> FoundSubgraph:
+    graphs: Tensor | None = None,
+) -> FoundSubgraph | list[FoundSubgraph]:
     """The subgraph S of ``size`` nodes with the largest relevance: argmax over |S| = size of R_α(S).
 
     "exact" compares all of them. "beam" grows subgraphs node by node and keeps the best few of every
@@ -68,6 +102,8 @@ def find_subgraph(
         beam: how many subgraphs of every size "beam" keeps.
         max_subgraphs: where "exact" would have to compare more, it raises
             :class:`TooManySubgraphsError`, which says how many there are.
+        graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then a list comes
+            back with the subgraph of each graph, in the chain's node ids.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -80,16 +116,21 @@ def find_subgraph(
     >>> len(found.nodes), found.evaluated, found.exhaustive
     (2, 3, True)
     """
-    size = _checked_size(chain, size)
-    near = _neighbour_masks(chain) if connected else [(1 << chain.num_nodes) - 1] * chain.num_nodes
-    space = _Space(chain, size, connected, as_discount(alpha), near)
     if method not in _METHODS:
         raise InputError(f"method must be one of {', '.join(map(repr, _METHODS))}, got {method!r}.")
     beam = as_count(beam, "beam, how many subgraphs are kept,")
-    if size == 0:
-        return FoundSubgraph((), 0.0, 1, 1)
-    space.check_possible()
-    return _METHODS[method](space, beam, max_subgraphs)
+    alpha, near = as_discount(alpha), _neighbour_masks(chain)
+    separate, found = as_graphs(chain, graphs), []
+    for g in range(len(separate)):
+        nodes = sum(1 << node for node in separate.members(g).tolist())
+        wanted = _checked_size(size, nodes.bit_count(), "" if graphs is None else f" in graph {g}")
+        space = _Space(chain, wanted, connected, alpha, near if connected else [nodes] * chain.num_nodes, nodes)
+        if wanted:
+            space.check_possible()
+            found.append(_METHODS[method](space, beam, max_subgraphs))
+        else:
+            found.append(FoundSubgraph((), 0.0, 1, 1, "the empty subgraph alone"))
+    return found[0] if graphs is None else found
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +142,7 @@ class _Space:
     connected: bool
     alpha: float
     near: list[int]  # for every node the nodes that may join it
+    nodes: int  # those that there are
 
     def check_possible(self) -> None:
         """Refuse a size for which there is no connected subgraph."""
@@ -114,7 +156,7 @@ class _Space:
     @property
     def components(self) -> list[int]:
         """The connected components."""
-        left, found = (1 << len(self.near)) - 1, []
+        left, found = self.nodes, []
         while left:
             part, edge = 0, left & -left
             while edge:
@@ -134,7 +176,7 @@ class _Space:
     @property
     def total(self) -> int | None:
         """How many subgraphs there are, where that is known without listing them."""
-        M = self.chain.num_nodes
+        M = self.nodes.bit_count()
         return None if self.connected and self.size < M else math.comb(M, self.size)
 
     def scored(self, subgraphs: list[Nodes]) -> list[Scored]:
@@ -145,12 +187,8 @@ class _Space:
     def ranked(self, scored: list[Scored]) -> list[Scored]:
         """The best first; of those that fall short of another by rounding only, the one with the lowest ids."""
         by_score = sorted(scored, key=lambda one: -one[0])
-        apart = rounding(self.chain.dtype) * max(abs(score) for score, _ in scored)
-        runs, first = [0] * len(scored), by_score[0][0]  # a run has what is equal to its first
-        for i, (score, _) in enumerate(by_score):
-            new = score < first - apart
-            first = score if new else first
-            runs[i] = runs[i - 1] + new if i else 0
+        scores = [score for score, _ in by_score]
+        runs = tie_runs(scores, rounding(self.chain.dtype), scale=max(map(abs, scores)))
         return [one for _, one in sorted(zip(runs, by_score, strict=True), key=lambda pair: (pair[0], pair[1][1]))]
 
 
@@ -162,7 +200,7 @@ def _exact(space: _Space, beam: int, max_subgraphs: int) -> FoundSubgraph:
     while some := list(islice(subgraphs, _TOGETHER)):
         best = space.ranked([*best, *space.scored(some)])[:1]
     ((score, nodes),) = best
-    return FoundSubgraph(nodes, score, total, total)
+    return FoundSubgraph(nodes, score, total, total, f"all {total:,} subgraphs compared")
 
 
 def _grown(space: _Space, beam: int, max_subgraphs: int) -> FoundSubgraph:
@@ -175,7 +213,8 @@ def _grown(space: _Space, beam: int, max_subgraphs: int) -> FoundSubgraph:
         complete = complete and len(kept) == len(candidates)
         candidates = _one_more(space, [nodes for _, nodes in kept])
     score, nodes = space.ranked(space.scored(candidates))[0]
-    return FoundSubgraph(nodes, score, len(candidates), len(candidates) if complete else space.total)
+    route = f"grown node by node from the best {beam:,} of every size; {len(candidates):,} compared at the last"
+    return FoundSubgraph(nodes, score, len(candidates), len(candidates) if complete else space.total, route)
 
 
 def _greedy(space: _Space, beam: int, max_subgraphs: int) -> FoundSubgraph:
@@ -198,7 +237,7 @@ def _one_more(space: _Space, subgraphs: list[Nodes]) -> list[Nodes]:
 
 def _count(space: _Space, most: int) -> int:
     """How many subgraphs there are; more than allowed is an error."""
-    M, k = space.chain.num_nodes, space.size
+    M, k = space.nodes.bit_count(), space.size
     all_sets = math.comb(M, k)
     total = all_sets
     if space.connected:
@@ -215,9 +254,9 @@ def _count(space: _Space, most: int) -> int:
 def _all_subgraphs(space: _Space) -> Iterator[Nodes]:
     """Every subgraph once."""
     if not space.connected:
-        yield from combinations(range(space.chain.num_nodes), space.size)
+        yield from combinations(_members(space.nodes), space.size)
         return
-    for root in range(space.chain.num_nodes):
+    for root in _members(space.nodes):
         allowed = ~((1 << (root + 1)) - 1)  # the root is the lowest node
         yield from _extensions(space.near, space.size, 1 << root, allowed)
 
@@ -272,11 +311,11 @@ def _neighbour_masks(chain: RelevanceChain) -> list[int]:
     return [sum(1 << n for n in nodes[offsets[m] : offsets[m + 1]]) for m in range(chain.num_nodes)]
 
 
-def _checked_size(chain: RelevanceChain, size: int) -> int:
+def _checked_size(size: int, num_nodes: int, where: str) -> int:
     try:
         value = operator.index(size)
     except TypeError:
         raise InputError(f"size is a number of nodes, got {size!r}.") from None
-    if not 0 <= value <= chain.num_nodes:
-        raise InputError(f"size must be 0 to {chain.num_nodes}, the number of nodes; got {size}.")
+    if not 0 <= value <= num_nodes:
+        raise InputError(f"size must be 0 to {num_nodes}, the number of nodes{where}; got {size}.")
     return value

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from walkwise.search.partialwalks import Partials, Stages, descend
+from walkwise.questions.progress import shown
+from walkwise.questions.steps import Partials, WalkSteps, descend
 
 #: How many numbers the walks that are kept one by one may take.
 ROOM = 1 << 22
@@ -44,26 +46,28 @@ class Bounds:
         return (plus @ lower + minus @ upper)[..., 0], (plus @ upper + minus @ lower)[..., 0]
 
 
-def bounds(walks: Stages, room: int = ROOM) -> Bounds:
+def bounds(steps: WalkSteps, room: int = ROOM, progress: bool | None = False) -> Bounds:
     """Ranges and completions, from the input up, one position after the other."""
-    made = Bounds({}, {}, {})
+    made, stages = Bounds({}, {}, {}), steps.stages
     taken = 0.0
-    for position in walks.positions:
-        N, M = walks.width(position), walks.chain.num_nodes
-        taken += float(walks.counts[position].sum()) * (N + position + 1)
+    for position in stages.positions:
+        N, M = stages.width(position), stages.chain.num_nodes
+        taken += float(steps.ways[position].sum()) * (N + position + 1)
         if taken <= room:
             made.completions[position] = {}
-        made.upper[position] = torch.zeros(M, N, dtype=walks.chain.dtype, device=walks.chain.device)
+        made.upper[position] = torch.zeros(M, N, dtype=stages.chain.dtype, device=stages.chain.device)
         made.lower[position] = torch.zeros_like(made.upper[position])
-        nodes = (walks.counts[position] > 0).nonzero()[:, 0]
-        for batch in torch.split(nodes, walks.batch(position, lanes=N)):
-            _bound(walks, made, position, batch)
+        nodes = stages.there(np.flatnonzero(steps.ways[position] > 0))
+        batches = torch.split(nodes, stages.batch(lanes=max(1, N)))
+        for batch in shown(batches, progress, desc=f"bounds at position {position}"):
+            if N:
+                _bound(steps, made, position, batch)
     return made
 
 
-def _bound(walks: Stages, made: Bounds, position: int, nodes: Tensor) -> None:
+def _bound(steps: WalkSteps, made: Bounds, position: int, nodes: Tensor) -> None:
     """The ranges of a few nodes, and their completions where those are kept."""
-    for node, pieces in zip(nodes.tolist(), _continued(walks, made, position, nodes), strict=True):
+    for node, pieces in zip(nodes.tolist(), _continued(steps, made, position, nodes), strict=True):
         functionals = torch.cat([piece.functionals for piece in pieces])
         made.upper[position][node] = functionals.amax(0)
         made.lower[position][node] = functionals.amin(0)
@@ -72,23 +76,23 @@ def _bound(walks: Stages, made: Bounds, position: int, nodes: Tensor) -> None:
             made.completions[position][node] = Completions(functionals, tables)
 
 
-def _continued(walks: Stages, made: Bounds, position: int, nodes: Tensor) -> list[list[Completions]]:
+def _continued(steps: WalkSteps, made: Bounds, position: int, nodes: Tensor) -> list[list[Completions]]:
     """What is known one step below each node, carried up to it."""
-    N = walks.width(position)
-    unit = torch.eye(N, dtype=walks.chain.dtype, device=nodes.device).expand(len(nodes), N, N)
-    beginning, below = descend(walks, Partials(position, nodes, unit, nodes))
+    N = steps.stages.width(position)
+    unit = torch.eye(N, dtype=steps.stages.chain.dtype, device=nodes.device).expand(len(nodes), N, N)
+    beginning, below = descend(steps, Partials(position, nodes, unit, nodes))
     pieces: list[list[Completions]] = [[] for _ in nodes]
-    if walks.begins(position):
+    if steps.stages.begins(position):
         for i, node in enumerate(nodes.tolist()):
             pieces[i].append(Completions(beginning[i : i + 1], _standing(position, node, nodes)))
     for at in below:
-        steps = zip(at.parent.tolist(), at.nodes.tolist(), at.message, strict=True)
+        continued = zip(at.parent.tolist(), at.nodes.tolist(), at.message, strict=True)
         if at.position in made.completions:
-            for i, node, block in steps:
+            for i, node, block in continued:
                 shorter = made.completions[at.position][node]
                 pieces[i].append(_longer(shorter, block, _standing(position, int(nodes[i]), nodes)))
         else:
-            for (i, _, _), low, high in zip(steps, *made.range(at), strict=True):
+            for (i, _, _), low, high in zip(continued, *made.range(at), strict=True):
                 pieces[i].append(Completions(torch.stack([low, high]), None))
     return pieces
 

@@ -2,9 +2,9 @@
 
 EMP-neu finds the most relevant *neuron* walks, which name a neuron at every node; EMP-neu* the node walks
 with the best neuron walks; AMP-ave finds relevant node walks fast, without promise. For the most relevant
-node walks see :mod:`walkwise.search.topwalks`.
+node walks see :mod:`walkwise.search.best_walks`.
 
-All three list ties as :func:`~walkwise.search.topwalks.top_walks` does: of neighbours in the list whose scores are
+All three list ties as :func:`~walkwise.search.best_walks.top_walks` does: of neighbours in the list whose scores are
 equal up to rounding, the lexicographically smallest walk first. Which of the walks that tie with the k-th are among the
 k is not defined.
 """
@@ -20,8 +20,10 @@ from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.errors import InputError, as_count
-from walkwise.questions.walks import ties_in_order, walk_relevance
-from walkwise.search.partialwalks import Partials, Stages, descend, openings, stages
+from walkwise.questions.partial_walks import Stages
+from walkwise.questions.steps import Partials, WalkSteps, descend, openings, walk_steps
+from walkwise.questions.ties import ties_in_order
+from walkwise.questions.walks import walk_relevance
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +70,7 @@ def top_walks_emp_neu(chain: RelevanceChain, k: int) -> NeuronWalks:
     (torch.Size([3, 3]), torch.Size([3, 3]))
     """
     k = _checked(chain, k, "EMP-neu")
-    lattice = _lattice(stages(chain))
+    lattice = _lattice(walk_steps(chain))
     waiting: list[tuple[float, int, float, tuple[int, ...], tuple[int, ...]]] = []
     done: list[tuple[float, tuple[int, ...], tuple[int, ...]]] = []
     order = 0
@@ -112,7 +114,7 @@ def top_walks_emp_neu_star(chain: RelevanceChain, k: int) -> FoundWalks:
     torch.Size([3, 3])
     """
     k = _checked(chain, k, "EMP-neu*")
-    lattice = _lattice(stages(chain))
+    lattice = _lattice(walk_steps(chain))
     waiting: list[tuple[float, tuple[int, ...], Tensor]] = []
     found: list[tuple[float, tuple[int, ...]]] = []
     nodes = lattice.reached.nonzero()[:, 0]
@@ -157,14 +159,14 @@ def top_walks_amp_ave(chain: RelevanceChain, k: int) -> FoundWalks:
     torch.Size([3, 3])
     """
     k = _checked(chain, k, "AMP-ave")
-    graph = stages(chain)
-    onward = _best_continuations(graph)
+    steps = walk_steps(chain)
+    onward = _best_continuations(steps)
     seen: set[tuple[int, ...]] = set()  # beginnings of walks that have been considered
     waiting: list[tuple[float, int, tuple[int, ...]]] = []
     found: list[tuple[float, tuple[int, ...]]] = []
     last: tuple[int, ...] = ()
     while len(found) < k:
-        new = [_followed(start, onward) for start in _departures(graph, onward, last) if start not in seen]
+        new = [_followed(start, onward) for start in _departures(steps, onward, last) if start not in seen]
         for relevance, walk in zip(walk_relevance(chain, new).tolist(), new, strict=True):
             heapq.heappush(waiting, (-relevance, len(seen), walk))
             seen.update(walk[: i + 1] for i in range(len(walk)))
@@ -192,7 +194,7 @@ def _checked(chain: RelevanceChain, k: int, name: str) -> int:
     if not chain.straight:
         raise InputError(
             f"{name} is defined for models whose walks stand at a node in every position; this one has skip or "
-            "jumping connections. walkwise.search.topwalks.top_walks finds the best walks of any model."
+            "jumping connections. walkwise.search.best_walks.top_walks finds the best walks of any model."
         )
     return k
 
@@ -255,15 +257,15 @@ class _Lattice:
         return list(picked)
 
 
-def _lattice(graph: Stages) -> _Lattice:
+def _lattice(steps: WalkSteps) -> _Lattice:
     """The layers' maps and the max-product messages, from the output down."""
-    M = graph.chain.num_nodes
-    (top,) = openings(graph)
-    seed = top.message.new_zeros(M, graph.width(top.position)).index_copy(0, top.nodes, top.message[:, 0])
+    M = steps.stages.chain.num_nodes
+    (top,) = openings(steps)
+    seed = top.message.new_zeros(M, steps.stages.width(top.position)).index_copy(0, top.nodes, top.message[:, 0])
     high, low, nodes = [seed], [seed], top.nodes
     layers: list[_Layer] = []
-    for position in range(graph.chain.num_layers, 0, -1):
-        layer = _layer(graph, position, nodes)
+    for position in range(steps.stages.chain.num_layers, 0, -1):
+        layer = _layer(steps, position, nodes)
         up, down = high[0][layer.upper, :, None], low[0][layer.upper, :, None]
         most = torch.maximum(layer.block * up, layer.block * down).amax(1)  # (R, N below)
         least = torch.minimum(layer.block * up, layer.block * down).amin(1)
@@ -274,16 +276,18 @@ def _lattice(graph: Stages) -> _Lattice:
         layers.insert(0, layer)
         nodes = torch.unique(layer.lower)
     reached = torch.zeros(M, dtype=torch.bool, device=nodes.device).index_fill(0, nodes, True)
-    return _Lattice(_values(graph)[0], tuple(layers), tuple(high), tuple(low), reached)
+    return _Lattice(_values(steps.stages)[0], tuple(layers), tuple(high), tuple(low), reached)
 
 
-def _layer(graph: Stages, position: int, nodes: Tensor) -> _Layer:
+def _layer(steps: WalkSteps, position: int, nodes: Tensor) -> _Layer:
     """The maps from a few nodes of a position down to the one below."""
-    N, below = graph.width(position), graph.width(position - 1)
-    parts = [_Layer(nodes[:0], nodes[:0], torch.zeros(0, N, below, dtype=graph.chain.dtype, device=nodes.device))]
-    for batch in torch.split(nodes, graph.batch(position, lanes=N)):
-        unit = torch.eye(N, dtype=graph.chain.dtype, device=nodes.device).expand(len(batch), N, N)
-        _, arrived = descend(graph, Partials(position, batch, unit, batch))
+    N, below = steps.stages.width(position), steps.stages.width(position - 1)
+    parts = [
+        _Layer(nodes[:0], nodes[:0], torch.zeros(0, N, below, dtype=steps.stages.chain.dtype, device=nodes.device))
+    ]
+    for batch in torch.split(nodes, steps.stages.batch(lanes=N)):
+        unit = torch.eye(N, dtype=steps.stages.chain.dtype, device=nodes.device).expand(len(batch), N, N)
+        _, arrived = descend(steps, Partials(position, batch, unit, batch))
         parts += [_Layer(at.nodes, batch[at.parent], at.message) for at in arrived]
     return _Layer(*(torch.cat([getattr(part, name) for part in parts]) for name in ("lower", "upper", "block")))
 
@@ -291,16 +295,16 @@ def _layer(graph: Stages, position: int, nodes: Tensor) -> _Layer:
 # -- AMP-ave ------------------------------------------------------------------------------------------
 
 
-def _best_continuations(graph: Stages) -> list[dict[int, int]]:
+def _best_continuations(steps: WalkSteps) -> list[dict[int, int]]:
     """For every node of a position the next node of its best continuation; at the last, itself."""
-    values = _values(graph)
-    (at,) = openings(graph)
+    values = _values(steps.stages)
+    (at,) = openings(steps)
     onward = [{node: node for node in at.nodes.tolist()}]
     while at.position > 0:
         parts = []
-        for some in torch.split(torch.arange(len(at), device=at.nodes.device), graph.batch(at.position)):
+        for some in torch.split(torch.arange(len(at), device=at.nodes.device), steps.stages.batch()):
             partials = Partials(at.position, at.nodes[some], at.message[some], at.nodes[some])
-            parts += [(below, partials.nodes[below.parent]) for below in descend(graph, partials)[1]]
+            parts += [(below, partials.nodes[below.parent]) for below in descend(steps, partials)[1]]
         position = at.position - 1
         nodes = torch.cat([at.nodes[:0], *(below.nodes for below, _ in parts)])
         message = torch.cat([below.message for below, _ in parts]) if parts else at.message[:0]
@@ -315,12 +319,12 @@ def _best_continuations(graph: Stages) -> list[dict[int, int]]:
     return onward
 
 
-def _departures(graph: Stages, onward: list[dict[int, int]], walk: tuple[int, ...]) -> list[tuple[int, ...]]:
+def _departures(steps: WalkSteps, onward: list[dict[int, int]], walk: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Every beginning that follows a walk for a while and then goes one step of its own."""
     starts: list[tuple[int, ...]] = [(node,) for node in sorted(onward[0])]
     for position in range(1, len(walk)):
-        table = graph.steps[position - 1, position][walk[position - 1]]
-        starts += [(*walk[:position], node) for node in table.nonzero()[:, 0].tolist() if node in onward[position]]
+        above = steps.above(position, walk[position - 1])
+        starts += [(*walk[:position], node) for node in above if node in onward[position]]
     return starts
 
 
@@ -332,12 +336,12 @@ def _followed(start: tuple[int, ...], onward: list[dict[int, int]]) -> tuple[int
     return tuple(walk)
 
 
-def _values(graph: Stages) -> list[Tensor]:
+def _values(stages: Stages) -> list[Tensor]:
     """H at every position.  # (M, N) each"""
-    chain = graph.chain
+    chain = stages.chain
     known = dict(chain.roots) | {slot: H for layer in chain.layers for slot, H in (*layer.ends, *layer.starts)}
     after = {step.visit: step.target for step in chain.steps if step.visit is not None}
     return [
-        torch.cat([known[v.slot] if v.slot in known else known[after[v]] for v in graph.visits[position]], dim=-1)
-        for position in graph.positions
+        torch.cat([known[v.slot] if v.slot in known else known[after[v]] for v in stages.visits[position]], dim=-1)
+        for position in stages.positions
     ]

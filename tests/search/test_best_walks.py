@@ -1,5 +1,6 @@
 """The exact search against full enumeration, with bounds that really rule walks out."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -12,12 +13,20 @@ import walkwise as ww
 from chains import ring, walks_of
 from walkwise import reference
 from walkwise.errors import InputError
-from walkwise.questions.walks import ties_in_order
+from walkwise.questions.steps import descend, openings, walk_steps
+from walkwise.questions.ties import ties_in_order
+from walkwise.search.best_walks import SearchLimitError, _searched, top_walks
 from walkwise.search.envelopes import ROOM, bounds
-from walkwise.search.partialwalks import descend, openings, stages
-from walkwise.search.topwalks import SearchLimitError, _search, top_walks
 
 torch.set_num_threads(1)  # on tensors this small threads only wait for each other
+
+
+def search(steps, k, by, limit, room=ROOM, batch=128, progress=False):
+    """By search, however few walks there are."""
+    return _searched(
+        steps, k, by, limit, ends=np.arange(steps.stages.chain.num_nodes), progress=progress, room=room, batch=batch
+    )
+
 
 KINDS = [
     lambda i, o: GCNConv(i, o),
@@ -61,13 +70,13 @@ def check(chain, *, settings=((0, 2), (100, 2), (0, 128), (ROOM, 128))):
     """A few k, both orders, by bounds alone, with some completions kept and with all."""
     walks = walks_of(chain)
     scale = max([1e-12, *map(abs, walks.values())])
-    graph = stages(chain)
+    graph = walk_steps(chain)
     assert graph.num_walks == len(walks)
     for by in ("relevance", "magnitude"):
         for k in (1, 5):
             want = [r if by == "relevance" else abs(r) for _, r in reference.top_walks(walks, k, by)]
             for room, batch in settings:
-                found = _search(graph, k, by, 10**6, room, batch)
+                found = search(graph, k, by, 10**6, room, batch)
                 got = found.relevance if by == "relevance" else found.relevance.abs()
                 assert got.tolist() == pytest.approx(want, rel=0, abs=1e-12 * scale)
                 assert len({tuple(walk) for walk in found.walks.tolist()}) == len(found.walks)
@@ -100,10 +109,15 @@ def test_ties_are_listed_in_lexicographic_order(seed, by):
     assert 4 <= len(set(rounded.values())) < len(set(every.values()))  # rounding tells equal walks apart
     listed = [list(walk) for walk, _ in reference.top_walks(rounded, len(rounded), by)]
     for room, batch in ((0, 2), (100, 2), (ROOM, 128)):
-        found = _search(stages(chain), len(every), by, 10**6, room, batch)
+        found = search(walk_steps(chain), len(every), by, 10**6, room, batch)
         assert found.walks.tolist() == listed
+<<<<<<< HEAD:tests/search/test_topwalks.py
         torch.testing.assert_close(found.relevance, ww.walk_relevance(chain, found.walks), rtol=1e-12, atol=0)
         few = _search(stages(chain), 13, by, 10**6, room, batch)  # cuts through a tie
+=======
+        torch.testing.assert_close(found.relevance, ww.walk_relevance(chain, found.walks), rtol=1e-12, atol=0)
+        few = search(walk_steps(chain), 13, by, 10**6, room, batch)  # cuts through a tie
+>>>>>>> search:tests/search/test_best_walks.py
         assert few.walks.tolist() == sorted(few.walks.tolist(), key=listed.index)
     assert top_walks(chain.to(dtype=torch.float32), len(every), by=by).walks.tolist() == listed
 
@@ -122,14 +136,14 @@ def test_what_is_further_apart_than_rounding_does_not_tie():
 
 def test_walks_are_ruled_out():
     """Guards the tests above: searches that look at every walk would agree with any bounds."""
-    graphs = [stages(random_chain(seed)) for seed in range(12)]
+    graphs = [walk_steps(random_chain(seed)) for seed in range(12)]
     assert sum(graph.num_walks > 20 for graph in graphs) >= 6
-    every = sum(_search(graph, 10**6, "relevance", 10**6, 0, 128).expansions for graph in graphs)
-    assert sum(_search(graph, 1, "relevance", 10**6, 0, 1).expansions for graph in graphs) < every / 3
+    every = sum(search(graph, 10**6, "relevance", 10**6, 0, 128).expansions for graph in graphs)
+    assert sum(search(graph, 1, "relevance", 10**6, 0, 1).expansions for graph in graphs) < every / 3
 
 
 def test_a_chain_without_walks():
-    chain = random_chain(next(seed for seed in range(300) if stages(random_chain(seed)).num_walks == 0))
+    chain = random_chain(next(seed for seed in range(300) if walk_steps(random_chain(seed)).num_walks == 0))
     found = top_walks(chain, 3)
     assert found.walks.shape == (0, chain.num_layers + 1)
     assert found.relevance.shape == (0,)
@@ -149,7 +163,7 @@ def test_a_layer_carried_by_autograd_without_walks():
 @few(deadline=None, max_examples=40)
 def test_every_walk_lies_within_the_bounds_of_its_parts(seed, skip, room):
     chain = random_chain(seed, skip=skip)
-    graph = stages(chain)
+    graph = walk_steps(chain)
     made = bounds(graph, room)
     slack = 1e-12 * (1 + abs(chain.output))
 
@@ -158,7 +172,7 @@ def test_every_walk_lies_within_the_bounds_of_its_parts(seed, skip, room):
         relevance, below = descend(graph, at)
         least = torch.full((len(at),), torch.inf, dtype=torch.float64)
         most = -least
-        if graph.begins(at.position):
+        if graph.stages.begins(at.position):
             least, most = relevance[:, 0].clone(), relevance[:, 0].clone()
         for under in below:
             if len(under):
@@ -185,7 +199,7 @@ def test_greedy_choices_would_miss_the_best_walk():
     missed = 0
     for seed in range(30):
         chain = random_chain(seed)
-        if stages(chain).num_walks:
+        if walk_steps(chain).num_walks:
             exact, greedy = (float(f(chain, 1).relevance[0]) for f in (top_walks, top_walks_amp_ave))
             assert greedy <= exact + 1e-12
             missed += greedy < exact - 1e-9
@@ -193,16 +207,16 @@ def test_greedy_choices_would_miss_the_best_walk():
 
 
 def test_a_limit_says_how_far_it_came():
-    chain = max((random_chain(seed) for seed in range(8)), key=lambda chain: stages(chain).num_walks)
+    chain = max((random_chain(seed) for seed in range(8)), key=lambda chain: walk_steps(chain).num_walks)
     with pytest.raises(SearchLimitError, match="max_expansions=3 partial walks"):
-        _search(stages(chain), 2, "relevance", 3, 0, 1)
+        search(walk_steps(chain), 2, "relevance", 3, 0, 1)
 
 
 def test_progress_counts_partial_walks(capsys):
-    chain = max((random_chain(seed) for seed in range(8)), key=lambda chain: stages(chain).num_walks)
-    quiet = _search(stages(chain), 2, "relevance", 10**6, 0, 1)
+    chain = max((random_chain(seed) for seed in range(8)), key=lambda chain: walk_steps(chain).num_walks)
+    quiet = search(walk_steps(chain), 2, "relevance", 10**6, 0, 1)
     assert capsys.readouterr().err == ""
-    shown = _search(stages(chain), 2, "relevance", 10**6, 0, 1, progress=True)
+    shown = search(walk_steps(chain), 2, "relevance", 10**6, 0, 1, progress=True)
     assert "partial walks" in capsys.readouterr().err
     assert torch.equal(shown.walks, quiet.walks)
     assert torch.equal(top_walks(chain, 2, progress=True).relevance, top_walks(chain, 2).relevance)
@@ -223,7 +237,34 @@ def test_refuses_what_makes_no_sense():
 
 
 def test_keeps_the_type():
-    chain = max((random_chain(seed) for seed in range(8)), key=lambda chain: stages(chain).num_walks)
+    chain = max((random_chain(seed) for seed in range(8)), key=lambda chain: walk_steps(chain).num_walks)
     narrow = chain.to(dtype=torch.float32)
     assert top_walks(narrow, 3).relevance.dtype == torch.float32
     assert top_walks(narrow, 3).relevance.tolist() == pytest.approx(top_walks(chain, 3).relevance.tolist(), rel=1e-4)
+
+
+@given(st.integers(0, 10**6), st.booleans(), st.sampled_from(["relevance", "magnitude"]))
+@few(deadline=None, max_examples=30)
+def test_the_table_and_the_slow_twin_agree(seed, skip, by):
+    chain = random_chain(seed, skip=skip)
+    walks = walks_of(chain)
+    for k in (1, 4, 10**6):
+        found = top_walks(chain, k, by=by)
+        want = [relevance for _, relevance in reference.top_walks(walks, k, by)]
+        sign = abs if by == "magnitude" else float
+        scale = max([1e-12, *map(abs, walks.values())])
+        assert [*map(sign, found.relevance.tolist())] == pytest.approx([*map(sign, want)], rel=0, abs=1e-12 * scale)
+        assert {tuple(walk) for walk in found.walks.tolist()} <= walks.keys()
+        assert (found.expansions, found.num_walks) == (0, len(walks))
+
+
+def test_large_graphs_with_few_walks_are_listed():
+    torch.manual_seed(0)
+    path = torch.stack([torch.arange(2999), torch.arange(1, 3000)])
+    model = Net([KINDS[0](3, 8), KINDS[0](8, 8)], 8, skip=False, jump=False).double()
+    chain = ww.trace(model, torch.rand(3000, 3, dtype=torch.float64), torch.cat([path, path.flip(0)], 1), target=0)
+    found = top_walks(chain, 5)
+    assert found.num_walks > 10_000
+    assert found.route == f"all {found.num_walks:,} walks listed"
+    assert torch.allclose(found.relevance, ww.walk_relevance(chain, ww.enumerate_walks(chain)).topk(5).values)
+    assert float(ww.shapley_values(chain).values.sum()) == pytest.approx(chain.input_relevance)

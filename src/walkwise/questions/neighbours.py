@@ -15,6 +15,7 @@ from walkwise.core.operators import Aggregate
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +40,12 @@ class Neighbours:
         return replace(near, once=edges[0]) if len(edges) == 1 and len(near.nodes) == num_nodes + len(keys[0]) else near
 
     @staticmethod
+    def everywhere(num_nodes: int) -> Neighbours:
+        """Every node beside every node, itself included."""
+        nodes = np.arange(num_nodes)
+        return Neighbours(np.tile(nodes, num_nodes), np.arange(num_nodes + 1) * num_nodes)
+
+    @staticmethod
     def _from_keys(keys: Ints, num_nodes: int) -> Neighbours:
         keys = np.sort(keys)
         new = np.ones(len(keys), dtype=bool)
@@ -57,9 +64,9 @@ class Neighbours:
         return np.diff(self.offsets)
 
     @cached_property
-    def own(self) -> NDArray[np.bool_]:
+    def own(self) -> Bools:
         """Which pairs lead from a node to itself.  # (P,)"""
-        own: NDArray[np.bool_] = self.nodes == np.repeat(np.arange(self.num_nodes), self.degree)
+        own: Bools = self.nodes == np.repeat(np.arange(self.num_nodes), self.degree)
         return own
 
     @cached_property

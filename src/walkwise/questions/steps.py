@@ -1,0 +1,151 @@
+"""Between which nodes walks can step, and how many walks there are: the one count of the library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from walkwise.core.chain import RelevanceChain, without_gradients
+from walkwise.questions.neighbours import Bools, Floats, Ints, add_up, as_array
+from walkwise.questions.partial_walks import Stages, opening_messages, stages, step_down
+
+
+@dataclass(frozen=True, eq=False)
+class WalkSteps:
+    """Which of the pairs of neighbours walks can step between, and where they end."""
+
+    stages: Stages
+    possible: Mapping[tuple[int, int], Bools]  # {(before, after): (P,)} by pair: after at the node, before beside it
+    ends: Mapping[int, Bools]  # {position: (M,)} where the read-out reads
+
+    @cached_property
+    def ways(self) -> Mapping[int, Floats]:
+        """How many walks come up to each node of each position from the input.  # {position: (M,)}"""
+        near = self.stages.near
+        ways: dict[int, Floats] = {}
+        here = np.repeat(np.arange(near.num_nodes), near.degree)
+        for position in self.stages.positions:
+            total = np.full(near.num_nodes, float(self.stages.begins(position)))
+            for before, below in ways.items():
+                if (before, position) in self.possible:
+                    can = self.possible[before, position]
+                    total = total + add_up(here[can], below[near.nodes[can]], near.num_nodes)
+            ways[position] = total
+        return ways
+
+    @cached_property
+    def ending(self) -> Floats:
+        """How many walks end at each node.  # (M,)"""
+        total = np.zeros(self.stages.chain.num_nodes)
+        for position, reads in self.ends.items():
+            total += np.where(reads, self.ways[position], 0.0)
+        return total
+
+    @cached_property
+    def num_walks(self) -> int:
+        """How many walks there are."""
+        return int(self.ending.sum())
+
+    @cached_property
+    def leading(self) -> Mapping[tuple[int, int], Bools]:
+        """The possible steps that come from the input.  # {(before, after): (P,)}"""
+        beside = self.stages.near.nodes
+        return {
+            (before, after): can & (self.ways[before][beside] > 0) for (before, after), can in self.possible.items()
+        }
+
+    def above(self, position: int, node: int) -> list[int]:
+        """The nodes of a position that a walk can go on to from a node of the position before, ascending."""
+        near = self.stages.near
+        pairs = np.flatnonzero(self.possible[position - 1, position] & (near.nodes == node))
+        upper: list[int] = (np.searchsorted(near.offsets, pairs, side="right") - 1).tolist()
+        return upper
+
+
+@dataclass(frozen=True, eq=False)
+class Partials:
+    """B partial walks whose lowest node is at the same position; a message has a lane for each neuron that is asked."""
+
+    position: int
+    nodes: Tensor  # (B,)
+    message: Tensor  # (B, D, N)
+    parent: Tensor  # (B,) the partial walk that each one continues
+
+    def __len__(self) -> int:
+        """B."""
+        return len(self.nodes)
+
+
+def openings(steps: WalkSteps, ends: Ints | None = None) -> list[Partials]:
+    """The partial walks of one node: what the read-out sends to each node it reads, or to those of them (K,)."""
+    found = []
+    for position, message in opening_messages(steps.stages).items():
+        reads = np.flatnonzero(steps.ends[position] & (steps.ways[position] > 0))
+        nodes = steps.stages.there(reads if ends is None else np.intersect1d(reads, ends))
+        found.append(Partials(position, nodes, message[nodes], torch.zeros_like(nodes)))
+    return found
+
+
+def descend(steps: WalkSteps, at: Partials) -> tuple[Tensor, list[Partials]]:
+    """The relevance of the walks that begin at the partial walks' lowest nodes, and all that go on.
+
+    Returns:
+        (B, D), zero where no walk can begin, and the continuations by position: one partial walk for each
+        node that can be stepped to and from which the input can be reached.
+    """
+    stages = steps.stages
+    relevance = stages.relevance(at.position, at.nodes, at.message)
+    if len(at) == 0 or not stages.goes_on(at.position):
+        return relevance, []
+    arrival = step_down(stages, at.position, as_array(at.nodes), at.message)
+    below = []
+    for position, message in arrival.messages.items():
+        can = np.flatnonzero(steps.leading[position, at.position][arrival.pairs])
+        nodes, owner = stages.near.nodes[arrival.pairs[can]], arrival.owner[can]
+        below.append(Partials(position, stages.there(nodes), message[stages.there(can)], stages.there(owner)))
+    return relevance, below
+
+
+def walk_steps(chain: RelevanceChain) -> WalkSteps:
+    """The possible steps of a chain's walks, worked out once for a chain.
+
+    Found by sending a random message down from each node alone and seeing where it arrives.
+    """
+    memo = chain.memo
+    if "walk steps" not in memo:
+        memo["walk steps"] = without_gradients(_walk_steps)(stages(chain))
+    known: WalkSteps = memo["walk steps"]
+    return known
+
+
+def _walk_steps(at: Stages) -> WalkSteps:
+    ends = {p: _reached(message) for p, message in opening_messages(at).items()}
+    generator = torch.Generator().manual_seed(0)
+    possible: dict[tuple[int, int], Bools] = {}
+    for position in at.positions:
+        probe = torch.randn(at.chain.num_nodes, 1, at.width(position), generator=generator)
+        if probe.shape[-1] and at.goes_on(position):
+            _probe(at, position, probe.to(at.chain.device, at.chain.dtype), possible)
+    return WalkSteps(at, possible, ends)
+
+
+def _probe(at: Stages, position: int, probe: Tensor, possible: dict[tuple[int, int], Bools]) -> None:
+    """Write down where messages from every node of a position arrive."""
+    nodes: Ints = np.arange(at.chain.num_nodes)
+    for first in range(0, len(nodes), batch := at.batch()):
+        some = slice(first, first + batch)
+        arrival = step_down(at, position, nodes[some], probe[some])
+        for before, message in arrival.messages.items():
+            can = possible.setdefault((before, position), np.zeros(len(at.near.nodes), dtype=bool))
+            can[arrival.pairs] = _reached(message)
+
+
+def _reached(message: Tensor) -> Bools:
+    """Which rows have a message.  # (K, D, N) -> (K,)"""
+    reached: Bools = (message != 0).flatten(1).any(1).cpu().numpy()
+    return reached

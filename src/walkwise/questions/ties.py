@@ -1,0 +1,68 @@
+"""When numbers are equal but for rounding, and what comes first then: one rule for walks, subgraphs and orders.
+
+Numbers that a symmetry of the graph makes equal come out of floating-point arithmetic a little apart. They tie where
+they are no further apart than :func:`rounding` times a scale: their own size, or that of the numbers they come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """How far apart, relative to their size, two numbers may come out that are equal but for rounding."""
+    return 1e-9 if dtype == torch.float64 else 1e-6
+
+
+def tie_runs(scores: Sequence[float], relative: float, scale: float | None = None) -> list[int]:
+    """For each of the scores, the best first, where the run of equal ones begins that it belongs to.
+
+    A run ends where a score is further than ``relative`` times the scale from the first of the run; without a scale,
+    times that first score.
+
+    >>> tie_runs([3.0, 2.9999999, 1.0], relative=1e-6)
+    [0, 0, 2]
+    """
+    runs: list[int] = []
+    first = float("nan")  # equal to nothing
+    for i, score in enumerate(scores):
+        ties = abs(score - first) <= relative * (abs(first) if scale is None else scale)
+        first = first if ties else score
+        runs.append(runs[-1] if ties else i)
+    return runs
+
+
+def ties_in_order(walks: Tensor, score: Tensor) -> Tensor:
+    """How to list walks so that, of those that tie, the lexicographically smallest comes first: (K,).
+
+    Args:
+        walks: the walks in the order of a search, (K, L + 1).
+        score: what they were ordered by, (K,).
+
+    >>> import torch
+    >>> ties_in_order(torch.tensor([[2, 0], [1, 3], [1, 2], [0, 0]]), torch.tensor([5.0, 3.0, 2.9999999, 1.0]))
+    tensor([0, 2, 1, 3])
+    """
+    runs = tie_runs(score.tolist(), rounding(score.dtype))
+    order = np.lexsort((*walks.cpu().numpy().T[::-1], runs))  # the last key counts most
+    return torch.from_numpy(order).to(walks.device)
+
+
+def first_of_the_best(score: NDArray[np.float64], apart: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The first score of every row that ties with the row's largest: (R,).
+
+    Args:
+        score: (R, W), NaN where there is none.
+        apart: by how much a score may fall short, (R,).
+
+    >>> first_of_the_best(np.array([[1.0, np.nan, 3.0, 3.0 - 1e-12, 3.0]]), np.array([1e-9])).tolist()
+    [2]
+    """
+    enough = np.fmax.reduce(score, axis=1) - apart
+    first: NDArray[np.int64] = (score >= enough[:, None]).argmax(axis=1)
+    return first

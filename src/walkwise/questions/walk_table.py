@@ -1,0 +1,319 @@
+"""All walks of a chain in a table of what they visit and their relevance: where walks are few, every answer is in it.
+
+The relevance of a subgraph asks of a walk only how often it stands at which node, not in which order; with α = 0, and
+for Shapley values and interactions, only at which nodes. So walks that are alike in what is asked are one entry, and
+while the chain is run backward, partial walks that stand at the same node with the same past are one message. Shallow
+models on sparse graphs have few entries (a molecule of 18 atoms and three layers: about 250), and then thousands of
+subgraphs cost less than one contraction.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from walkwise.core.chain import RelevanceChain
+from walkwise.errors import TooManyWalksError
+from walkwise.questions.neighbours import Bools, Floats, Ints, add_up, step_neighbours
+from walkwise.questions.nodesets import budget
+from walkwise.questions.partial_walks import Arrival, Stages, opening_messages, stages, step_down
+from walkwise.questions.steps import WalkSteps, walk_steps
+
+#: What tells two entries apart: the walk, how often it visits each node, or which nodes it visits.
+Detail = Literal["walks", "visits", "nodes"]
+#: Below so many walks a table of them is quicker than a search.
+FEW_WALKS = 500_000
+#: From so many subgraphs on a table of few walks is quicker than to ask for them.
+_MANY_QUESTIONS = 32
+#: The longest table that stays with its chain for the next question, in numbers.
+_MOST_KEPT = 1_000_000
+#: How many batches of queries are worth taking together: each step has its bookkeeping.
+_BATCHES = 8
+#: How many numbers the messages of one position may take; what is beyond is followed to its end first.
+_ROOM = 1 << 25
+#: How many finished walks are gathered before those that are alike are added up.
+_MOST_LOOSE = 2_000_000
+#: It takes as long to look for so few walks without message as to follow them.
+_FEW = 256
+
+#: Node ids in as few bytes as they fit into: there may be millions of walks.
+Ids = NDArray[np.signedinteger[Any]]
+Array = TypeVar("Array", Ints, Floats, Ids)
+
+
+@dataclass(frozen=True, eq=False)
+class WalkTable:
+    """Walks and their relevance, those that are alike added up."""
+
+    visits: Ids  # (T, L + 1) the nodes visited, -1 where a position is passed by; ascending unless entries are walks
+    relevance: Floats  # (T,)
+
+
+def walk_table(
+    chain: RelevanceChain, detail: Detail, *, max_rows: float = math.inf, ends: Ints | None = None
+) -> WalkTable | None:
+    """The table of all walks, or None where listing them takes more than ``max_rows`` messages.
+
+    A short table of all walks stays with the chain. Entries that differ in their nodes alone have the visits of one of
+    their walks.
+
+    Args:
+        chain: the traced prediction.
+        detail: what tells two entries apart: "walks" (in no order), "visits" or "nodes".
+        max_rows: how many messages at single nodes may be computed.
+        ends: list only the walks that stand at one of these nodes (K,) when the read-out reads them; by default all.
+    """
+    key = WalkTable, detail
+    kept: WalkTable | None = chain.memo.get(key) if ends is None else None
+    if kept is not None:
+        return kept
+    table = _Listing(stages(chain), detail, max_rows).table(ends)
+    if table is not None and ends is None and table.visits.size <= _MOST_KEPT:
+        chain.memo[key] = table
+    return table
+
+
+def whole_table(chain: RelevanceChain, detail: Detail, max_walks: int) -> WalkTable:
+    """The table of all walks, or a TooManyWalksError where there are more than allowed."""
+    total = walk_steps(chain).num_walks
+    if total > max_walks:
+        raise TooManyWalksError(
+            f"There are {total} walks, more than max_walks={max_walks}. Raise the limit if you mean it, or ask "
+            "for the relevance of subgraphs, which sums over walks without listing them."
+        )
+    table = walk_table(chain, detail)
+    assert table is not None
+    return table
+
+
+def table_of_few(chain: RelevanceChain, detail: Detail, *, questions: int) -> WalkTable | None:
+    """The table of all walks where it is at hand, or where walks are few and the questions many."""
+    if (WalkTable, detail) in chain.memo:
+        return walk_table(chain, detail)
+    if questions < _MANY_QUESTIONS or (step_neighbours(chain) is None) or walk_steps(chain).num_walks > FEW_WALKS:
+        return None
+    return walk_table(chain, detail)
+
+
+@dataclass(frozen=True, eq=False)
+class _Partial:
+    """Walks followed from the read-out down to a position, those that are alike so far added up."""
+
+    node: Ints  # (K,) where they stand
+    past: Ids  # (K, L + 1) the node visited at each position, that one included, -1 elsewhere
+    message: Tensor  # (K, 1, N)
+
+    def __getitem__(self, some: slice | Ints) -> _Partial:
+        index = some if isinstance(some, slice) else torch.from_numpy(some).to(self.message.device)
+        return _Partial(self.node[some], self.past[some], self.message[index])
+
+
+class _Listing:
+    """Follows all walks from position to position, with a message for every past.
+
+    Who has been where is bookkeeping in integers and stays in main memory; messages stay where the chain is.
+    """
+
+    def __init__(self, at: Stages, detail: Detail, max_rows: float) -> None:
+        self.at, self.chain, self.detail = at, at.chain, detail
+        self.steps: WalkSteps | None = walk_steps(at.chain) if detail == "walks" else None
+        self.rows_left = max_rows
+        self.most = max(1, _BATCHES * budget(self.chain) // self.chain.width)  # rows at a time
+        self.room = max(1, _ROOM // self.chain.width)  # rows that may wait
+        self.finished: list[tuple[Ids, Floats]] = []
+        self.loose = 0  # rows in them that have not been compared
+
+    def table(self, ends: Ints | None) -> WalkTable | None:
+        """The table of the walks that end at these nodes."""
+        M = self.chain.num_nodes
+        blank = np.full((M, self.chain.num_layers + 1), -1, np.min_scalar_type(-(M + 1)))
+        waiting: dict[int, list[_Partial]] = {}
+        for position, message in opening_messages(self.at).items():
+            nodes = np.arange(M) if ends is None else ends
+            nodes = nodes[self._reads(position, message)[nodes]]
+            self._arrive(waiting, position, nodes, blank[nodes], message[self.at.there(nodes)])
+        if not self._follow(waiting):
+            return None
+        self._compare()
+        visits, relevance = self.finished[0] if self.finished else (blank[:0], np.zeros(0))
+        return WalkTable(visits if self.steps else np.sort(visits, axis=1), relevance)
+
+    def _reads(self, position: int, message: Tensor) -> Bools:
+        """Where walks that carry relevance end.  # (M,)"""
+        if self.steps is not None:
+            return self.steps.ends[position] & (self.steps.ways[position] > 0)
+        reads: Bools = message.flatten(1).any(1).cpu().numpy()
+        return reads
+
+    def _follow(self, waiting: dict[int, list[_Partial]]) -> bool:
+        """Take waiting walks down to the input; False where that would be too many."""
+        if not waiting:
+            return True
+        position = max(waiting)
+        partial = self._merged(waiting.pop(position), position)
+        counts = self.at.near.degree[partial.node]
+        self.rows_left -= int(counts.sum())
+        if self.rows_left < 0:
+            return False
+        for part in _chunks(counts, self.most):
+            self._step(waiting, position, partial[part])
+            if sum(len(p.node) for some in waiting.values() for p in some) > self.room:
+                if not self._follow(waiting):
+                    return False
+                waiting = {}
+        return self._follow(waiting)
+
+    def _step(self, waiting: dict[int, list[_Partial]], position: int, partial: _Partial) -> None:
+        """Take some walks one step further down."""
+        arrival = step_down(self.at, position, partial.node, partial.message)
+        nodes = self.at.near.nodes.take(arrival.pairs)
+        for before, message in arrival.messages.items():
+            if self.steps is None:
+                past = partial.past.take(arrival.owner, axis=0)
+                self._arrive(waiting, before, nodes, past, message)
+            else:
+                can = self._leading(arrival, before, position)
+                past = partial.past.take(arrival.owner[can], axis=0)
+                self._arrive(waiting, before, nodes[can], past, message[self.at.there(can)])
+
+    def _leading(self, arrival: Arrival, before: int, position: int) -> Ints:
+        """The rows of an arrival that are steps of walks."""
+        assert self.steps is not None
+        return np.flatnonzero(self.steps.leading[before, position][arrival.pairs])
+
+    def _arrive(
+        self, waiting: dict[int, list[_Partial]], position: int, nodes: Ints, past: Ids, message: Tensor
+    ) -> None:
+        """Write down the walks that have come to a position."""
+        past[:, position] = nodes
+        if self.at.begins(position):
+            relevance = self.at.relevance(position, self.at.there(nodes), message)[:, 0]
+            self.finished.append((past, relevance.double().cpu().numpy()))
+            self.loose += len(past)
+            if self.loose > _MOST_LOOSE and self.steps is None:
+                self._compare()
+        if self.at.goes_on(position) and len(nodes):
+            waiting.setdefault(position, []).append(_Partial(nodes, past, message))
+
+    def _compare(self) -> None:
+        """Add up finished walks that are alike."""
+        if self.finished:
+            past, relevance = (_stacked(list(column)) for column in zip(*self.finished, strict=True))
+            if self.steps is None:
+                first, same = self._alike(past)
+                past, relevance = past[first], add_up(same, relevance, len(first))
+            self.finished, self.loose = [(past, relevance)], 0
+
+    def _merged(self, partials: list[_Partial], position: int) -> _Partial:
+        """The walks that stand at the same node with the same past, added up."""
+        if self.steps is not None:
+            return _joined(partials)
+        check = len(partials) > 1 or len(partials[0].node) > _FEW
+        all_of = _with_message(_joined(partials)) if check else partials[0]
+        if len(partials) == 1 and self.chain.num_layers + 1 - position < 4:
+            return all_of  # of walks with so few visits too few are alike
+        first, same = self._alike(all_of.past, all_of.node)
+        if len(first) == len(same):
+            return all_of
+        total = all_of.message.new_zeros(len(first), *all_of.message.shape[1:])
+        total.index_add_(0, self.at.there(same), all_of.message)
+        return _Partial(all_of.node[first], all_of.past[first], total)
+
+    def _alike(self, past: Ids, node: Ints | None = None) -> tuple[Ints, Ints]:
+        """The first of all walks that have visited the same, and for every walk which of them it equals.
+
+        If nodes are given, only walks that stand at the same one are alike.
+        """
+        M = self.chain.num_nodes
+        digits = self.chain.num_layers + 2 if self.detail == "visits" else 2
+        if M * math.log2(digits) + math.log2(M) > 62:
+            first, same = distinct(self._visited(past), M)
+            return (first, same) if node is None else _grouped(same * M + node)
+        # How often each node was visited, as the digits of one number.
+        digit = np.zeros(M + 1, dtype=np.int64)  # the last for node -1
+        digit[:-1] = digits ** np.arange(M)
+        of_visit = digit.take(past.T, mode="wrap")  # (L + 1, K)
+        keys = of_visit.sum(axis=0) if self.detail == "visits" else np.bitwise_or.reduce(of_visit, axis=0)
+        return _grouped(keys if node is None else keys * M + node)
+
+    def _visited(self, past: Ids) -> Ids:
+        """The nodes that walks have visited, whenever that was, ascending.  # (K, L + 1) -> (K, L + 1)"""
+        visited = np.sort(past, axis=1)
+        return visited if self.detail == "visits" else named_once(visited)
+
+
+def named_once(visited: Ids) -> Ids:
+    """Nodes, ascending, with -1 in place of those named again, and ascending once more.  # (T, P) -> (T, P)"""
+    once = visited.copy()
+    once[:, 1:][once[:, 1:] == once[:, :-1]] = -1
+    once.sort(axis=1)
+    return once
+
+
+def _joined(partials: list[_Partial]) -> _Partial:
+    """Walks from several sides, one after the other."""
+    if len(partials) == 1:
+        return partials[0]
+    message = torch.cat([p.message for p in partials])
+    return _Partial(_stacked([p.node for p in partials]), _stacked([p.past for p in partials]), message)
+
+
+def _with_message(partial: _Partial) -> _Partial:
+    """Those that still carry something."""
+    rows = partial.message.flatten(1)
+    alive = rows.cpu().numpy().any(axis=1) if len(rows) <= _FEW else rows.any(1).cpu().numpy()
+    return partial if alive.all() else partial[np.flatnonzero(alive)]
+
+
+def distinct(table: Ids, num_nodes: int) -> tuple[Ints, Ints]:
+    """The first of each distinct row of the table, and for every row which one it equals.
+
+    Ids from -1 to M - 1 are digits to base M + 1, and as many columns as fit are read as one number.
+    """
+    base, bits, width = num_nodes + 1, math.log2(num_nodes + 1), table.shape[1]
+    room = 62 - (0 if width * bits <= 62 else math.log2(len(table) + 1))  # left by what was read before
+    fit = max(1, int(room / bits))
+    same: Ints = np.zeros(len(table), dtype=np.int64)
+    first = same[:0]
+    for start in range(0, width, fit):
+        for column in table[:, start : start + fit].T:
+            same *= base
+            same += column
+        first, same = _grouped(same)
+    return first, same
+
+
+def _grouped(keys: Ints) -> tuple[Ints, Ints]:
+    """The first of all equal numbers, by size, and for every number which one it equals; quicker than np.unique."""
+    order = keys.argsort(kind="stable")
+    ranked = keys[order]
+    new = np.ones(len(keys), dtype=bool)
+    np.not_equal(ranked[1:], ranked[:-1], out=new[1:])
+    same = np.empty(len(keys), dtype=np.int64)
+    same[order] = new.cumsum() - 1
+    return order[new], same
+
+
+def _chunks(counts: Ints, most: int) -> list[slice]:
+    """Consecutive pieces with about so many rows each."""
+    ends = np.cumsum(counts).tolist()
+    if not ends or ends[-1] <= most:
+        return [slice(0, len(ends))] if ends else []
+    pieces, first, before = [], 0, 0
+    for last, end in enumerate(ends):
+        if end - before > most and last > first:
+            pieces.append(slice(first, last))
+            first, before = last, ends[last - 1]
+    pieces.append(slice(first, len(ends)))
+    return pieces
+
+
+def _stacked(arrays: list[Array]) -> Array:
+    """Arrays one after the other."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

@@ -1,0 +1,157 @@
+"""The most relevant walks, exactly: from a table of all where they are few, by best-first search where they are not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from walkwise.core.chain import RelevanceChain, without_gradients
+from walkwise.errors import InputError, as_count
+from walkwise.questions.graphs import Graphs, as_graphs
+from walkwise.questions.neighbours import Ints
+from walkwise.questions.steps import WalkSteps, walk_steps
+from walkwise.questions.ties import ties_in_order
+from walkwise.questions.walk_table import FEW_WALKS, walk_table
+from walkwise.questions.walks import walk_relevance
+from walkwise.search.best_first import SearchLimitError, best_first
+
+__all__ = ["SearchLimitError", "TopWalks", "top_walks"]
+
+By = Literal["relevance", "magnitude"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TopWalks:
+    """The k most relevant walks, best first (of ties the lexicographically smallest), and what it took to find them."""
+
+    walks: Tensor  # (k, L + 1), -1 where a walk passes a position by
+    relevance: Tensor  # (k,)
+    expansions: int  # partial walks continued by a search, 0 where all walks were listed
+    num_walks: int  # how many walks there are
+    route: str = ""  # how they were found, in words
+
+    def __repr__(self) -> str:
+        """How many, the best, and the route."""
+        best = f", the first {self.walks[0].tolist()} with {float(self.relevance[0]):.4g}" if len(self.walks) else ""
+        return f"TopWalks({len(self.walks)} of {self.num_walks:,} walks{best}; {self.route})"
+
+
+@overload
+def top_walks(
+    chain: RelevanceChain,
+    k: int,
+    *,
+    by: By = ...,
+    graphs: None = ...,
+    max_expansions: int = ...,
+    progress: bool | None = ...,
+) -> TopWalks: ...
+
+
+@overload
+def top_walks(
+    chain: RelevanceChain,
+    k: int,
+    *,
+    by: By = ...,
+    graphs: Tensor,
+    max_expansions: int = ...,
+    progress: bool | None = ...,
+) -> list[TopWalks]: ...
+
+
+@without_gradients
+def top_walks(
+    chain: RelevanceChain,
+    k: int,
+    *,
+    by: By = "relevance",
+    graphs: Tensor | None = None,
+    max_expansions: int = 100_000,
+    progress: bool | None = None,
+) -> TopWalks | list[TopWalks]:
+    """The k walks of largest relevance R(m), or of largest |R(m)|, exactly.
+
+    Up to half a million walks are listed. Among more, partial walks are continued in the order of their bounds,
+
+        max over completions of R ≤ Σ_n max(g_n, 0) upper_n + min(g_n, 0) lower_n,
+
+    until no bound exceeds the k-th best walk found. Near the input, where completions are few, all of
+    them are kept and the bound is exact. ``route`` of the answer says which way it was.
+
+    Of walks that tie, the lexicographically smallest comes first: those whose relevance (or magnitude) is equal to
+    that of the first of them, up to a relative 1e-9 in float64 and 1e-6 in float32, so that rounding does not decide.
+    Where the k-th ties with walks that are left out, which of them are among the k is not defined: to know, all of
+    them would have to be found.
+
+    Args:
+        chain: the traced prediction, with or without skip connections.
+        k: how many walks; fewer come back where there are fewer.
+        by: "relevance" (largest first) or "magnitude" (largest absolute value first).
+        graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then a list comes
+            back with the walks of each graph, in the chain's node ids.
+        max_expansions: continuing more partial walks than this raises :class:`SearchLimitError`, which says what
+            open ones may still reach.
+        progress: show how many partial walks have been continued, the k-th best walk, and what open ones may reach;
+            by default once a search has taken two seconds.
+
+    >>> import torch, walkwise as ww
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(2, 8, num_layers=3, out_channels=1)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> chain = ww.trace(model, torch.ones(3, 2), edge_index, index=1)
+    >>> best = top_walks(chain, k=2)
+    >>> best.walks.shape, best.num_walks, best.route
+    (torch.Size([2, 4]), 17, 'all 17 walks listed')
+    >>> bool(best.relevance[0] == ww.walk_relevance(chain, ww.enumerate_walks(chain)).max())
+    True
+    """
+    k = as_count(k, "k, the number of walks,")
+    if by not in ("relevance", "magnitude"):
+        raise InputError(f'by is "relevance" or "magnitude", got {by!r}.')
+    separate, steps = as_graphs(chain, graphs), walk_steps(chain)
+    found: list[TopWalks] = []
+    for some in separate.parts(steps.ending, FEW_WALKS):
+        if steps.ending[some.nodes].sum() <= FEW_WALKS:
+            found += _from_table(steps, k, by, some)
+        else:
+            found.append(_searched(steps, k, by, max_expansions, ends=some.nodes, progress=progress))
+    return found[0] if graphs is None else found
+
+
+def _from_table(steps: WalkSteps, k: int, by: str, graphs: Graphs) -> list[TopWalks]:
+    """The best of all walks of every graph."""
+    chain, nodes = steps.stages.chain, graphs.nodes
+    table = walk_table(chain, "walks", ends=nodes if len(nodes) < chain.num_nodes else None)
+    assert table is not None  # no limit was given
+    score = np.abs(table.relevance) if by == "magnitude" else table.relevance
+    graph = graphs.graph(table.visits.max(axis=1, initial=0))
+    found = []
+    for g in range(len(graphs)):
+        here = np.flatnonzero(graph == g) if len(graphs) > 1 else np.arange(len(graph))
+        best = here[np.argpartition(-score[here], k)[:k]] if k < len(here) else here
+        walks = torch.from_numpy(table.visits[best].astype(np.int64)).to(chain.device)
+        found.append(_listed(chain, walks, by, 0, len(here), f"all {len(here):,} walks listed"))
+    return found
+
+
+def _searched(
+    steps: WalkSteps, k: int, by: str, max_expansions: int, *, ends: Ints, progress: bool | None = False, **room: int
+) -> TopWalks:
+    """The best of the walks that end at some nodes, by search."""
+    total = int(steps.ending[ends].sum())
+    walks, count = best_first(steps, min(k, total), by, max_expansions, ends=ends, progress=progress, **room)
+    return _listed(steps.stages.chain, walks, by, count, total, f"best-first search, {count:,} partial walks continued")
+
+
+def _listed(chain: RelevanceChain, walks: Tensor, by: str, expansions: int, total: int, route: str) -> TopWalks:
+    """Walks that have been found, the best first."""
+    relevance = walk_relevance(chain, walks)
+    score, order = (relevance.abs() if by == "magnitude" else relevance).sort(descending=True, stable=True)
+    order = order[ties_in_order(walks[order], score)]
+    return TopWalks(walks[order], relevance[order], expansions, total, route)
