@@ -1,1 +1,1 @@
-"""How well explainers find the nodes that decide, over many tasks, models and seeds: the evidence for the default rule."""
+"""How well explainers find the nodes that decide, on many tasks and models: the evidence for the default rule."""

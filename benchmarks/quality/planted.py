@@ -119,19 +119,21 @@ def two_motifs(base: Base, positive: Base, negative: Base) -> Callable[[Random, 
 
 
 def coloured_chain(random: Random, number: int) -> Data:
-    """Random colours; label 1 has red – green – blue in a row and label 0 has red – blue – green, once."""
-    label, colours = number % 2, 5
+    """Random colours, green on two nodes; label 1 has red – green – blue in a row, once, and label 0 has not.
+
+    In its place label 0 has red – green – red or blue – green – blue.
+    """
+    label, red, green, blue = number % 2, 0, 1, 2
     while True:
         graph = random_graph(random)
-        colour = random.integers(colours, size=len(graph))
-        chain = _some_chain(graph, random)
-        colour[chain] = (0, 1, 2) if label else (0, 2, 1)
-        found = chains(graph, colour)
-        if len(found) == label:
+        colour = random.choice([red, blue, 3, 4], len(graph))
+        chain, twin = _some_chain(graph, random), int(random.choice([red, blue]))
+        colour[int(random.integers(len(graph)))] = green
+        colour[chain] = (red, green, blue) if label else (twin, green, twin)
+        if len(chains(graph, colour)) == label:
             truth = torch.zeros(1, len(graph), dtype=torch.bool)
             truth[0, chain] = True
-            x = torch.eye(colours)[torch.from_numpy(colour)]
-            return renamed(x, edges_of(graph), label, truth, random)
+            return renamed(torch.eye(5)[torch.from_numpy(colour)], edges_of(graph), label, truth, random)
 
 
 def _some_chain(graph: nx.Graph, random: Random) -> list[int]:
@@ -164,16 +166,18 @@ def count_houses(random: Random, number: int) -> Data:
 
 
 def sum_of_marks(random: Random, number: int) -> Data:
-    """Some nodes are red and some marked; y counts red nodes beside marked ones, and these pairs are the truth."""
-    graph = random_graph(random)
-    red = torch.from_numpy(random.random(len(graph)) < 0.3)
-    marked = torch.from_numpy(random.random(len(graph)) < 0.3)
-    edge_index = edges_of(graph)
-    reached = torch.zeros(len(graph)).index_add(0, edge_index[1], marked[edge_index[0]].float()) > 0
-    counted = red & reached
-    beside = torch.zeros(len(graph)).index_add(0, edge_index[1], counted[edge_index[0]].float()) > 0
-    x = torch.stack([torch.ones(len(graph)), red.float(), marked.float()], dim=1)
-    return renamed(x, edge_index, float(counted.sum()), (counted | (marked & beside))[None], random)
+    """Stars and paths, some nodes marked; y is the number of marks in stars: these nodes and the hubs are the truth."""
+    stars = number % 3
+    motifs = [star(random) if i < stars else path(random) for i in range(2)]
+    graph, owner = planted(random_graph(random), motifs, random)
+    edge_index, marked = edges_of(graph), torch.from_numpy(random.random(len(graph)) < 0.3)
+    inside = (owner >= 0) & (owner < stars)
+    hubs = torch.zeros(len(graph), dtype=torch.bool)
+    for star_number in range(stars):
+        hubs[int((owner == star_number).nonzero()[0])] = True  # networkx begins a star at its hub
+    x = torch.cat([degrees(edge_index, len(graph)), marked[:, None].float()], dim=1)
+    y = float((inside & marked).sum())
+    return renamed(x, edge_index, y, (hubs | (inside & marked))[None], random)
 
 
 def many(make: Callable[[Random, int], Data], count: int, seed: int) -> list[Data]:

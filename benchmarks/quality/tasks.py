@@ -20,13 +20,13 @@ from quality import molecules, planted
 HERE = Path(__file__).parent
 
 
-class Unavailable(Exception):
+class UnavailableError(Exception):
     """A task's data, or what makes them, is not at hand."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """A task's examples for one seed; ``whole`` is the one graph of a node-level task, examples are numbers of nodes."""
+    """A task's examples for one seed; of a node-level task ``whole`` is the graph, and examples are node ids."""
 
     train: list[Any]
     validation: list[Any]
@@ -75,7 +75,7 @@ def _smarts(*patterns: str) -> Callable[[], Callable[[Any, int], Data]]:
         try:
             return molecules.Rule(*patterns)
         except ImportError:
-            raise Unavailable("RDKit is not installed") from None
+            raise UnavailableError("RDKit is not installed") from None
 
     return make
 
@@ -89,7 +89,7 @@ def data_folder() -> Path:
 def _stored(name: str, seed: int, short: bool) -> Split:
     file = "ba2motif/raw/BA-2motif.pkl" if name == "ba2motif" else f"attribution/{name}.npz"
     if not any((data_folder() / f"{file}{end}").exists() for end in ("", ".xz")):
-        raise Unavailable(f"no {file} in WALKWISE_DATA/data")
+        raise UnavailableError(f"no {file} in WALKWISE_DATA/data")
     if name == "ba2motif":
         found = known_truths.ba2motif(data_folder(), seed)
     else:
@@ -104,7 +104,9 @@ def _two(base: planted.Base, positive: planted.Base, negative: planted.Base) -> 
 TASKS = {
     task.name: task
     for task in (
-        Task("ba2motif", "BA-2motif: house or cycle on a tree, constant features", "graph", partial(_stored, "ba2motif")),
+        Task(
+            "ba2motif", "BA-2motif: house or cycle on a tree, constant features", "graph", partial(_stored, "ba2motif")
+        ),
         Task("benzene", "molecules with a benzene ring", "graph", partial(_stored, "benzene")),
         Task("logic7", "molecules, a logical formula of groups (7)", "graph", partial(_stored, "logic7")),
         Task("logic8", "molecules, a logical formula of groups (8)", "graph", partial(_stored, "logic8")),
@@ -135,7 +137,7 @@ TASKS = {
         Task("count-houses", "how many houses", "number", partial(_made, lambda: planted.count_houses), 1),
         Task(
             "sum-of-marks",
-            "how many red nodes beside marked ones",
+            "how many marked nodes in stars",
             "number",
             partial(_made, lambda: planted.sum_of_marks),
             1,
