@@ -30,7 +30,7 @@ SHORT_DESIGNS = ("gin-relu", "gcn-gelu", "sage-gelu-norm", "gat-relu")
 FOLLOWED = ("lrp, auto", "order, auto, α = 0", "lrp, general γ = 3", "lrp, gamma", "sgnn-lrp")
 #: The rules among which the validation tasks choose, with today's default and LRP-0 beside them.
 CHOICES = [f"lrp, {name}" for name in (*candidates.CANDIDATES, "gamma", "γ = 3", "zero", "z+")]
-ROWS_DRAWN = 32
+DRAWN = ("α = 0", "α = 0.3", "αβ")  # of the discounts, those in the figure
 
 
 def collected(plan: Plan, methods: Sequence[Method], store: Store) -> aggregate.Results:
@@ -53,9 +53,8 @@ def part_of_report(
     if not standings:
         return f"## {name.capitalize()} tasks\n\nNothing has been run.", {}
     rows = aggregate.overall(standings)
-    drawn = [row for i, row in enumerate(rows) if i < ROWS_DRAWN or "," not in row.method]
-    title = "AUROC; framed: first or not significantly behind the first. Beside the name: mean rank"
-    figure.draw(results, standings, drawn, f"{name.capitalize()} tasks. {title}", out / f"quality-{name}.png")
+    drawn = [row for row in rows if "α" not in row.method or row.method.endswith(DRAWN)]
+    figure.draw(results, standings, drawn, f"{name.capitalize()} tasks", out / f"quality-{name}.png")
     known = {s.method for found in standings.values() for s in found}
     texts = [
         f"## {name.capitalize()} tasks",
@@ -150,7 +149,7 @@ def main() -> None:
         text, told[name] = part_of_report(name, results, tasks, out)
         texts.append(text)
     sane = checks(plan, methods, store)
-    texts += ["## Sanity", sanity.examine.__doc__ or "", check_table(sane), "## Left out", report.reasons(left)]
+    texts += ["## Sanity", sanity.LEGEND, check_table(sane), "## Left out", report.reasons(left)]
     fits = {run.name: store.fit(run) for run in plan.runs() if store.fit(run)}
     (out / "report.md").write_text("\n\n".join(texts) + "\n", encoding="utf-8")
     choice = [asdict(c) for c in chosen]

@@ -80,7 +80,7 @@ class Standing:
     """Where a method stands on one task."""
 
     method: str
-    mean: float
+    mean: float  # brought to all graphs, where the method has seen fewer
     rank: float | None  # 1 is best; none where the method answered for less than half of the models
     behind: Interval | None  # the first's lead over it, on common graphs; none for the first and where none are common
     runs: int
@@ -98,7 +98,7 @@ def standings(results: Results, task: str, measure: str = "auroc", methods: Iter
     values = {name: found for name in names if (found := values_of(results, task, name, measure))}
     if not values:
         return []
-    means = {name: mean(found) for name, found in values.items()}
+    means = comparable_means(values)
     runs = {name: len(by_run(found)) for name, found in values.items()}
     ranked = [name for name in values if 2 * runs[name] >= max(runs.values())]
     first = max(ranked, key=lambda name: means[name])
@@ -109,6 +109,22 @@ def standings(results: Results, task: str, measure: str = "auroc", methods: Iter
         behind = None if name == first or not apart else interval(apart)
         found.append(Standing(name, means[name], ranks.get(name), behind, runs[name], len(values[name])))
     return found
+
+
+def comparable_means(values: Mapping[str, Values]) -> dict[str, float]:
+    """The mean of every method as if all had seen the graphs of the one that has seen most.
+
+    A slow method sees few graphs, which may be easy ones: it gets the mean of a method that has seen all, plus
+    what it is ahead of that one where both have answers.
+    """
+    most = max(values, key=lambda name: (len(values[name]), mean(values[name])))
+    level = mean(values[most])
+    means = {}
+    for name, found in values.items():
+        apart = differences(found, values[most])
+        fewer = apart and found.keys() != values[most].keys()
+        means[name] = level + mean(apart) if fewer else mean(found)
+    return means
 
 
 def ranks_of(values: Sequence[float]) -> list[float]:

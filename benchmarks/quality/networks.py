@@ -149,10 +149,11 @@ def _label(task: Task, y: Any) -> Tensor:
 def fit(network: Network, examples: Examples, *, seconds: float, patience: float = 0.3) -> Fit:
     """Adam until the validation loss has not fallen for a while (a share of the time given), or time is up.
 
-    The weights of the least validation loss are kept.
+    The rate is halved where the loss stays; the weights of the least validation loss are kept.
     """
     begun = time.process_time()
     optimizer = torch.optim.Adam(network.parameters(), lr=5e-3)
+    rate = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=8)
     best, least, fell, epoch = copy.deepcopy(network.state_dict()), math.inf, begun, 0
     while time.process_time() - begun < seconds:
         epoch += 1
@@ -165,6 +166,7 @@ def fit(network: Network, examples: Examples, *, seconds: float, patience: float
         network.eval()
         with torch.no_grad():
             now = float(examples.loss(network, examples.parts[1]))
+        rate.step(now)
         if now < least:
             best, least, fell = copy.deepcopy(network.state_dict()), now, time.process_time()
         if least < 1e-3 or time.process_time() - fell > patience * seconds:

@@ -126,7 +126,7 @@ def coloured_chain(random: Random, number: int) -> Data:
     label, red, green, blue = number % 2, 0, 1, 2
     while True:
         graph = random_graph(random)
-        colour = random.choice([red, blue, 3, 4], len(graph))
+        colour = random.choice([red, blue, 3, 4], len(graph), p=[0.15, 0.15, 0.35, 0.35])
         chain, twin = _some_chain(graph, random), int(random.choice([red, blue]))
         colour[int(random.integers(len(graph)))] = green
         colour[chain] = (red, green, blue) if label else (twin, green, twin)

@@ -67,7 +67,7 @@ def summary(results: Results, tasks: Sequence[str], rows: Sequence[Overall]) -> 
 def by_task(standings: Mapping[str, Sequence[Standing]], rows: Sequence[Overall]) -> str:
     """AUROC of every method on every task; bold is first or not significantly behind the first."""
     cells = {(task, s.method): s for task, found in standings.items() for s in found}
-    lines = []
+    lines = [["models explained", *(str(max(s.runs for s in found)) for found in standings.values())]]
     for row in rows:
         found = [cells[task, row.method] for task in standings]
         lines.append([row.method, *(f"**{s.mean:.3f}**" if s.tied else f"{s.mean:.3f}" for s in found)])

@@ -106,7 +106,7 @@ def trained(plan: Plan, run: Run, split: Split, store: Store) -> Network | None:
     task, told = TASKS[run.task], store.fit(run)
     network = build(DESIGNS[run.design], task, split, run.seed)
     if told is None or not store.models(run).exists():
-        found = fit(network, Examples(split, task), seconds=plan.training_seconds)
+        found = fit(network, Examples(split, task), seconds=task.effort * plan.training_seconds)
         told = {"accuracy": found.accuracy, "epochs": found.epochs, "seconds": found.seconds, "digest": digest(network)}
         store.save_fit(run, network, told)
     else:

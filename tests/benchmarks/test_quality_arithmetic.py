@@ -58,6 +58,16 @@ def test_ranks():
     assert ranks_of([0.5, 0.9, 0.5, 0.1]) == [2.5, 1, 2.5, 4]
 
 
+def test_a_method_that_saw_few_graphs_is_not_judged_by_how_easy_they_were():
+    hard = {("d", 0, graph): level for graph, level in enumerate([1.0, 1.0, 0.2, 0.2])}
+    few = {key: v - 0.1 for key, v in hard.items() if key[2] < 2}  # worse, on easy graphs
+    found = aggregate.comparable_means({"all": hard, "few": few})
+    assert found == {"all": pytest.approx(0.6), "few": pytest.approx(0.5)}
+    first, second = standings(results({"all": hard, "few": few}), "t")
+    assert (first.method, second.method) == ("all", "few")
+    assert second.behind.mean == pytest.approx(0.1)
+
+
 def test_who_is_first_and_who_is_tied():
     random = np.random.default_rng(0)
     keys = [("d", seed, graph) for seed in range(6) for graph in range(10)]
