@@ -76,7 +76,12 @@ def rule_for(name: str, network: Network) -> RuleLike:
 def signature(name: str) -> str:
     """What a rule amounts to in three layers, as text: results of another meaning of a name are not taken over."""
     try:
-        schedule = as_schedule(ALL[name]((True, True, False)))
+        return described(ALL[name]((True, True, False)))
     except InputError as error:
         raise UnknownRuleError(str(error)) from None
+
+
+def described(rule: RuleLike) -> str:
+    """The rules of three layers and of the read-out."""
+    schedule = as_schedule(rule)
     return f"{list(schedule.rules(3))}, read-out {schedule.readout}"

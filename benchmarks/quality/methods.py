@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 import warnings
 from collections.abc import Callable, Iterable
@@ -74,7 +75,7 @@ def all_methods(short: bool = False) -> tuple[list[Method], dict[str, str]]:
         if short and name in SLOW:
             left[name] = "needs seconds per graph: not in the short form"
         else:
-            methods.append(Method(name, "explainer", _registered(name), graphs=(SLOW | SLOWER).get(name)))
+            methods.append(Method(name, "explainer", _registered(name), _default_rule(name), (SLOW | SLOWER).get(name)))
     for name in candidates.ALL:
         try:
             meaning = candidates.signature(name)
@@ -95,6 +96,12 @@ def _asked(rule: str, meaning: str) -> Iterable[Method]:
         yield Method(f"pruning, {by}", "pruning", _order(rule, "pruning", alpha), meaning, ASKED_GRAPHS)
     yield Method(f"shapley, {rule}", "game", _shapley(rule), meaning, ASKED_GRAPHS)
     yield Method(f"best subgraph, {rule}", "search", _search(rule), meaning, ASKED_GRAPHS)
+
+
+def _default_rule(name: str) -> str:
+    """The rule that an explainer of the registry takes by itself, or nothing: a new default is a new meaning."""
+    rule = None if is_trained(name) else inspect.signature(baseline(name)).parameters.get("rule")
+    return "" if rule is None else candidates.described(rule.default)
 
 
 def _registered(name: str) -> Callable[[Case], Answer]:

@@ -152,3 +152,18 @@ def test_a_record_knows_what_is_done():
     record = Record("", {"0": {}}, {"2": "why"})
     assert [record.done(n) for n in range(3)] == [True, False, True]
     assert Run("a", "b", 1).name == "a/b-1"
+
+
+def test_a_new_default_rule_is_a_new_meaning():
+    meanings = {m.name: m.meaning for m in all_methods(short=True)[0]}
+    assert meanings["lrp"] == meanings["sgnn-lrp"] != ""
+    assert meanings["lrp"] in {candidates.signature(name) for name in ("gamma", *unless_unknown("auto"))}
+    assert meanings["gradient"] == ""
+
+
+def unless_unknown(name):
+    try:
+        candidates.signature(name)
+    except candidates.UnknownRuleError:
+        return []
+    return [name]
