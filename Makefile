@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo docs test lint format bench build audit clean
+.PHONY: help demo docs test lint format bench quality build audit clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -49,6 +49,9 @@ format: $(STAMP) ## rewrite the code in the house format
 bench: $(STAMP) ## time the fast paths
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/orders.py
+
+quality: $(STAMP) ## explainers against known truth: hours, goes on where it stopped; SHORT=1: minutes; in out/quality
+	OMP_NUM_THREADS=1 PYTHONPATH=benchmarks $(BIN)/python -m quality $(if $(SHORT),--short) $(ARGS)
 
 build: $(STAMP) ## sdist and wheel, in dist/
 	$(BIN)/python -m build

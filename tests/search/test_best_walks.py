@@ -111,13 +111,8 @@ def test_ties_are_listed_in_lexicographic_order(seed, by):
     for room, batch in ((0, 2), (100, 2), (ROOM, 128)):
         found = search(walk_steps(chain), len(every), by, 10**6, room, batch)
         assert found.walks.tolist() == listed
-<<<<<<< HEAD:tests/search/test_topwalks.py
-        torch.testing.assert_close(found.relevance, ww.walk_relevance(chain, found.walks), rtol=1e-12, atol=0)
-        few = _search(stages(chain), 13, by, 10**6, room, batch)  # cuts through a tie
-=======
         torch.testing.assert_close(found.relevance, ww.walk_relevance(chain, found.walks), rtol=1e-12, atol=0)
         few = search(walk_steps(chain), 13, by, 10**6, room, batch)  # cuts through a tie
->>>>>>> search:tests/search/test_best_walks.py
         assert few.walks.tolist() == sorted(few.walks.tolist(), key=listed.index)
     assert top_walks(chain.to(dtype=torch.float32), len(every), by=by).walks.tolist() == listed
 

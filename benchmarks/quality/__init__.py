@@ -1,0 +1,1 @@
+"""How well explainers find the nodes that decide, on many tasks and models: the evidence for the default rule."""
