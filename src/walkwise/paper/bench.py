@@ -61,7 +61,7 @@ class Effort:
 
 
 FULL = Effort("full", 50, 3, 360.0, 21, tuple(range(1, 20)), 10, None, 1.0, ("png", "pdf"))
-QUICK = Effort("quick", 3, 1, 8.0, 21, (1, 3, 5, 8, 12, 16, 19), 2, 200, 0.2, ("png",))
+QUICK = Effort("quick", 3, 1, 15.0, 21, (1, 3, 5, 8, 12, 16, 19), 2, 200, 0.2, ("png",))
 
 
 @dataclass(frozen=True, eq=False)
