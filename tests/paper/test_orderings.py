@@ -7,6 +7,7 @@ import torch
 
 from paper.cases import gin, small_set
 from walkwise.baselines import Attribution, baseline, node_order
+from walkwise.baselines.edge_mask import paper_gnn_explainer
 from walkwise.datasets import pack
 from walkwise.evaluation import activation_along, pruning_along
 from walkwise.evaluation.predictions import predict
@@ -76,6 +77,38 @@ def test_edge_masks_are_those_of_pyg(model, graphs, unchanged):
         assert torch.allclose(masks, theirs.edges, atol=1e-5)
 
 
+def test_the_authors_masks_are_those_of_the_baseline(model, graphs, unchanged):
+    data = bunch(graphs)
+    with unchanged(model, data.x):
+        masks = orderings.descended_masks(model, data, data.y, steps=30)
+    for g, graph in enumerate(graphs):
+        own = paper_gnn_explainer(alone(model, graph), steps=30)
+        assert torch.allclose(masks[slice(*data.edges_before[g : g + 2].tolist())], own.edges, rtol=1e-9, atol=1e-12)
+
+
+def test_the_authors_mask_descends_as_written(model, graphs):
+    data = bunch(graphs, [2])
+    theta = torch.zeros(data.edge_index.shape[1], dtype=torch.float64)
+    for _ in range(2):  # by hand, with finite differences
+        slope = torch.zeros_like(theta)
+        for edge in range(len(theta)):
+            for sign in (1, -1):
+                moved = theta.clone()
+                moved[edge] += sign * 1e-6
+                slope[edge] += sign * _masked_loss(model, data, moved) / 2e-6
+        theta -= 0.5 * slope
+    assert torch.allclose(orderings.descended_masks(model, data, data.y, steps=2), theta.sigmoid(), atol=1e-6)
+
+
+def _masked_loss(model, data, theta):
+    """−log p + 0.01 Σ σ(θ)², with the messages of the GIN written out."""
+    H, (source, target) = data.x, data.edge_index
+    for conv in model.convs:
+        H = conv.nn(H.index_add(0, target, theta.sigmoid()[:, None] * H[source]))
+    logits = H.sum(0) / 20**0.5
+    return float(-logits.log_softmax(0)[data.y[0]] + 0.01 * theta.sigmoid().square().sum())
+
+
 def test_one_graph_has_no_say_in_another_s_mask(model, graphs):
     both = bunch(graphs, [0, 5])
     masks, other = (orderings.edge_masks(model, both, torch.tensor([0, label]), epochs=20) for label in (0, 1))
@@ -89,7 +122,7 @@ def test_an_edge_is_a_walk_of_one_step(model, graphs, mode, monkeypatch):
     data = bunch(graphs)
     weights = torch.rand(data.edge_index.shape[1], dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     monkeypatch.setattr(orderings, "edge_masks", lambda *args: weights)
-    orders = orderings.gnn_explainer(model, data, data.y)(mode, [0.0, 0.3])
+    orders = orderings.pyg_explainer(model, data, data.y)(mode, [0.0, 0.3])
     for g in range(len(data)):
         here = slice(*data.edges_before[g : g + 2].tolist())
         edge_index = data.edge_index[:, here] - data.nodes_before[g]

@@ -138,7 +138,7 @@ class Bench:
             patience=recipe.patience,
             batch_size=recipe.batch_size,
             lr=recipe.lr,
-            negative_biases=True,
+            negative_biases=recipe.negative_biases,
             progress=True,
         )
         folder.mkdir(parents=True, exist_ok=True)

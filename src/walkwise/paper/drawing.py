@@ -21,6 +21,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "sGNN-LRP, chain, one of 1000": {"color": RED, "marker": "v", "ms": 4, "ls": ":"},
     "sGNN-LRP": {"color": RED, "lw": 2},
     "GNNExplainer": {"color": BLUE, "lw": 1.5},
+    "GNNExplainer (PyG)": {"color": BLUE, "lw": 1.2, "ls": ":"},
     "Gradient": {"color": GREEN, "lw": 1.5, "ls": "--"},
     "CAM": {"color": ORANGE, "lw": 1.5, "ls": "-."},
 }
