@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 from torch_geometric.explain.algorithm.utils import set_masks
-from torch_geometric.nn import GraphConv, MessagePassing, global_add_pool
+from torch_geometric.nn import GINConv, GraphConv, MessagePassing, global_add_pool
 
 from walkwise.baselines.edge_mask import descended_mask
 from walkwise.core.chain import RelevanceChain
@@ -33,19 +33,19 @@ def sgnn_lrp(model: nn.Module, data: Bunch, target: Tensor) -> Orders:
 
 def gnn_explainer(model: nn.Module, data: Bunch, target: Tensor) -> Orders:
     """Greedy orders by the edges of GNNExplainer's mask, as the authors run it (appendix K)."""
-    return _by_edges(descended_masks(model, data, target), data)
+    return _by_edges(descended_masks(model, data, target), _with_loops(data), data)
 
 
 def pyg_explainer(model: nn.Module, data: Bunch, target: Tensor) -> Orders:
     """The same by the mask of PyTorch Geometric's GNNExplainer."""
-    return _by_edges(edge_masks(model, data, target), data)
+    return _by_edges(edge_masks(model, data, target), data.edge_index, data)
 
 
-def _by_edges(mask: Tensor, data: Bunch) -> Orders:
+def _by_edges(mask: Tensor, edge_index: Tensor, data: Bunch) -> Orders:
     """Greedy orders by scores of edges, an edge being a walk of one step."""
     ones = torch.ones(len(data.batch), 1, dtype=mask.dtype)
     edges = _Edges().to(mask.dtype)
-    chain = trace(edges, ones, data.edge_index, edge_weight=mask, batch=data.batch, target=[0] * len(data), rule="zero")
+    chain = trace(edges, ones, edge_index, edge_weight=mask, batch=data.batch, target=[0] * len(data), rule="zero")
     return _greedy(chain, data)
 
 
@@ -99,12 +99,25 @@ def cam_scores(model: nn.Module, data: Bunch, target: Tensor) -> Tensor:
 
 
 def descended_masks(model: nn.Module, data: Bunch, target: Tensor, *, steps: int = 500) -> Tensor:
-    """The authors' edge masks of all graphs side by side: (E,)."""
+    """The authors' scores of edges, self-loops after them, of all graphs side by side: (E + M,).
+
+    What a GINConv takes from a node itself is an edge to them: it is left out of the layer, and a loop put in.
+    """
+    loops, looped = _with_loops(data), copy.deepcopy(model)
+    for conv in looped.modules():
+        if isinstance(conv, GINConv):
+            conv.eps.data.fill_(-1.0)
 
     def loss(masked: nn.Module) -> Tensor:
-        return nn.functional.cross_entropy(masked(data.x, data.edge_index, data.batch), target, reduction="sum")
+        logits: Tensor = masked(data.x, loops, data.batch)
+        return -logits.gather(1, target[:, None]).sum()
 
-    return descended_mask(model, data.edge_index, loss, data.x.dtype, steps=steps)
+    return descended_mask(looped, loops, loss, data.x.dtype, steps=steps)
+
+
+def _with_loops(data: Bunch) -> Tensor:
+    """The edges, and an edge from every node to itself.  # (2, E + M)"""
+    return torch.cat([data.edge_index, torch.arange(len(data.batch)).expand(2, -1)], dim=1)
 
 
 def edge_masks(
