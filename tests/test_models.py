@@ -1,7 +1,10 @@
 """The paper's models: architecture, the authors' weights, and files of weights."""
 
+import itertools
 import json
 import pickle
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -184,3 +187,53 @@ def test_bundled_model_knows_motifs():
 def test_unknown_bundled_model():
     with pytest.raises(InputError, match="Unknown bundled model 'reddit': expected one of ba2motif, mutag"):
         models.bundled("reddit")
+
+
+# -- the authors' files ---------------------------------------------------------------------------
+
+
+def _published(path, monkeypatch, name="GNN", widths=((1,), (1, 20, 20), (20, 2))):
+    """A file as the authors publish them: objects of classes in a module that is not there."""
+    module = types.ModuleType("modules")
+    for kind in ("Block", name):
+        setattr(module, kind, type(kind, (), {"__module__": "modules"}))
+    monkeypatch.setitem(sys.modules, "modules", module)
+    torch.manual_seed(0)
+    found = getattr(module, name)()
+    found.blocks = []
+    for sizes in widths:
+        block = module.Block()
+        pairs = list(itertools.pairwise(sizes))
+        block.W = [torch.nn.Parameter(torch.randn(1, a, b)) for a, b in pairs]
+        block.B = [torch.nn.Parameter(torch.randn(1, b)) for _, b in pairs]
+        found.blocks.append(block)
+    torch.save(found, path)
+    monkeypatch.delitem(sys.modules, "modules")
+    return found
+
+
+def test_the_authors_files_are_read_without_running_them(tmp_path, monkeypatch):
+    theirs = _published(tmp_path / "gin-2.torch", monkeypatch)
+    model = models.load_authors(tmp_path / "gin-2.torch")
+    assert (type(model), model.sizes["num_layers"]) == (models.GIN, 2)
+    A = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1.0, 1.0]]).double()  # with the diagonal, as they have it
+    H = torch.ones(3, 1).double()
+    for block in theirs.blocks[1:]:
+        for i, (W, b) in enumerate(zip(block.W, block.B, strict=True)):
+            z = (A.t() / 2 @ H if i == 0 else H) @ W[0].double() - 0.5 * (1 + (-2 * b[0].double()).exp()).log()
+            H = z.clamp(min=0) if W.shape[2] > 10 else z
+    edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    assert torch.allclose(model(torch.ones(3, 1).double(), edges)[0], H.sum(0) / 20**0.5, rtol=1e-10)
+    _published(tmp_path / "gcn-2.torch", monkeypatch, widths=((4,), (4, 20), (20, 2)))
+    assert type(models.load_authors(tmp_path / "gcn-2.torch")) is models.GCN
+
+
+def test_other_classes_and_other_files_are_refused(tmp_path, monkeypatch):
+    _published(tmp_path / "other.torch", monkeypatch, name="Other")
+    with pytest.raises(InputError, match="Expected a model of the paper's authors"):
+        models.load_authors(tmp_path / "other.torch")
+    torch.save({"a": torch.ones(1)}, tmp_path / "state.torch")
+    with pytest.raises(InputError, match="Expected a model of the paper's authors"):
+        models.load_authors(tmp_path / "state.torch")
+    with pytest.raises(InputError, match="Expected a model of the paper's authors"):
+        models.load_authors(tmp_path / "none.torch")

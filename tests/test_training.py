@@ -1,10 +1,16 @@
 """Training: it learns, it stops, it follows its seed, and it keeps the best weights."""
 
+import importlib.util
+from pathlib import Path
+
 import pytest
 import torch
+from torch_geometric.data import Batch, Data
 
 from walkwise import datasets, models, training
 from walkwise.errors import InputError
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +85,62 @@ def test_accuracy_is_by_the_graph(motifs):
 def test_numbers_must_be_positive(motifs, wrong):
     with pytest.raises(InputError, match=f"positive numbers, got {next(iter(wrong))}"):
         training.train(models.GIN(1, 4, 2, 2), motifs, **wrong)
+
+
+# -- relevance where it is wanted -----------------------------------------------------------------
+
+
+def _rings(seed=0):
+    """Two rings side by side, with two features."""
+    torch.manual_seed(seed)
+    ring = torch.tensor([[m, (m + 1) % 4] for m in range(4)]).t()
+    graph = Data(torch.randn(4, 2, dtype=torch.float64), torch.cat([ring, ring.flip(0)], dim=1), y=torch.tensor([1]))
+    other = Data(torch.randn(4, 2, dtype=torch.float64), graph.edge_index, y=torch.tensor([0]))
+    return Batch.from_data_list([graph, other])
+
+
+def test_the_penalty_is_the_share_of_gradient_times_input():
+    batch, model = _rings(), models.GIN(2, 6, 3, 2).double()
+    wanted = torch.tensor([1.0, 0.25])
+    shares = []
+    for graph in batch.to_data_list():
+        label = int(graph.y)
+        x = graph.x.clone().requires_grad_(True)
+        logits = model(x, graph.edge_index)[0]
+        others = [logits[column] for column in range(3) if column != label]
+        (slope,) = torch.autograd.grad(logits[label] - sum(others) / 2, x)
+        squares = (x * slope).detach() ** 2
+        shares.append(float((squares * (1 - wanted)).sum() / squares.sum()))
+    found = training.relevance_penalty(model, batch, wanted)
+    assert found.item() == pytest.approx(sum(shares) / 2, rel=1e-10)
+    nodes = torch.ones(8, 1)
+    nodes[:4] = 0
+    assert training.relevance_penalty(model, batch, nodes).item() == pytest.approx(0.5)  # all of one graph, none of two
+    assert training.relevance_penalty(model, batch, torch.ones(2)).item() == 0
+
+
+def test_the_penalty_has_the_gradient_of_finite_differences():
+    batch, model, wanted = _rings(), models.GIN(2, 6, 2, 2).double(), torch.tensor([1.0, 0.0])
+    weight = next(model.parameters())
+    (slope,) = torch.autograd.grad(training.relevance_penalty(model, batch, wanted), weight)
+    step = 1e-6
+    for place in ((0, 0), (1, 1), (3, 0)):
+        values = []
+        for sign in (1, -1):
+            with torch.no_grad():
+                weight[place] += sign * step
+            values.append(training.relevance_penalty(model, batch, wanted).item())
+            with torch.no_grad():
+                weight[place] -= sign * step
+        assert (values[0] - values[1]) / (2 * step) == pytest.approx(float(slope[place]), rel=1e-4, abs=1e-8)
+
+
+def test_a_penalised_model_ignores_what_a_plain_one_believes():
+    spec = importlib.util.spec_from_file_location("right_reasons", ROOT / "examples/right_reasons.py")
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    found = example.main()
+    assert found["plain"][0] < 0.7
+    assert found["plain"][1] > 0.5
+    assert found["penalised"][0] > 0.85
+    assert found["penalised"][1] < 0.1

@@ -228,6 +228,42 @@ def _linears(model: nn.Module) -> list[nn.Linear]:
     return [module for module in model.modules() if isinstance(module, nn.Linear)]
 
 
+def load_authors(path: str | Path) -> nn.Module:
+    """A model of the paper's authors from the file they publish (NAME.torch), in float64 and in evaluation mode.
+
+    Such a file is a pickle of a whole object. Nothing in it is run: tensors and plain values are read, and for the
+    authors' two classes stand two empty ones of our own; a file that names anything else is refused. As in
+    `from_arrays`, the first weight of each block is halved for Λ = (A + I)/2, and a bias is
+    softmin(b) = −½ log(1 + exp(−2b)) of what is stored.
+
+    Args:
+        path: such as gin-3-mutag.torch. MUTAG's classes are the other way round there: 0 is mutagenic.
+    """
+    theirs: list[Any] = [(_Theirs, "modules.GNN"), (_Theirs, "modules.Block")]
+    try:
+        with torch.serialization.safe_globals(theirs):
+            found: Any = torch.load(path, map_location="cpu", weights_only=True)
+        blocks = [block for block in found.blocks if block.W]
+        maps = [(W, b, i == 0) for block in blocks for i, (W, b) in enumerate(zip(block.W, block.B, strict=True))]
+        single = all(W.dim() == 3 and len(W) == 1 for W, _, _ in maps)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, AttributeError, OSError) as error:
+        raise InputError(f"Expected a model of the paper's authors in {path}: {error}.") from error
+    if not single or not maps:
+        raise InputError(f"Expected one adjacency per layer in {path}; models with several are not the paper's.")
+    kind = GIN if len(maps) > len(blocks) else GCN
+    model = kind(maps[0][0].shape[1], maps[0][0].shape[2], maps[-1][0].shape[2], len(blocks)).double()
+    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    with torch.no_grad():
+        for linear, (W, b, aggregates) in zip(linears, maps, strict=True):
+            linear.weight.copy_(W[0].double().t() * (0.5 if aggregates else 1.0))
+            linear.bias.copy_(-F.softplus(-b[0].double(), beta=2))
+    return model.eval()
+
+
+class _Theirs:
+    """Stands for the authors' classes in their files: it holds what is there, and does nothing."""
+
+
 # -- weights in files -----------------------------------------------------------------------------
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +14,9 @@ from torch.nn import functional as F
 
 from walkwise.datasets.graphset import Graphs, GraphSet
 from walkwise.errors import InputError, as_count
+
+#: What is added to a loss: of the model and a batch of graphs.
+Penalty = Callable[[nn.Module, Any], Tensor]
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,7 @@ def train(
     batch_size: int = 64,
     lr: float = 1e-3,
     negative_biases: bool = False,
+    penalty: Penalty | None = None,
     progress: bool = False,
 ) -> Training:
     """How the training went; the model has the weights of the best epoch and is in evaluation mode.
@@ -65,6 +71,8 @@ def train(
         lr: the learning rate at the start.
         negative_biases: keep biases from rising above 0. The authors' are negative by construction, so that biases
             take no relevance under LRP-γ.
+        penalty: what is added to the loss of every mini-batch: of the model and the batch, such as a multiple of
+            `relevance_penalty`. Losses in the history are without it.
         progress: show a progress bar.
 
     >>> from walkwise import datasets, models
@@ -77,7 +85,7 @@ def train(
     _check_given(model, graphs, seed)
     with torch.random.fork_rng(), torch.enable_grad():
         torch.manual_seed(seed % (1 << 63))
-        history, best = _fit(model, graphs, epochs, patience, batch_size, lr, negative_biases, progress)
+        history, best = _fit(model, graphs, epochs, patience, batch_size, lr, negative_biases, penalty, progress)
     model.eval()
     shares = [evaluate(model, graphs.graphs, part)[1] for part in (graphs.train, graphs.val, graphs.test)]
     return Training(tuple(history), best, *shares)
@@ -120,6 +128,7 @@ def _fit(
     batch_size: int,
     lr: float,
     negative_biases: bool,
+    penalty: Penalty | None,
     progress: bool,
 ) -> tuple[list[Epoch], int]:
     from tqdm.auto import tqdm
@@ -130,7 +139,7 @@ def _fit(
     best, highest, kept = 0, (-1.0, 0.0), copy.deepcopy(model.state_dict())
     bar = tqdm(range(1, epochs + 1), disable=not progress, leave=False, unit="epoch")
     for epoch in bar:
-        loss = _pass(model, graphs, optimizer, batch_size, negative_biases)
+        loss = _pass(model, graphs, optimizer, batch_size, negative_biases, penalty)
         rate.step()
         model.eval()
         history.append(Epoch(loss, *evaluate(model, graphs.graphs, graphs.val)))
@@ -146,7 +155,12 @@ def _fit(
 
 
 def _pass(
-    model: nn.Module, graphs: GraphSet, optimizer: torch.optim.Optimizer, batch_size: int, negative_biases: bool
+    model: nn.Module,
+    graphs: GraphSet,
+    optimizer: torch.optim.Optimizer,
+    batch_size: int,
+    negative_biases: bool,
+    penalty: Penalty | None,
 ) -> float:
     """One pass over the training graphs in a new order; the mean loss."""
     model.train()
@@ -154,7 +168,8 @@ def _pass(
     for part in torch.split(graphs.train[torch.randperm(len(graphs.train))], batch_size):
         optimizer.zero_grad()
         loss = _loss(model, graphs.graphs, part)[0]
-        loss.backward()  # type: ignore[no-untyped-call]
+        whole = loss if penalty is None else loss + penalty(model, _batch(model, graphs.graphs, part))
+        whole.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # sums over hubs make some gradients huge
         optimizer.step()
         if negative_biases:
@@ -163,9 +178,14 @@ def _pass(
     return total / len(graphs.train)
 
 
+def _batch(model: nn.Module, graphs: Graphs, part: Tensor) -> Any:
+    """These graphs as one, where the model is."""
+    return graphs.batch(part).to(str(next(model.parameters()).device))
+
+
 def _loss(model: nn.Module, graphs: Graphs, part: Tensor) -> tuple[Tensor, Tensor]:
     """The mean cross-entropy of these graphs, and which of them are classified rightly: (), (B,)."""
-    data = graphs.batch(part).to(str(next(model.parameters()).device))
+    data = _batch(model, graphs, part)
     logits = model(data.x, data.edge_index, data.batch)
     return F.cross_entropy(logits, data.y), logits.argmax(dim=1) == data.y
 
@@ -195,3 +215,41 @@ def evaluate(model: nn.Module, graphs: Graphs, index: Tensor, *, batch_size: int
         total += float(loss) * len(part)
         right += int(correct.sum())
     return total / len(index), right / len(index)
+
+
+def relevance_penalty(model: nn.Module, batch: Any, wanted: Tensor) -> Tensor:
+    """The share of relevance that falls where it is not wanted, from 0 to 1: a scalar to add to the loss.
+
+    With f_g the logit of graph g's label less the mean of its other logits, the relevance of feature n of node m is
+    gradient × input, R_mn = x_mn · ∂f_g/∂x_mn: LRP-0 of a network of linear maps and ReLUs. The penalty is the mean
+    over graphs of
+
+        Σ_mn (1 − wanted_mn) R_mn² / Σ_mn R_mn² ,
+
+    which does not change when logits are scaled. It is differentiable with respect to the weights (second
+    derivatives; those of ReLU are 0), so that training can move relevance to where a person says it should be: the
+    idea of GNES (Gao et al., 2021), on this relevance.
+
+    Args:
+        model: called as ``model(x, edge_index, batch)``, returns logits: (G, classes).
+        batch: graphs as one, with x (M, F), edge_index, batch (M,) and labels y (G,).
+        wanted: 1 where relevance should fall and 0 where it should not. Broadcast against x: (M, 1) for nodes, (F,)
+            for features, (M, F) for both.
+
+    >>> from types import SimpleNamespace as Batch
+    >>> model = lambda x, edge_index, batch: x[:1] @ torch.tensor([[0.0, 3.0], [0.0, 1.0]])
+    >>> batch = Batch(x=torch.ones(1, 2), edge_index=None, batch=torch.zeros(1).long(), y=torch.tensor([1]))
+    >>> relevance_penalty(model, batch, wanted=torch.tensor([1.0, 0.0]))  # 1² of 3² + 1²
+    tensor(0.1000, grad_fn=<MeanBackward0>)
+    """
+    x = batch.x.detach().clone().requires_grad_(True)
+    unwanted = (1 - wanted.to(x)).expand_as(x)
+    with torch.enable_grad():
+        logits = model(x, batch.edge_index, batch.batch)
+        label = F.one_hot(batch.y, logits.shape[1]).to(logits)
+        f = (logits * (label - (1 - label) / max(1, logits.shape[1] - 1))).sum()
+        (slope,) = torch.autograd.grad(f, x, create_graph=True)
+        squares = (x * slope).square()  # (M, F)
+        parts = torch.stack([(unwanted * squares).sum(dim=1), squares.sum(dim=1)], dim=1)  # (M, 2)
+        sums = parts.new_zeros(len(logits), 2).index_add(0, batch.batch, parts)
+        return (sums[:, 0] / sums[:, 1].clamp(min=torch.finfo(x.dtype).tiny)).mean()

@@ -94,7 +94,9 @@ def test_every_baseline_orders_the_nodes_and_leaves_the_model_alone(name):
         assert hooks == old_hooks
 
 
-@pytest.mark.parametrize("name", ["gradient", "cam", "lrp", "gnn-lrp", "gnnexplainer", "pgexplainer", "pgmexplainer"])
+@pytest.mark.parametrize(
+    "name", ["gradient", "cam", "lrp", "gnn-lrp", "gnnexplainer", "gnnexplainer-paper", "pgexplainer", "pgmexplainer"]
+)
 @pytest.mark.parametrize("columns", [1, 3])
 def test_node_level_models_and_single_outputs(name, columns):
     prediction = predict(made(NodeLevel, columns), graph(), index=3)

@@ -7,6 +7,7 @@ import torch
 
 from paper.cases import gin, small_set
 from walkwise.baselines import Attribution, baseline, node_order
+from walkwise.baselines.edge_mask import paper_gnn_explainer
 from walkwise.datasets import pack
 from walkwise.evaluation import activation_along, pruning_along
 from walkwise.evaluation.predictions import predict
@@ -76,6 +77,46 @@ def test_edge_masks_are_those_of_pyg(model, graphs, unchanged):
         assert torch.allclose(masks, theirs.edges, atol=1e-5)
 
 
+def test_the_authors_masks_of_many_graphs_are_those_of_each(model, graphs, unchanged):
+    data = bunch(graphs)
+    with unchanged(model, data.x):
+        masks = orderings.descended_masks(model, data, data.y, steps=30)
+    assert len(masks) == data.edge_index.shape[1] + len(data.x)
+    for g in (0, 5):  # no graph has a say in another's
+        one = bunch(graphs, [g])
+        own = orderings.descended_masks(model, one, one.y, steps=30)[: one.edge_index.shape[1]]
+        assert torch.allclose(masks[slice(*data.edges_before[g : g + 2].tolist())], own, rtol=1e-9, atol=1e-12)
+
+
+def test_the_authors_mask_descends_as_written(model, graphs):
+    data = bunch(graphs, [2])
+    edges = data.edge_index.shape[1]
+    theta = torch.full((edges + len(data.x),), 2.0, dtype=torch.float64)
+    for _ in range(2):  # by hand, with finite differences
+        slope = torch.zeros_like(theta)
+        for edge in range(len(theta)):
+            for sign in (1, -1):
+                moved = theta.clone()
+                moved[edge] += sign * 1e-6
+                slope[edge] += sign * _masked_loss(model, data, moved) / 2e-6
+        theta -= 0.5 * slope
+    assert torch.allclose(orderings.descended_masks(model, data, data.y, steps=2), theta, atol=1e-6)
+    own = paper_gnn_explainer(alone(model, graphs[2]), steps=1).edges  # of the edges alone
+    assert torch.allclose(own, orderings.descended_masks(model, data, data.y, steps=1)[:edges], atol=0.5)
+    assert own.std() > 0
+
+
+def _masked_loss(model, data, theta):
+    """−f + 0.01 Σ θ², with the messages of the GIN written out, loops included."""
+    H, (source, target) = data.x, data.edge_index
+    edges = theta.sigmoid()[: len(source), None]
+    loops = theta.sigmoid()[len(source) :, None]
+    for conv in model.convs:
+        H = conv.nn((loops * H).index_add(0, target, edges * H[source]))
+    logits = H.sum(0) / 20**0.5
+    return float(-logits[data.y[0]] + 0.01 * theta.square().sum())
+
+
 def test_one_graph_has_no_say_in_another_s_mask(model, graphs):
     both = bunch(graphs, [0, 5])
     masks, other = (orderings.edge_masks(model, both, torch.tensor([0, label]), epochs=20) for label in (0, 1))
@@ -89,7 +130,7 @@ def test_an_edge_is_a_walk_of_one_step(model, graphs, mode, monkeypatch):
     data = bunch(graphs)
     weights = torch.rand(data.edge_index.shape[1], dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     monkeypatch.setattr(orderings, "edge_masks", lambda *args: weights)
-    orders = orderings.gnn_explainer(model, data, data.y)(mode, [0.0, 0.3])
+    orders = orderings.pyg_explainer(model, data, data.y)(mode, [0.0, 0.3])
     for g in range(len(data)):
         here = slice(*data.edges_before[g : g + 2].tolist())
         edge_index = data.edge_index[:, here] - data.nodes_before[g]

@@ -11,7 +11,13 @@ import walkwise as ww
 from paper.cases import gin, small_set
 from walkwise.errors import InputError
 from walkwise.paper.bunches import bunch
-from walkwise.paper.passes import hooked_relevance, naive_relevance, passes, walks_inside
+from walkwise.paper.passes import (
+    hooked_relevance,
+    naive_relevance,
+    passes,
+    walk_by_walk_relevance,
+    walks_inside,
+)
 
 SETS = [[20, 21, 22], [3], [0, 1, 2, 24]]
 
@@ -22,16 +28,21 @@ def graph():
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
-def test_three_ways_to_one_number(graph, layers, unchanged):
+def test_four_ways_to_one_number(graph, layers, unchanged):
     model = gin(layers)
     chain = ww.trace(model, graph.x, graph.edge_index, target=1)
     for nodes, relevance in zip(SETS, ww.subgraph_relevance(chain, SETS).tolist(), strict=True):
         with unchanged(model, graph.x, graph.edge_index):
             hooked = hooked_relevance(model, graph, 1, nodes)
             naive = naive_relevance(model, graph, 1, nodes)
+            along = walk_by_walk_relevance(model, graph, 1, nodes)
         assert hooked == pytest.approx(relevance, rel=1e-10, abs=1e-12)
         assert naive.finished
+        assert along.finished
         assert naive.relevance == pytest.approx(relevance, rel=1e-10, abs=1e-12)
+        assert along.relevance == pytest.approx(relevance, rel=1e-10, abs=1e-12)
+        assert naive.passes == len(nodes) ** layers  # the start nodes are read together
+        assert along.passes == len(list(walks_inside(graph.edge_index, nodes, layers)))
 
 
 def test_a_pass_is_one_walk(graph):
@@ -51,9 +62,10 @@ def test_the_walks_inside_a_set_are_those_of_the_chain(graph):
 
 
 def test_the_naive_method_gives_up_at_its_limit(graph):
-    found = naive_relevance(gin(3), graph, 1, list(range(25)), limit=0.01)
-    assert not found.finished
-    assert found.walks < 500
+    for method in (naive_relevance, walk_by_walk_relevance):
+        found = method(gin(3), graph, 1, list(range(25)), limit=0.01)
+        assert not found.finished
+        assert found.passes < 500
 
 
 def test_hooks_are_gone_after_an_error(graph, unchanged):

@@ -157,6 +157,17 @@ def small_bench(monkeypatch, tmp_path):
     return lambda effort, weights=None: Bench(effort, None, weights, tmp_path / "out")
 
 
+@pytest.mark.parametrize("negative", [True, False])
+def test_a_model_is_trained_by_its_recipe(small_bench, monkeypatch, negative):
+    recipe = replace(benches.RECIPES["ba2motif-gin3"], negative_biases=negative, lr=0.02, batch_size=5, patience=7)
+    monkeypatch.setitem(benches.RECIPES, "ba2motif-gin3", recipe)
+    asked = {}
+    monkeypatch.setattr(benches.training, "train", lambda model, graphs, **options: asked.update(options))
+    small_bench(TINY).case("ba2motif-gin3")
+    wanted = {"negative_biases": negative, "lr": 0.02, "batch_size": 5, "patience": 7}
+    assert {name: asked[name] for name in wanted} == wanted
+
+
 def test_a_model_is_trained_once_and_kept(small_bench, monkeypatch, tmp_path):
     first = small_bench(TINY).case("ba2motif-gin3")
     assert first.origin.startswith("trained here for up to 2 epochs, test accuracy ")

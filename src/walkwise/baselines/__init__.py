@@ -2,11 +2,11 @@
 
 >>> from walkwise import baselines
 >>> baselines.available_baselines()  # doctest: +NORMALIZE_WHITESPACE
-('attention', 'cam', 'gnn-lrp', 'gnnexplainer', 'grad-cam', 'gradient', 'gradient-x-input',
- 'integrated-gradients', 'lrp', 'pgexplainer', 'pgmexplainer', 'random', 'sgnn-lrp', 'subgraphx')
+('attention', 'cam', 'gnn-lrp', 'gnnexplainer', 'gnnexplainer-paper', 'grad-cam', 'gradient',
+ 'gradient-x-input', 'integrated-gradients', 'lrp', 'pgexplainer', 'pgmexplainer', 'random', 'sgnn-lrp', 'subgraphx')
 """
 
-from walkwise.baselines import gradients, pgm, pyg, relevance, subgraphx  # they register themselves
+from walkwise.baselines import edge_mask, gradients, pgm, pyg, relevance, subgraphx  # they register themselves
 from walkwise.baselines.attribution import Attribution, Walks, node_order, node_scores, of_nodes, subgraph_scores
 from walkwise.baselines.comparison import Explained, Row, compare, to_markdown, to_pandas
 from walkwise.baselines.registry import available_baselines, baseline, register_baseline, register_trained_baseline
@@ -19,6 +19,7 @@ __all__ = [
     "available_baselines",
     "baseline",
     "compare",
+    "edge_mask",
     "gradients",
     "node_order",
     "node_scores",

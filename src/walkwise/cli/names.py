@@ -26,6 +26,7 @@ METHODS = (
     "cam",
     "gnn-lrp",
     "gnnexplainer",
+    "gnnexplainer-paper",
     "grad-cam",
     "gradient",
     "gradient-x-input",

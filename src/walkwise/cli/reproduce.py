@@ -29,7 +29,8 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="A subset, in about five minutes on two cores.")] = False,
     data: Annotated[Path | None, typer.Option(help=options.DATA_HELP)] = None,
     weights: Annotated[
-        Path | None, typer.Option(help="Trained models: the authors' NAME.npz and NAME.json, or NAME.safetensors.")
+        Path | None,
+        typer.Option(help="Trained models: the authors' NAME.torch, as they publish it, or NAME.safetensors."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Where results go.")] = Path("paper"),
     as_json: options.Json = False,

@@ -61,7 +61,7 @@ class Effort:
 
 
 FULL = Effort("full", 50, 3, 360.0, 21, tuple(range(1, 20)), 10, None, 1.0, ("png", "pdf"))
-QUICK = Effort("quick", 3, 1, 8.0, 21, (1, 3, 5, 8, 12, 16, 19), 2, 200, 0.2, ("png",))
+QUICK = Effort("quick", 3, 1, 15.0, 21, (1, 3, 5, 8, 12, 16, 19), 2, 200, 0.2, ("png",))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class Bench:
 
     effort: Effort
     data: Path | None = None  # the data root
-    weights: Path | None = None  # the authors' arrays (NAME.npz and NAME.json), or NAME.safetensors
+    weights: Path | None = None  # the authors' files (NAME.torch) or arrays (NAME.npz, .json), or NAME.safetensors
     out: Path = Path("paper")
     _sets: dict[str, GraphSet] = field(default_factory=dict)
     _cases: dict[str, Case] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class Bench:
             patience=recipe.patience,
             batch_size=recipe.batch_size,
             lr=recipe.lr,
-            negative_biases=True,
+            negative_biases=recipe.negative_biases,
             progress=True,
         )
         folder.mkdir(parents=True, exist_ok=True)
@@ -156,9 +156,10 @@ def _fresh(make: Callable[[], nn.Module]) -> nn.Module:
 def _authors(folder: Path, name: str, width: int) -> nn.Module | None:
     """The authors' model, if their arrays are in the folder and fit the data's features."""
     theirs = _THEIR_NAMES[name]
-    if not (folder / f"{theirs}.npz").is_file():
+    published = folder / f"{theirs}.torch"
+    if not published.is_file() and not (folder / f"{theirs}.npz").is_file():
         return None
-    model: Any = models.from_arrays(folder, theirs)
+    model: Any = models.load_authors(published) if published.is_file() else models.from_arrays(folder, theirs)
     return _in_our_columns(name, model) if model.sizes["in_channels"] == width else None
 
 

@@ -15,11 +15,13 @@ RED, BLUE, GREEN, ORANGE, GREY, INK = "#c8102e", "#2b6cb0", "#2f8f4e", "#d9822b"
 #: How the methods are drawn, the same in all figures.
 LOOKS: dict[str, dict[str, Any]] = {
     "naive GNN-LRP": {"color": INK, "marker": "s", "ms": 4},
+    "naive GNN-LRP, along edges": {"color": GREY, "marker": "s", "ms": 4, "ls": "--"},
     "sGNN-LRP, hooks": {"color": RED, "marker": "o", "ms": 4},
     "sGNN-LRP, chain": {"color": RED, "marker": "D", "ms": 3.5, "ls": "--"},
     "sGNN-LRP, chain, one of 1000": {"color": RED, "marker": "v", "ms": 4, "ls": ":"},
     "sGNN-LRP": {"color": RED, "lw": 2},
     "GNNExplainer": {"color": BLUE, "lw": 1.5},
+    "GNNExplainer (PyG)": {"color": BLUE, "lw": 1.2, "ls": ":"},
     "Gradient": {"color": GREEN, "lw": 1.5, "ls": "--"},
     "CAM": {"color": ORANGE, "lw": 1.5, "ls": "-."},
 }

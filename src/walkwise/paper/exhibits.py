@@ -48,3 +48,13 @@ class Exhibit:
     work: tuple[Work, ...]
     draw: Callable[[Sequence[Row]], Figure]
     judge: Callable[[Sequence[Row]], Finding]
+    rule: str = ""  # when the claim counts as holding
+
+
+def so_far(claims: Sequence[bool]) -> bool | str:
+    """How far a claim of several parts holds: yes if every part does, no if none does, else in part.
+
+    >>> so_far([True, True]), so_far([True, False]), so_far([False])
+    (True, 'in part', False)
+    """
+    return True if all(claims) else "in part" if any(claims) else False

@@ -13,7 +13,7 @@ from walkwise.paper.bench import AUTHORS, Case, Effort
 from walkwise.paper.bunches import Bunch
 from walkwise.paper.curves import areas
 from walkwise.paper.drawing import BLUE, RED, panels
-from walkwise.paper.exhibits import Exhibit, Finding, Work
+from walkwise.paper.exhibits import Exhibit, Finding, Work, so_far
 from walkwise.paper.orderings import sgnn_lrp
 from walkwise.paper.published import FIGURE_5
 from walkwise.paper.tables import markdown
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MOTIF = 5  # the last nodes of every graph
 MEASURES = ("accuracy", "auroc", "auac")
+#: What counts as "around 0".
+NEAR = 0.1
 
 
 def units(case: Case, effort: Effort) -> list[Unit]:
@@ -101,8 +103,8 @@ def judge(rows: Sequence[Row]) -> Finding:
     ]
     table = markdown(["α", *(f"{_TITLES[name]} (published)" for name in MEASURES)], lines)
     notes = (f"Model: {rows[0]['weights']}.", "AUAC is on the softmax probability of the label.")
-    holds = max(best.values()) <= 0.2 and (not theirs or equal == len(pairs))
-    return Finding(holds, verdict, table, notes)
+    claims = [max(best.values()) <= NEAR, *([equal == len(pairs)] if theirs else [])]
+    return Finding(so_far(claims), verdict, table, notes)
 
 
 _TITLES = {"accuracy": "accuracy", "auroc": "AUROC", "auac": "AUAC"}
@@ -114,4 +116,6 @@ EXHIBIT = Exhibit(
     (Work("ba2motif-gin3", units),),
     draw,
     judge,
+    f"“Yes” asks that the best α be at most {NEAR} by accuracy and by AUROC and, with the authors' weights, that every "
+    "published number come out to its last digit; “in part”, one of these.",
 )

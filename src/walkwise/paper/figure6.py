@@ -10,7 +10,7 @@ from walkwise.evaluation import mean_and_error
 from walkwise.paper.bench import AUTHORS, TITLES, Case, Effort
 from walkwise.paper.curves import areas
 from walkwise.paper.drawing import GREY, LOOKS, panels
-from walkwise.paper.exhibits import Exhibit, Finding, Work
+from walkwise.paper.exhibits import Exhibit, Finding, Work, so_far
 from walkwise.paper.orderings import DISCOUNTED, METHODS, OURS
 from walkwise.paper.published import FIGURE_6, FIGURE_6_OTHERS
 from walkwise.paper.tables import markdown
@@ -25,6 +25,8 @@ SIGNS = ("positive", "negative")
 BEST = {"activation": "^", "pruning": "v"}
 #: The discounts of which there are published numbers.
 COMPARED = (0.0, 0.5, 1.0)
+#: How far ours may be from them: ties in symmetric molecules move the authors' own code by up to 0.023.
+NEAR = 0.03
 #: The class that counts as positive.
 POSITIVE = {"mutag": "mutagenic", "graph-sst2": "positive"}
 
@@ -32,7 +34,12 @@ POSITIVE = {"mutag": "mutagenic", "graph-sst2": "positive"}
 def units(case: Case, effort: Effort) -> list[Unit]:
     """One unit per method: both modes, all discounts."""
     index = _index(case, effort)
-    settings = {"weights": case.digest, "alphas": effort.discounts, "graphs": len(index)}
+    settings = {
+        "weights": case.digest,
+        "alphas": effort.discounts,
+        "graphs": len(index),
+        "masks": "with loops",
+    }
     return [
         Unit(f"figure6/{_set_name(case)}/{method}", settings, partial(compute, case, index, method, effort.discounts))
         for method in METHODS
@@ -82,7 +89,7 @@ def draw(rows: Sequence[Row]) -> Figure:
             ax.set_xlabel("discount α") if line else ax.set_title(f"{_shown(rows, name)}\n{sign}")
         better = "higher" if mode == "activation" else "lower"
         axes[line][0].set_ylabel(f"{title} ({better} is better)")
-    _legend(figure, axes[0][0], lines=1 if len(columns) > 2 else 2)
+    _legend(figure, axes[0][0], lines=1 if len(columns) > 2 else 3)
     return figure
 
 
@@ -142,8 +149,11 @@ def judge(rows: Sequence[Row]) -> Finding:
         verdict += f" On MUTAG, with the authors' weights, it is within {gap:.3f} of the published numbers everywhere."
     at = [f"sGNN-LRP, α = {alpha:g}" for alpha in COMPARED]
     header = ["in brackets: published", *at, *(f"{name}, best" for name in METHODS)]
-    holds = won > len(keys) / 2 and tuned > 0 and (not theirs or gap <= 0.03)
-    return Finding(holds, verdict, markdown(header, lines), _notes(rows))
+    complete = len(keys) == 8 and not any("rebuilt" in row["data"] for row in rows)
+    claims = [won >= 6 * len(keys) / 8, tuned > len(keys) / 2, theirs and gap <= NEAR, complete]
+    if not any(claims[:3]):
+        return Finding(False, verdict, markdown(header, lines), _notes(rows))
+    return Finding(so_far(claims), verdict, markdown(header, lines), _notes(rows))
 
 
 def _panel_title(rows: Sequence[Row], key: tuple[str, str, str]) -> str:
@@ -191,8 +201,10 @@ def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
                 "and so another model. The published numbers beside it are for orientation only."
             )
     notes.append(
-        "GNNExplainer is PyTorch Geometric's (200 epochs), whose masks are not those of the paper; the published "
-        "numbers of the other methods are at α = 0, on 200 graphs drawn with replacement."
+        "GNNExplainer is the authors': 500 plain steps on a mask of the edges, rate 0.5, L2 weight 0.01, scored with α "
+        "by appendix K, as in their notebook but for the mask there that gives α to edges inside S as well. "
+        "GNNExplainer (PyG) is PyTorch Geometric's (200 epochs). The published numbers of the other methods are at "
+        "α = 0, on 200 graphs drawn with replacement."
     )
     return tuple(notes)
 
@@ -204,4 +216,7 @@ EXHIBIT = Exhibit(
     (Work("mutag-gin3", units), Work("graph-sst2-gcn3", units)),
     draw,
     judge,
+    "“Yes” asks that sGNN-LRP be ahead of every other method in 6 of 8 panels with the best α for each, that its best "
+    f"α not be 0 in more than half of them, that MUTAG's published numbers come out to {NEAR} with the authors' "
+    "weights, and that Graph-SST2 be the published set; “in part”, one of the first three.",
 )

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 from torch_geometric.explain.algorithm.utils import set_masks
-from torch_geometric.nn import GraphConv, MessagePassing, global_add_pool
+from torch_geometric.nn import GINConv, GraphConv, MessagePassing, global_add_pool
 
+from walkwise.baselines.edge_mask import descended_mask
 from walkwise.core.chain import RelevanceChain
 from walkwise.paper.bunches import Bunch
 from walkwise.search.orders import order_nodes
@@ -20,6 +21,8 @@ from walkwise.tracing import trace
 Orders = Callable[[str, Sequence[float]], list[Tensor]]
 
 OURS, GNN_EXPLAINER, GRADIENT, CAM = "sGNN-LRP", "GNNExplainer", "Gradient", "CAM"
+#: The same method as PyTorch Geometric has it.
+PYG_EXPLAINER = "GNNExplainer (PyG)"
 
 
 def sgnn_lrp(model: nn.Module, data: Bunch, target: Tensor) -> Orders:
@@ -29,11 +32,20 @@ def sgnn_lrp(model: nn.Module, data: Bunch, target: Tensor) -> Orders:
 
 
 def gnn_explainer(model: nn.Module, data: Bunch, target: Tensor) -> Orders:
-    """Greedy orders by the edges of GNNExplainer's mask, an edge being a walk of one step (appendix K)."""
-    mask = edge_masks(model, data, target)
+    """Greedy orders by the edges of GNNExplainer's mask, as the authors run it (appendix K)."""
+    return _by_edges(descended_masks(model, data, target), _with_loops(data), data)
+
+
+def pyg_explainer(model: nn.Module, data: Bunch, target: Tensor) -> Orders:
+    """The same by the mask of PyTorch Geometric's GNNExplainer."""
+    return _by_edges(edge_masks(model, data, target), data.edge_index, data)
+
+
+def _by_edges(mask: Tensor, edge_index: Tensor, data: Bunch) -> Orders:
+    """Greedy orders by scores of edges, an edge being a walk of one step."""
     ones = torch.ones(len(data.batch), 1, dtype=mask.dtype)
     edges = _Edges().to(mask.dtype)
-    chain = trace(edges, ones, data.edge_index, edge_weight=mask, batch=data.batch, target=[0] * len(data), rule="zero")
+    chain = trace(edges, ones, edge_index, edge_weight=mask, batch=data.batch, target=[0] * len(data), rule="zero")
     return _greedy(chain, data)
 
 
@@ -50,11 +62,12 @@ def cam(model: nn.Module, data: Bunch, target: Tensor) -> Orders:
 METHODS: Mapping[str, Callable[[nn.Module, Bunch, Tensor], Orders]] = {
     OURS: sgnn_lrp,
     GNN_EXPLAINER: gnn_explainer,
+    PYG_EXPLAINER: pyg_explainer,
     GRADIENT: gradient,
     CAM: cam,
 }
 #: Those that attribute steps, so that α matters.
-DISCOUNTED = (OURS, GNN_EXPLAINER)
+DISCOUNTED = (OURS, GNN_EXPLAINER, PYG_EXPLAINER)
 
 
 def gradient_scores(model: nn.Module, data: Bunch, target: Tensor) -> Tensor:
@@ -83,6 +96,28 @@ def cam_scores(model: nn.Module, data: Bunch, target: Tensor) -> Tensor:
     finally:
         handle.remove()
     return (seen[0] * slope).sum(dim=1).abs().detach()
+
+
+def descended_masks(model: nn.Module, data: Bunch, target: Tensor, *, steps: int = 500) -> Tensor:
+    """The authors' scores of edges, self-loops after them, of all graphs side by side: (E + M,).
+
+    What a GINConv takes from a node itself is an edge to them: it is left out of the layer, and a loop put in.
+    """
+    loops, looped = _with_loops(data), copy.deepcopy(model)
+    for conv in looped.modules():
+        if isinstance(conv, GINConv):
+            conv.eps.data.fill_(-1.0)
+
+    def loss(masked: nn.Module) -> Tensor:
+        logits: Tensor = masked(data.x, loops, data.batch)
+        return -logits.gather(1, target[:, None]).sum()
+
+    return descended_mask(looped, loops, loss, data.x.dtype, steps=steps)
+
+
+def _with_loops(data: Bunch) -> Tensor:
+    """The edges, and an edge from every node to itself.  # (2, E + M)"""
+    return torch.cat([data.edge_index, torch.arange(len(data.batch)).expand(2, -1)], dim=1)
 
 
 def edge_masks(

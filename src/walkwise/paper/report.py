@@ -82,6 +82,7 @@ def _section(result: Result) -> str:
     if finding is not None:
         parts += [
             f"**Here:** {finding.verdict}",
+            f"**Verdict:** {finding.word}. {result.exhibit.rule}" if result.exhibit.rule else "",
             f"![{result.exhibit.title}]({name}.png)" if result.drawn else "",
             finding.table,
             "\n".join(f"- {note}" for note in finding.notes),

@@ -1,0 +1,134 @@
+"""Linear maps and whole layers under a rule, as surrogates that autograd carries: p ⊙ [z / p], the bracket constant."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from torch_geometric.nn import conv as pyg
+from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
+
+from walkwise.errors import UnsupportedLayerError
+from walkwise.rules import Rule
+
+#: Layers with one linear map in all, whatever order they compute it in: the rule is applied to the layer as a whole.
+_WHOLE = (pyg.GCNConv, pyg.GraphConv, pyg.SAGEConv, pyg.SGConv, pyg.TAGConv, pyg.GATConv, pyg.GATv2Conv)
+_ATTENTION = (pyg.GATConv, pyg.GATv2Conv)
+
+
+def carried_whole(conv: nn.Module) -> bool:
+    """Whether a layer is one linear map, attention held constant."""
+    return type(conv) in _WHOLE and not (isinstance(conv, pyg.SAGEConv) and (conv.project or conv.normalize))
+
+
+def gathers_first(conv: nn.Module) -> bool:
+    """Whether a layer sums over neighbours and then applies a perceptron, whose linear maps are under the rule."""
+    return type(conv) is pyg.GINConv
+
+
+def linear_surrogate(
+    rule: Rule, z: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, parts: tuple[Tensor, Tensor]
+) -> Tensor:
+    """z = x W + b under the rule; ``parts`` are what x has of positive and of negative sign, for rules that split."""
+    held = None if bias is None else rule.hold(bias)
+    if rule.shares is None:
+        p = linear(x, rule.lift(weight))
+        return _shared(rule, z, (p,), held)
+    both = weight.clamp(min=0), weight.clamp(max=0)
+    return _shared(rule, z, _by_sign(lambda part, i: linear(part, both[i]), parts), held)
+
+
+def conv_surrogate(
+    name: str, conv: Any, rule: Rule, z: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any], attention: Any
+) -> Tensor:
+    """What a layer returns, under the rule: lifted weights, aggregation as it is, one denominator for all of it."""
+    _check(name, conv, rule, args, kwargs)
+    if rule.shares is None:
+        p = _output(_with_weights(conv, rule.lift, rule.lift, attention), args, kwargs)
+        return _shared(rule, z, (p,), None)
+    positive, negative = ((lambda w: w.clamp(min=0)), (lambda w: w.clamp(max=0)))
+    signs = [_with_weights(conv, lift, torch.zeros_like) for lift in (positive, negative)]
+    held = rule.hold(_output(_with_weights(conv, torch.zeros_like, torch.clone), args, kwargs).detach())
+    run = lambda part, i: _output(signs[i], *_handed(part, args, kwargs))  # noqa: E731
+    return _shared(rule, z, _by_sign(run, sides(args[0] if args else kwargs["x"])), held)
+
+
+def aggregated(conv: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """What a GINConv sums up of positive entries, and of negative ones."""
+    _check("", conv, None, args, kwargs)
+    bare = _bare(conv)
+    bare.nn = nn.Identity()
+    positive, negative = sides(args[0] if args else kwargs["x"])
+    return _output(bare, *_handed(positive, args, kwargs)), _output(bare, *_handed(negative, args, kwargs))
+
+
+def sides(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The positive and the negative entries of a tensor, 0 elsewhere."""
+    return x * (x > 0), x * (x < 0)
+
+
+def _by_sign(run: Callable[[Tensor, int], Tensor], parts: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """The positive and the negative contributions: signs of input and weight alike, or not."""
+    return run(parts[0], 0) + run(parts[1], 1), run(parts[0], 1) + run(parts[1], 0)
+
+
+def _shared(rule: Rule, z: Tensor, parts: tuple[Tensor, ...], held: tuple[Tensor, ...] | None) -> Tensor:
+    """Σ part ⊙ [share · z / (part + bias)], with the value of z."""
+    z = z.detach()
+    shares = (1.0,) if rule.shares is None else rule.shares
+    total = torch.zeros_like(z)
+    for side, (share, part) in enumerate(zip(shares, parts, strict=True)):
+        denominator = part.detach() if held is None else part.detach() + held[side]
+        total = total + part * (share * rule.ratio(z, denominator))
+    return total + (z - total).detach()
+
+
+def _with_weights(
+    conv: Any, change: Callable[[Tensor], Tensor], change_bias: Callable[[Tensor], Tensor], attention: Any = None
+) -> Any:
+    """A copy of a layer with other weights; what makes attention stays, and attention is as it was."""
+    changed = _bare(conv)
+    with torch.no_grad():
+        for name, parameter in changed.named_parameters():
+            if not name.startswith(("att", "lin_edge")):
+                parameter.copy_((change_bias if name.endswith("bias") else change)(parameter))
+    if attention is not None:
+        changed.register_edge_update_forward_hook(lambda *_: attention)
+    return changed
+
+
+def _bare(conv: Any) -> Any:
+    """A copy of a layer without its hooks."""
+    hooks = [held for module in conv.modules() for name, held in vars(module).items() if name.endswith("_hooks")]
+    return copy.deepcopy(conv, {id(held): type(held)() for held in hooks})
+
+
+def _handed(x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with another x."""
+    return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, "x": x})
+
+
+def _output(conv: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    returned = conv(*args, **kwargs)
+    output: Tensor = returned[0] if isinstance(returned, tuple) else returned
+    return output
+
+
+def _check(name: str, conv: Any, rule: Rule | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse what the rule cannot be applied to here."""
+    kind, use = type(conv).__name__, "Use walkwise.trace, which can, or rule='zero'."
+    if not carried_whole(conv) and not gathers_first(conv):
+        raise UnsupportedLayerError(f"By hooks, layer '{name}' ({kind}) cannot be put under {rule}. {use}")
+    if type(conv.aggr_module) not in (SumAggregation, MeanAggregation):
+        aggregation = type(conv.aggr_module).__name__
+        raise UnsupportedLayerError(f"By hooks, layer '{name}' ({kind} with {aggregation}) has no rule. {use}")
+    if rule is None or rule.shares is not None:
+        given = [value for value in (*args[1:], *kwargs.values()) if isinstance(value, Tensor)]
+        negative = any(bool((value < 0).any()) for value in given if value.is_floating_point())
+        if isinstance(conv, _ATTENTION) or negative:
+            why = "attention" if isinstance(conv, _ATTENTION) else "negative edge weights"
+            raise UnsupportedLayerError(f"By hooks, {kind} with {why} cannot be put under a rule that splits. {use}")

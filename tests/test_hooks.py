@@ -1,0 +1,178 @@
+"""The paper's algorithm by hooks against the traced chain."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import (
+    GAT,
+    GCN,
+    GIN,
+    ChebConv,
+    GCNConv,
+    GINConv,
+    GraphConv,
+    GraphSAGE,
+    SAGEConv,
+    SGConv,
+    TAGConv,
+    global_add_pool,
+    global_max_pool,
+)
+
+import walkwise as ww
+from walkwise import hooks, rules
+from walkwise.errors import InputError, TargetError, TraceError, UnsupportedLayerError
+
+M = 7
+RULES = ["zero", "gamma", "epsilon", rules.Epsilon(0.1), rules.Gamma(0.5), "alphabeta", "zplus", "positive"]
+SETS = [[0, 2, 3], [4], list(range(M))]
+
+
+@pytest.fixture(scope="module")
+def graph():
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(0, M, (2, 12), generator=generator)
+    edges = edges[:, edges[0] != edges[1]]
+    both = torch.unique(torch.cat([edges, edges.flip(0)], dim=1), dim=1)
+    return torch.randn(M, 3, generator=generator, dtype=torch.float64), both
+
+
+def compare(model, x, edge_index, rule, alphas=(0.0, 0.3, 1.0), **asked):
+    chain = ww.trace(model, x, edge_index, rule=rule, **asked)
+    for nodes in SETS:
+        for alpha, want in zip(
+            alphas, ww.subgraph_relevance(chain, [nodes], alpha=list(alphas))[0].tolist(), strict=True
+        ):
+            found = hooks.subgraph_relevance(model, x, edge_index, nodes, alpha=alpha, rule=rule, **asked)
+            assert found == pytest.approx(want, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("kind", [GIN, GCN, GraphSAGE])
+def test_hooks_equal_the_chain(graph, kind, rule, unchanged):
+    torch.manual_seed(1)
+    model = kind(3, 5, 3, out_channels=2).double()  # in training mode, to be left so
+    with unchanged(model, *graph):
+        compare(model, *graph, rule, index=2, target=1)
+
+
+class Various(nn.Module):
+    """Skips computed before the layer, a layer that runs twice, maps between layers, and a read-out."""
+
+    def __init__(self, make, pool=global_add_pool, act=torch.relu):
+        super().__init__()
+        self.encode, self.skip, self.between = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.first, self.twice, self.pool, self.act = make(4, 4), make(4, 4), pool, act
+        self.read = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2))
+
+    def forward(self, x, edge_index, batch=None):
+        h = self.act(self.encode(x))
+        beside = self.skip(h)
+        h = self.act(self.first(h, edge_index) + beside)
+        early = h
+        h = self.act(self.between(self.act(self.twice(h, edge_index))))
+        h = self.twice(h, edge_index) + h
+        return self.read(self.pool(torch.cat([h, early], dim=1), batch))
+
+
+def _gin(inside, out):
+    return GINConv(nn.Sequential(nn.Linear(inside, 6), nn.ReLU(), nn.Linear(6, out)), train_eps=True)
+
+
+MAKERS = {"GIN": _gin, "GCN": GCNConv, "Graph": GraphConv, "SAGE": SAGEConv, "SG": SGConv, "TAG": TAGConv}
+
+
+@pytest.mark.parametrize("rule", ["zero", "gamma", "epsilon", "alphabeta"])
+@pytest.mark.parametrize("name", MAKERS)
+def test_hooks_follow_skips_repeats_and_maps_between(graph, name, rule):
+    torch.manual_seed(2)
+    compare(Various(MAKERS[name]).double(), *graph, rule, target=0)
+
+
+@pytest.mark.parametrize("act", [torch.tanh, nn.functional.elu, nn.functional.gelu, nn.functional.softplus])
+@pytest.mark.parametrize("rule", ["zero", "gamma"])
+def test_hooks_divide_smooth_activations(graph, act, rule):
+    torch.manual_seed(3)
+    compare(Various(GCNConv, global_max_pool, act).double(), *graph, rule, target=1)
+
+
+@pytest.mark.parametrize("rule", ["zero", "gamma", "epsilon"])
+def test_hooks_hold_attention_constant(graph, rule):
+    torch.manual_seed(4)
+    for v2 in (False, True):
+        compare(GAT(3, 4, 2, out_channels=2, heads=2, v2=v2).double(), *graph, rule, index=1, target=0)
+
+
+def test_hooks_take_a_batch_and_a_read_out_rule(graph):
+    x, edge_index = graph
+    both = torch.cat([edge_index, edge_index + M], dim=1)
+    batch = torch.arange(2).repeat_interleave(M)
+    torch.manual_seed(5)
+    schedule = rules.Schedule.constant(rules.Gamma(1.0), readout=rules.Gamma(2.0))
+    compare(Various(GCNConv).double(), torch.cat([x, 2 * x]), both, schedule, batch=batch, target=[0, 1])
+    compare(Various(GCNConv).double(), x, edge_index, schedule, target=lambda output: output[0, 1] - output[0, 0])
+
+
+def test_hooks_are_batch_normalised_only_under_lrp_0(graph):
+    torch.manual_seed(6)
+    model = GCN(3, 4, 2, out_channels=2, norm="batch_norm").double()
+    model.train()(*graph)
+    compare(model.eval(), *graph, "zero", index=0)
+    with pytest.raises(UnsupportedLayerError, match="batch_norm cannot be carried under this rule"):
+        hooks.subgraph_relevance(model, *graph, [0], index=0)
+
+
+class Odd(nn.Module):
+    """A layer, and something done to it."""
+
+    def __init__(self, conv, after=lambda h: h):
+        super().__init__()
+        self.conv, self.last, self.after = conv, GCNConv(4, 2), after
+
+    def forward(self, x, edge_index):
+        return self.last(self.after(self.conv(x, edge_index)), edge_index)
+
+
+@pytest.mark.parametrize(
+    ("conv", "after", "rule", "words"),
+    [
+        (ChebConv(3, 4, 2), None, "gamma", r"layer 'conv' \(ChebConv\) cannot be put under Gamma"),
+        (SAGEConv(3, 4, aggr="max"), None, "gamma", r"SAGEConv with MaxAggregation\) has no rule"),
+        (SAGEConv(3, 4, normalize=True), None, "gamma", r"layer 'conv' \(SAGEConv\) cannot be put under"),
+        (GAT(3, 4, 1).convs[0], None, "zplus", "GATConv with attention cannot be put under a rule that splits"),
+        (GCNConv(3, 4), lambda h: h * h.sigmoid(), "zero", "mul cannot be carried"),
+        (GCNConv(3, 4), lambda h: nn.functional.layer_norm(h, (4,)), "zero", "layer_norm cannot be carried"),
+        (GCNConv(3, 4), lambda h: h @ torch.eye(4, dtype=h.dtype), "gamma", "matmul cannot be carried"),
+        (GCNConv(3, 4), lambda h: h + 1, "gamma", "add cannot be carried"),
+    ],
+)
+def test_what_hooks_cannot_do_is_refused_by_name(graph, conv, after, rule, words, unchanged):
+    model = Odd(conv, after or (lambda h: h)).double()
+    with unchanged(model, *graph), pytest.raises(UnsupportedLayerError, match=words):
+        hooks.subgraph_relevance(model, *graph, [0], index=0, rule=rule)
+
+
+def test_wrong_questions_are_refused(graph):
+    model = GCN(3, 4, 2, out_channels=2).double()
+    with pytest.raises(InputError, match="Node 7 is not in the graph, whose 7 nodes are 0 to 6"):
+        hooks.subgraph_relevance(model, *graph, [0, 7], index=0)
+    with pytest.raises(InputError, match="nodes are the ids"):
+        hooks.subgraph_relevance(model, *graph, [True, False], index=0)
+    with pytest.raises(InputError, match="alpha is a number from 0 to 1"):
+        hooks.subgraph_relevance(model, *graph, [0], index=0, alpha=2.0)
+    with pytest.raises(TargetError, match="7 rows for 1 graph"):
+        hooks.subgraph_relevance(model, *graph, [0])
+    with pytest.raises(TraceError, match="no message-passing layer"):
+        hooks.subgraph_relevance(Perceptron().double(), *graph, [0])
+    assert hooks.subgraph_relevance(model, *graph, [], index=0) == 0
+
+
+class Perceptron(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(3, 2)
+
+    def forward(self, x, edge_index):
+        return self.lin(x).sum(0, keepdim=True)
