@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from importlib import resources
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -246,7 +247,7 @@ def load_authors(path: str | Path) -> nn.Module:
         blocks = [block for block in found.blocks if block.W]
         maps = [(W, b, i == 0) for block in blocks for i, (W, b) in enumerate(zip(block.W, block.B, strict=True))]
         single = all(W.dim() == 3 and len(W) == 1 for W, _, _ in maps)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, AttributeError, OSError) as error:
+    except (UnpicklingError, RuntimeError, EOFError, AttributeError, OSError) as error:
         raise InputError(f"Expected a model of the paper's authors in {path}: {error}.") from error
     if not single or not maps:
         raise InputError(f"Expected one adjacency per layer in {path}; models with several are not the paper's.")
