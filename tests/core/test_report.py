@@ -84,6 +84,7 @@ def test_every_layer_has_a_line(net, graph, kind):
     route = "autograd" if kind == "Transformer" else "closed form"
     layer = type(model.convs[0]).__name__
     facts = [("convs.0", layer, route, "Gamma(gamma=2.0)"), ("convs.1", layer, route, "Zero()")]
+    lines = [line for line in lines if not line.startswith("caution:")]
     for line, part, words in zip(lines, balances(chain), [*facts, ("read-out", "Gamma(gamma=0.5)")], strict=True):
         assert all(word in line for word in words)
         assert line.split()[-3:] == [f"{v:.6g}" for v in (part.relevance_out, part.relevance_in, part.taken)]

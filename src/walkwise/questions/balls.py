@@ -50,7 +50,7 @@ def surroundings(chain: RelevanceChain) -> Surroundings:
 
 def _surroundings(chain: RelevanceChain) -> Surroundings:
     """A ball has no more nodes than there are walks of its radius, and those are quickly counted."""
-    operators = [operator for step in chain.steps for operator in step.operators]  # type: ignore[union-attr]
+    operators = [operator for step in chain.steps for operator in step.operators]
     edges = list({id(o.edges): o.edges for o in operators if isinstance(o, Aggregate)}.values())
     M, radius = chain.num_nodes, chain.num_layers // 2
     near, degree = _both_ways(edges, M, chain.device), torch.zeros(M, dtype=torch.long, device=chain.device)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.contract import all_rows, run_backward
-from walkwise.core.operators import Jacobian, Visit
+from walkwise.core.operators import Visit
 from walkwise.core.rows import OwnRows
 from walkwise.questions.neighbours import Bools, Ints, Neighbours
 from walkwise.questions.nodesets import budget
@@ -71,14 +71,13 @@ def _passing(chain: RelevanceChain, inside: Bools) -> _Passing:
     run_backward(chain, all_rows(chain), weigh)
     values, forward = dict(chain.roots), {}
     for step in chain.steps:
-        assert not isinstance(step.operators, Jacobian)  # a local chain has none
         parts = [o.push(values[s]) for o, s in zip(step.operators, step.sources, strict=True) if s in values]
         if parts:
             total = sum(parts[1:], start=parts[0])
             if step.visit is not None:
                 forward[step.visit.slot] = total
                 total = total * mask
-            values[step.targets[0]] = total
+            values[step.target] = total
     return _Passing(backward, forward)
 
 
