@@ -18,7 +18,7 @@ def check_subgraphs(name, graphs, cases):
         questions[case["graph"], case["target"]].append(case)
     worst = 0.0
     for (graph, target), asked in questions.items():
-        chain = ww.trace(model, graphs[graph].x, graphs[graph].edge_index, target=target)
+        chain = ww.trace(model, graphs[graph].x, graphs[graph].edge_index, target=target, rule="gamma")
         alphas = sorted({case["alpha"] for case in asked})
         many = ww.subgraph_relevance(chain, [case["nodes"] for case in asked], alpha=alphas)
         coefficients = ww.subgraph_polynomial(chain, [case["nodes"] for case in asked])
@@ -49,7 +49,7 @@ def test_mutag_walks():
     model = load(listed_walks["meta"]["model"])
     for graph in listed_walks["graphs"]:
         data, target = graphs[graph["graph"]], graph["target_predicted_class"]
-        chain = ww.trace(model, data.x, data.edge_index, target=target)
+        chain = ww.trace(model, data.x, data.edge_index, target=target, rule="gamma")
         rule = graph["rules"]["gamma"]
         for listed in (rule["exhaustive_top10"], rule["exhaustive_bottom10"]):
             ours = ww.walk_relevance(chain, [entry["walk"] for entry in listed]).tolist()

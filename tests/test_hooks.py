@@ -26,7 +26,17 @@ from walkwise import hooks, rules
 from walkwise.errors import InputError, TargetError, TraceError, UnsupportedLayerError
 
 M = 7
-RULES = ["zero", "gamma", "epsilon", rules.Epsilon(0.1), rules.Gamma(0.5), "alphabeta", "zplus", "positive"]
+RULES = [
+    "zero",
+    "gamma",
+    "epsilon",
+    rules.Epsilon(0.1),
+    rules.Gamma(0.5),
+    rules.GeneralisedGamma(2.0),
+    "alphabeta",
+    "zplus",
+    "positive",
+]
 SETS = [[0, 2, 3], [4], list(range(M))]
 
 
@@ -176,3 +186,17 @@ class Perceptron(nn.Module):
 
     def forward(self, x, edge_index):
         return self.lin(x).sum(0, keepdim=True)
+
+
+def test_rules_that_the_model_chooses_must_be_given():
+    model, x, edge_index = (
+        GCN(2, 4, 2, out_channels=1).double(),
+        torch.ones(3, 2).double(),
+        torch.tensor([[0, 1], [1, 2]]),
+    )
+    with pytest.raises(ww.errors.InputError, match="layer.rule for layer in"):
+        hooks.subgraph_relevance(model, x, edge_index, [0, 1], index=1, rule="auto")
+    chain = ww.trace(model, x, edge_index, index=1)
+    chosen = [layer.rule for layer in chain.layers]
+    hooked = hooks.subgraph_relevance(model, x, edge_index, [0, 1], index=1, rule=chosen)
+    assert hooked == pytest.approx(float(ww.subgraph_relevance(chain, [[0, 1]])[0]), rel=1e-9)

@@ -98,7 +98,7 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
     def __init__(
         self,
         *,
-        rule: RuleLike = "gamma",
+        rule: RuleLike = "auto",
         mask: str = "positive",
         position: int | None = 0,
         alpha: float | None = None,

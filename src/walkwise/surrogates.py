@@ -35,7 +35,7 @@ def linear_surrogate(
 ) -> Tensor:
     """z = x W + b under the rule; ``parts`` are what x has of positive and of negative sign, for rules that split."""
     held = None if bias is None else rule.hold(bias)
-    if rule.shares is None:
+    if not rule.splits:
         p = linear(x, rule.lift(weight))
         return _shared(rule, z, (p,), held)
     both = weight.clamp(min=0), weight.clamp(max=0)
@@ -47,7 +47,7 @@ def conv_surrogate(
 ) -> Tensor:
     """What a layer returns, under the rule: lifted weights, aggregation as it is, one denominator for all of it."""
     _check(name, conv, rule, args, kwargs)
-    if rule.shares is None:
+    if not rule.splits:
         p = _output(_with_weights(conv, rule.lift, rule.lift, attention), args, kwargs)
         return _shared(rule, z, (p,), None)
     positive, negative = ((lambda w: w.clamp(min=0)), (lambda w: w.clamp(max=0)))
@@ -77,13 +77,12 @@ def _by_sign(run: Callable[[Tensor, int], Tensor], parts: tuple[Tensor, Tensor])
 
 
 def _shared(rule: Rule, z: Tensor, parts: tuple[Tensor, ...], held: tuple[Tensor, ...] | None) -> Tensor:
-    """Σ part ⊙ [share · z / (part + bias)], with the value of z."""
+    """Σ part ⊙ [factor], with the value of z; the factor is z / (part + bias), or what a rule that splits says."""
     z = z.detach()
-    shares = (1.0,) if rule.shares is None else rule.shares
-    total = torch.zeros_like(z)
-    for side, (share, part) in enumerate(zip(shares, parts, strict=True)):
-        denominator = part.detach() if held is None else part.detach() + held[side]
-        total = total + part * (share * rule.ratio(z, denominator))
+    sums = [part.detach() if held is None else part.detach() + held[side] for side, part in enumerate(parts)]
+    factors = rule.factors(z, z, *sums) if rule.splits else (rule.ratio(z, sums[0]),)
+    shared = [part * factor for part, factor in zip(parts, factors, strict=True) if factor is not None]
+    total = sum(shared, start=torch.zeros_like(z))
     return total + (z - total).detach()
 
 
@@ -126,7 +125,7 @@ def _check(name: str, conv: Any, rule: Rule | None, args: tuple[Any, ...], kwarg
     if type(conv.aggr_module) not in (SumAggregation, MeanAggregation):
         aggregation = type(conv.aggr_module).__name__
         raise UnsupportedLayerError(f"By hooks, layer '{name}' ({kind} with {aggregation}) has no rule. {use}")
-    if rule is None or rule.shares is not None:
+    if rule is None or rule.splits:
         given = [value for value in (*args[1:], *kwargs.values()) if isinstance(value, Tensor)]
         negative = any(bool((value < 0).any()) for value in given if value.is_floating_point())
         if isinstance(conv, _ATTENTION) or negative:

@@ -47,7 +47,7 @@ def areas(model, data: Batch, rank: Tensor, mode: str) -> Tensor:
 @pytest.fixture(scope="module")
 def molecules():
     model, data = load("gin-3-mutag"), Batch.from_data_list(mutag())
-    return model, data, ww.trace(model, data.x, data.edge_index, batch=data.batch, target=data.y.tolist())
+    return model, data, ww.trace(model, data.x, data.edge_index, batch=data.batch, target=data.y.tolist(), rule="gamma")
 
 
 @pytest.mark.parametrize(("mode", "name"), [("activation", "auac"), ("pruning", "aupc")])
@@ -70,7 +70,7 @@ def auroc(score: Tensor, truth: Tensor) -> float:
 def test_motifs_are_found_as_published():
     model, graphs = load("gin-3-ba2motif"), ba2motif()
     data = Batch.from_data_list([graphs[i] for i in [*range(400, 500), *range(900, 1000)]])
-    chain = ww.trace(model, data.x, data.edge_index, batch=data.batch, target=data.y.tolist())
+    chain = ww.trace(model, data.x, data.edge_index, batch=data.batch, target=data.y.tolist(), rule="gamma")
     motif = torch.arange(25) >= 20
     orders = order_nodes(chain, alpha=ALPHAS, graphs=data.batch)
     for i, alpha in enumerate(ALPHAS):

@@ -14,7 +14,7 @@ from walkwise.rules import RuleLike
 
 
 @register_baseline("sgnn-lrp")
-def sgnn_lrp(prediction: Prediction, *, rule: RuleLike = "gamma") -> RelevanceChain:
+def sgnn_lrp(prediction: Prediction, *, rule: RuleLike = "auto") -> RelevanceChain:
     """The method of the paper: R_α of any node set, without listing walks.
 
     >>> import torch
@@ -29,7 +29,7 @@ def sgnn_lrp(prediction: Prediction, *, rule: RuleLike = "gamma") -> RelevanceCh
 
 
 @register_baseline("gnn-lrp")
-def gnn_lrp(prediction: Prediction, *, rule: RuleLike = "gamma", max_walks: int = 1_000_000) -> Walks:
+def gnn_lrp(prediction: Prediction, *, rule: RuleLike = "auto", max_walks: int = 1_000_000) -> Walks:
     """GNN-LRP by listing every walk: the same scores as "sgnn-lrp", at exponential cost.
 
     >>> import torch
@@ -46,7 +46,7 @@ def gnn_lrp(prediction: Prediction, *, rule: RuleLike = "gamma", max_walks: int 
 
 
 @register_baseline("lrp")
-def lrp(prediction: Prediction, *, rule: RuleLike = "gamma") -> Attribution:
+def lrp(prediction: Prediction, *, rule: RuleLike = "auto") -> Attribution:
     """Node-level LRP: the relevance of all walks that begin at a node, with its sign.
 
     >>> import torch

@@ -30,7 +30,7 @@ def explain(
     graph: options.GraphNumber = None,
     target: options.Target = None,
     index: options.Index = None,
-    rule: options.RuleName = "gamma",
+    rule: options.RuleName = "auto",
     alpha: options.Alphas = None,
     nodes: options.NodeLists = None,
     size: options.Size = None,

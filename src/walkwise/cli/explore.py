@@ -19,7 +19,7 @@ def explore(
     data: options.DataRoot = None,
     smiles: options.Smiles = None,
     index: options.Index = None,
-    rule: options.RuleName = "gamma",
+    rule: options.RuleName = "auto",
     host: Annotated[str, typer.Option(help="The address to listen at; by default this machine alone can connect.")] = (
         "127.0.0.1"
     ),

@@ -27,7 +27,7 @@ def interactions(
     graph: options.GraphNumber = None,
     target: options.Target = None,
     index: options.Index = None,
-    rule: options.RuleName = "gamma",
+    rule: options.RuleName = "auto",
     nodes: options.NodeLists = None,
     query: Annotated[
         list[str] | None, typer.Option(help="A formula of group names, & | ~ and parentheses; may be repeated.")

@@ -25,7 +25,7 @@ def order(
     graph: options.GraphNumber = None,
     target: options.Target = None,
     index: options.Index = None,
-    rule: options.RuleName = "gamma",
+    rule: options.RuleName = "auto",
     alpha: options.Alphas = None,
     mode: Annotated[
         str, typer.Option(help="activation (most relevant first) or pruning (least first).")

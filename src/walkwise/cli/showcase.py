@@ -92,7 +92,7 @@ def motifs(count: int, seed: int) -> tuple[list[Motif], list[Tally]]:
     data = Graphs(graphs, BUNDLED["ba2motif"], names, CLASSES, (), tuple(range(count)))
     session = Session(load_model("ba2motif"), "ba2motif", data)
     chance = random.Random(seed)
-    asked = [ask(session, number, target=None, index=None, rule="gamma") for number in range(count)]
+    asked = [ask(session, number, target=None, index=None, rule="auto") for number in range(count)]
     right = [one for one in asked if one.target == int(one.data.y[0])]  # type: ignore[index]
     found = [_motif(one, chance) for one in right]
     return found, [_tally(label, graphs, found) for label in range(len(CLASSES))]
@@ -146,7 +146,7 @@ def molecules() -> list[Molecule]:
     """The bundled molecules, explained for "mutagenic". Needs the extra ``chem``."""
     data = from_smiles(list(MOLECULES.values()), names=list(MOLECULES))
     session = Session(load_model("mutag"), "mutag", data)
-    return [_molecule(ask(session, number, target=1, index=None, rule="gamma")) for number in range(len(MOLECULES))]
+    return [_molecule(ask(session, number, target=1, index=None, rule="auto")) for number in range(len(MOLECULES))]
 
 
 def _molecule(asked: Asked) -> Molecule:

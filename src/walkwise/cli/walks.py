@@ -25,7 +25,7 @@ def walks(
     graph: options.GraphNumber = None,
     target: options.Target = None,
     index: options.Index = None,
-    rule: options.RuleName = "gamma",
+    rule: options.RuleName = "auto",
     count: Annotated[int, typer.Option("--count", "-k", min=1, help="How many walks.")] = 10,
     by: Annotated[str, typer.Option(help="relevance (largest first) or magnitude.")] = "relevance",
     as_json: options.Json = False,

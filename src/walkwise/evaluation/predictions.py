@@ -174,7 +174,7 @@ def at_rest(model: nn.Module) -> Iterator[nn.Module]:
         yield shadow
 
 
-def traced(prediction: Prediction, *, rule: RuleLike = "gamma") -> RelevanceChain:
+def traced(prediction: Prediction, *, rule: RuleLike = "auto") -> RelevanceChain:
     """The prediction as a relevance chain."""
     arguments = dict(prediction.arguments)
     return trace(

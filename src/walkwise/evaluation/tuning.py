@@ -45,7 +45,7 @@ def tune_alpha(
     index: int | Callable[[Data], int] | None = None,
     motif: Callable[[Data], Motif] | None = None,
     on: str = "logit",
-    rule: RuleLike = "gamma",
+    rule: RuleLike = "auto",
     progress: bool = False,
 ) -> AlphaCurve:
     """The α whose node orders do best on held-out graphs, with the whole curve.

@@ -39,7 +39,7 @@ class Session:
     model: nn.Module
     graphs: Sequence[Data]
     names: Sequence[str] | None = None
-    rule: RuleLike = "gamma"
+    rule: RuleLike = "auto"
     class_names: Sequence[str] | None = None
     node_names: Sequence[str] | None = None
     index: int | None = None

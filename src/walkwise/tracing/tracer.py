@@ -35,7 +35,7 @@ def trace(
     *,
     target: Target = None,
     index: int | None = None,
-    rule: RuleLike = "gamma",
+    rule: RuleLike = "auto",
     fallback: str = "autograd",
     **model_kwargs: Any,
 ) -> RelevanceChain:
