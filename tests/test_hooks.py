@@ -194,7 +194,7 @@ def test_rules_that_the_model_chooses_must_be_given():
         torch.ones(3, 2).double(),
         torch.tensor([[0, 1], [1, 2]]),
     )
-    with pytest.raises(ww.errors.InputError, match="layer.rule for layer in"):
+    with pytest.raises(ww.errors.InputError, match="rule for layer in"):
         hooks.subgraph_relevance(model, x, edge_index, [0, 1], index=1, rule="auto")
     chain = ww.trace(model, x, edge_index, index=1)
     chosen = [layer.rule for layer in chain.layers]
