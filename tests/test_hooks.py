@@ -94,7 +94,7 @@ def _gin(inside, out):
 MAKERS = {"GIN": _gin, "GCN": GCNConv, "Graph": GraphConv, "SAGE": SAGEConv, "SG": SGConv, "TAG": TAGConv}
 
 
-@pytest.mark.parametrize("rule", ["zero", "gamma", "epsilon", "alphabeta"])
+@pytest.mark.parametrize("rule", ["auto", "zero", "gamma", "epsilon", "alphabeta"])
 @pytest.mark.parametrize("name", MAKERS)
 def test_hooks_follow_skips_repeats_and_maps_between(graph, name, rule):
     torch.manual_seed(2)
@@ -108,7 +108,7 @@ def test_hooks_divide_smooth_activations(graph, act, rule):
     compare(Various(GCNConv, global_max_pool, act).double(), *graph, rule, target=1)
 
 
-@pytest.mark.parametrize("rule", ["zero", "gamma", "epsilon"])
+@pytest.mark.parametrize("rule", ["auto", "zero", "gamma", "epsilon"])
 def test_hooks_hold_attention_constant(graph, rule):
     torch.manual_seed(4)
     for v2 in (False, True):
@@ -186,17 +186,3 @@ class Perceptron(nn.Module):
 
     def forward(self, x, edge_index):
         return self.lin(x).sum(0, keepdim=True)
-
-
-def test_rules_that_the_model_chooses_must_be_given():
-    model, x, edge_index = (
-        GCN(2, 4, 2, out_channels=1).double(),
-        torch.ones(3, 2).double(),
-        torch.tensor([[0, 1], [1, 2]]),
-    )
-    with pytest.raises(ww.errors.InputError, match="rule for layer in"):
-        hooks.subgraph_relevance(model, x, edge_index, [0, 1], index=1, rule="auto")
-    chain = ww.trace(model, x, edge_index, index=1)
-    chosen = [layer.rule for layer in chain.layers]
-    hooked = hooks.subgraph_relevance(model, x, edge_index, [0, 1], index=1, rule=chosen)
-    assert hooked == pytest.approx(float(ww.subgraph_relevance(chain, [[0, 1]])[0]), rel=1e-9)

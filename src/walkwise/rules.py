@@ -242,8 +242,7 @@ class Schedule:
 
     layers: Callable[[int], Sequence[Rule]]
     readout: Rule = Zero()
-    linear: Rule | None = None  # of layers whose output passes no non-linearity, where that is another
-    why: str = ""  # what to tell people of it
+    note: str = ""  # what to tell people of it
 
     @classmethod
     def constant(cls, rule: Rule, readout: Rule | None = None) -> Schedule:
@@ -262,31 +261,26 @@ class Schedule:
 
     @classmethod
     def auto(cls, gamma: float = 3.0) -> Schedule:
-        """The default: the generalised γ in every layer whose output passes a non-linearity, LRP-0 in the others.
+        """The default: the generalised γ in every layer, LRP-0 in the read-out.
 
-        A layer that nothing but linear maps follow is shared out exactly by LRP-0; the paper's models end in one.
+        Chosen on tasks with known truth, over models with ReLU and GELU, with and without normalisation.
 
-        >>> Schedule.auto().rules(2, activated=[True, False])
-        (GeneralisedGamma(gamma=3.0), Zero())
+        >>> Schedule.auto().rules(2)
+        (GeneralisedGamma(gamma=3.0), GeneralisedGamma(gamma=3.0))
         """
         rule = GeneralisedGamma(gamma)
-        why = f"generalised γ = {gamma:g} where a layer's output passes a non-linearity, LRP-0 where it does not"
-        return cls(lambda num_layers: (rule,) * num_layers, linear=LRP_0, why=why)
+        note = f"the default, generalised γ = {gamma:g}: it finds known motifs best, and activations may be negative"
+        return cls(lambda num_layers: (rule,) * num_layers, note=note)
 
-    def rules(self, num_layers: int, *, activated: Sequence[bool] | None = None) -> tuple[Rule, ...]:
-        """The rules of a model with that many layers, in order.
-
-        ``activated`` says of every layer whether its output passes a non-linearity; by default all do.
-        """
+    def rules(self, num_layers: int) -> tuple[Rule, ...]:
+        """The rules of a model with that many layers, in order."""
         rules = tuple(self.layers(num_layers))
         if len(rules) != num_layers:
             raise InputError(
                 f"{len(rules)} rules were given, but the model has {num_layers} message-passing layers (one per "
                 "call). Give one rule per layer, or a single rule for all of them."
             )
-        if self.linear is None or activated is None:
-            return rules
-        return tuple(rule if active else self.linear for rule, active in zip(rules, activated, strict=True))
+        return rules
 
 
 RuleLike = str | Rule | Schedule | Sequence[Rule]

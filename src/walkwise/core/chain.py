@@ -73,7 +73,7 @@ class RelevanceChain:
     encoder: tuple[Step, ...] = ()  # from the model's input features to the roots
     features: tuple[int, Tensor] | None = None  # the slot and the values (M, F) of those features
     notes: tuple[str, ...] = field(default=())
-    rule_note: str = ""  # how the rules were chosen, where the model decided
+    rule_note: str = ""  # why these rules, where nobody asked for them
     normaliser: float = 0.0  # what log-softmax takes off the explained logit: part of the bias leak, but of no bias
 
     @property

@@ -68,15 +68,6 @@ _SINGULAR = frozenset({
 })  # fmt: skip
 
 
-#: Functions of single entries that are more often the end of a model than an activation within it, or no activation.
-_NO_ACTIVATIONS = _SINGULAR - {"softplus", "threshold", "clamp", "hardtanh"} | {"abs", "log1p", "expm1", "sin", "erf"}
-
-
-def is_activation(op: Op) -> bool:
-    """Whether an operation is a non-linearity as it stands between layers."""
-    return op.word.pointwise and op.word.name not in _NO_ACTIVATIONS
-
-
 def _is_positive(z: Tensor) -> Tensor:
     return (z > 0).to(z.dtype)
 

@@ -14,7 +14,6 @@ from walkwise.core.rows import AllNodes
 from walkwise.errors import CoverageWarning, TraceError
 from walkwise.rules import Rule, Schedule
 from walkwise.tracing import moves, normalisations, weights  # noqa: F401  (they fill the table of functions)
-from walkwise.tracing.activations import is_activation
 from walkwise.tracing.folding import fold_batch_norms
 from walkwise.tracing.interpreter import Interpreter, flat
 from walkwise.tracing.stretch import Flow
@@ -58,10 +57,9 @@ class Lowering:
                 "with torch_geometric.nn.MessagePassing layers; is the target the right part of the output?"
             )
         fold_batch_norms(self.ops, tape.calls)
-        passes = [] if schedule.linear is None else [self._is_activated(index, call) for index, call in self.calls]
-        rules = schedule.rules(len(self.calls), activated=passes or None)
+        rules = schedule.rules(len(self.calls))
         self.rules = {index: rule for (index, _), rule in zip(self.calls, rules, strict=True)}
-        self.readout_rule, self.why = schedule.readout, schedule.why
+        self.readout_rule, self.rule_note = schedule.readout, schedule.note
         self.positions = self._positions()
         self.num_nodes = tape.values[self.calls[0][1].handed].shape[0]
         self._check_sizes()
@@ -81,11 +79,6 @@ class Lowering:
                 positions.update({slot: last for slot in call.outputs[:1] if slot not in positions})
         self.num_layers = last
         return positions
-
-    def _is_activated(self, index: int, call: Call) -> bool:
-        """Whether a layer ends in a non-linearity, or its output passes one before anything else is made of it."""
-        inside = [op for op in self.ops if op.call == index]
-        return _ends_in_activation(inside, set(call.outputs)) or _passes_activation(self.ops, set(call.outputs))
 
     def _check_sizes(self) -> None:
         for slot in self.positions:
@@ -150,7 +143,7 @@ class Lowering:
             edge_index=edge_index,
             encoder=tuple(encoder),
             features=source,
-            rule_note=self.why,
+            rule_note=self.rule_note,
             normaliser=self._normaliser(scalar.direction),
             notes=(*run.remarks, *self._uncovered(), *notes),
         )
@@ -308,34 +301,3 @@ def _reachable(steps: list[Step], seeded: set[int]) -> list[Step]:
             seeded.update(step.sources)
             kept.append(step)
     return kept[::-1]
-
-
-#: Operations through which entries keep their places: what passes them is still the layer's output.
-_PASSES = frozenset({
-    "add", "sub", "mul", "div", "neg", "view", "reshape", "flatten", "squeeze", "unsqueeze", "batch_norm", "layer_norm",
-    "group_norm", "instance_norm", "rms_norm", "normalize", "expand", "expand_as", "to", "type_as", "index_select",
-})  # fmt: skip
-
-
-def _passes_activation(ops: Sequence[Op], slots: set[int]) -> bool:
-    """Whether a non-linearity reads one of these slots, directly or through normalisations, skips and the like."""
-    slots = set(slots)
-    for op in ops:
-        if op.call is None and not slots.isdisjoint(op.inputs):
-            if is_activation(op):
-                return True
-            if op.word.name in _PASSES:
-                slots.update(slot for slot in op.outputs if slot is not None)
-    return False
-
-
-def _ends_in_activation(ops: Sequence[Op], slots: set[int]) -> bool:
-    """The same from behind: whether one of these slots was made by a non-linearity."""
-    slots = set(slots)
-    for op in reversed(ops):
-        if not slots.isdisjoint(op.outputs):
-            if is_activation(op):
-                return True
-            if op.word.name in _PASSES - {"add", "sub"}:
-                slots.update(op.inputs)
-    return False
