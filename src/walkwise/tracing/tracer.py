@@ -53,8 +53,8 @@ def trace(
         target: the output column to explain (default: the largest), one per graph of a batch, or a
             callable that makes a scalar from the output.
         index: the output row to explain, for node-level models.
-        rule: "auto" (the generalised γ = 3 in every layer), "gamma" (the paper's), "zero", "epsilon", "alphabeta", "zplus", a rule, one rule per message-passing
-            layer, or a Schedule.
+        rule: "auto" (the generalised γ = 3 in every layer), "gamma" (the paper's), "zero", "epsilon", "alphabeta",
+            "zplus", a rule, one rule per message-passing layer, or a Schedule.
         fallback: "autograd" lets layers without a closed form be carried by autograd; "error" refuses.
         **model_kwargs: passed to the model. With ``batch`` the explained scalar is the sum of the
             graphs' own outputs, and walks never leave their graph.
