@@ -204,6 +204,31 @@ def test_a_node_level_model_by_import_path(run, own):
     assert "--index" in missing.err
 
 
+ONE_LOGIT = """
+from torch_geometric.nn import Linear, Sequential, GCNConv, global_add_pool
+
+def binary():
+    torch.manual_seed(0)
+    layers = [(GCNConv(2, 4), "x, edge_index -> x"), (global_add_pool, "x, batch -> x"), Linear(4, 1)]
+    return Sequential("x, edge_index, batch", layers)
+"""
+
+
+def test_both_classes_of_one_logit(run, own):
+    with Path(f"{own}.py").open("a") as file:
+        file.write(ONE_LOGIT)
+    asked = ("explain", f"{own}:binary", f"{own}:load", "--json", "--target")
+    positive, one, zero, negative = (run(*asked, target).json for target in ("positive", 1, 0, "negative"))
+    assert positive["output"] == one["output"] == zero["output"] == -negative["output"]
+    assert positive["node_relevance"] == pytest.approx([-r for r in negative["node_relevance"]])
+    assert (positive["class_name"], negative["class_name"]) == ("output 0", "the opposite of output 0")
+    wrong = run(*asked, "neither")
+    assert wrong.code == 2
+    assert "positive or negative" in " ".join(wrong.err.replace("│", " ").split())
+    rows = run("compare", f"{own}:binary", f"{own}:load", "--graph", 1, "--target", "negative", "--json").json["rows"]
+    assert {row["graphs"] for row in rows} == {1}
+
+
 @pytest.mark.parametrize(
     ("edges", "words"),
     [

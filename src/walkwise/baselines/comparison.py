@@ -110,7 +110,7 @@ def compare(
     *,
     metrics: str | Sequence[str] | Mapping[str, Metric] = ("auac", "aupc"),
     alphas: float | Iterable[float] = (0.0,),
-    target: int | Callable[[Data], int] | None = None,
+    target: int | str | Callable[[Data], int | str] | None = None,
     index: int | Callable[[Data], int] | None = None,
     motif: Callable[[Data], Motif] | None = None,
     on: str = "logit",

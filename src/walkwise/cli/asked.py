@@ -50,6 +50,28 @@ class Asked:
         assert isinstance(column, int)  # the command line gives no functions
         return column
 
+    @property
+    def class_name(self) -> str:
+        """What is explained: a class, or an output column."""
+        if not self._one_logit:
+            return f"the opposite of output {self.target}" if self.prediction.negative else self._column(self.target)
+        return self._column(0 if self.prediction.negative else 1)
+
+    @property
+    def answer(self) -> str:
+        """What the model says."""
+        if not self._one_logit:
+            return self._column(int(self.prediction.logits.argmax()))
+        return self._column(int((float(self.prediction.logits[0]) > 0) != self.prediction.negative))
+
+    @property
+    def _one_logit(self) -> bool:
+        """Whether two classes that have names share one logit."""
+        return len(self.prediction.logits) == 1 and len(self.session.data.class_names) == 2
+
+    def _column(self, column: int) -> str:
+        return self.session.class_name(column)
+
     def head(self, command: str) -> dict[str, Any]:
         """What every JSON report begins with."""
         chain, prediction = self.chain, self.prediction
@@ -64,7 +86,7 @@ class Asked:
             "num_layers": chain.num_layers,
             "node_labels": self.labels,
             "target": self.target,
-            "class_name": self.session.class_name(self.target),
+            "class_name": self.class_name,
             "index": prediction.index,
             "rule": self.rule,
             "outputs": prediction.logits.tolist(),
@@ -81,8 +103,8 @@ class Asked:
         text = Text.assemble(
             (self.session.names[self.number], "bold"),
             f"{where}: {count(chain.num_nodes, 'node')}, {_edges(self.prediction.edge_index)}. The model says ",
-            (self.session.class_name(int(self.prediction.logits.argmax())), "bold"),
-            f"; explained is {self.session.class_name(self.target)}, {number(chain.output)}.\n",
+            (self.answer, "bold"),
+            f"; explained is {self.class_name}, {number(chain.output)}.\n",
             f"Walks have {number(chain.input_relevance)}, biases took {number(chain.bias_leak)} (rule: {self.rule}).",
         )
         return Text("\n").join([text, *(Text(f"Note: {note}", style="yellow") for note in chain.notes)])
@@ -115,13 +137,13 @@ def opened(
     return session
 
 
-def ask(session: Session, graph: int, *, target: int | None, index: int | None, rule: str) -> Asked:
+def ask(session: Session, graph: int, *, target: int | str | None, index: int | None, rule: str) -> Asked:
     """The prediction for one graph, traced.
 
     Args:
         session: the model and the graphs.
         graph: the graph's number.
-        target: the output column, by default the largest.
+        target: the output column, by default the largest; of one logit, "positive" or "negative".
         index: the node, for models with an output per node.
         rule: a name of `walkwise.rules`.
     """
@@ -153,13 +175,13 @@ def answer(found: Sequence[tuple[Asked, dict[str, Any]]], show: Show, *, as_json
         show(asked, report)
 
 
-def predicted(session: Session, graph: int, *, target: int | None, index: int | None) -> Prediction:
+def predicted(session: Session, graph: int, *, target: int | str | None, index: int | None) -> Prediction:
     """The prediction for one graph; what does not fit is said in the words of the command line.
 
     Args:
         session: the model and the graphs.
         graph: the graph's number.
-        target: the output column, by default the largest.
+        target: the output column, by default the largest; of one logit, "positive" or "negative".
         index: the node, for models with an output per node.
     """
     data = session.graph(graph)

@@ -19,7 +19,7 @@ _TRUTH_NOTE = (
 def of_motifs(shown: Motif, tallies: Sequence[Tally]) -> Section:
     """The graphs: one at length, and how the motif was found in all of them."""
     asked = shown.asked
-    name = asked.session.class_name(asked.target)
+    name = asked.class_name
     right, graphs = sum(tally.right for tally in tallies), sum(tally.graphs for tally in tallies)
     words = (
         f"A small GIN that tells cycles from houses gets {right} of {graphs} graphs right that were made just now. "

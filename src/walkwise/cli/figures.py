@@ -204,7 +204,7 @@ def _title(axes: Axes, words: str) -> None:
 
 
 def _class(motif: Motif) -> str:
-    return motif.asked.session.class_name(motif.asked.target)
+    return motif.asked.class_name
 
 
 def _name(molecule: Molecule) -> str:

@@ -25,6 +25,19 @@ def set_debug(context: typer.Context, value: bool) -> bool:
     return value
 
 
+def as_target(given: Any) -> int | str:
+    """A column of the output, or a class of a model with one logit.
+
+    >>> as_target("2"), as_target("negative")
+    (2, 'negative')
+    """
+    if isinstance(given, int) or given in ("positive", "negative"):
+        return given  # type: ignore[no-any-return]
+    if not str(given).isdecimal():
+        raise typer.BadParameter(f"{given} is no column of the output (0, 1, ...), and not positive or negative.")
+    return int(given)
+
+
 ModelName = Annotated[
     str,
     typer.Argument(
@@ -59,7 +72,14 @@ GraphNumber = Annotated[
         show_default=False,
     ),
 ]
-Target = Annotated[int | None, typer.Option(min=0, help="The output column to explain; default: the largest.")]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        parser=as_target,
+        metavar="COLUMN",
+        help="The output column to explain; default: the largest. Of a model with one logit: positive or negative.",
+    ),
+]
 Index = Annotated[int | None, typer.Option(min=0, help="The node to explain, for models with an output per node.")]
 RuleName = Annotated[
     str, typer.Option("--rule", help=f"The LRP rule: {', '.join(RULES)}.", autocompletion=_starting(RULES))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,9 +14,12 @@ from torch_geometric.data import Data
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.errors import InputError, TargetError, noted
+from walkwise.evaluation.adapters import Adapted, adapted
+from walkwise.evaluation.inputs import given_graph
 from walkwise.rules import RuleLike
 from walkwise.tracing import trace
 from walkwise.tracing.shadow import same_random_numbers, shadow_of
+from walkwise.tracing.target import CLASSES
 
 #: An output column, or a function that makes a scalar from the model's whole output.
 Column = int | Callable[[Any], Tensor]
@@ -50,6 +52,11 @@ class Prediction:
         return self.x.shape[0]
 
     @property
+    def negative(self) -> bool:
+        """Whether this is the negative class of a model with one logit; its output has the sign turned over."""
+        return isinstance(self.model, Adapted) and self.model.negative
+
+    @property
     def logits(self) -> Tensor:
         """The explained row of the output, every column of it.  # (C,)"""
         return _table(self.output, self.num_nodes if self.index is not None else 1)[self.index or 0]
@@ -76,14 +83,14 @@ def predict(
 ) -> Prediction:
     """The model's prediction for one graph, given as ``data`` or as ``x, edge_index``.
 
-    From a :class:`~torch_geometric.data.Data` the model gets ``data.x``, ``data.edge_index`` and every
-    other attribute that its ``forward`` has a parameter of the same name for (``edge_attr``, say). A
-    parameter ``batch`` is filled in where nothing else is given.
+    A :class:`~torch_geometric.data.Data` is given to the model as :func:`walkwise.trace` gives it: by the names of the
+    parameters of its ``forward``, or whole. A parameter ``batch`` is filled in where nothing else is given.
 
     Args:
         model: a model called as ``model(x, edge_index, **model_kwargs)``.
         *graph: one Data object, or the node features and the edges (2, E).
-        target: the output column (default: the largest), or a callable that makes a scalar of the output.
+        target: the output column (default: the largest), or a callable that makes a scalar of the output. Of a binary
+            model with one logit, "positive" (or 1) and "negative" are its classes, as for :func:`walkwise.trace`.
         index: the output row, for node-level models.
         **model_kwargs: passed to the model; they take precedence over the attributes of a Data object.
 
@@ -96,13 +103,11 @@ def predict(
     """
     if not isinstance(model, nn.Module):
         raise InputError(argument="model", expected="a torch.nn.Module", got=model)
-    x, edge_index, found = _parts(model, graph)
-    _check_graph(x, edge_index)
-    arguments = found | model_kwargs
-    if arguments.get("batch") is None and "batch" in _parameters(model):
-        arguments["batch"] = torch.zeros(x.shape[0], dtype=torch.long, device=x.device)
-    _check_single(arguments)
-    output = call(model, x, edge_index, arguments)
+    given = given_graph(model, graph, model_kwargs)
+    x, edge_index, arguments = given.x, given.edge_index, given.arguments
+    with torch.no_grad(), at_rest(model) as resting:
+        output = given.run(resting)
+    model = adapted(given.model, given.manner)
     if callable(target):
         if index is not None:
             raise InputError(
@@ -111,9 +116,30 @@ def predict(
                 got=index,
             )
         return Prediction(model, x, edge_index, arguments, target, None, output)
+    if index is not None and isinstance(output, Tensor) and output.dim() == 1 and len(output) != x.shape[0]:
+        raise InputError(
+            f"The output has {len(output)} scores for {x.shape[0]} nodes. Scores of pairs of nodes are not followed "
+            "over subgraphs, which may lack an end of the pair.",
+            argument="output",
+            remedy="Trace it: ww.trace(model, data, index=...).",
+        )
     rows = _table(output, 1 if index is None else x.shape[0])
     row = _checked_row(rows, index)
-    column = int(row.argmax()) if target is None else _whole(target, "target", f"a column of the output, {_range(row)}")
+    column, negative = _column(target, row)
+    if negative:
+        model, output = adapted(given.model, given.manner, negative=True), -output
+    return Prediction(model, x, edge_index, arguments, column, index, output)
+
+
+def _column(target: Any, row: Tensor) -> tuple[int, bool]:
+    """The explained column of the output, and whether its sign is turned over."""
+    if target is None:
+        return int(row.argmax()), False
+    if isinstance(target, str) and target in CLASSES and len(row) == 1:
+        return 0, target == "negative"
+    column = _whole(target, "target", f"a column of the output, {_range(row)}")
+    if column == 1 == len(row):  # the positive class of two
+        return 0, False
     if not 0 <= column < len(row):
         raise InputError(
             f"target={column} is out of range: the output has {len(row)} column(s), 0 to {len(row) - 1}.",
@@ -121,7 +147,7 @@ def predict(
             expected=f"a column of the output, {_range(row)}",
             got=column,
         )
-    return Prediction(model, x, edge_index, arguments, column, index, output)
+    return column, False
 
 
 def graph_list(graphs: Iterable[Data], name: str = "graphs") -> list[Data]:
@@ -176,12 +202,12 @@ def at_rest(model: nn.Module) -> Iterator[nn.Module]:
 
 def traced(prediction: Prediction, *, rule: RuleLike = "auto") -> RelevanceChain:
     """The prediction as a relevance chain."""
-    arguments = dict(prediction.arguments)
+    arguments, target = dict(prediction.arguments), prediction.target
     return trace(
         prediction.model,
         prediction.x,
         prediction.edge_index,
-        target=prediction.target,
+        target=target if callable(target) or len(prediction.logits) > 1 else "positive",
         index=prediction.index,
         rule=rule,
         **arguments,
@@ -385,73 +411,6 @@ def _carried(prediction: Prediction, name: str, value: Any, node: Tensor, edge: 
     if value.shape[0] == M:
         return value[node]
     return value.expand(count, *value.shape[1:]) if value.shape[0] == 1 else value
-
-
-def _parts(model: nn.Module, graph: tuple[Any, ...]) -> tuple[Tensor, Tensor, dict[str, Any]]:
-    """Node features, edges and further arguments of what the caller gave as a graph."""
-    if len(graph) == 2:
-        return graph[0], graph[1], {}
-    if len(graph) != 1 or not isinstance(graph[0], Data):
-        given = ", ".join(type(part).__name__ for part in graph)
-        raise InputError(
-            f"A graph is given as one Data object, or as x and edge_index; got ({given}).",
-            argument="graph",
-            expected="one Data object, or x and edge_index",
-            got=given,
-        )
-    data = graph[0]
-    if data.x is None or data.edge_index is None:
-        raise InputError(
-            "The Data object needs x and edge_index; where there are no features, give ones.",
-            argument="graph",
-            expected="a Data object with x and edge_index",
-            got=str(data),
-        )
-    names = [name for name in _parameters(model)[2:] if name in data]
-    return data.x, data.edge_index, {name: data[name] for name in names}
-
-
-def _parameters(model: nn.Module) -> list[str]:
-    """The names of the parameters of the model's forward."""
-    return list(inspect.signature(getattr(model, "_orig_mod", model).forward).parameters)
-
-
-def _check_graph(x: Any, edge_index: Any) -> None:
-    if not isinstance(x, Tensor) or x.dim() == 0 or x.shape[0] == 0:
-        raise InputError(
-            "x must be a tensor with one row per node, and at least one node.",
-            argument="x",
-            expected="a tensor with one row per node",
-            got=type(x).__name__,
-        )
-    if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or edge_index.shape[0] != 2:
-        raise InputError(
-            "edge_index must be a tensor of shape (2, E); subgraphs are not taken of a sparse adjacency.",
-            argument="edge_index",
-            expected="a tensor of shape (2, E)",
-            got=type(edge_index).__name__,
-        )
-    if edge_index.dtype != torch.long or (edge_index.numel() and not _within(edge_index, x.shape[0])):
-        raise InputError(
-            argument="edge_index",
-            expected=f"made of node ids, torch.int64 from 0 to {x.shape[0] - 1}",
-            got=f"{edge_index.dtype} with entries up to {edge_index.max().item() if edge_index.numel() else 'none'}",
-        )
-
-
-def _check_single(arguments: Mapping[str, Any]) -> None:
-    batch = arguments.get("batch")
-    if isinstance(batch, Tensor) and batch.numel() and int(batch.max()) > 0:
-        raise InputError(
-            f"batch has {int(batch.max()) + 1} graphs; give one graph at a time.",
-            argument="batch",
-            expected="of one graph",
-            got=int(batch.max()) + 1,
-        )
-
-
-def _within(ids: Tensor, count: int) -> bool:
-    return 0 <= int(ids.min()) <= int(ids.max()) < count
 
 
 def _table(output: Any, rows: int) -> Tensor:

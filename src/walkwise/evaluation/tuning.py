@@ -41,7 +41,7 @@ def tune_alpha(
     *,
     task: str = "activation",
     alphas: float | Iterable[float] = ALPHAS,
-    target: int | Callable[[Data], int] | None = None,
+    target: int | str | Callable[[Data], int | str] | None = None,
     index: int | Callable[[Data], int] | None = None,
     motif: Callable[[Data], Motif] | None = None,
     on: str = "logit",

@@ -10,10 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walkwise.errors import TargetError
+from walkwise.errors import TargetError, noted
 from walkwise.tracing.private import unwatched
 
-Target = int | Sequence[int] | Tensor | Callable[[Any], Tensor] | None
+Target = int | str | Sequence[int | str] | Tensor | Callable[[Any], Tensor] | None
+
+#: The classes of a binary model with one logit, and the logit's sign in each.
+CLASSES = {"positive": 1, "negative": -1}
+
+#: An output with one column, explained as target=0, is perhaps the logit of a binary model.
+COLUMN_0 = (
+    "the output has one column, and target=0 is that column itself; of a binary model with one logit, "
+    'target="negative" explains the negative class and target="positive" (or 1) the positive one'
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,12 +32,16 @@ class Explained:
     tensor: Tensor
     direction: Tensor
     outputs: Tensor  # (G,) what it is the sum of
+    notes: tuple[str, ...] = ()
 
 
 def explained(output: Any, target: Target, index: int | None, num_graphs: int, num_nodes: int) -> Explained:
     """The explained scalar: the sum of one output per graph, or one row's output.
 
-    Of every row its column ``target``, or the largest. A callable is called, and followed if a tape is on.
+    Of every row its column ``target``, or the largest. Integers name columns: 0 is the first, also of a regression's
+    one column, which is never turned over. Of an output with one column, "positive" (or 1) is that column and
+    "negative" the same with its sign turned over: the two classes of a binary model with one logit. A callable is
+    called, and followed if a tape is on.
     """
     if callable(target):
         scalar = _by_callable(output, target, index)
@@ -49,23 +62,30 @@ def _selected(output: Any, target: Any, index: int | None, num_graphs: int, num_
             f"The output has shape {tuple(output.shape)}; expected (rows, columns), (rows,) or a scalar. "
             "Select from it with target=lambda output: ..."
         )
-    scores = _as_table(output.detach(), num_graphs, num_nodes)
+    scores = _as_table(output.detach(), index, num_graphs, num_nodes)
     rows = _rows(scores, index, num_graphs)
-    columns = _columns(scores, target, rows)
-    places = [row * scores.shape[1] + column for row, column in zip(rows, columns, strict=True)]
+    chosen = _columns(scores, target, rows)
+    notes = (COLUMN_0,) if _says_zero(target) and scores.shape[1] == 1 else ()
+    places = [row * scores.shape[1] + column for row, (column, _) in zip(rows, chosen, strict=True)]
     flat = scores.reshape(-1)
     direction = torch.zeros_like(flat)
     if len(places) == 1:  # by far the most common: no need for a tensor of places
-        direction.narrow(0, places[0], 1).fill_(1)
-        return Explained(output, direction.view(output.shape), flat.narrow(0, places[0], 1).clone())
-    chosen = torch.tensor(places, device=scores.device)
-    return Explained(output, direction.index_fill_(0, chosen, 1).view(output.shape), flat[chosen])
+        (_, sign), place = chosen[0], places[0]
+        direction.narrow(0, place, 1).fill_(sign)
+        return Explained(output, direction.view(output.shape), flat.narrow(0, place, 1) * sign, notes)
+    at = torch.tensor(places, device=scores.device)
+    signs = flat.new_tensor([sign for _, sign in chosen])
+    return Explained(output, direction.index_put_((at,), signs).view(output.shape), flat[at] * signs, notes)
 
 
 def _by_callable(output: Any, target: Callable[[Any], Any], index: int | None) -> Tensor:
     if index is not None:
         raise TargetError("index does not go with a callable target: select the row inside the callable.")
-    scalar = target(output)
+    try:
+        scalar = target(output)
+    except Exception as error:
+        noted(error, f"Raised by the callable target, which got {_describe(output)}, the model's output.")
+        raise
     if not isinstance(scalar, Tensor) or scalar.numel() != 1 or not scalar.is_floating_point():
         raise TargetError(
             f"The callable target returned {_describe(scalar)}; expected a floating-point tensor with one "
@@ -74,13 +94,13 @@ def _by_callable(output: Any, target: Callable[[Any], Any], index: int | None) -
     return scalar
 
 
-def _as_table(output: Tensor, num_graphs: int, num_nodes: int) -> Tensor:
-    """The output as (rows, columns)."""
+def _as_table(output: Tensor, index: int | None, num_graphs: int, num_nodes: int) -> Tensor:
+    """The output as (rows, columns). With an index, a flat output has one score per row: per node, or per link."""
     if output.dim() == 2:
         return output
     if output.dim() == 0:
         return output.reshape(1, 1)
-    per_row = output.shape[0] in (num_graphs, num_nodes)
+    per_row = index is not None or output.shape[0] in (num_graphs, num_nodes)
     return output.unsqueeze(1) if per_row else output.unsqueeze(0)
 
 
@@ -100,22 +120,51 @@ def _rows(scores: Tensor, index: int | None, num_graphs: int) -> list[int]:
     return list(range(count))
 
 
-def _columns(scores: Tensor, target: Any, rows: list[int]) -> list[int]:
-    """The column of every explained row."""
-    count = scores.shape[1]
+def _columns(scores: Tensor, target: Any, rows: list[int]) -> list[tuple[int, int]]:
+    """The column of every explained row, and its sign."""
     if target is None:
-        best: list[int] = scores[rows].argmax(dim=1).tolist()
-        return best
+        return [(int(best), 1) for best in scores[rows].argmax(dim=1).tolist()]
     if isinstance(target, Tensor):
         target = target.tolist()
     given = list(target) if isinstance(target, Sequence) and not isinstance(target, str) else [target] * len(rows)
     if len(given) != len(rows):
         raise TargetError(f"target names {len(given)} columns for {len(rows)} explained row(s).")
-    columns = [_integer(t, "target") for t in given]
-    wrong = [c for c in columns if not 0 <= c < count]
-    if wrong:
-        raise TargetError(f"target={wrong[0]} is out of range: the output has {count} column(s), 0 to {count - 1}.")
-    return columns
+    return [column_of(one, scores.shape[1]) for one in given]
+
+
+def column_of(target: Any, count: int) -> tuple[int, int]:
+    """The column that a target names of so many, and its sign.
+
+    >>> column_of(2, 3), column_of("positive", 1), column_of(1, 1), column_of("negative", 1)
+    ((2, 1), (0, 1), (0, 1), (0, -1))
+    """
+    if isinstance(target, str) and target in CLASSES:
+        if count == 1:
+            return 0, CLASSES[target]
+        raise TargetError(
+            f"target={target!r} is for models with one logit; the output has {count} columns.",
+            argument="target",
+            expected=f"a column of the output, 0 to {count - 1}",
+            got=target,
+            remedy=f"Name the column of the class, 0 to {count - 1}.",
+        )
+    column = _integer(target, "target")
+    if column == 1 == count:  # the positive class of two
+        return 0, 1
+    if not 0 <= column < count:
+        words = ' The classes of a binary model with one logit are "positive" and "negative".' if count == 1 else ""
+        raise TargetError(
+            f"target={column} is out of range: the output has {count} column(s), 0 to {count - 1}.{words}",
+            argument="target",
+            expected=f"a column of the output, {f'0 to {count - 1}' if count > 1 else '0 alone'}",
+            got=column,
+        )
+    return column, 1
+
+
+def _says_zero(target: Any) -> bool:
+    """Whether a target is the number 0, given as such."""
+    return not isinstance(target, (str, Sequence, Tensor)) and target is not None and target == 0
 
 
 def _integer(value: Any, name: str) -> int:

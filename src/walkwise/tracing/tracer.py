@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import math
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
 from torch_geometric.nn import HypergraphConv
 
@@ -19,8 +18,19 @@ from walkwise.core.chain import RelevanceChain
 from walkwise.errors import CoverageWarning, InputError, TargetError, TraceError
 from walkwise.rules import RuleLike, Schedule, as_schedule
 from walkwise.tracing import linearize
+from walkwise.tracing.arguments import Given, given_as
 from walkwise.tracing.lowering import Lowering
-from walkwise.tracing.modules import Modules, a_weight, check_layers, check_weights, modules_of
+from walkwise.tracing.modules import Modules, a_weight, check_layers, modules_of
+from walkwise.tracing.precision import (
+    CAST,
+    WIDENED,
+    check_chain,
+    check_finite,
+    check_tensors,
+    half_of,
+    in_one_type,
+    widen,
+)  # fmt: skip
 from walkwise.tracing.private import compiled_from
 from walkwise.tracing.shadow import same_random_numbers, shadow_of
 from walkwise.tracing.tape import Tape
@@ -30,7 +40,7 @@ from walkwise.tracing.watch import Watch, check_fresh, note_handed
 
 def trace(
     model: nn.Module,
-    x: Tensor,
+    x: Tensor | Data,
     edge_index: Any = ...,
     *,
     target: Target = None,
@@ -39,7 +49,11 @@ def trace(
     fallback: str = "autograd",
     **model_kwargs: Any,
 ) -> RelevanceChain:
-    """The relevance chain of one prediction ``model(x, edge_index, **model_kwargs)``.
+    """The relevance chain of one prediction: ``trace(model, data)``, or ``trace(model, x, edge_index)``.
+
+    Of a PyG ``data`` (a Data, or a Batch as a DataLoader makes them) the model gets, by the names of its ``forward``'s
+    parameters, x, edge_index (or adj_t), batch, edge_attr and every other attribute; a ``forward(data)`` gets a copy
+    of the graph itself. Tensors are passed on as they are: ``model(x, edge_index, **model_kwargs)``.
 
     The model runs in evaluation mode, as its author wrote it, and is left as it was found.
     Attention coefficients, gates and the statistics of normalisations are held constant; every linear
@@ -47,17 +61,18 @@ def trace(
 
     Args:
         model: a model with torch_geometric message-passing layers.
-        x: the node features, (M, F), or what the model takes in their place (atom numbers, say).
-        edge_index: the edges, (2, E), or a sparse adjacency. Always to be given: of a PyG ``data``, the call is
-            ``trace(model, data.x, data.edge_index)``, with ``batch=data.batch`` for a Batch.
+        x: a Data or Batch; or the node features, (M, F), or what the model takes in their place (atom numbers, say).
+        edge_index: with features, the edges, (2, E), or a sparse adjacency; left out with a Data.
         target: the output column to explain (default: the largest), one per graph of a batch, or a
-            callable that makes a scalar from the output.
-        index: the output row to explain, for node-level models.
+            callable that makes a scalar from the output. Of a binary model with one logit "positive" (or 1) is the
+            logit and "negative" the logit with its sign turned over; 0 is always the first column itself.
+        index: the output row to explain: a node, or of a link predictor the score of a pair. Of a sampled subgraph
+            (NeighborLoader) it is a row of the subgraph, as all node ids are.
         rule: "auto" (the generalised γ = 3 in every layer), "gamma" (the paper's), "zero", "epsilon", "alphabeta",
             "zplus", a rule, one rule per message-passing layer, or a Schedule.
         fallback: "autograd" lets layers without a closed form be carried by autograd; "error" refuses.
-        **model_kwargs: passed to the model. With ``batch`` the explained scalar is the sum of the
-            graphs' own outputs, and walks never leave their graph.
+        **model_kwargs: passed to the model; they take precedence over the attributes of a Data. With ``batch`` the
+            explained scalar is the sum of the graphs' own outputs, and walks never leave their graph.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -66,13 +81,16 @@ def trace(
     >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> ww.trace(model, torch.ones(3, 2), edge_index, index=1, target=0)  # doctest: +ELLIPSIS
     RelevanceChain(2 layers, 3 nodes, output=...)
+    >>> from torch_geometric.data import Data
+    >>> ww.trace(model, Data(torch.ones(3, 2), edge_index), index=1, target=0)  # doctest: +ELLIPSIS
+    RelevanceChain(2 layers, 3 nodes, output=...)
     """
     schedule = as_schedule(rule)
     if fallback not in ("autograd", "error"):
         raise InputError(f'fallback must be "autograd" or "error", got {fallback!r}.')
     model = _unwrapped(model)
     with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext():
-        return _traced(model, x, edge_index, target, index, schedule, fallback, model_kwargs)
+        return _traced(given_as(model, x, edge_index, model_kwargs), target, index, schedule, fallback)
 
 
 _IDLE = "layer '{}' ({}) ran, but the explained output does not follow from it; it is on no walk"
@@ -81,124 +99,85 @@ _HIDDEN = "node features went {}; what comes out of it counts as constant"
 trace.linearize = linearize  # type: ignore[attr-defined]  # so that walkwise.trace.linearize is found
 
 
-def _traced(
-    model: nn.Module,
-    x: Tensor,
-    edge_index: Any,
-    target: Target,
-    index: int | None,
-    schedule: Schedule,
-    fallback: str,
-    model_kwargs: dict[str, Any],
-) -> RelevanceChain:
-    def run(suspects: Sequence[str] = ()) -> tuple[Tape, Watch, Explained]:
-        shadow = shadow_of(model)
-        modules = modules_of(shadow)
-        _check_input(modules, x, edge_index, model_kwargs)
-        num_graphs, num_nodes = _num_graphs(model_kwargs), x.shape[0]
-        tape = Tape()
-        watch = Watch(tape, modules, fallback, suspects)
-        features, arguments = _copies(x, model_kwargs)
-        if features.is_floating_point():
-            tape.follow_features(features)
-        try:
-            with same_random_numbers(), torch.enable_grad(), tape:
-                output = shadow.model(features, edge_index, **arguments)
-                scalar = explained(output, target, index, num_graphs, num_nodes)
-        finally:
-            watch.release()
-        tape.check_aliases()
-        return tape, watch, scalar
-
-    def handed(disturbing: bool) -> list[Tensor]:
-        shadow = shadow_of(model)
-        seen = note_handed(modules_of(shadow), disturbing)
-        features, arguments = _copies(x, model_kwargs)
-        with same_random_numbers(), torch.no_grad():
-            shadow.model(features, edge_index, **arguments)
-        return seen
-
-    tape, watch, scalar = run()
+def _traced(given: Given, target: Target, index: int | None, schedule: Schedule, fallback: str) -> RelevanceChain:
+    _check_given(given)
+    half = half_of(given.model)
+    runs = _Runs(given, target, index, fallback, half is not None)
+    tape, watch, scalar = runs.run()
     if unreached := watch.unreached():  # run again and look whether they lose sight of what they take in
-        tape, watch, scalar = run(unreached)
+        tape, watch, scalar = runs.run(unreached)
     if watch.fresh and not tape.cut:
-        check_fresh(watch, handed)
+        check_fresh(watch, runs.handed)
     slot = tape.slot_of(scalar.tensor)
-    _check_finite(tape, scalar.outputs, watch.modules, {"x": x})
+    check_finite(tape, scalar.outputs, watch.modules, {} if given.x is None else {"x": given.x})
     if slot is None:
         raise TargetError(
             "The explained scalar does not depend differentiably on the node features: the target (or the "
             "model) detaches it, rounds it, or takes an index instead of a value."
         )
-    _check_rows(tape, x.shape[0])
-    notes = [_HIDDEN.format(where) for where in sorted(tape.hidden)]
-    for note in notes:
-        warnings.warn(f"{note}.", CoverageWarning, stacklevel=3)
+    _check_rows(tape, given.num_nodes)
+    hidden = [_HIDDEN.format(where) for where in sorted(tape.hidden)]
     with torch.no_grad():
         used = torch.empty(2, 0, dtype=torch.long) if watch.edge_index is None else watch.edge_index.clone()
         lowering = Lowering(tape, slot, schedule)
         idle = [_IDLE.format(call.name, type(call.module).__name__) for call in lowering.idle]
-        for note in idle if tape.cut else ():  # by what the model has detached, perhaps
+        for note in (*hidden, *(idle if tape.cut else ())):  # cut by what the model has detached, perhaps
             warnings.warn(f"{note}.", CoverageWarning, stacklevel=3)
-        return _in_one_type(lowering.chain(scalar, used, tape.first, [*notes, *idle]))
+        types = [] if half is None else [(WIDENED if runs.wide else CAST).format(half)]
+        notes = [*hidden, *idle, *scalar.notes, *types]
+        return check_chain(in_one_type(lowering.chain(scalar, used, tape.first, notes)))
 
 
-def _in_one_type(chain: RelevanceChain) -> RelevanceChain:
-    """The chain in the widest of the floating-point types that its layers compute in: messages pass all of them."""
-    passed = [place for layer in chain.layers for place in (*layer.starts, *layer.ends)]
-    kinds = {values.dtype for _, values in (*chain.roots, *chain.seeds, *passed)}
-    return chain if len(kinds) == 1 else chain.to(dtype=functools.reduce(torch.promote_types, kinds))
+@dataclass(eq=False)
+class _Runs:
+    """Runs of one model on one input, every time with a new shadow of it and a copy of the input."""
 
+    given: Given
+    target: Target
+    index: int | None
+    fallback: str
+    wide: bool  # whether a model in half precision runs in float32
 
-def _copies(x: Tensor, model_kwargs: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
-    """The input anew, for every run: a model may write into it."""
-    features = x.detach().clone()
-    arguments = {
-        name: features if value is x else value.clone() if _is_floating(value) else value
-        for name, value in model_kwargs.items()
-    }
-    return features, arguments
+    def run(self, suspects: Sequence[str] = ()) -> tuple[Tape, Watch, Explained]:
+        """What the tape saw, and the explained scalar."""
+        try:
+            return self._run(suspects)
+        except RuntimeError:
+            if not self.wide:
+                raise
+            self.wide = False  # the model itself casts to half precision
+            return self._run(suspects)
 
+    def _run(self, suspects: Sequence[str]) -> tuple[Tape, Watch, Explained]:
+        model, modules, given = self._shadowed()
+        tape = Tape()
+        watch = Watch(tape, modules, self.fallback, suspects)
+        if given.x is not None and given.x.is_floating_point():
+            tape.follow_features(given.x)
+        try:
+            with same_random_numbers(), torch.enable_grad(), tape:
+                output = given.run(model)
+                scalar = explained(output, self.target, self.index, given.num_graphs, given.num_nodes)
+        finally:
+            watch.release()
+        tape.check_aliases()
+        return tape, watch, scalar
 
-def _check_finite(tape: Tape, outputs: Tensor, modules: Modules, given: dict[str, Tensor]) -> None:
-    """Refuse features, weights and outputs that are not finite; looks closely only where something is wrong.
+    def handed(self, disturbing: bool) -> list[Tensor]:
+        """What the layers are handed, with the first one's output disturbed or not."""
+        model, modules, given = self._shadowed()
+        seen = note_handed(modules, disturbing)
+        with same_random_numbers(), torch.no_grad():
+            given.run(model)
+        return seen
 
-    A weight that is not finite shows in what it was used for, before an activation may hide it.
-    """
-    seen = [outputs, *([] if tape.first is None else [tape.values[tape.first]])]
-    for op in tape.ops:
-        constants = [a for a in (*op.args, *op.kwargs.values()) if isinstance(a, Tensor) and a.is_floating_point()]
-        if constants or op.word.name == "propagate":
-            seen += [tape.values[slot] for slot in op.outputs if slot is not None]
-        if "norm" in op.word.name:  # an infinite variance shows nowhere
-            seen += constants
-    if _all_finite(seen, outputs.dtype):
-        return
-    check_tensors(given)
-    check_weights(modules)
-    if not bool(outputs.isfinite().all()):
-        raise InputError(f"The model's output is not finite ({outputs.tolist()}); nothing can be explained.")
-
-
-#: So many numbers are put together faster than each tensor is added up by itself.
-_FEW = 1 << 16
-
-
-def _all_finite(tensors: Sequence[Tensor], dtype: torch.dtype) -> bool:
-    """Whether the sum of everything is finite; if it is, so is everything."""
-    if sum(t.numel() for t in tensors) <= _FEW:
-        total = torch.cat([t.reshape(-1) for t in tensors]).sum()
-    else:
-        total = torch.stack([t.sum().to(dtype) for t in tensors]).sum()
-    return math.isfinite(total.item())
-
-
-def check_tensors(given: dict[str, Tensor]) -> None:
-    """Refuse dense tensors with entries that are not finite."""
-    for name, tensor in given.items():
-        dense = tensor.is_floating_point() and tensor.layout == torch.strided
-        if dense and not bool(tensor.isfinite().all()):
-            raise InputError(f"{name} has NaN or infinite entries; relevance needs finite numbers.")
+    def _shadowed(self) -> tuple[nn.Module, Modules, Given]:
+        shadow = shadow_of(self.given.model)
+        modules = modules_of(shadow)
+        _check_input(modules, self.given)
+        if self.wide:
+            widen(modules)
+        return shadow.model, modules, self.given.copied(torch.float32 if self.wide else None)
 
 
 def _check_rows(tape: Tape, num_nodes: int) -> None:
@@ -211,10 +190,6 @@ def _check_rows(tape: Tape, num_nodes: int) -> None:
         )
 
 
-def _is_floating(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point() and value.layout == torch.strided
-
-
 def _unwrapped(model: nn.Module) -> nn.Module:
     """The model itself, where torch.compile has wrapped it."""
     if not isinstance(model, nn.Module):
@@ -222,29 +197,26 @@ def _unwrapped(model: nn.Module) -> nn.Module:
     return compiled_from(model) or model
 
 
-def _num_graphs(model_kwargs: dict[str, Any]) -> int:
-    batch = model_kwargs.get("batch")
-    if not isinstance(batch, Tensor) or batch.numel() == 0:
-        return 1
-    return int(batch.max()) + 1
-
-
-def _check_input(modules: Modules, x: Any, edge_index: Any, model_kwargs: dict[str, Any]) -> None:
-    """Refuse what no relevance can be computed with, before the model runs."""
-    if not isinstance(x, Tensor) or x.dim() == 0:
-        raise InputError(f"x must be a tensor with one row per node, got {_kind(x)}.{_remedy(x)}")
-    if x.shape[0] == 0:
+def _check_given(given: Given) -> None:
+    """Refuse what is no graph."""
+    x, edge_index, data = given.x, given.edge_index, given.data
+    if (x is not None or data is None) and (not isinstance(x, Tensor) or x.dim() == 0):
+        raise InputError(f"x must be a tensor with one row per node, got {_kind(x)}.{_remedy(x, edge_index)}")
+    if given.num_nodes == 0:
         raise InputError("x has no nodes: a graph needs at least one.")
     if edge_index is ... or isinstance(edge_index, BaseData):
         came = "it was left out" if edge_index is ... else f"got {_kind(edge_index)}"
         raise InputError(f"edge_index must be the edges, (2, E), or a sparse adjacency; {came}.{_remedy(edge_index)}")
+
+
+def _check_input(modules: Modules, given: Given) -> None:
+    """Refuse what no relevance can be computed with, before the model runs."""
     check_layers(modules)
-    given = {"x": x, "edge_index": edge_index} | model_kwargs
-    tensors = {name: value for name, value in given.items() if isinstance(value, Tensor)}
+    tensors = given.tensors()
     check_tensors({name: value for name, value in tensors.items() if name != "x"})  # x: where its effect is seen
     if not any(isinstance(conv, HypergraphConv) for _, conv in modules.convs):  # whose second row names hyperedges
-        _check_edges(edge_index, x.shape[0])
-    _check_places(a_weight(modules), x, tensors)
+        _check_edges(given.edge_index, given.num_nodes)
+    _check_places(a_weight(modules), given.x, tensors)
 
 
 def _check_edges(edge_index: Any, num_nodes: int) -> None:
@@ -264,30 +236,28 @@ def _check_edges(edge_index: Any, num_nodes: int) -> None:
         raise InputError(f"edge_index names nodes {low} to {high}, but x has {num_nodes} rows (0 to {num_nodes - 1}).")
 
 
-def _check_places(parameter: Tensor | None, x: Tensor, tensors: dict[str, Tensor]) -> None:
+def _check_places(parameter: Tensor | None, x: Tensor | None, tensors: dict[str, Tensor]) -> None:
     """Refuse tensors on another device or of another type than the model's weights."""
     if parameter is None:
         return
     for name, tensor in tensors.items():
         if tensor.device != parameter.device:
             raise InputError(f"{name} is on {tensor.device} but the model is on {parameter.device}; move one of them.")
-    if x.is_floating_point() and x.dtype != parameter.dtype:
+    if x is not None and x.is_floating_point() and x.dtype != parameter.dtype:
         raise InputError(f"x is {x.dtype} but the model's weights are {parameter.dtype}; convert one of them.")
 
 
-def _remedy(value: Any) -> str:
-    """What to write where the edges were left out, or a PyG graph was given in place of its tensors."""
+def _remedy(value: Any, beside: Any = None) -> str:
+    """What to write where the edges were left out, or a graph was given in the place of its tensors."""
     if value is ...:
-        return " Write ww.trace(model, x, edge_index)."
-    if isinstance(value, HeteroData):
-        return " Heterogeneous graphs are not supported."
-    if not isinstance(value, BaseData):
-        return ""
-    batch = "" if getattr(value, "batch", None) is None else ", batch=data.batch"
-    return (
-        f" Write ww.trace(model, data.x, data.edge_index{batch}); what else the model takes follows by name, as "
-        "edge_attr=data.edge_attr."
-    )
+        return " Write ww.trace(model, x, edge_index), or ww.trace(model, data)."
+    if isinstance(value, BaseData):
+        return " Write ww.trace(model, data), or ww.trace(model, data.x, data.edge_index)."
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], BaseData):
+        return " Of several graphs make one: ww.trace(model, Batch.from_data_list(graphs))."
+    if value is None and beside is not ...:
+        return " Of a model without features, give the graph: ww.trace(model, Data(edge_index=..., num_nodes=...))."
+    return ""
 
 
 def _kind(value: Any) -> str:

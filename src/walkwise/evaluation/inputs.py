@@ -1,0 +1,91 @@
+"""The one graph that a prediction is for, out of what the caller gave: checked, with features and edges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from walkwise.errors import InputError
+from walkwise.tracing.arguments import Given, given_as, of_graph, wants
+
+#: What a graph holds that is not true of its subgraphs, or nothing that a model computes with.
+_OF_THE_WHOLE = ("y", "ptr", "num_nodes")
+
+
+def given_graph(model: nn.Module, graph: tuple[Any, ...], model_kwargs: dict[str, Any]) -> Given:
+    """What the model is called with, checked: one graph with features and edges."""
+    if len(graph) == 2:
+        given = given_as(model, *graph, model_kwargs)
+    elif len(graph) == 1 and isinstance(graph[0], Data):
+        if graph[0].x is None or graph[0].edge_index is None:
+            raise InputError(
+                "The Data object needs x and edge_index; where there are no features, give ones.",
+                argument="graph",
+                expected="a Data object with x and edge_index",
+                got=str(graph[0]),
+            )
+        given = of_graph(model, graph[0], model_kwargs)
+    else:
+        parts = ", ".join(type(part).__name__ for part in graph)
+        raise InputError(
+            f"A graph is given as one Data object, or as x and edge_index; got ({parts}).",
+            argument="graph",
+            expected="one Data object, or x and edge_index",
+            got=parts,
+        )
+    _check_graph(given.x, given.edge_index)
+    given = replace(given, arguments=_of_any_part(given))
+    _check_single(given.arguments)
+    return given
+
+
+def _of_any_part(given: Given) -> dict[str, Any]:
+    """The arguments that subgraphs can be given too, with a ``batch`` where the model takes one."""
+    whole = given.manner.whole is not None
+    arguments = {n: value for n, value in given.arguments.items() if not (whole and n in _OF_THE_WHOLE)}
+    if arguments.get("batch") is None and (whole or wants(given.model, "batch")):
+        arguments["batch"] = torch.zeros(given.num_nodes, dtype=torch.long, device=given.x.device)
+    return arguments
+
+
+def _check_graph(x: Any, edge_index: Any) -> None:
+    if not isinstance(x, Tensor) or x.dim() == 0 or x.shape[0] == 0:
+        raise InputError(
+            "x must be a tensor with one row per node, and at least one node.",
+            argument="x",
+            expected="a tensor with one row per node",
+            got=type(x).__name__,
+        )
+    if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        raise InputError(
+            "edge_index must be a tensor of shape (2, E); subgraphs are not taken of a sparse adjacency.",
+            argument="edge_index",
+            expected="a tensor of shape (2, E)",
+            got=type(edge_index).__name__,
+        )
+    if edge_index.dtype != torch.long or (edge_index.numel() and not _within(edge_index, x.shape[0])):
+        raise InputError(
+            argument="edge_index",
+            expected=f"made of node ids, torch.int64 from 0 to {x.shape[0] - 1}",
+            got=f"{edge_index.dtype} with entries up to {edge_index.max().item() if edge_index.numel() else 'none'}",
+        )
+
+
+def _check_single(arguments: Mapping[str, Any]) -> None:
+    batch = arguments.get("batch")
+    if isinstance(batch, Tensor) and batch.numel() and int(batch.max()) > 0:
+        raise InputError(
+            f"batch has {int(batch.max()) + 1} graphs; give one graph at a time.",
+            argument="batch",
+            expected="of one graph",
+            got=int(batch.max()) + 1,
+        )
+
+
+def _within(ids: Tensor, count: int) -> bool:
+    return 0 <= int(ids.min()) <= int(ids.max()) < count

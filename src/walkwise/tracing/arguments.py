@@ -1,0 +1,317 @@
+"""What a model is called with: x, edge_index and the rest of what the caller gave, as its ``forward`` takes them."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data.data import BaseData
+
+from walkwise.errors import InputError, noted
+from walkwise.tracing.precision import HALVES
+from walkwise.tracing.private import compiled_from
+
+_EDGES = ("edge_index", "adj_t")
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+#: What a graph without features may be given; and the call where x and edge_index were meant.
+ONES = "Where there are no features, give ones: data.x = torch.ones(data.num_nodes, 1)."
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a model's ``forward`` takes a graph: in order (x, edge_index), by name, or whole, as one object."""
+
+    x: str | None = None  # the parameters of these names take the features and the edges ...
+    edges: str | None = None
+    ordered: bool = True  # ... or the first two do
+    whole: BaseData | None = None  # the graph of which the object is a copy
+    beside: frozenset[str] = frozenset()  # what the model gets beside the object
+
+    def call(self, model: nn.Module, x: Any, edge_index: Any, arguments: Mapping[str, Any]) -> Any:
+        """The model's output."""
+        if self.whole is not None:
+            beside = {name: value for name, value in arguments.items() if name in self.beside}
+            return model(self._graph(x, edge_index, arguments), **beside)
+        if self.ordered:
+            return model(x, edge_index, **arguments)
+        named = {self.x: x, self.edges: edge_index} | dict(arguments)
+        return model(**{name: value for name, value in named.items() if name is not None})
+
+    def _graph(self, x: Any, edge_index: Any, arguments: Mapping[str, Any]) -> Any:
+        """The object that the model gets, with these features and edges in it."""
+        assert self.whole is not None
+        same = "batch" not in arguments or arguments["batch"] is getattr(self.whole, "batch", None)
+        graph: Any = copy.copy(self.whole) if same else Batch()  # other nodes, and perhaps other graphs
+        held = {self.x: x, self.edges: edge_index} | dict(arguments)
+        for name, value in held.items():
+            if name is not None and name not in self.beside:
+                graph[name] = value
+        return graph
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """One input of a model."""
+
+    model: nn.Module  # whose forward says what it takes
+    x: Any  # the features (M, F), or what stands in their place; None of a model that has its own
+    edge_index: Any
+    arguments: dict[str, Any] = field(default_factory=dict)  # what else the model gets
+    manner: Manner = Manner()
+    data: Data | None = None  # the graph that all this was taken from
+
+    @property
+    def num_nodes(self) -> int:
+        """M, the nodes of the graph."""
+        return self.x.shape[0] if self.x is not None else int((self.data and self.data.num_nodes) or 0)
+
+    @property
+    def num_graphs(self) -> int:
+        """G, the graphs of a batch."""
+        if (graphs := _graphs_of(self.data)) is not None:
+            return graphs
+        batch = self.arguments.get("batch", getattr(self.data, "batch", None))
+        return int(batch.max()) + 1 if isinstance(batch, Tensor) and batch.numel() else 1
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors, by name, that the model computes with; of a graph taken whole, those that most models read."""
+        read = (
+            self.arguments
+            if self.manner.whole is None
+            else {n: v for n, v in self.arguments.items() if n in self.manner.beside or n in _READ}
+        )
+        named = {"x": self.x, "edge_index": self.edge_index} | read
+        return {name: value for name, value in named.items() if isinstance(value, Tensor)}
+
+    def copied(self, dtype: torch.dtype | None = None) -> Given:
+        """The input anew, for every run, since a model may write into it; half-precision numbers in another type."""
+
+        def again(value: Any) -> Any:
+            dense = isinstance(value, Tensor) and value.is_floating_point() and value.layout == torch.strided
+            if dtype is not None and isinstance(value, Tensor) and value.dtype in HALVES:
+                return value.detach().to(dtype)
+            return value.clone() if dense else value
+
+        x = self.x if self.x is None else again(self.x.detach())
+        x = x.clone() if x is not None and x.data_ptr() == self.x.data_ptr() else x
+        arguments = {name: x if value is self.x else again(value) for name, value in self.arguments.items()}
+        return replace(self, x=x, edge_index=self.edge_index, arguments=arguments)
+
+    def run(self, model: nn.Module) -> Any:
+        """The output of the model, or of its shadow. A call that does not fit its ``forward`` is explained in words."""
+        try:
+            return self.manner.call(model, self.x, self.edge_index, self.arguments)
+        except TypeError:
+            self._check_call()
+            raise
+        except RuntimeError as error:
+            _explain_types(error, self.tensors())
+            raise
+
+    def _check_call(self) -> None:
+        """Raise what is wrong with the call, if it is the call that is wrong and not the model."""
+        signature = _signature(self.model)
+        if signature is None:
+            return
+        try:
+            self.manner.call(signature.bind, self.x, self.edge_index, self.arguments)  # type: ignore[arg-type]
+        except TypeError as error:
+            whole = self.manner.whole is not None
+            names = ["the graph", *sorted(self.manner.beside)] if whole else ["x", "edge_index", *self.arguments]
+            _refuse(self.model, signature, ", ".join(names), str(error))
+
+
+_READ = ("edge_attr", "edge_weight", "pos", "batch")
+
+
+def given_as(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any]) -> Given:
+    """What the model is to be called with; of a PyG graph in the place of x, what its ``forward`` takes."""
+    if isinstance(x, BaseData) and edge_index is ...:
+        return of_graph(model, x, arguments)
+    return Given(model, x, edge_index, arguments, _manner(_parameters(model)))
+
+
+def of_graph(model: nn.Module, data: Any, given: Mapping[str, Any]) -> Given:
+    """What the model is called with of a PyG graph: attributes by the names of parameters, or the graph itself.
+
+    Args:
+        model: the model; the parameters of its ``forward`` tell.
+        data: a Data or a Batch.
+        given: what was given beside it, by name; it takes precedence.
+    """
+    if not isinstance(data, Data):
+        hetero = " Heterogeneous graphs are not supported." if isinstance(data, HeteroData) else ""
+        raise InputError(
+            f"A graph is a torch_geometric Data or Batch, got {type(data).__name__}.{hetero}",
+            argument="graph",
+            expected="a torch_geometric Data or Batch",
+            got=type(data).__name__,
+        )
+    held = {name: data[name] for name in data.keys() if data[name] is not None}  # noqa: SIM118  (it is no dict)
+    parameters = _parameters(model)
+    if _takes_whole(parameters, held, given):
+        return _whole(model, data, held, given)
+    return _by_name(model, data, held, given, parameters)
+
+
+def wants(model: nn.Module, name: str) -> bool:
+    """Whether the model's ``forward`` has a parameter of this name."""
+    return any(parameter.name == name for parameter in _parameters(model))
+
+
+def _whole(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[str, Any]) -> Given:
+    edges = next((name for name in _EDGES if name in held), "edge_index")
+    arguments = {name: value for name, value in held.items() if name not in ("x", edges)} | dict(given)
+    has_x, has_edges = "x" in held, edges in held
+    manner = Manner("x" if has_x else None, edges if has_edges else None, False, data, frozenset(given))
+    return Given(model, held.get("x"), held.get(edges), arguments, manner, data)
+
+
+def _by_name(
+    model: nn.Module,
+    data: Data,
+    held: dict[str, Any],
+    given: Mapping[str, Any],
+    parameters: list[inspect.Parameter],
+) -> Given:
+    edge_index, x = next((held[name] for name in _EDGES if name in held), None), held.get("x")
+    manner, names = _manner(parameters, {**held, **given}), [p.name for p in parameters]
+    if manner.edges == "adj_t":
+        edge_index = held.get("adj_t", edge_index)
+    taken = [p for p in parameters if p.name not in (manner.x, manner.edges)]
+    arguments = {p.name: value for p in taken if (value := _value(p, data, held, given)) is not None} | dict(given)
+    manner = replace(manner, x=None if x is None else manner.x, edges=None if edge_index is None else manner.edges)
+    bound = {manner.x, manner.edges, *arguments}
+    missing = [p.name for p in parameters if p.default is p.empty and p.name not in bound]
+    signature = _signature(model)
+    if missing and signature is not None:
+        _missing(model, signature, missing, held)
+    usual = names[:2] == [manner.x, manner.edges]
+    return Given(model, x, edge_index, arguments, Manner() if usual else manner, data)
+
+
+def _manner(parameters: list[inspect.Parameter], known: Mapping[str, Any] | None = None) -> Manner:
+    """How a ``forward`` with these parameters is given x and edge_index; with ``known``, always by name.
+
+    Those of other names (``h``, ``adj``) are found by their places, the first and the second.
+    """
+    names = [parameter.name for parameter in parameters]
+    if known is None:  # tensors: in order, unless their names stand elsewhere
+        swapped = {"x", "edge_index"} <= set(names) and names[:2] != ["x", "edge_index"]
+        return Manner("x", "edge_index", False) if swapped else Manner()
+    if not names:
+        return Manner()
+    unknown = [p.name if p.default is p.empty and p.name not in known else None for p in parameters[:2]] + [None, None]
+    x = "x" if "x" in names else unknown[0]
+    edges = next((name for name in _EDGES if name in names), unknown[1])
+    return Manner(x, edges, False)
+
+
+def _takes_whole(parameters: list[inspect.Parameter], held: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Whether ``forward`` takes the graph as one object: ``forward(data)``, ``forward(batch)``, ..."""
+    names = {parameter.name for parameter in parameters}
+    if not parameters or names & {"x", *_EDGES}:
+        return False
+    first, *others = parameters
+    if first.name in given or (first.name in held and first.name != "batch"):
+        return False
+    return all(p.default is not p.empty or p.name in given for p in others)
+
+
+def _value(parameter: inspect.Parameter, data: Data, held: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    """What a parameter gets from a graph, or None."""
+    name = parameter.name
+    if name in given:
+        return given[name]
+    if name == "batch_size" and "batch" not in held:  # of a sampled graph: how many nodes were asked for
+        return None
+    if name in held:
+        return held[name]
+    if parameter.default is not parameter.empty:
+        return None
+    num_nodes = int(data.num_nodes or 0)
+    if name == "batch":
+        edges = next((held[n] for n in (*_EDGES, "x") if isinstance(held.get(n), Tensor)), None)
+        return torch.zeros(num_nodes, dtype=torch.long, device=None if edges is None else edges.device)
+    graphs = _graphs_of(data) or 1
+    return {"num_nodes": num_nodes, "num_edges": data.num_edges, "num_graphs": graphs, "batch_size": graphs}.get(name)
+
+
+def _graphs_of(data: Any) -> int | None:
+    """How many graphs a Batch holds, or None if it is no Batch."""
+    return int(data.num_graphs) if isinstance(data, Batch) else None
+
+
+def _parameters(model: nn.Module) -> list[inspect.Parameter]:
+    """The parameters of a model's ``forward`` that have names."""
+    signature = _signature(model)
+    return [] if signature is None else [p for p in signature.parameters.values() if p.kind in _NAMED]
+
+
+def _signature(model: nn.Module) -> inspect.Signature | None:
+    """How a model is called, or None where Python does not know."""
+    model = compiled_from(model) or model
+    declared = getattr(getattr(model, "signature", None), "param_dict", None)  # torch_geometric.nn.Sequential
+    if isinstance(declared, dict) and all(isinstance(name, str) for name in declared):
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Signature([inspect.Parameter(name, kind) for name in declared])
+    try:
+        return inspect.signature(model.forward)
+    except (TypeError, ValueError):
+        return None
+
+
+def _missing(model: nn.Module, signature: inspect.Signature, missing: list[str], held: Mapping[str, Any]) -> NoReturn:
+    """Refuse a graph that lacks what the model takes."""
+    has, name = ", ".join(sorted(held)) or "nothing", missing[0]
+    remedy = ONES if name == "x" else f"Set data.{name}, or give it by name: ww.trace(model, data, {name}=...)."
+    raise InputError(
+        f"{type(model).__name__}.forward{_written(signature)} wants {', '.join(missing)}, which the graph does not "
+        f"have; it has {has}.",
+        argument=name,
+        got=has,
+        remedy=remedy,
+    )
+
+
+def _refuse(model: nn.Module, signature: inspect.Signature, given: str, why: str) -> NoReturn:
+    """Refuse a call that does not fit a model's ``forward``."""
+    names = [p.name for p in signature.parameters.values() if p.kind in _NAMED]
+    needed = [p for p in signature.parameters.values() if p.kind in _NAMED and p.default is p.empty]
+    remedy = (
+        f"It takes one object: write ww.trace(model, {names[0]}), with a torch_geometric Data or Batch."
+        if len(needed) == 1 and names[0] not in ("x", "edge_index", "adj_t")
+        else "Write ww.trace(model, x, edge_index, name=value, ...) with its own names, or ww.trace(model, data) "
+        "with a Data object that has them."
+    )
+    raise InputError(
+        f"{type(model).__name__}.forward{_written(signature)} was given {given}, which does not fit: {why}.",
+        argument="x",
+        got=given,
+        remedy=remedy,
+    ) from None
+
+
+def _written(signature: inspect.Signature) -> str:
+    """A signature as it is called: without annotations."""
+    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
+
+
+def _explain_types(error: RuntimeError, tensors: Mapping[str, Tensor]) -> None:
+    """Say which arguments are integers where the model's own error is about types of numbers."""
+    whole = [n for n, t in tensors.items() if not t.is_floating_point() and n in ("x", "edge_attr", "edge_weight")]
+    if whole and any(word in str(error) for word in ("dtype", "Long", "Int")):
+        one = whole[0]
+        raise InputError(
+            f"The model cannot compute with {one} of {tensors[one].dtype} ({error}).",
+            argument=one,
+            remedy=f"If these are features, not numbers of categories, convert them: data.{one} = data.{one}.float().",
+        ) from error
+    noted(error, "Raised by the model, which got " + ", ".join(f"{n} {tuple(t.shape)}" for n, t in tensors.items()))

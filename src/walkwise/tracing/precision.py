@@ -1,0 +1,143 @@
+"""The numbers that a chain is computed in: single precision at least, and every one of them finite."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from walkwise.core.chain import RelevanceChain
+from walkwise.errors import InputError, TraceError
+from walkwise.tracing.modules import Modules, check_weights
+from walkwise.tracing.private import buffers_of, parameters_of
+from walkwise.tracing.tape import Op, Tape
+
+#: The half-precision types, in which relevance is not computed.
+HALVES = (torch.float16, torch.bfloat16)
+WIDENED = "the model is in {}; it was run, and its relevance computed, in torch.float32, with the same weights"
+CAST = "the model computes in {}; the relevance of what it computed there is in torch.float32"
+
+#: So many numbers are put together faster than each tensor is added up by itself.
+_FEW = 1 << 16
+#: Maps that make no infinite number on purpose, as a mask before a softmax does.
+_LINEAR = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "propagate", "batch_norm"}
+#: Features smaller than this are swallowed by a stabiliser, and so much relevance is none.
+_TINY, _NOTHING = 1e-8, 1e-6
+_SWALLOWED = (
+    "no relevance is left at the input: node features of at most {:.3g} are swallowed by biases, by the rule's "
+    "stabiliser or by rounding. Scale them. {}"
+)
+
+
+def half_of(model: nn.Module) -> torch.dtype | None:
+    """The half-precision type that all of a model's weights are in, or None."""
+    floating = (tensor.dtype for tensor in model.parameters() if tensor.is_floating_point())
+    first = next(floating, None)
+    return first if first in HALVES and all(kind == first for kind in floating) else None
+
+
+def widen(modules: Modules) -> None:
+    """Give the modules of a shadow float32 copies of their weights."""
+    made: dict[int, Tensor] = {}
+    for _, module in modules.all:
+        for held in (parameters_of(module), buffers_of(module)):
+            for name, tensor in held.items():
+                if tensor is not None and tensor.dtype in HALVES:
+                    made.setdefault(id(tensor), _wide(tensor))
+                    held[name] = made[id(tensor)]
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    wide = tensor.detach().float()
+    return nn.Parameter(wide, requires_grad=False) if isinstance(tensor, nn.Parameter) else wide
+
+
+def in_one_type(chain: RelevanceChain) -> RelevanceChain:
+    """The chain in the widest of the types that its layers compute in, float32 at least: messages pass all of them."""
+    passed = [place for layer in chain.layers for place in (*layer.starts, *layer.ends)]
+    kinds = {values.dtype for _, values in (*chain.roots, *chain.seeds, *passed)}
+    if len(kinds) == 1 and not kinds & set(HALVES):
+        return chain
+    return chain.to(dtype=functools.reduce(torch.promote_types, kinds, torch.float32))
+
+
+def check_finite(tape: Tape, outputs: Tensor, modules: Modules, given: Mapping[str, Tensor]) -> None:
+    """Refuse features, weights and outputs that are not finite; looks closely only where something is wrong.
+
+    A weight that is not finite shows in what it was used for, before an activation may hide it.
+    """
+    seen = [outputs, *([] if tape.first is None else [tape.values[tape.first]])]
+    for op in tape.ops:
+        constants = [a for a in (*op.args, *op.kwargs.values()) if isinstance(a, Tensor) and a.is_floating_point()]
+        if constants or op.word.name == "propagate":
+            seen += [tape.values[slot] for slot in op.outputs if slot is not None]
+        if "norm" in op.word.name:  # an infinite variance shows nowhere
+            seen += constants
+    if _all_finite(seen, outputs.dtype):
+        return
+    check_tensors(given)
+    check_weights(modules)
+    overflown = next((op for op in tape.ops if op.word.name in _LINEAR and not _finite(tape, op)), None)
+    if overflown is not None:
+        name = "the read-out" if overflown.call is None else f"layer '{tape.calls[overflown.call].name}'"
+        raise InputError(
+            f"Inside the model numbers become too large for {outputs.dtype}: what {overflown.word.name} makes in "
+            f"{name} is not finite.",
+            remedy="Trace the model and its input in float64, or scale the features.",
+        )
+    if not bool(outputs.isfinite().all()):
+        raise InputError(f"The model's output is not finite ({outputs.tolist()}); nothing can be explained.")
+
+
+def _finite(tape: Tape, op: Op) -> bool:
+    return all(bool(tape.values[slot].isfinite().all()) for slot in op.outputs if slot is not None)
+
+
+def _all_finite(tensors: Sequence[Tensor], dtype: torch.dtype) -> bool:
+    """Whether the sum of everything is finite; if it is, so is everything."""
+    if sum(t.numel() for t in tensors) <= _FEW:
+        total = torch.cat([t.reshape(-1) for t in tensors]).sum()
+    else:
+        total = torch.stack([t.sum().to(dtype) for t in tensors]).sum()
+    return math.isfinite(total.item())
+
+
+def check_tensors(given: Mapping[str, Tensor]) -> None:
+    """Refuse dense tensors with entries that are not finite."""
+    for name, tensor in given.items():
+        dense = tensor.is_floating_point() and tensor.layout == torch.strided
+        if dense and not bool(tensor.isfinite().all()):
+            raise InputError(f"{name} has NaN or infinite entries; relevance needs finite numbers.")
+
+
+def check_chain(chain: RelevanceChain) -> RelevanceChain:
+    """The chain itself, if its relevance is a finite number; with a note where it is lost in numbers too small."""
+    remedy = _remedy(chain)
+    if not math.isfinite(chain.input_relevance):
+        where = next((name for name, pairs in _parts(chain) if not all(_whole(t) for _, t in pairs)), None)
+        reason = f"{where} is not finite" if where else "on the way to the input it becomes too large, or 0 / 0"
+        raise TraceError(
+            f"The relevance of the walks is {chain.input_relevance}, of an output of {chain.output:.6g}: {reason}.",
+            remedy=remedy,
+        )
+    largest = max(float(H.abs().max()) if H.numel() else 0.0 for _, H in chain.roots)
+    if 0 < largest < _TINY and abs(chain.input_relevance) <= _NOTHING * abs(chain.output) != 0.0:
+        return replace(chain, notes=(*chain.notes, _SWALLOWED.format(largest, remedy)))
+    return chain
+
+
+def _parts(chain: RelevanceChain) -> tuple[tuple[str, Sequence[tuple[int, Tensor]]], ...]:
+    return ("what the first layer is handed", chain.roots), ("the gradient of the read-out", chain.seeds)
+
+
+def _whole(tensor: Tensor) -> bool:
+    return bool(tensor.isfinite().all())
+
+
+def _remedy(chain: RelevanceChain) -> str:
+    wider = "" if chain.dtype == torch.float64 else "Trace the model and its input in float64, or "
+    return f'{wider or "Take "}{"with " if wider else ""}another rule (rule="auto", rule="zero").'

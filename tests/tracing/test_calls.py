@@ -1,0 +1,305 @@
+"""Models as people call them: graphs in the place of tensors, and the signatures that are met with."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.loader import DataLoader
+from torch_geometric.nn import GAT, GCN, GCNConv, GINEConv, LightGCN, Sequential, global_add_pool
+from torch_geometric.utils import to_torch_csr_tensor
+
+import walkwise as ww
+from walkwise.errors import InputError
+from walkwise.evaluation.predictions import predict, subgraph_values, traced
+
+
+class Two(nn.Module):
+    """Two layers; the subclasses differ in what their ``forward`` takes."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = GCNConv(3, 4), GCNConv(4, 2)
+        self.double().eval()
+
+    def both(self, x, edge_index, batch=None, weight=None):
+        h = self.a(x, edge_index, weight).relu()
+        return global_add_pool(self.b(h, edge_index, weight), batch)
+
+
+class Usual(Two):
+    def forward(self, x, edge_index, edge_weight=None, batch=None):
+        return self.both(x, edge_index, batch, edge_weight)
+
+
+class EdgesFirst(Two):
+    def forward(self, edge_index, x, edge_weight=None, batch=None):
+        return self.both(x, edge_index, batch, edge_weight)
+
+
+class Adjacency(Two):
+    def forward(self, x, adj_t, batch=None):
+        return self.both(x, adj_t, batch)
+
+
+class OtherNames(Two):
+    def forward(self, h, edges, edge_weight, batch):
+        return self.both(h, edges, batch, edge_weight)
+
+
+class Encoded(Two):
+    def forward(self, x, pe, edge_index, edge_weight=None, batch=None):
+        return self.both(x + pe, edge_index, batch, edge_weight)
+
+
+class Whole(Two):
+    def forward(self, data):
+        x, edge_index = data.x, data.edge_index
+        data.x = None  # what a model does to its own copy
+        return self.both(x, edge_index, data.batch, data.edge_weight)
+
+
+class WholeBatch(Two):
+    def forward(self, batch, scale=1.0):
+        out = self.both(batch.x, batch.edge_index, batch.batch, batch.edge_weight)
+        return scale * out[: batch.num_graphs if batch.batch is not None else 1]
+
+
+@pytest.fixture
+def data(graph):
+    x, edge_index = graph()
+    weight = torch.rand(edge_index.shape[1], dtype=torch.float64) + 0.5
+    y = torch.tensor([float("nan")])  # as many data sets have it
+    return Data(x=x, edge_index=edge_index, edge_weight=weight, pe=torch.zeros_like(x), y=y)
+
+
+def same(ours, theirs):
+    assert ours.output == pytest.approx(theirs.output)
+    torch.testing.assert_close(ww.node_relevance(ours), ww.node_relevance(theirs))
+    torch.testing.assert_close(ww.feature_relevance(ours), ww.feature_relevance(theirs))
+    sets = [[0, 1], [2, 3, 4]]
+    torch.testing.assert_close(
+        ww.subgraph_relevance(ours, sets, alpha=0.3), ww.subgraph_relevance(theirs, sets, alpha=0.3)
+    )
+
+
+# -- graphs -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Usual, EdgesFirst, OtherNames, Encoded, Whole, WholeBatch])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_graph_is_what_its_tensors_are(data, unchanged, kind, count):
+    graph = data if count == 1 else Batch.from_data_list([data] * count)
+    expected = ww.trace(
+        Usual(), graph.x, graph.edge_index, edge_weight=graph.edge_weight, batch=graph.get("batch"), target=1
+    )
+    model, held = kind(), {name: graph[name] for name in graph.keys()}  # noqa: SIM118
+    with unchanged(model, graph.x, graph.edge_weight):
+        chain = ww.trace(model, graph, target=1)
+    assert chain.outputs.shape == (count,)
+    same(chain, expected)
+    assert all(graph[name] is value for name, value in held.items())
+
+
+def test_a_graph_as_a_sparse_adjacency(data):
+    """The same model, whether its edges are called edge_index or adj_t, and whichever of them the graph has."""
+    columns = Data(x=data.x, edge_index=data.edge_index)
+    sparse = Data(x=data.x, adj_t=to_torch_csr_tensor(data.edge_index).double())
+    expected = ww.trace(Usual(), columns, target=0)
+    for model, given in ((Usual(), sparse), (Adjacency(), sparse), (Adjacency(), columns)):
+        same(ww.trace(model, given, target=0), expected)
+
+
+def test_what_is_given_by_name_takes_precedence(data):
+    ones = torch.ones_like(data.edge_weight)
+    expected = ww.trace(Usual(), data.x, data.edge_index, edge_weight=ones, target=0)
+    same(ww.trace(Usual(), data, edge_weight=ones, target=0), expected)
+    plain = Data(x=data.x, edge_index=data.edge_index)
+    same(ww.trace(OtherNames(), plain, edge_weight=ones, target=0), expected)  # a batch of one graph is filled in
+    doubled = ww.trace(WholeBatch(), data, scale=2.0, target=0)
+    assert doubled.output == pytest.approx(2 * ww.trace(WholeBatch(), data, target=0).output)
+
+
+def test_tensors_find_their_names_in_any_order(data):
+    expected = ww.trace(Usual(), data.x, data.edge_index, target=0)
+    same(ww.trace(EdgesFirst(), data.x, data.edge_index, target=0), expected)
+    same(ww.trace(Encoded(), data.x, data.edge_index, pe=data.pe, target=0), expected)
+
+
+def test_a_sequential_is_called_by_its_own_names(data):
+    torch.manual_seed(0)
+    layers = [(GCNConv(3, 4), "x, edge_index -> h"), nn.ReLU(), (GCNConv(4, 2), "h, edge_index -> h")]
+    model = Sequential("edge_index, x, batch", [*layers, (global_add_pool, "h, batch -> h")]).double()
+    batch = Batch.from_data_list([data, data])
+    chain = ww.trace(model, batch, target=0)
+    torch.testing.assert_close(chain.outputs, model(batch.edge_index, batch.x, batch.batch)[:, 0].detach())
+
+
+def test_a_model_of_torch_geometric_takes_what_it_has_parameters_for(data):
+    for kind in (GCN, GAT):
+        model = kind(3, 4, 2, 2).double().eval()
+        chain = ww.trace(model, data, index=2, target=1)
+        expected = model(data.x, data.edge_index, data.edge_weight)[2, 1]
+        assert chain.output == pytest.approx(float(expected.detach()))
+
+
+def test_batches_of_a_loader(data):
+    other = data.clone()
+    other.x = other.x.flip(0)
+    batch = next(iter(DataLoader([data, other], batch_size=2)))
+    chain = ww.trace(Usual(), batch, target=[0, 1])
+    alone = [ww.trace(Usual(), graph, target=t) for t, graph in enumerate([data, other])]
+    assert chain.outputs.tolist() == pytest.approx([c.output for c in alone])
+    torch.testing.assert_close(ww.node_relevance(chain), torch.cat([ww.node_relevance(c) for c in alone]))
+
+
+def test_a_sampled_subgraph(data):
+    """As a NeighborLoader makes them: batch_size is how many nodes were asked for, not how many graphs there are."""
+    sampled = Data(
+        x=data.x, edge_index=data.edge_index, n_id=torch.arange(10, 16), input_id=torch.tensor([10, 11]), batch_size=2
+    )
+    model = GCN(3, 4, 2, 2, norm="GraphNorm").double().eval()
+    same(ww.trace(model, sampled, index=1, target=0), ww.trace(model, data.x, data.edge_index, index=1, target=0))
+
+
+class Molecules(nn.Module):
+    """Atoms and bonds by their numbers, and one logit."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.atoms, self.bonds = nn.Embedding(20, 4), nn.Embedding(5, 4)
+        self.conv, self.head = GINEConv(nn.Linear(4, 4)), nn.Linear(4, 1)
+        self.double().eval()
+
+    def forward(self, x, edge_index, edge_attr, batch):
+        h = self.conv(self.atoms(x[:, 0]), edge_index, self.bonds(edge_attr[:, 0])).relu()
+        return self.head(global_add_pool(h, batch))
+
+
+@pytest.fixture
+def molecule(data):
+    """As from_smiles makes them: integers for atoms and bonds."""
+    count = data.edge_index.shape[1]
+    return Data(x=torch.arange(6).view(6, 1), edge_index=data.edge_index, edge_attr=torch.arange(count).view(-1, 1) % 5)
+
+
+def test_graphs_of_integers(molecule):
+    model = Molecules()
+    batch = Batch.from_data_list([molecule, molecule])
+    expected = model(batch.x, batch.edge_index, batch.edge_attr, batch.batch)[:, 0]
+    torch.testing.assert_close(ww.trace(model, batch).outputs, expected.detach())
+
+
+def test_smiles():
+    pytest.importorskip("rdkit")
+    from torch_geometric.utils import from_smiles
+
+    assert ww.trace(Molecules(), from_smiles("CCO")).num_nodes == 3
+
+
+class Featureless(nn.Module):
+    """Nodes that are known by their numbers alone."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.nodes, self.inner = nn.Parameter(torch.randn(6, 3)), Usual()
+        self.double().eval()
+
+    def forward(self, edge_index, x=None, batch=None):
+        return self.inner(self.nodes, edge_index, batch=batch)
+
+
+def test_relevance_of_a_model_without_features_is_at_its_embedding(data):
+    model, graph = Featureless(), Data(edge_index=data.edge_index, num_nodes=6)
+    chain = ww.trace(model, graph, target=0)
+    expected = ww.trace(model.inner, model.nodes.detach(), data.edge_index, target=0)
+    assert chain.output == pytest.approx(expected.output)
+    torch.testing.assert_close(ww.node_relevance(chain), ww.node_relevance(expected))
+    assert ww.trace(LightGCN(6, 4, 2), graph, index=3).num_nodes == 6
+
+
+# -- what does not fit --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "arguments", "words"),
+    [
+        (
+            Encoded,
+            {"pe": None},
+            {},
+            r"forward\(x, pe, edge_index, .* wants pe, .* it has edge_index, .*, x, y\..*pe=\.\.\.",
+        ),
+        (Usual, {"x": None}, {}, r"wants x, which the graph does not have.*data\.x = torch\.ones"),
+        (Usual, {}, {"weight": 1}, r"Usual\.forward\(x, edge_index, .* unexpected keyword argument 'weight'"),
+        (Whole, {}, {"weight": 1}, r"Whole\.forward\(data\) was given the graph, weight, .* unexpected keyword"),
+    ],
+)
+def test_a_graph_that_does_not_fit(data, unchanged, kind, change, arguments, words):
+    model = kind()
+    for name, value in change.items():
+        data[name] = value
+    with unchanged(model), pytest.raises(InputError, match=words):
+        ww.trace(model, data, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "words"),
+    [
+        (Whole, {}, r"Whole\.forward\(data\) was given x, edge_index.*write ww\.trace\(model, data\)"),
+        (Encoded, {}, r"forward\(x, pe, edge_index, .*missing a required argument: 'pe'.*own names"),
+        (Usual, {"edge_attr": torch.ones(1)}, r"forward\(x, edge_index, edge_weight=None, .*'edge_attr'"),
+    ],
+)
+def test_tensors_that_do_not_fit(data, kind, arguments, words):
+    with pytest.raises(InputError, match=words):
+        ww.trace(kind(), data.x, data.edge_index, target=0, **arguments)
+
+
+def test_a_type_error_of_the_model_itself_comes_through(data):
+    class Broken(Two):
+        def forward(self, x, edge_index):
+            return self.both(x, edge_index) + len(3)
+
+    with pytest.raises(TypeError, match="has no len"):
+        ww.trace(Broken(), data)
+
+
+def test_integers_where_numbers_are_wanted(data, molecule):
+    class Linear(Usual):
+        def forward(self, x, edge_index):
+            return super().forward(nn.functional.linear(x, torch.eye(3, 1).double()), edge_index)
+
+    with pytest.raises(InputError, match=r"x of torch\.int64.*data\.x = data\.x\.float\(\)"):
+        ww.trace(Linear(), molecule)
+
+
+@pytest.mark.parametrize("graph", [HeteroData(), Batch.from_data_list([HeteroData()])])
+def test_heterogeneous_graphs_are_refused(graph):
+    with pytest.raises(InputError, match="Heterogeneous graphs are not supported"):
+        ww.trace(Usual(), graph)
+
+
+# -- predictions --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [EdgesFirst, OtherNames, Encoded, Whole, WholeBatch])
+def test_predictions_call_the_model_in_the_same_way(data, kind):
+    expected = predict(Usual(), data, target=1)
+    prediction = predict(kind(), data, target=1)
+    masks = torch.tensor([[True] * 6, [True, True, True, False, False, False], [False] * 5 + [True]])
+    assert prediction.value() == pytest.approx(expected.value())
+    ours, theirs = subgraph_values(prediction, masks), subgraph_values(expected, masks)
+    torch.testing.assert_close(ours.values, theirs.values)
+    assert ours.route == theirs.route == "batched"
+    same(traced(prediction), traced(expected))
+
+
+def test_the_usual_call_needs_no_adapter(data):
+    model = Usual()
+    assert predict(model, data).model is model
+    assert predict(model, data.x, data.edge_index).model is model
