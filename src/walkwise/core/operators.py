@@ -379,13 +379,20 @@ class Differential(Operator):
         return _as_message(gradient, point, B, D)
 
     def push(self, values: Tensor) -> Tensor:
-        """The function applied to node values."""
-        result: Tensor = self._applied(values.reshape(self.at.shape))
+        """The function applied to node values, less what it gives of nothing (a number it fills in, say)."""
+        result = self._applied(values.reshape(self.at.shape))
+        result = result if self._constant is None else result - self._constant
         return result.reshape(result.shape[0] if result.dim() else 1, -1)
 
     def to(self, cast: Cast) -> Differential:
         """The same function, its arguments cast."""
         return replace(self, args=cast.nested(self.args), kwargs=cast.nested(self.kwargs), at=cast(self.at))
+
+    @cached_property
+    def _constant(self) -> Tensor | None:
+        """What the function gives where the argument is zero, if that is not zero."""
+        given = self._applied(torch.zeros_like(self.at))
+        return given if bool((given != 0).any()) else None
 
     @cached_property
     def _graph(self) -> tuple[Tensor, Tensor]:
@@ -419,7 +426,7 @@ class Differential(Operator):
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies are made without the graph, which is built again when it is needed."""
-        return {name: value for name, value in self.__dict__.items() if name != "_graph"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_graph", "_constant")}
 
 
 def _with_moving(nested: Any, value: Tensor) -> Any:

@@ -34,7 +34,9 @@ def _relu(run: Interpreter, op: Op) -> None:
     torch.square, torch.sqrt, torch.pow, torch.sin, torch.expm1, torch.log1p, torch.erf, torch.atan, torch.sigmoid,
     F.hardsigmoid, F.logsigmoid, F.softplus, torch.exp, torch.log, torch.cos, torch.reciprocal, torch.rsqrt,
     Tensor.__rdiv__, Tensor.__rpow__, torch.exp2, torch.log2, torch.log10, torch.sinh, torch.asinh, torch.tan,
-    torch.logit,
+    torch.logit, torch.asin, torch.acos, torch.acosh, torch.atanh, torch.cosh, torch.erfc, torch.erfinv,
+    torch.deg2rad, torch.rad2deg, torch.sinc, torch.lgamma, torch.digamma, torch.float_power, torch.special.ndtr,
+    torch.special.log_ndtr,
 )  # fmt: skip
 def pointwise(run: Interpreter, op: Op) -> None:
     """Any other function of single entries."""
@@ -65,6 +67,7 @@ for _handler in (_relu, pointwise):
 _SINGULAR = frozenset({
     "sigmoid", "hardsigmoid", "logsigmoid", "softplus", "exp", "log", "cos", "reciprocal", "rsqrt", "sqrt", "pow",
     "square", "threshold", "rdiv", "rpow", "div", "clamp", "hardtanh", "exp2", "log2", "log10", "logit",
+    "acos", "acosh", "cosh", "erfc", "sinc", "lgamma", "digamma", "float_power", "special_ndtr", "special_log_ndtr",
 })  # fmt: skip
 
 

@@ -130,16 +130,6 @@ def _scale(run: Interpreter, op: Op, slot: int, factor: Any) -> None:
     run.combine(op, [(flow, scaled(coefficients))])
 
 
-@handles(torch.addcmul)
-def _addcmul(run: Interpreter, op: Op) -> None:
-    """input + value · a · b, where just the first is followed; otherwise its parts are not told apart."""
-    if len(op.inputs) != 1 or not isinstance(op.args[0], Ref):
-        return gradient(run, op)
-    flow = _spread(run, op, op.inputs[0], within=True)
-    assert op.outputs[0] is not None
-    run.combine(op, [(flow, SAME)], run.value(op.outputs[0]) - flow.value)
-
-
 def product(run: Interpreter, op: Op) -> None:
     """A product of two followed tensors: the one that is a gate is held constant.
 

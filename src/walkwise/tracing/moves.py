@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.operators import Embed, Gather, Operator, Reshape, RowMap, Scatter, SumRows
-from walkwise.tracing.interpreter import Interpreter, flat, gradient, selection, structural
+from walkwise.tracing.interpreter import Interpreter, flat, gradient, leaves, structural
 from walkwise.tracing.stretch import moved
 from walkwise.tracing.tape import Op, Ref
 from walkwise.tracing.words import handles, named
@@ -80,7 +80,7 @@ def _row_index(op: Op, dims: int) -> Tensor | None:
     return index if plain else None
 
 
-@handles(torch.split, torch.chunk, torch.narrow, torch.select, torch.unbind, torch.tensor_split)
+@handles(torch.split, torch.chunk, torch.narrow, Tensor.select, torch.unbind, torch.tensor_split)
 def _within_rows(run: Interpreter, op: Op) -> None:
     """A linear map of every row by itself, found by applying it to unit vectors."""
     matrices = _row_matrices(run, op)
@@ -177,30 +177,48 @@ def _same_in_every_column(index: Tensor) -> bool:
     return bool((columns == columns[:, :1]).all())
 
 
-@handles(torch.scatter_reduce, torch.index_reduce, torch.segment_reduce)
-def _scatter_reduce(run: Interpreter, op: Op) -> None:
-    """Sums and means move entries; maxima and minima select."""
-    reduce = op.kwargs.get("reduce", op.args[3] if len(op.args) > 3 else None)
-    if not isinstance(reduce, str):
-        reduce = next((a for a in op.args if isinstance(a, str)), None)
-    structural(run, op) if reduce in ("sum", "mean") else selection(run, op)
+def _filling(run: Interpreter, op: Op) -> None:
+    """Entries moved, and numbers put in the place of others: those stand where a bias does."""
+    numbers = [a for a in leaves((op.args, op.kwargs)) if isinstance(a, float) and a]
+    if op.call is None or not numbers:
+        return structural(run, op)
+    flows = {slot: run.read(op, slot, within=True) for slot in op.inputs}
+    several = len(flows) > 1
+    maps = [(flow, moved(run.derivative(op, source, others_zero=several))) for source, flow in flows.items()]
+    base: Tensor = op.run(lambda slot: torch.zeros_like(run.values[slot]))[0]
+    run.combine(op, maps, flat(base.detach()))
 
 
 for _func in named(
     "transpose", "permute", "t", "T", "mT", "H", "mH", "adjoint", "movedim", "expand", "expand_as", "broadcast_to",
     "repeat", "tile", "stack", "hstack", "vstack", "dstack", "column_stack", "gather", "take_along_dim", "take",
-    "index_put", "setitem", "index_copy", "repeat_interleave", "roll", "flip", "fliplr", "flipud", "rot90", "pad",
-    "masked_fill", "masked_scatter", "masked_select", "where", "tril", "triu", "cumsum", "scatter", "nan_to_num", "to",
-    "type", "float", "double", "half", "bfloat16", "type_as", "sparse_mm", "trace", "diagonal", "diag", "index_fill",
-    "hsplit", "vsplit", "dsplit", "unfold", "as_strided", "block_diag", "diag_embed", "constant_pad_nd", "avg_pool1d",
-    "adaptive_avg_pool1d", "real", "slice_scatter", "select_scatter", "diagonal_scatter", "nansum", "nanmean",
-    "broadcast_tensors", "atleast_1d", "atleast_2d", "atleast_3d", "unsafe_split", "unsafe_chunk", "split_with_sizes",
-    "sum_to_size", "to_dense",
+    "index_copy", "repeat_interleave", "roll", "reversed", "flip", "fliplr", "flipud", "rot90", "masked_scatter",
+    "masked_select", "tril", "triu", "cumsum", "nan_to_num", "to", "type", "float", "double", "half", "bfloat16",
+    "type_as", "sparse_mm", "trace", "diagonal", "diag", "hsplit", "vsplit", "dsplit", "unfold", "as_strided",
+    "block_diag", "diag_embed", "diagflat", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d", "adaptive_avg_pool3d", "real", "slice_scatter", "select_scatter", "diagonal_scatter",
+    "as_strided_scatter", "nansum", "nanmean", "broadcast_tensors", "atleast_1d", "atleast_2d", "atleast_3d",
+    "unsafe_split", "unsafe_chunk", "split_with_sizes", "sum_to_size", "to_dense", "as_strided_copy",
+    "diagonal_copy", "expand_copy", "narrow_copy", "permute_copy", "select_copy", "slice_copy", "split_copy",
+    "split_with_sizes_copy", "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy", "unfold_copy",
+    "unsqueeze_copy", "view_copy", "slice_inverse", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle",
+    "native_channel_shuffle", "fold", "col2im", "im2col", "meshgrid", "cartesian_prod", "combinations", "copy",
+    "put", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d",
+    "replication_pad3d", "pad_sequence", "unsafe_index", "max_unpool1d", "max_unpool2d", "max_unpool3d",
+    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d",
+    "upsample_trilinear3d",
 ):  # fmt: skip
     handles(_func)(structural)
 
 for _func in named(
-    "max", "min", "amax", "amin", "maximum", "minimum", "fmax", "fmin", "sort", "msort", "topk", "median", "nanmedian",
-    "kthvalue", "mode", "cummax", "cummin", "aminmax", "quantile", "nanquantile", "max_pool1d", "adaptive_max_pool1d",
+    "index_put", "setitem", "pad", "masked_fill", "where", "index_fill", "constant_pad_nd", "fill", "fill_diagonal",
+    "unsafe_index_put",
 ):  # fmt: skip
-    handles(_func)(selection)
+    handles(_func)(_filling)
+
+
+@handles(torch.scatter)
+def _scattered(run: Interpreter, op: Op) -> None:
+    """Entries put in the places of others; sums go on, products are not told apart."""
+    reduce = op.kwargs.get("reduce", next((a for a in op.args if isinstance(a, str)), None))
+    gradient(run, op) if reduce == "multiply" else _filling(run, op)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from walkwise.rules import divide
+from walkwise.tracing import composites, selections  # noqa: F401  (they fill the table of functions, too)
 from walkwise.tracing.activations import SQUASHED, rescaled
 from walkwise.tracing.interpreter import Interpreter, gradient
 from walkwise.tracing.stretch import scaled
@@ -26,7 +27,7 @@ def _given(op: Op, *names: str) -> dict[str, Any]:
     return dict(zip(names, op.args[1:], strict=False)) | op.kwargs
 
 
-@handles(torch.softmax)
+@handles(torch.softmax, F.softmin, F.gumbel_softmax)
 def _softmax(run: Interpreter, op: Op) -> None:
     """As an output, the logit scaled; in a product, a gate."""
     if not _alone(op):

@@ -20,6 +20,14 @@ _ALIASES = {
     "moveaxis": "movedim", "swapaxes": "transpose", "swapdims": "transpose", "row_stack": "vstack",
     "special_expit": "sigmoid", "special_softmax": "softmax", "special_log_softmax": "log_softmax",
     "special_expm1": "expm1", "special_log1p": "log1p", "special_erf": "erf", "arctan": "atan",
+    "arcsin": "asin", "arccos": "acos", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "arctan2": "atan2",
+    "special_exp2": "exp2", "special_logit": "logit", "special_erfc": "erfc", "special_erfinv": "erfinv",
+    "special_sinc": "sinc", "special_gammaln": "lgamma", "special_digamma": "digamma", "special_psi": "digamma",
+    "special_logsumexp": "logsumexp", "special_round": "round", "special_i0": "i0", "special_xlogy": "xlogy",
+    "ger": "outer", "linalg_matmul": "matmul", "linalg_diagonal": "diagonal", "unsafe_split_with_sizes":
+    "split_with_sizes", "linalg_cross": "cross", "special_polygamma": "polygamma", "conj_physical": "conj",
+    "inverse": "linalg_inv", "det": "linalg_det", "greater": "gt", "greater_equal": "ge", "less": "lt",
+    "less_equal": "le", "not_equal": "ne",
 }  # fmt: skip
 
 

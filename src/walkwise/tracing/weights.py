@@ -73,7 +73,7 @@ def _matmul(run: Interpreter, op: Op) -> None:
     if isinstance(right, Ref):
         return _from_the_left(run, op, left, right)
     if not isinstance(right, Tensor) or right.dim() != 2:
-        return _multilinear(run, op)
+        return multilinear(run, op)
     make = RowMap if run.values[left.slot].dim() == 2 else _by_rows(run, op, left.slot)
     weighted(run, op, left.slot, right.detach().t(), make, by_neuron=True)
 
@@ -121,8 +121,11 @@ def _addmm(run: Interpreter, op: Op) -> None:
     run.combine(op, [(flow, Coefficients(make=RowMap, tensor=weight, learned=True, by_neuron=True)), (skip, times)])
 
 
-@handles(torch.einsum, torch.bmm, torch.mv, torch.tensordot, torch.inner, torch.dot)
-def _multilinear(run: Interpreter, op: Op) -> None:
+@handles(
+    torch.einsum, torch.bmm, torch.mv, torch.tensordot, torch.inner, torch.dot, torch.vdot, torch.linalg.vecdot,
+    torch.outer, torch.kron,
+)  # fmt: skip
+def multilinear(run: Interpreter, op: Op) -> None:
     """Linear in the one followed argument, the other one a weight; with two followed, a product."""
     tensors = [a for a in leaves((op.args, op.kwargs)) if isinstance(a, (Tensor, Ref))]
     followed = [a for a in tensors if isinstance(a, Ref)]

@@ -43,16 +43,19 @@ def named(*names: str) -> frozenset[Function]:
 
 #: Floating-point results that do not depend differentiably on their input.
 CONSTANT = named(
-    "detach", "data", "zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "randint_like",
-    "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor", "sign", "sgn", "signbit", "round", "floor", "ceil",
-    "trunc", "fix", "floor_divide", "floordiv", "rfloordiv", "bernoulli", "heaviside", "grad", "rand", "randn",
-    "isfinite", "isnan", "isinf", "nonzero", "argmax", "argmin", "argsort", "bincount", "histc", "poisson",
+    "detach", "detach_copy", "data", "zeros_like", "ones_like", "full_like", "empty_like", "rand_like",
+    "randn_like", "randint_like", "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor", "sign", "sgn",
+    "signbit", "round", "floor", "ceil", "trunc", "fix", "floor_divide", "floordiv", "rfloordiv", "ifloordiv",
+    "bernoulli", "heaviside", "grad", "rand", "randn", "isfinite", "isnan", "isinf", "nonzero", "argmax", "argmin",
+    "argsort", "bincount", "histc", "poisson", "new_empty_strided", "zero", "normal", "uniform", "exponential",
+    "geometric", "cauchy", "log_normal", "random", "binomial", "nextafter",
 )  # fmt: skip
 
 #: The same numbers under another tensor.
 SAME = named(
     "clone", "contiguous", "dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "native_dropout",
-    "dropout1d", "dropout2d", "dropout3d", "requires_grad", "alias", "positive", "pos", "detach_copy", "cpu", "cuda",
+    "dropout1d", "dropout2d", "dropout3d", "requires_grad", "alias", "positive", "pos", "cpu", "cuda", "alias_copy",
+    "pin_memory", "share_memory", "resolve_conj", "resolve_neg", "as_subclass", "xpu", "ipu", "mtia",
 )  # fmt: skip
 
 #: What a normalisation module computes of its input in the first place: its statistics, held constant.

@@ -1,0 +1,148 @@
+"""What walkwise uses of torch and torch_geometric beyond their public interface is there, and does what it is used for.
+
+Each test says what a new version has broken.
+"""
+
+import inspect
+
+import pytest
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch_geometric import nn as pyg
+
+from walkwise.tracing import private
+
+EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
+
+
+class Counting(TorchFunctionMode):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.seen.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def test_every_name_has_a_test():
+    names = [name for name, item in vars(private).items() if inspect.isfunction(item) or name.isupper()]
+    names = [n for n in names if not n.startswith("_") and getattr(private, n) is not private.get_overridable_functions]
+    tests = " ".join(name for name in globals() if name.startswith("test_"))
+    assert [name for name in names if name.lower() not in tests] == []
+
+
+def test_unwatched():
+    """Without it the tape records what walkwise itself computes while it watches."""
+    with Counting() as mode, private.unwatched():
+        torch.ones(2) + 1
+    assert mode.seen == [], "torch._C.DisableTorchFunction no longer keeps torch-function modes from looking"
+    with Counting() as mode:
+        torch.ones(2) + 1
+    assert mode.seen, "a torch-function mode sees nothing at all"
+
+
+def test_overridable_functions():
+    """Without them a spelling has no handler, and is carried by its plain gradient."""
+    found = set(private.overridable_functions())
+    looked_for = [torch.relu_, nn.functional.hardswish, torch._C._nn.gelu, torch.Tensor.__radd__, torch.linalg.norm]
+    missing = [func for func in looked_for if func not in found]
+    assert missing == [], "torch's functions are kept in other places than those that are looked at"
+
+
+def test_a_property_is_among_the_overridable_functions():
+    assert torch.Tensor.T.__get__ in set(private.overridable_functions()), "h.T is not known by its getter any more"
+
+
+def test_autocasting():
+    """Without it a model under autocast is traced in rounded numbers, and nobody is told."""
+    assert not private.autocasting(), "torch._C._is_any_autocast_enabled says yes where there is none"
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert private.autocasting(), "torch._C._is_any_autocast_enabled overlooks autocast on the CPU"
+
+
+def test_version_of():
+    """Without it edges that a model writes into are taken for those from before."""
+    tensor = torch.zeros(2)
+    before = private.version_of(tensor)
+    tensor += 1
+    assert private.version_of(tensor) > before, "Tensor._version no longer counts writes"
+    with torch.inference_mode():
+        assert private.version_of(torch.zeros(2)) == 0, "Tensor._version of an inference tensor is asked for"
+
+
+def test_base_of():
+    """Without it a write through a view is not noticed at the tensor it is a view of."""
+    tensor = torch.zeros(4)
+    assert private.base_of(tensor[:2]) is tensor, "Tensor._base is not the tensor of a view"
+    assert private.base_of(tensor) is None, "Tensor._base of a tensor of its own is not None"
+
+
+def test_parameters_of():
+    """Without it lazy or broken weights are not noticed, nor linear modules that met no followed tensor."""
+    module = nn.Linear(2, 3, bias=False)
+    assert private.parameters_of(module) == {"weight": module.weight, "bias": None}, (
+        "Module._parameters is kept elsewhere"
+    )
+    assert private.parameters_of(nn.Sequential(module)) == {}, "Module._parameters holds those of other modules"
+
+
+def test_buffers_of():
+    """Without it statistics of normalisations that are not numbers are not noticed."""
+    module = nn.BatchNorm1d(2)
+    assert private.buffers_of(module)["running_mean"] is module.running_mean, "Module._buffers is kept elsewhere"
+
+
+def test_children_of():
+    """Without it no layer is found."""
+    module = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+    assert list(private.children_of(module).values()) == list(module), "Module._modules is kept elsewhere"
+
+
+def test_compiled_from():
+    """Without it a compiled model is watched from outside, where nothing can be seen."""
+    module = nn.Linear(2, 3)
+    assert private.compiled_from(torch.compile(module)) is module, "torch.compile keeps the module elsewhere"
+    assert private.compiled_from(module) is None, "a module that is not compiled looks as if it were"
+
+
+def test_global_hooks():
+    """Without it someone who listens to all modules hears the shadow's."""
+    assert not private.global_hooks(), "torch says that someone listens to all modules"
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        assert private.global_hooks(), "torch no longer tells that someone listens to all modules"
+    finally:
+        handle.remove()
+
+
+def test_propagate_pre_hooks():
+    """Without it a hook that changes propagate's arguments is passed over by the closed form."""
+    conv = pyg.GCNConv(2, 2)
+    assert not getattr(conv, private.PROPAGATE_PRE_HOOKS), "a new layer has hooks"
+    conv.register_propagate_forward_pre_hook(lambda *_: None)
+    assert getattr(conv, private.PROPAGATE_PRE_HOOKS), "torch_geometric keeps these hooks under another name"
+
+
+@pytest.mark.parametrize("name", private.MESSAGE_HOOKS)
+def test_message_hooks(name):
+    """Without them a hook on messages is passed over by the closed form."""
+    conv = pyg.GCNConv(2, 2)
+    register = getattr(conv, "register" + name.removesuffix("s"))
+    register(lambda *_: None)
+    assert vars(conv).get(name), f"torch_geometric keeps the hooks of {register.__name__} elsewhere than in {name}"
+
+
+def test_all_message_hooks_are_known():
+    known = {private.PROPAGATE_PRE_HOOKS, *private.MESSAGE_HOOKS}
+    others = {"_edge_update_forward_hooks", "_edge_update_forward_pre_hooks"}  # of attention, which is held constant
+    found = {n for n in vars(pyg.GCNConv(2, 2)) if n.endswith("hooks")} - set(vars(nn.Linear(2, 2)))
+    assert found <= known | others, "torch_geometric has hooks around message passing that walkwise does not look at"
+
+
+def test_remembered():
+    """Without it a layer that has seen an input answers for that one, whatever it is handed."""
+    conv = pyg.SGConv(2, 2, cached=True)
+    conv(torch.ones(3, 2), EDGES)
+    assert isinstance(vars(conv).get(private.REMEMBERED), torch.Tensor), "SGConv remembers under another name"

@@ -1,0 +1,123 @@
+"""Equal values share what a maximum gets, so that other numbers for the nodes only renumber the answer."""
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import GCNConv, MaxAggregation, SAGEConv, global_max_pool
+
+import walkwise as ww
+from walkwise.core.contract import tapped_messages
+from walkwise.tracing.selections import evened
+
+AROUND = torch.stack([torch.arange(6), torch.arange(1, 7) % 6])
+EDGES = torch.cat([AROUND, AROUND.flip(0)], dim=1)  # a ring: every node is like every other
+RENUMBERED = torch.tensor([3, 0, 5, 1, 4, 2])
+
+
+def graph_of(h):
+    return torch.zeros(len(h), dtype=torch.long)
+
+
+READOUTS = {
+    "max(dim)": lambda h: h.max(dim=0, keepdim=True).values,
+    "max(dim) by place": lambda h: torch.max(h, 0)[0].view(1, -1),
+    "min(dim)": lambda h: h.min(dim=0).values.view(1, -1),
+    "amax": lambda h: h.amax(0, keepdim=True),
+    "max of all": lambda h: h.max().view(1, 1).expand(1, 4),
+    "global_max_pool": lambda h: global_max_pool(h, graph_of(h)),
+    "MaxAggregation": lambda h: MaxAggregation()(h, graph_of(h)),
+    "scatter_reduce": lambda h: h.new_zeros(1, 4).scatter_reduce(
+        0, graph_of(h)[:, None].expand(-1, 4), h, "amax", include_self=False
+    ),
+    "max_pool1d": lambda h: nn.functional.max_pool1d(h.t()[None], 6)[0].t(),
+    "adaptive_max_pool1d": lambda h: nn.functional.adaptive_max_pool1d(h.t()[None], 1)[0].t(),
+    "sort": lambda h: h.sort(dim=0, descending=True).values[:1],
+    "topk": lambda h: h.topk(2, dim=0).values[1:],
+    "kthvalue": lambda h: h.kthvalue(6, dim=0).values.view(1, -1),
+    "median": lambda h: h.median(dim=0).values.view(1, -1),
+    "cummax": lambda h: h.cummax(dim=0).values[-1:],
+    "quantile": lambda h: h.quantile(0.5, dim=0).view(1, -1),
+    "maximum": lambda h: torch.maximum(h[:3], h[3:]).maximum(h[[1, 2, 0]]).maximum(h[[2, 0, 1]])[:1] + 0 * h.sum(),
+    "fmax": lambda h: torch.fmax(h.flip(0), h).sum(0, keepdim=True),
+}
+#: Those that look at nodes by their numbers, so that their own answer depends on them.
+BY_NUMBER = {"maximum"}
+
+
+class Model(nn.Module):
+    def __init__(self, readout):
+        super().__init__()
+        self.first, self.second = GCNConv(3, 4), SAGEConv(4, 4, aggr="max")
+        self.readout, self.head = readout, nn.Linear(4, 2)
+
+    def forward(self, x, edge_index):
+        return self.head(self.readout(self.second(self.first(x, edge_index).relu(), edge_index)))
+
+
+def traced(name, x, edges):
+    torch.manual_seed(3)
+    return ww.trace(Model(READOUTS[name]).double().eval(), x, edges, target=0, rule="zero")
+
+
+@pytest.mark.parametrize("name", sorted(set(READOUTS) - BY_NUMBER))
+def test_nodes_that_are_alike_get_the_same(name):
+    chain = traced(name, torch.ones(6, 3, dtype=torch.float64), EDGES)
+    relevance = ww.node_relevance(chain)
+    assert float(relevance.abs().max()) > 1e-3
+    torch.testing.assert_close(relevance, relevance.mean().expand(6), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(set(READOUTS) - BY_NUMBER))
+def test_other_numbers_for_the_nodes_renumber_the_answer(name):
+    """Two kinds of nodes in turn around the ring, so that there are ties, but not everywhere."""
+    x = torch.tensor([[0.3, 0.2, 0.9], [1.0, 0.1, 0.4]], dtype=torch.float64).repeat(3, 1)
+    moved = torch.empty_like(x)
+    moved[RENUMBERED] = x
+    sets = [[0, 1], [2], [1, 3, 4]]
+    ours, theirs = traced(name, x, EDGES), traced(name, moved, RENUMBERED[EDGES])
+    for alpha in (0.0, 0.3):
+        a = ww.subgraph_relevance(ours, sets, alpha=alpha)
+        b = ww.subgraph_relevance(theirs, [RENUMBERED[s].tolist() for s in sets], alpha=alpha)
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_the_relevance_of_what_is_picked_is_kept():
+    """Sharing moves relevance between equal values, and none is gained or lost."""
+    x = torch.ones(6, 3, dtype=torch.float64)
+    for name in sorted(READOUTS):
+        chain = traced(name, x, EDGES)
+        torch.manual_seed(3)
+        model = Model(READOUTS[name]).double()
+        leaf = x.clone().requires_grad_(True)
+        (gradient,) = torch.autograd.grad(model(leaf, EDGES)[0, 0], leaf)
+        assert chain.input_relevance == pytest.approx(float((gradient * x).sum()), rel=1e-9), name
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1, None])
+def test_evening_out_is_the_mean_over_equal_places(dim):
+    like = torch.tensor([[1.0, 2.0, 1.0], [1.0, 1.0, 3.0]])
+    values = torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]])
+    expected = values.clone()
+    for i in range(2):
+        for j in range(3):
+            places = [(i, c) for c in range(3)] if dim in (1, -1) else [(r, j) for r in range(2)]
+            places = [(r, c) for r in range(2) for c in range(3)] if dim is None else places
+            expected[i, j] = torch.stack([values[p] for p in places if like[p] == like[i, j]]).mean()
+    torch.testing.assert_close(evened(values, like, dim), expected)
+
+
+def test_a_maximum_of_nothing_but_zeros_is_shared_out_whole():
+    """torch counts the zeros that a maximum is scattered into among the equal ones, although they do not take part."""
+
+    class Zero(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = SAGEConv(2, 2, aggr="max", root_weight=False, bias=False)
+
+        def forward(self, x, edge_index):
+            return (self.conv(x, edge_index) + 1).sum().view(1, 1)
+
+    model, x = Zero().double(), torch.zeros(6, 2, dtype=torch.float64)
+    chain = ww.trace(model, x, EDGES, target=0, rule="zero")
+    message = tapped_messages(chain)[chain.roots[0][0]][:, 0, 0]  # each node is half of two maxima
+    torch.testing.assert_close(message, model.conv.lin_l.weight.detach().sum(0).expand(6, 2))
