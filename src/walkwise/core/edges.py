@@ -58,6 +58,11 @@ class Edges:
             self._dense[key] = weight, matrix
         return self._dense[key][1]
 
+    def shares(self, dtype: torch.dtype) -> Tensor:
+        """1 / (number of edges that come to the target): the weights of a mean.  # (E,)"""
+        counts = torch.bincount(self.target, minlength=self.num_nodes).clamp(min=1).to(dtype)
+        return counts.reciprocal()[self.target]
+
     def same_as(self, other: Edges) -> bool:
         """Whether the other has the very same edges in the same order."""
         return (

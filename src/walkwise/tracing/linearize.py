@@ -13,9 +13,9 @@ It returns an :class:`Affine`, or None to leave this call to autograd.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from walkwise.core.operators import Aggregate, Operator, Scale
 from walkwise.tracing.private import MESSAGE_HOOKS, version_of
 from walkwise.tracing.tape import Affine
 
+T = TypeVar("T")
 ClosedForm = Callable[[Any, "PropagateCall"], "Affine | None"]
 
 _FORMS: dict[type, ClosedForm] = {}
@@ -81,6 +82,15 @@ class EdgeShelf:
     """Hands out one Edges for equal edges, so that layers share what is computed for them."""
 
     _made: list[tuple[Any, int, str, Edges]] = field(default_factory=list)
+    _once: dict[Any, tuple[tuple[Any, ...], Any]] = field(default_factory=dict)
+
+    def once(self, name: tuple[Hashable, ...], given: tuple[Tensor | None, ...], make: Callable[[], T]) -> T:
+        """What is made of tensors, the same for the same tensors as long as nobody writes into them."""
+        key = name, *[None if tensor is None else (id(tensor), version_of(tensor)) for tensor in given]
+        if key not in self._once:
+            self._once[key] = given, make()  # with the tensors, so that no identity is used again
+        made: T = self._once[key][1]
+        return made
 
     def get(self, edge_index: Tensor, num_nodes: int, flow: str) -> Edges:
         """The edges of an edge index (2, E), source to target."""
@@ -136,8 +146,7 @@ class PropagateCall:
         weight = None if weight is None else weight.detach().to(like.dtype, copy=True)  # training may change it
         if not isinstance(self.conv.aggr_module, MeanAggregation):
             return weight
-        counts = torch.bincount(edges.target, minlength=edges.num_nodes).clamp(min=1).to(like.dtype)
-        share = counts.reciprocal()[edges.target]  # (E,)
+        share = edges.shares(like.dtype)  # (E,)
         return share if weight is None else share.view(-1, *[1] * (weight.dim() - 1)) * weight
 
     @property

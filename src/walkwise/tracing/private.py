@@ -66,13 +66,22 @@ def children_of(module: nn.Module) -> dict[str, nn.Module | None]:
 
 def compiled_from(module: Any) -> nn.Module | None:
     """The module that torch.compile has wrapped in this one, if it has."""
-    original = getattr(module, "_orig_mod", None)
+    inner = module.__dict__.get("_modules") if isinstance(module, nn.Module) else None
+    original = inner["_orig_mod"] if inner and "_orig_mod" in inner else None
     return original if isinstance(original, nn.Module) else None
 
 
 def global_hooks() -> bool:
     """Whether someone listens to the calls of all modules."""
     return torch_module._has_any_global_hook()  # type: ignore[no-untyped-call, no-any-return]
+
+
+def hooked(module: nn.Module) -> bool:
+    """Whether someone listens to the calls of a module."""
+    own = module.__dict__
+    return bool(
+        own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]
+    )
 
 
 #: PyG's hooks around the parts of message passing, by attribute.
@@ -85,5 +94,7 @@ MESSAGE_HOOKS = (
         for when in ("", "_pre")
     ),
 )
+#: PyG's hooks around what attention is computed in, by attribute.
+EDGE_HOOKS = ("_edge_update_forward_pre_hooks", "_edge_update_forward_hooks")
 #: What layers that propagate once for all remember of an earlier input (SGConv and its kin).
 REMEMBERED = "_cached_x"

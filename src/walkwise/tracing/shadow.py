@@ -23,6 +23,8 @@ from walkwise.tracing.private import REMEMBERED, compiled_from
 _HOLDERS = (list, tuple, dict)
 _CALLABLES = (MethodType, functools.partial, FunctionType)
 _LIBRARIES = ("torch", "torch_geometric")
+_NO_MODULES = (int, str, bool, float, type(None), torch.Size, torch.dtype)
+_EVERY = frozenset(nn.Module().__dict__)  # what every module has
 _MODULES, _BUFFERS, _PARAMETERS = "_modules", "_buffers", "_parameters"
 
 
@@ -94,8 +96,11 @@ class _Shadows:
 
     def _rest(self, own: dict[str, Any]) -> None:
         """Modules that are held in other ways: in lists, as plain attributes, by their methods."""
-        for name, value in own.items():
+        for name in [name for name in own if name not in _EVERY]:
+            value = own[name]
             kind = type(value)
+            if kind in _NO_MODULES:
+                continue
             if kind in _HOLDERS:
                 if value and name[0] != "_" and _holds(value):
                     own[name] = self._held(value, name)

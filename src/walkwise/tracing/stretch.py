@@ -35,13 +35,14 @@ class Coefficients:
     learned: bool = False  # a weight matrix: what rules lift
     by_neuron: bool = False  # whether the rows of the tensor are the neurons of the output
     folds: bool = False  # a normalisation that is one map with the weights and biases before it
+    borrowed: bool = False  # whether the tensor is the model's own, which training may change
 
     def whole(self) -> Operator:
         """The map as it is."""
         if self.operator is not None:
             return self.operator
         assert self.make is not None and self.tensor is not None
-        return self.make(self.tensor)
+        return self.make(self.tensor.clone() if self.borrowed else self.tensor)
 
     def lifted(self, rule: Rule, turn: Tensor | None) -> Operator:
         """The map with a rule's lifted weights; ``turn`` is -1 at neurons whose sign is turned over afterwards."""
@@ -60,7 +61,7 @@ class Coefficients:
         assert self.make is not None and self.tensor is not None
         low, high = (float(end) for end in torch.aminmax(self.tensor)) if self.tensor.numel() else (0.0, 0.0)
         if low >= 0:
-            return self.make(self.tensor), None
+            return self.whole(), None
         return None if high <= 0 else self.make(self.tensor.clamp(min=0)), self.make(self.tensor.clamp(max=0))
 
     @property

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from walkwise.errors import TraceError, UnsupportedLayerError
 from walkwise.tracing.linearize import ClosedForm, EdgeShelf, PropagateCall, closed_form
 from walkwise.tracing.modules import Modules
+from walkwise.tracing.native import Native, is_native
 from walkwise.tracing.private import PROPAGATE_PRE_HOOKS, parameters_of, unwatched
 from walkwise.tracing.tape import Affine, Call, Tape
 from walkwise.tracing.weights import propagate as propagation
@@ -33,13 +34,15 @@ class Watch:
         self.modules = modules
         self.fallback = fallback
         self.shelf = EdgeShelf()
+        self.native = Native(tape, self.shelf)
         self.depth = 0
         self.edge_index: Tensor | None = None
         self.pooled: str | None = None  # the pooling that has changed the nodes
         self.fresh: list[int] = []  # later calls that were handed a tensor nothing is known of
         for name, conv in modules.convs:
             form = closed_form(conv)
-            conv.__dict__["forward"] = self._forward(name, conv)
+            natively = form is not None and _is_ours(form) and is_native(conv)
+            conv.__dict__["forward"] = self._forward(name, conv, natively)
             conv.__dict__["propagate"] = self._propagate(name, conv, form)
         for _, norm in modules.norms:
             norm.__dict__["forward"] = self._normalise(norm)
@@ -62,7 +65,7 @@ class Watch:
         linears = self.modules.linears  # a weight that a parametrization makes is not a parameter: look closer
         return [name for name, linear in linears if id(parameters_of(linear).get("weight")) not in used]
 
-    def _forward(self, name: str, conv: Any) -> Callable[..., Any]:
+    def _forward(self, name: str, conv: Any, natively: bool) -> Callable[..., Any]:
         """A layer's ``forward`` while it is traced."""
         original = conv.forward
 
@@ -72,7 +75,8 @@ class Watch:
                 if self.depth > 1:
                     return original(*args, **kwargs)
                 self._begin(name, conv, args, kwargs)
-                result = original(*args, **kwargs)
+                result = self.native.layer(conv, args, kwargs) if natively else None
+                result = original(*args, **kwargs) if result is None else result
                 self._end(name, conv, result)
                 return result
             finally:  # the model may go on after an error

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from walkwise.core.operators import MOVING, Aggregate, Differential, Operator, RowMap, Scale
 from walkwise.tracing.arithmetic import product
-from walkwise.tracing.interpreter import Interpreter, flat, gradient, leaves, structural
+from walkwise.tracing.interpreter import Interpreter, gradient, leaves, structural
 from walkwise.tracing.stretch import SAME, Coefficients, moved, scaled
 from walkwise.tracing.tape import Op, Ref
 from walkwise.tracing.words import handles
@@ -51,9 +51,8 @@ def weighted(
     flow = run.read(op, slot, within=True)
     if flow.weighted:
         flow = run.flows[slot] = run.builder.settle(flow)
-    weight = weight if not run.lasting else weight.clone()  # training may change it
-    constant = None if bias is None else flat(bias.detach()).reshape(1, -1)
-    coefficients = Coefficients(make=make, tensor=weight, learned=True, by_neuron=by_neuron)
+    constant = None if bias is None else bias.detach().reshape(1, -1)
+    coefficients = Coefficients(make=make, tensor=weight, learned=True, by_neuron=by_neuron, borrowed=run.lasting)
     run.combine(op, [(flow, coefficients)], _repeated(constant, run, op))
 
 
@@ -62,7 +61,7 @@ def _repeated(bias: Tensor | None, run: Interpreter, op: Op) -> Tensor | None:
     if bias is None:
         return None
     columns = run.value(op.outputs[0]).shape[1]  # type: ignore[arg-type]
-    return bias.clone() if columns == bias.shape[1] else bias.repeat(1, columns // bias.shape[1])
+    return bias if columns == bias.shape[1] else bias.repeat(1, columns // bias.shape[1])
 
 
 @handles(torch.matmul)
