@@ -67,15 +67,16 @@ def test_the_positive_part_holds_a_bias_that_a_negative_weight_turns_over():
 
 
 class Between(nn.Module):
-    """Two layers, a linear map before, between and behind them."""
+    """Three layers, a linear map before them, between the last two and behind them."""
 
     def __init__(self):
         super().__init__()
         self.before, self.between, self.behind = (nn.Linear(3, 3, bias=False) for _ in range(3))
-        self.first, self.second = (pyg.GCNConv(3, 3, bias=False) for _ in range(2))
+        self.zeroth, self.first, self.second = (pyg.GCNConv(3, 3, bias=False) for _ in range(3))
 
     def forward(self, x, edge_index):
         h = self.before(x).tanh()
+        h = self.zeroth(h, edge_index).tanh()
         h = self.first(h, edge_index).tanh()
         h = self.between(h).tanh()
         return self.behind(self.second(h, edge_index).tanh()).sum(0, keepdim=True)
@@ -89,7 +90,7 @@ def shares(weight, x, rule):
 
 def test_a_map_between_layers_is_under_the_rule_of_the_layer_before_it():
     """And one before the first layer under the first one's, one behind the last under the read-out's."""
-    model, x, rules = Between(), torch.rand(4, 3) + 0.1, [Gamma(0.5), Gamma(4.0)]
+    model, x, rules = Between(), torch.rand(4, 3) + 0.1, [Gamma(9.0), Gamma(0.5), Gamma(4.0)]
     with torch.no_grad():
         for linear in (model.before, model.between, model.behind):
             linear.weight.uniform_(-0.3, 1)  # so that all sums are positive
@@ -97,13 +98,15 @@ def test_a_map_between_layers_is_under_the_rule_of_the_layer_before_it():
         nn.init.ones_(adjacency.lin.weight)
         A = torch.cat([adjacency(column[:, None], EDGES) for column in torch.eye(4)], dim=1)  # (M', M)
         h0 = model.before(x).tanh()
-        h1 = model.first(h0, EDGES).tanh()
+        early = model.zeroth(h0, EDGES).tanh()
+        h1 = model.first(early, EDGES).tanh()
         h2 = model.between(h1).tanh()
         h3 = model.second(h2, EDGES).tanh()
         relevance = h3 * model.behind.weight[0]
-        relevance = _through_layer(A, model.second, h2, relevance, rules[1])
-        relevance = torch.einsum("mnk,mk->mn", shares(model.between.weight, h1, rules[0]), relevance)
-        relevance = _through_layer(A, model.first, h0, relevance, rules[0])
+        relevance = _through_layer(A, model.second, h2, relevance, rules[2])
+        relevance = torch.einsum("mnk,mk->mn", shares(model.between.weight, h1, rules[1]), relevance)
+        relevance = _through_layer(A, model.first, early, relevance, rules[1])
+        relevance = _through_layer(A, model.zeroth, h0, relevance, rules[0])
         relevance = torch.einsum("mnk,mk->mn", shares(model.before.weight, x, rules[0]), relevance)
     chain = ww.trace(model, x, EDGES, target=0, rule=rules)
     torch.testing.assert_close(ww.feature_relevance(chain), relevance)
