@@ -6,7 +6,6 @@ import functools
 import math
 import warnings
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -72,7 +71,8 @@ def trace(
     if fallback not in ("autograd", "error"):
         raise InputError(f'fallback must be "autograd" or "error", got {fallback!r}.')
     model = _unwrapped(model)
-    with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext():
+    recording = torch.is_grad_enabled()  # an interrupt must not leave it switched off
+    with torch.inference_mode(False) if torch.is_inference_mode_enabled() else torch.set_grad_enabled(recording):
         return _traced(model, x, edge_index, target, index, schedule, fallback, model_kwargs)
 
 
