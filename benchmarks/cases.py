@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GINConv
+from torch_geometric.nn import GAT, GCN, GINConv, GraphSAGE, global_add_pool
 
 TARGET = 1
 
@@ -24,10 +24,25 @@ class GIN(nn.Module):
         ]
         self.convs = nn.ModuleList([*map(GINConv, perceptrons), GINConv(nn.Linear(widths[-1], out_channels))])
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
         for conv in self.convs:
             x = conv(x, edge_index)
-        return x.sum(dim=0, keepdim=True) / math.sqrt(20)  # (1, 2)
+        return _pooled(x, batch) / math.sqrt(20)  # (G, 2)
+
+
+class Pooled(nn.Module):
+    """One of PyG's models, and a sum over nodes."""
+
+    def __init__(self, nodes: nn.Module) -> None:
+        super().__init__()
+        self.nodes = nodes
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        return _pooled(self.nodes(x, edge_index), batch)  # (G, 2)
+
+
+def _pooled(h: Tensor, batch: Tensor | None) -> Tensor:
+    return h.sum(dim=0, keepdim=True) if batch is None else global_add_pool(h, batch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +53,17 @@ class Case:
     model: nn.Module
     x: Tensor  # (M, F)
     edge_index: Tensor  # (2, E), both directions of every edge
+    batch: Tensor | None = None  # (M,) the graph of every node, where there are several
+
+    @property
+    def given(self) -> dict[str, Tensor]:
+        """What the model is given besides nodes and edges."""
+        return {} if self.batch is None else {"batch": self.batch}
 
     def forward_backward(self) -> None:
         """What everything is compared with: one plain training-style pass."""
         self.model.zero_grad(set_to_none=True)
-        self.model(self.x, self.edge_index)[0, TARGET].backward()
+        self.model(self.x, self.edge_index, **self.given)[:, TARGET].sum().backward()
 
     def subgraphs(self, count: int, size: int = 5, seed: int = 0) -> list[list[int]]:
         """Sets of nodes drawn at random."""
@@ -65,6 +86,25 @@ def mutag(num_layers: int = 3, width: int = 128) -> Case:
     nitro = [(4, 12), (12, 13), (12, 14), (8, 15), (15, 16), (15, 17)]
     atoms = [0] * 12 + [1, 2, 2, 1, 2, 2]  # C, N, O
     return _case(f"MUTAG-like GIN-{num_layers}/{width}", carbon + nitro, torch.eye(7)[atoms], num_layers, width)
+
+
+def other_layers(case: Case, width: int = 128) -> list[Case]:
+    """The same graph with other layers: GCN, GraphSAGE and GAT."""
+    cases = []
+    for kind in (GCN, GraphSAGE, GAT):
+        torch.manual_seed(0)
+        model = Pooled(kind(case.x.shape[1], width, num_layers=3, out_channels=2)).eval()
+        name = case.name.replace("GIN", kind.__name__.removeprefix("Graph"))
+        cases.append(Case(name, model, case.x, case.edge_index, case.batch))
+    return cases
+
+
+def batched(case: Case, count: int) -> Case:
+    """So many copies of a graph in one batch."""
+    M = len(case.x)
+    edges = torch.cat([case.edge_index + i * M for i in range(count)], dim=1)
+    graph = torch.arange(count).repeat_interleave(M)
+    return Case(f"{count} x {case.name}", case.model, case.x.repeat(count, 1), edges, graph)
 
 
 def ba2motif(num_layers: int, width: int = 20, seed: int = 0) -> Case:

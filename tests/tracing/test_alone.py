@@ -136,6 +136,15 @@ def state(model):
     return parts, torch.is_grad_enabled(), torch.get_rng_state().tolist()
 
 
+@pytest.fixture
+def recording():
+    """Whatever a test leaves behind, the next ones find gradients as they were."""
+    before = torch.is_grad_enabled()
+    yield
+    torch.set_grad_enabled(before)
+
+
+@pytest.mark.usefixtures("recording")
 def test_an_interrupt_at_any_line_leaves_the_model_as_it_was():
     model, x = model_of("GCN").train(), torch.randn(4, 3)
     before = state(model)

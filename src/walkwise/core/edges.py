@@ -46,6 +46,13 @@ class Edges:
         """Where each source's edges begin in that order.  # (M + 1,)"""
         return running_totals(torch.bincount(self.source, minlength=self.num_nodes))
 
+    @cached_property
+    def arriving(self) -> Adjacency:
+        """For every node, the edges that come to it."""
+        order = torch.argsort(self.target, stable=True)
+        offsets = running_totals(torch.bincount(self.target, minlength=self.num_nodes))
+        return Adjacency(offsets, self.source[order], order)
+
     def dense(self, weight: Tensor | None, root: float, dtype: torch.dtype) -> Tensor | None:
         """Λ + root, what the edges to a node (row) from another weigh, for few nodes.  # (M, M), or None for many"""
         if self.num_nodes > DENSE or (weight is not None and weight.dim() > 1):
@@ -74,10 +81,10 @@ class Edges:
 
 @dataclass(frozen=True)
 class Adjacency:
-    """For every row, the rows its node sends to, in compressed form."""
+    """For every row, the rows its node sends to (or gets from), in compressed form."""
 
     offsets: Tensor  # (K + 1,)
-    target_row: Tensor  # (P,)
+    target_row: Tensor  # (P,) the other row
     edge: Tensor  # (P,) index into the edges
 
 

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from walkwise.core.edges import Edges
+from walkwise.core.edges import Edges, matrix_of
 from walkwise.core.rows import Rows
 
 #: From so many rows on, products with fewer columns than that are turned over: what processors' libraries do slowly.
 _MANY_ROWS, _FEW_COLUMNS = 64, 16
+#: Types that torch multiplies sparse matrices in.
+_COMPRESSED = (torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -235,6 +237,9 @@ class Aggregate(Operator):
         dense = self.edges.dense(self.weight, self.root, values.dtype)
         if dense is not None:
             return dense @ values
+        if values.dtype in _COMPRESSED and (self.weight is None or self._one_each(values)):
+            total = matrix_of(self.edges.arriving, values, self.weight) @ values
+            return total.add_(values, alpha=self.root) if self.root else total
         sent = values.index_select(0, self.edges.source)  # (E, N)
         if self.weight is not None:
             heads = 1 if self.weight.dim() == 1 else self.weight.shape[1]
@@ -242,6 +247,10 @@ class Aggregate(Operator):
             sent = (sent.view(shape) * self.weight.view(len(sent), heads, 1)).flatten(1)
         kept = values * self.root if self.root else torch.zeros_like(values)
         return kept.index_add_(0, self.edges.target, sent)
+
+    def _one_each(self, values: Tensor) -> bool:
+        """Whether every edge has one weight, of the values' type."""
+        return self.weight is not None and self.weight.dim() == 1 and self.weight.dtype == values.dtype
 
     def to(self, cast: Cast) -> Aggregate:
         """The same sums, cast."""

@@ -15,6 +15,7 @@ from walkwise.errors import CoverageWarning, TraceError
 from walkwise.rules import Rule, Schedule
 from walkwise.tracing import moves, normalisations, weights  # noqa: F401  (they fill the table of functions)
 from walkwise.tracing.folding import fold_batch_norms
+from walkwise.tracing.fusing import fused
 from walkwise.tracing.interpreter import Interpreter, flat
 from walkwise.tracing.stretch import Flow
 from walkwise.tracing.tape import Call, Op, Tape
@@ -130,8 +131,11 @@ class Lowering:
         steps = self._taken_steps()
         seeds, readout = self._seeds(scalar.direction)
         run.missing = None  # which holds on to all this
+        steps = _reachable(steps, {slot for slot, _ in seeds})
+        passed = [slot for layer in layers for slot, _ in (*layer.starts, *layer.ends)]
+        named = {*passed, *(slot for slot, _ in (*seeds, *roots))}
         return RelevanceChain(
-            steps=tuple(_reachable(steps, {slot for slot, _ in seeds})),
+            steps=tuple(fused(steps, named, self.num_nodes)),
             seeds=tuple(seeds),
             readout=tuple(readout),
             readout_rule=self.readout_rule,

@@ -236,6 +236,7 @@ def _ready(conv: Any) -> bool:
 
 
 _TENSORS = (Tensor, nn.Parameter)
+_CHANGED_BY_TRAINING = (nn.Dropout, nn.BatchNorm1d, MLP)
 
 
 def _plain(module: Any) -> bool:
@@ -250,9 +251,9 @@ def _is_linear(module: Any) -> bool:
 
 def _parts(module: Any) -> list[Any] | None:
     """The modules of a perceptron that do anything, in their order; None if there are others."""
-    if not _plain(module) or module.training:
-        return None
     kind = type(module)
+    if not _plain(module) or (module.training and kind in _CHANGED_BY_TRAINING):
+        return None
     if kind is nn.Dropout or kind is nn.Identity:
         return []
     if kind is nn.ReLU:

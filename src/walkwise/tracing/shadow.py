@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 
 from walkwise.tracing.private import REMEMBERED, compiled_from
 
@@ -34,6 +35,14 @@ class Shadow:
 
     model: nn.Module
     strays: tuple[tuple[str, nn.Module], ...]
+
+
+#: Modules that hold nothing and do the same in training and evaluation: one serves the model and its shadow.
+_STATELESS = {
+    type(module): frozenset(module.__dict__)
+    for module in (nn.ReLU(), nn.Identity(), SumAggregation(), MeanAggregation())
+}
+_NOTHING: frozenset[str] = frozenset()
 
 
 def shadow_of(model: nn.Module) -> Shadow:
@@ -65,10 +74,12 @@ class _Shadows:
         known = self.made.get(id(module))
         if known is not None:
             return known
-        inner = compiled_from(module)
+        if isinstance(module, torch.jit.ScriptModule):  # Python does not hold what is in it
+            return module
+        inner = compiled_from(module) if module.__dict__[_MODULES] else None
         if inner is not None:
             return self.of(inner)
-        if isinstance(module, torch.jit.ScriptModule):  # Python does not hold what is in it
+        if module.__dict__.keys() <= _STATELESS.get(type(module), _NOTHING):
             return module
         twin = object.__new__(type(module))
         self.made[id(module)] = twin

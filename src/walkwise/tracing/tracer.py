@@ -89,7 +89,11 @@ def trace(
     if fallback not in ("autograd", "error"):
         raise InputError(f'fallback must be "autograd" or "error", got {fallback!r}.')
     model = _unwrapped(model)
-    with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext():
+    ordinary = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
+    with (
+        torch.set_grad_enabled(torch.is_grad_enabled()),
+        ordinary,
+    ):  # an interrupt must not leave gradients switched off
         return _traced(given_as(model, x, edge_index, model_kwargs), target, index, schedule, fallback)
 
 
