@@ -45,26 +45,6 @@ def test_every_example_in_the_documentation_runs_and_prints_what_the_page_says()
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
 
 
-def table(page, first):
-    """The cells of the table whose first line begins so, by what stands in the first column."""
-    lines = page.read_text(encoding="utf-8").partition(f"\n{first}")[2].partition("\n\n")[0].splitlines()[2:]
-    rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines]
-    return {name: cells for name, *cells in rows}
-
-
-def test_the_guide_quotes_the_measured_figures():
-    measured = table(DOCS / "ground-truth.md", "| set | best other |")
-    quoted = table(DOCS / "guides" / "alpha-and-gamma.md", '| set | `"gamma"` (default) |')
-    assert len(measured) == 4
-    assert {
-        name: [ours, constant, *other.replace("`", "").split(", ", 1)]
-        for name, (ours, constant, other) in quoted.items()
-    } == {
-        name: [ours.split()[0], constant.split()[0], auroc, other]
-        for name, (other, auroc, ours, constant, *_) in measured.items()
-    }
-
-
 def test_a_page_that_says_something_else_is_found_out(tmp_path):
     pytest.importorskip("matplotlib")
     page = tmp_path / "page.md"

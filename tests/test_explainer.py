@@ -131,7 +131,7 @@ def test_magnitude(masks):
 
 
 def test_both_signs_occur_so_the_map_matters():
-    explanation = explainer_of(Model("node", 4), MULTICLASS, "node")(x, edge_index, index=2)
+    explanation = explainer_of(Model("node", 4), MULTICLASS, "node", rule="gamma")(x, edge_index, index=2)
     assert explanation.node_relevance.min() < 0 < explanation.node_relevance.max()
     assert torch.equal(explanation.node_mask[:, 0] > 0, explanation.node_relevance > 0)
 

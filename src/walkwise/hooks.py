@@ -51,7 +51,7 @@ def subgraph_relevance(
     alpha: float = 0.0,
     target: Target = None,
     index: int | None = None,
-    rule: RuleLike = "auto",
+    rule: RuleLike = "gamma",
     **model_kwargs: Any,
 ) -> float:
     """R_α(S) of one subgraph by the forward-hook trick: the number that ``walkwise.subgraph_relevance`` gives.
@@ -78,7 +78,7 @@ def subgraph_relevance(
     >>> model, x = GCN(2, 8, 2, out_channels=3).double(), torch.ones(3, 2).double()
     >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> hooked = subgraph_relevance(model, x, edge_index, [0, 1], index=1, alpha=0.5)
-    >>> chain = ww.trace(model, x, edge_index, index=1)
+    >>> chain = ww.trace(model, x, edge_index, index=1, rule="gamma")
     >>> abs(hooked - float(ww.subgraph_relevance(chain, [[0, 1]], alpha=0.5)[0])) < 1e-12
     True
     """

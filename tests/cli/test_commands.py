@@ -321,7 +321,7 @@ def test_the_explorer_gets_the_model_and_the_graphs(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "walkwise.explorer", explorer)
     assert run("explore", "ba2motif", "--port", 0, "--no-browser").code == 0
     assert (got["host"], got["port"], got["open_browser"]) == ("127.0.0.1", 0, False)
-    assert (len(got["graphs"]), got["class_names"], got["rule"]) == (1000, ("cycle", "house"), "gamma")
+    assert (len(got["graphs"]), got["class_names"], got["rule"]) == (1000, ("cycle", "house"), "auto")
 
 
 def test_without_its_extra_the_explorer_says_so(run, monkeypatch):

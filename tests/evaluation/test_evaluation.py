@@ -291,7 +291,7 @@ def test_scores_must_be_numbers():
 
 def chain_of(model, data):
     batch = torch.zeros(data.num_nodes, dtype=torch.long)
-    return ww.trace(model, data.x, data.edge_index, target=data.y, batch=batch)
+    return ww.trace(model, data.x, data.edge_index, target=data.y, batch=batch, rule="gamma")
 
 
 def mutag_areas(alpha, every=1):

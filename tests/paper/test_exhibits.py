@@ -218,7 +218,7 @@ def test_a_nitro_group_counts_with_its_ring():
 def test_terms_and_heat_add_up():
     graph, symbols = aniline()
     model = case(graphs=_molecules()).model
-    chain = ww.trace(model, graph.x.double(), graph.edge_index, target=0)
+    chain = ww.trace(model, graph.x.double(), graph.edge_index, target=0, rule="gamma")
     terms = figure1.term_rows(chain, symbols, set(range(9)))
     total = chain.input_relevance
     assert sum(row["higher"] for row in terms) == pytest.approx(total)

@@ -30,7 +30,7 @@ def graph():
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_four_ways_to_one_number(graph, layers, unchanged):
     model = gin(layers)
-    chain = ww.trace(model, graph.x, graph.edge_index, target=1)
+    chain = ww.trace(model, graph.x, graph.edge_index, target=1, rule="gamma")
     for nodes, relevance in zip(SETS, ww.subgraph_relevance(chain, SETS).tolist(), strict=True):
         with unchanged(model, graph.x, graph.edge_index):
             hooked = hooked_relevance(model, graph, 1, nodes)
@@ -47,7 +47,7 @@ def test_four_ways_to_one_number(graph, layers, unchanged):
 
 def test_a_pass_is_one_walk(graph):
     model = gin(2)
-    chain = ww.trace(model, graph.x, graph.edge_index, target=0)
+    chain = ww.trace(model, graph.x, graph.edge_index, target=0, rule="gamma")
     walks = ww.enumerate_walks(chain)[::17]
     with passes(model, graph, 0) as run:
         found = [run(torch.nn.functional.one_hot(walk, len(graph.x))) for walk in walks]
@@ -56,7 +56,7 @@ def test_a_pass_is_one_walk(graph):
 
 def test_the_walks_inside_a_set_are_those_of_the_chain(graph):
     nodes = [20, 21, 22, 23, 24]
-    chain = ww.trace(gin(3), graph.x, graph.edge_index, target=0)
+    chain = ww.trace(gin(3), graph.x, graph.edge_index, target=0, rule="gamma")
     listed = [tuple(walk) for walk in ww.enumerate_walks(chain).tolist() if set(walk) <= set(nodes)]
     assert list(walks_inside(graph.edge_index, nodes, 3)) == sorted(listed)
 

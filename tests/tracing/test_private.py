@@ -146,3 +146,23 @@ def test_remembered():
     conv = pyg.SGConv(2, 2, cached=True)
     conv(torch.ones(3, 2), EDGES)
     assert isinstance(vars(conv).get(private.REMEMBERED), torch.Tensor), "SGConv remembers under another name"
+
+
+def test_hooked():
+    """Without it a layer that someone listens to is computed past its hooks."""
+    layer = nn.Linear(2, 2)
+    assert not private.hooked(layer), "a fresh module is said to have hooks"
+    for register in (layer.register_forward_hook, layer.register_forward_pre_hook, layer.register_full_backward_hook):
+        handle = register(lambda *_: None)
+        assert private.hooked(layer), f"{register.__name__} keeps its hooks in another place"
+        handle.remove()
+
+
+def test_edge_hooks():
+    """Without them attention that someone changes by a hook is computed past it."""
+    from torch_geometric.nn import GATConv
+
+    conv = GATConv(2, 2)
+    assert all(name in vars(conv) for name in private.EDGE_HOOKS), "PyG keeps the hooks of edge_update elsewhere"
+    conv.register_edge_update_forward_hook(lambda *_: None)
+    assert any(vars(conv)[name] for name in private.EDGE_HOOKS), "PyG keeps the hooks of edge_update elsewhere"

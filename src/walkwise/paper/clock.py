@@ -194,11 +194,11 @@ def _amortized(model: nn.Module, q: Question) -> Tensor:
 
 
 def _asked(model: nn.Module, q: Question, subgraphs: list[list[int]]) -> Tensor:
-    chain = trace(model, q.graph.x, q.graph.edge_index, target=q.target)
+    chain = trace(model, q.graph.x, q.graph.edge_index, target=q.target, rule="gamma")
     return subgraph_relevance(chain, subgraphs)
 
 
 def _difference(model: nn.Module, q: Question, relevance: float) -> float:
     """How far a relevance of the subgraph is from the chain's, as a share of the whole graph's."""
-    chain = trace(model, q.graph.x, q.graph.edge_index, target=q.target)
+    chain = trace(model, q.graph.x, q.graph.edge_index, target=q.target, rule="gamma")
     return abs(relevance - float(subgraph_relevance(chain, [q.subgraph])[0])) / (abs(chain.input_relevance) or 1.0)

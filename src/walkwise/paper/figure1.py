@@ -45,7 +45,7 @@ def compute(case: Case) -> list[Row]:
     shown = min(found, key=lambda molecule: len(molecule[2]))[0]
     rows: list[Row] = []
     for number, graph, symbols, group in found:
-        chain = trace(case.model, graph.x.double(), graph.edge_index, target=_mutagenic(case))
+        chain = trace(case.model, graph.x.double(), graph.edge_index, target=_mutagenic(case), rule="gamma")
         terms = term_rows(chain, symbols, group)
         rows += [{"kind": "all", "molecule": number, **row} for row in terms]
         if number == shown:
