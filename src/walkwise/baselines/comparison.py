@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from importlib import import_module
 from numbers import Real
 from typing import Any
@@ -18,6 +17,7 @@ from torch_geometric.data import Data
 
 from walkwise.baselines.attribution import Explanation, node_order, node_scores, takes_alpha
 from walkwise.baselines.registry import Explain, available_baselines, baseline, is_trained
+from walkwise.core.lazy import cached_property
 from walkwise.errors import InputError, WalkwiseError
 from walkwise.evaluation import (
     Motif,

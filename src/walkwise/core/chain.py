@@ -12,12 +12,12 @@ import functools
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
+from walkwise.core.lazy import cached_property
 from walkwise.core.operators import Cast, Step, Visit
 from walkwise.errors import InputError
 from walkwise.rules import LRP_0, Rule

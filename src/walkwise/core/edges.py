@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import warnings
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import torch
 from torch import Tensor
+
+from walkwise.core.lazy import cached_property
 
 #: Up to so many rows a dense product is faster than a sparse one.
 DENSE = 96

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from walkwise.core.edges import Edges, matrix_of
+from walkwise.core.lazy import cached_property
 from walkwise.core.rows import Rows
 
 #: From so many rows on, products with fewer columns than that are turned over: what processors' libraries do slowly.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.edges import Edges
+from walkwise.core.lazy import cached_property
 from walkwise.core.operators import Aggregate
 
 Ints = NDArray[np.int64]

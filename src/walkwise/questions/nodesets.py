@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain as flatten
 from typing import Any
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain
+from walkwise.core.lazy import cached_property
 from walkwise.core.rows import OwnRows
 from walkwise.errors import InputError
 

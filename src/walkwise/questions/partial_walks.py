@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from torch import Tensor
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.contract import all_rows, contract, run_backward
 from walkwise.core.edges import Edges
+from walkwise.core.lazy import cached_property
 from walkwise.core.operators import Visit
 from walkwise.core.rows import Fan
 from walkwise.errors import TooManyWalksError

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
+from walkwise.core.lazy import cached_property
 from walkwise.questions.neighbours import Bools, Floats, Ints, add_up, as_array
 from walkwise.questions.partial_walks import Stages, opening_messages, stages, step_down
 
