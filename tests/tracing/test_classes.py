@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Batch, Data
+from torch_geometric.nn import GCNConv, global_add_pool
 
 import walkwise as ww
 from walkwise.errors import InputError, TargetError
@@ -128,3 +129,24 @@ def test_what_a_callable_raises_comes_through(net, graph):
         ww.trace(net(), *graph(), target=lambda out: {}["logits"])
     if sys.version_info >= (3, 11):
         assert "callable target, which got a tensor of shape (1, 3)" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("target", [0, [0, 1, 0], torch.tensor([0, 1, 0])], ids=str)
+def test_labels_of_a_one_logit_model_get_a_note(target):
+    """0 is the column itself, which somebody who hands over labels should know."""
+
+    class Logit(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = GCNConv(2, 1)
+
+        def forward(self, x, edge_index, batch):
+            return global_add_pool(self.conv(x, edge_index), batch)
+
+    batch, edges = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([[0, 2, 4], [1, 3, 5]])
+    chain = ww.trace(Logit(), torch.ones(6, 2), edges, batch=batch, target=target)
+    assert any("target=0" in note for note in chain.notes)
+    crossing = torch.tensor([[0, 2, 3], [1, 3, 5]])
+    assert not any("different graphs" in note for note in chain.notes)
+    told = ww.trace(Logit(), torch.ones(6, 2), crossing, batch=batch, target=target)
+    assert any("different graphs" in note for note in told.notes)

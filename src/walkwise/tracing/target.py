@@ -163,8 +163,14 @@ def column_of(target: Any, count: int) -> tuple[int, int]:
 
 
 def _says_zero(target: Any) -> bool:
-    """Whether a target is the number 0, given as such."""
-    return not isinstance(target, (str, Sequence, Tensor)) and target is not None and target == 0
+    """Whether a target is the number 0, or a list or tensor with one."""
+    if target is None or isinstance(target, str):
+        return False
+    if isinstance(target, Tensor):
+        return bool((target == 0).any())
+    if isinstance(target, Sequence):
+        return any(_says_zero(item) for item in target)
+    return bool(target == 0)
 
 
 def _integer(value: Any, name: str) -> int:

@@ -72,7 +72,7 @@ def trace(
             "zplus", a rule, one rule per message-passing layer, or a Schedule.
         fallback: "autograd" lets layers without a closed form be carried by autograd; "error" refuses.
         **model_kwargs: passed to the model; they take precedence over the attributes of a Data. With ``batch`` the
-            explained scalar is the sum of the graphs' own outputs, and walks never leave their graph.
+            explained scalar is the sum of the graphs' own outputs, and walks stay in their graph as edges do.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -98,6 +98,7 @@ def trace(
 
 
 _IDLE = "layer '{}' ({}) ran, but the explained output does not follow from it; it is on no walk"
+_CROSSING = "edges join nodes that batch puts into different graphs, so that walks cross from graph to graph"
 _HIDDEN = "node features went {}; what comes out of it counts as constant"
 
 trace.linearize = linearize  # type: ignore[attr-defined]  # so that walkwise.trace.linearize is found
@@ -128,7 +129,7 @@ def _traced(given: Given, target: Target, index: int | None, schedule: Schedule,
         for note in (*hidden, *(idle if tape.cut else ())):  # cut by what the model has detached, perhaps
             warnings.warn(f"{note}.", CoverageWarning, stacklevel=3)
         types = [] if half is None else [(WIDENED if runs.wide else CAST).format(half)]
-        notes = [*hidden, *idle, *scalar.notes, *types]
+        notes = [*hidden, *idle, *scalar.notes, *types, *([_CROSSING] if _crosses(given, used) else [])]
         return check_chain(in_one_type(lowering.chain(scalar, used, tape.first, notes)))
 
 
@@ -199,6 +200,14 @@ def _unwrapped(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
     return compiled_from(model) or model
+
+
+def _crosses(given: Given, edge_index: Tensor) -> bool:
+    """Whether edges lead from one graph of a batch to another."""
+    batch = given.tensors().get("batch")
+    if batch is None or batch.shape != (given.num_nodes,) or not edge_index.numel() or given.num_graphs == 1:
+        return False
+    return bool((batch[edge_index[0]] != batch[edge_index[1]]).any())
 
 
 def _check_given(given: Given) -> None:
