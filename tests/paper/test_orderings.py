@@ -44,7 +44,7 @@ def test_ours_one_by_one(model, graphs, mode):
     data = bunch(graphs)
     orders = orderings.sgnn_lrp(model, data, data.y)(mode, ALPHAS)
     for g, graph in enumerate(graphs):
-        chain = baseline("sgnn-lrp")(alone(model, graph))
+        chain = baseline("sgnn-lrp")(alone(model, graph), rule="gamma")
         for order, alpha in zip(orders[g] - data.nodes_before[g], ALPHAS, strict=True):
             assert torch.equal(order, node_order(chain, mode, alpha=alpha))
 
