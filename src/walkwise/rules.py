@@ -263,13 +263,13 @@ class Schedule:
     def auto(cls, gamma: float = 3.0) -> Schedule:
         """The default: the generalised γ in every layer, LRP-0 in the read-out.
 
-        Chosen on tasks with known truth, over models with ReLU and GELU, with and without normalisation.
+        Preferred to the paper's schedule on four validation tasks with known truth; γ = 10 was a little ahead there.
 
         >>> Schedule.auto().rules(2)
         (GeneralisedGamma(gamma=3.0), GeneralisedGamma(gamma=3.0))
         """
         rule = GeneralisedGamma(gamma)
-        note = f"the default, generalised γ = {gamma:g}: it finds known motifs best, and activations may be negative"
+        note = f"the default, generalised γ = {gamma:g}: activations may be negative, and |relevance| stays bounded"
         return cls(lambda num_layers: (rule,) * num_layers, note=note)
 
     def rules(self, num_layers: int) -> tuple[Rule, ...]:
