@@ -25,6 +25,7 @@ def connect_browser(app: Dash) -> None:
         State("graph", "data"),
         prevent_initial_call=True,
     )
+    in_browser("nodes", Output("nodes", "value"), Input("selection", "data"))
     in_browser(
         "dress",
         Output("dressed", "data"),

@@ -123,10 +123,6 @@ def _connect_selection(app: Dash, desk: Desk) -> None:
         except WalkwiseError as error:
             return no_update, str(error)
 
-    @app.callback(Output("nodes", "value"), Input("selection", "data"))
-    def write_nodes(nodes: list[int]) -> str:
-        return answers.format_nodes(nodes)
-
     @app.callback(
         Output("alpha", "data"),
         Output("alpha-range", "value"),

@@ -107,7 +107,19 @@
     pick(data, selection, graph) {
       const picked = (data || []).filter((d) => d.graph === graph).map((d) => d.node);
       picked.sort((a, b) => a - b);
-      return same(picked, selection) ? clientside.no_update : picked;
+      // What the structure was told to select comes back as an event, perhaps after something else was chosen.
+      const echo = same(picked, [...wanted.selection].sort((a, b) => a - b));
+      return echo || same(picked, selection) ? clientside.no_update : picked;
+    },
+
+    // Node ids as one would type them: 0-2, 7. In the browser, so that no late answer overwrites what is being typed.
+    nodes(selection) {
+      const runs = [];
+      [...(selection || [])].sort((a, b) => a - b).forEach((node) => {
+        const last = runs[runs.length - 1];
+        last && node === last[last.length - 1] + 1 ? last.push(node) : runs.push([node]);
+      });
+      return runs.map((run) => (run.length > 2 ? run[0] + "-" + run[run.length - 1] : run.join(", "))).join(", ");
     },
 
     dress(elements, selection, step, order, ids, graph) {
