@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from walkwise.evaluation import activation_curve, pruning_curve
     from walkwise.evaluation.tuning import tune_alpha
     from walkwise.explainer import SubgraphLRPExplainer
+    from walkwise.explanation import Explanation, explain
     from walkwise.questions.games import as_game, shapley_interactions, shapley_values
     from walkwise.questions.groups import interactions, query
     from walkwise.questions.marginals import edge_relevance, feature_relevance, node_relevance
@@ -41,6 +42,7 @@ except PackageNotFoundError:  # run from its sources
     __version__ = "0+unknown"
 
 __all__ = [
+    "Explanation",
     "RelevanceChain",
     "SubgraphLRPExplainer",
     "activation_curve",
@@ -50,6 +52,7 @@ __all__ = [
     "enumerate_walks",
     "errors",
     "evaluation",
+    "explain",
     "feature_relevance",
     "find_subgraph",
     "interactions",
@@ -74,6 +77,7 @@ _HOMES = {
     "evaluation": ["activation_curve", "pruning_curve"],
     "evaluation.tuning": ["tune_alpha"],
     "explainer": ["SubgraphLRPExplainer"],
+    "explanation": ["Explanation", "explain"],
     "questions.games": ["as_game", "shapley_interactions", "shapley_values"],
     "questions.groups": ["interactions", "query"],
     "questions.marginals": ["edge_relevance", "feature_relevance", "node_relevance"],

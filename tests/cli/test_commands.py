@@ -85,7 +85,8 @@ def test_explain(run, chain):
 def test_explain_in_words(run):
     found = run("explain", "ba2motif", "--graph", GRAPH, "--size", 4)
     assert found.code == 0
-    assert "explained is house" in found.out
+    assert "Prediction: house. Explaining its output, " in found.out
+    assert "Found 4: on these nodes alone the model gives" in found.out
     assert "found 4" in found.out
     assert "α = 0.5" in found.out
     assert "of the 5 nodes of the known motif" in found.out
@@ -223,8 +224,8 @@ def test_both_classes_of_one_logit(run, own):
     assert positive["node_relevance"] == pytest.approx([-r for r in negative["node_relevance"]])
     assert (positive["class_name"], negative["class_name"]) == ("output 0", "the opposite of output 0")
     wrong = run(*asked, "neither")
-    assert wrong.code == 2
-    assert "positive or negative" in " ".join(wrong.err.replace("│", " ").split())
+    assert wrong.code == 1
+    assert "--target is a column of the output, 0 alone, or one of 'positive', 'negative'; got neither." in wrong.err
     rows = run("compare", f"{own}:binary", f"{own}:load", "--graph", 1, "--target", "negative", "--json").json["rows"]
     assert {row["graphs"] for row in rows} == {1}
 
@@ -367,3 +368,14 @@ def test_json_everywhere_but_where_a_page_is_served(run):
     for command in app.registered_commands:
         name = command.name
         assert ("--json" in run(name, "--help").out) == (name != "explore")
+
+
+def test_a_class_against_another(run):
+    asked = ("explain", "ba2motif", "--graph", GRAPH, "--json")
+    house, cycle = (run(*asked, "--target", name).json for name in ("house", "cycle"))
+    both = run(*asked, "--target", "house", "--against", "cycle").json
+    assert both["output"] == pytest.approx(house["output"] - cycle["output"], rel=1e-5)
+    assert (both["target"], both["against"], both["class_name"]) == (1, 0, "house, not cycle")
+    check = both["check"]
+    assert check["whole"]["output"] == pytest.approx(both["output"], rel=1e-5)
+    assert check["whole"]["says"] == "house"

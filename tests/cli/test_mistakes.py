@@ -110,7 +110,11 @@ def test_a_missing_data_set_names_the_option(run, tmp_path):
             1,
             "--nodes a names node 99, but ba2motif-generated 0 has nodes 0",
         ),
-        (["explain", "ba2motif", "--target", "7"], 1, "--target is a column of the output, 0 to 1; got 7."),
+        (
+            ["explain", "ba2motif", "--target", "7"],
+            1,
+            "--target is a column of the output, 0 to 1, or one of 'cycle', 'house'; got 7.",
+        ),
         (["explain", "ba2motif", "--index", "7"], 1, "ba2motif has one output for the whole graph"),
         (["explain", "mutag", "ba2motif-generated"], 1, "(25x1 and 7x128)"),
         (["explain", "ba2motif", "--weights", "nowhere.pt"], 2, "There is no file nowhere.pt"),
@@ -124,7 +128,11 @@ def test_a_missing_data_set_names_the_option(run, tmp_path):
         (["interactions", "ba2motif", "--nodes", "0,1", "--query", "0,1 & rest"], 1, "by one word, which '0,1' is not"),
         (["interactions", "ba2motif", "--nodes", "rest=0,1"], 1, "'rest' stands for the nodes in no group"),
         (["compare", "ba2motif", "--index", "0"], 1, "leave out --index"),
-        (["compare", "ba2motif", "--target", "5"], 1, "--target is a column of the output, 0 to 1; got 5."),
+        (
+            ["compare", "ba2motif", "--target", "5"],
+            1,
+            "--target is a column of the output, 0 to 1, or one of 'cycle', 'house'; got 5.",
+        ),
         (["compare", "mutag", "ba2motif-generated"], 1, "mutag does not run on ba2motif-generated"),
         (["compare", "ba2motif", "--method", "sgnn"], 2, "did you mean 'sgnn-lrp'?"),
         (["compare", "ba2motif", "--metric", "auro"], 2, "did you mean 'auroc'?"),
@@ -159,7 +167,7 @@ def test_debug_shows_the_traceback(run, arguments):
     found = run(*arguments)
     assert found.code == 1
     assert "Traceback" in found.err
-    assert "--target is a column of the output, 0 to 1; got 7." in found.err
+    assert "--target is a column of the output, 0 to 1, or one of 'cycle', 'house'; got 7." in found.err
 
 
 def test_an_interruption_ends_in_a_line(run, monkeypatch):

@@ -65,7 +65,7 @@ def paper_gnn_explainer(
     >>> paper_gnn_explainer(prediction, steps=2).edges.shape
     torch.Size([4])
     """
-    if callable(prediction.target):
+    if callable(prediction.target) or prediction.against is not None:
         raise InputError("The baseline 'gnnexplainer-paper' explains an output column; give target as a number.")
     wanted, column, row = prediction.logits.detach(), prediction.target, prediction.index or 0
 

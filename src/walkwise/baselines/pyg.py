@@ -104,7 +104,7 @@ def _explainer(prediction: Prediction, algorithm: ExplainerAlgorithm, kind: str)
     It works on a copy of the model: it leaves gradients, masks and hooks behind. An output with one column is
     explained as a regression to its own value.
     """
-    if callable(prediction.target):
+    if callable(prediction.target) or prediction.against is not None:
         raise InputError("torch_geometric's explainers explain an output column; give target as a number.")
     classes = len(prediction.logits) > 1
     rows = 1 if prediction.index is None else prediction.num_nodes

@@ -20,6 +20,7 @@ from walkwise.cli.sources import Session
 from walkwise.cli.wording import ONE_OUTPUT, count, in_options
 from walkwise.core.chain import RelevanceChain
 from walkwise.errors import CoverageWarning, InputError, WalkwiseError
+from walkwise.evaluation.naming import answer_title, explained_title
 from walkwise.evaluation.predictions import Prediction, predict, traced
 
 
@@ -52,25 +53,14 @@ class Asked:
 
     @property
     def class_name(self) -> str:
-        """What is explained: a class, or an output column."""
-        if not self._one_logit:
-            return f"the opposite of output {self.target}" if self.prediction.negative else self._column(self.target)
-        return self._column(0 if self.prediction.negative else 1)
+        """What is explained: a class, an output column, or one set against another."""
+        return explained_title(self.prediction, self.session.data.class_names)
 
     @property
     def answer(self) -> str:
-        """What the model says."""
-        if not self._one_logit:
-            return self._column(int(self.prediction.logits.argmax()))
-        return self._column(int((float(self.prediction.logits[0]) > 0) != self.prediction.negative))
-
-    @property
-    def _one_logit(self) -> bool:
-        """Whether two classes that have names share one logit."""
-        return len(self.prediction.logits) == 1 and len(self.session.data.class_names) == 2
-
-    def _column(self, column: int) -> str:
-        return self.session.class_name(column)
+        """What the model says; empty where its one output has no classes."""
+        names = self.session.data.class_names
+        return answer_title(self.prediction.logits, names, negative=self.prediction.negative)
 
     def head(self, command: str) -> dict[str, Any]:
         """What every JSON report begins with."""
@@ -86,6 +76,7 @@ class Asked:
             "num_layers": chain.num_layers,
             "node_labels": self.labels,
             "target": self.target,
+            "against": self.prediction.against,
             "class_name": self.class_name,
             "index": prediction.index,
             "rule": self.rule,
@@ -100,12 +91,13 @@ class Asked:
         """The same in two lines."""
         chain, node = self.chain, self.prediction.index
         where = "" if node is None else f", node {node}"
+        same = self.answer == self.class_name
         text = Text.assemble(
             (self.session.names[self.number], "bold"),
-            f"{where}: {count(chain.num_nodes, 'node')}, {_edges(self.prediction.edge_index)}. The model says ",
-            (self.answer, "bold"),
-            f"; explained is {self.class_name}, {number(chain.output)}.\n",
-            f"Walks have {number(chain.input_relevance)}, biases took {number(chain.bias_leak)} (rule: {self.rule}).",
+            f"{where}: {count(chain.num_nodes, 'node')}, {_edges(self.prediction.edge_index)}.\n",
+            *(("Prediction: ", (self.answer, "bold"), ". ") if self.answer else ()),
+            f"Explaining {'its output' if same else self.class_name}, {number(chain.output)}: walks sum to "
+            f"{number(chain.input_relevance)}, biases absorb {number(chain.bias_leak)} (rule: {self.rule}).",
         )
         return Text("\n").join([text, *(Text(f"Note: {note}", style="yellow") for note in chain.notes)])
 
@@ -137,18 +129,27 @@ def opened(
     return session
 
 
-def ask(session: Session, graph: int, *, target: int | str | None, index: int | None, rule: str) -> Asked:
+def ask(
+    session: Session,
+    graph: int,
+    *,
+    target: int | str | None,
+    index: int | None,
+    rule: str,
+    against: int | str | None = None,
+) -> Asked:
     """The prediction for one graph, traced.
 
     Args:
         session: the model and the graphs.
         graph: the graph's number.
-        target: the output column, by default the largest; of one logit, "positive" or "negative".
+        target: the output column or class, by default the largest; of one logit, "positive" or "negative".
         index: the node, for models with an output per node.
         rule: a name of `walkwise.rules`.
+        against: another column or class, whose output is taken off.
     """
     choice(rule, RULES, "rule")
-    prediction = predicted(session, graph, target=target, index=index)
+    prediction = predicted(session, graph, target=target, index=index, against=against)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CoverageWarning)  # the chain's notes say it, and reports show them
         chain = traced(prediction, rule=rule)
@@ -175,20 +176,29 @@ def answer(found: Sequence[tuple[Asked, dict[str, Any]]], show: Show, *, as_json
         show(asked, report)
 
 
-def predicted(session: Session, graph: int, *, target: int | str | None, index: int | None) -> Prediction:
+def predicted(
+    session: Session,
+    graph: int,
+    *,
+    target: int | str | None,
+    index: int | None,
+    against: int | str | None = None,
+) -> Prediction:
     """The prediction for one graph; what does not fit is said in the words of the command line.
 
     Args:
         session: the model and the graphs.
         graph: the graph's number.
-        target: the output column, by default the largest; of one logit, "positive" or "negative".
+        target: the output column or class, by default the largest; of one logit, "positive" or "negative".
         index: the node, for models with an output per node.
+        against: another column or class, whose output is taken off.
     """
     data = session.graph(graph)
     if isinstance(data.x, Tensor) and data.x.is_floating_point() and not bool(data.x.isfinite().all()):
         raise InputError(f"{session.names[graph]}: x has NaN or infinite entries; relevance needs finite numbers.")
     try:
-        prediction = predict(session.model, data, target=target, index=index)
+        names = session.data.class_names
+        prediction = predict(session.model, data, target=target, against=against, index=index, class_names=names)
     except WalkwiseError as error:
         raise InputError(in_options(error, session.model_name)) from error
     except Exception as error:

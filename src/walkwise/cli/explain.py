@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from walkwise.cli import options
@@ -29,6 +29,7 @@ def explain(
     smiles: options.Smiles = None,
     graph: options.GraphNumber = None,
     target: options.Target = None,
+    against: options.Against = None,
     index: options.Index = None,
     rule: options.RuleName = "auto",
     alpha: options.Alphas = None,
@@ -48,7 +49,7 @@ def explain(
     session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     found = []
     for number in options.graph_numbers(graph, smiles):
-        asked = ask(session, number, target=target, index=index, rule=rule)
+        asked = ask(session, number, target=target, against=against, index=index, rule=rule)
         check_nodes(asked, sets)
         found.append((asked, asked.head("explain") | _report(asked, sets, alpha or [0.0, 0.5, 1.0], size)))
     answer(found, _show, as_json=as_json)
@@ -57,12 +58,15 @@ def explain(
 def _report(asked: Asked, sets: dict[str, list[int]], alphas: list[float], size: int | None) -> dict[str, Any]:
     from walkwise.cli.sources import truth_of
     from walkwise.evaluation import motif_auroc
+    from walkwise.explanation import check_subgraph
+    from walkwise.questions.components import largest_component
     from walkwise.questions.marginals import node_relevance
     from walkwise.questions.subgraphs import subgraph_relevance
     from walkwise.search.best_subgraph import find_subgraph
 
     chain, truth = asked.chain, truth_of(asked.data)
-    largest, graph = _connected(asked), asked.session.names[asked.number]
+    largest = largest_component(asked.prediction.edge_index, chain.num_nodes)
+    graph = asked.session.names[asked.number]
     size = size or min(len(truth) or _SIZE, largest)
     if size > chain.num_nodes:
         raise SourceError(f"--size is at most {chain.num_nodes}, the number of nodes of {graph}; got {size}.")
@@ -86,6 +90,7 @@ def _report(asked: Asked, sets: dict[str, list[int]], alphas: list[float], size:
             for (name, nodes), row in zip(named.items(), relevance, strict=True)
         ],
         "found": {"nodes": list(found.nodes), "relevance": found.score, "exhaustive": found.exhaustive},
+        "check": asdict(check_subgraph(asked.prediction, found.nodes, asked.session.data.class_names)),
         "truth": None,
     }
     if truth:
@@ -93,20 +98,6 @@ def _report(asked: Asked, sets: dict[str, list[int]], alphas: list[float], size:
         auroc = motif_auroc(scores, truth) if len(truth) < chain.num_nodes else None
         report["truth"] = {"nodes": truth, "found": hits, "node_auroc": auroc}
     return report
-
-
-def _connected(asked: Asked) -> int:
-    """How many nodes the largest connected part of the graph has."""
-    above = list(range(asked.chain.num_nodes))
-
-    def top(node: int) -> int:
-        while above[node] != node:
-            above[node] = node = above[above[node]]
-        return node
-
-    for source, target in asked.prediction.edge_index.t().tolist():
-        above[top(source)] = top(target)
-    return max(Counter(map(top, range(len(above)))).values())
 
 
 def _show(asked: Asked, report: dict[str, Any]) -> None:
@@ -124,8 +115,17 @@ def _show(asked: Asked, report: dict[str, Any]) -> None:
     rows = [(s["name"], listed(s["nodes"], labels), *s["relevance"]) for s in report["subgraphs"]]
     note = "α = 0: walks that never leave the set; α = 1: all walks that touch it."
     show_table("Sets of nodes", ["set", "nodes", *columns], rows, note=note)
+    say(_checked(report))
     if truth:
         known = report["truth"]
         words = f"The set that was found has {known['found']} of the {count(len(truth), 'node')} of the known motif"
         auroc = "" if known["node_auroc"] is None else f"; AUROC of the nodes' relevance {known['node_auroc']:.3f}"
         say(f"{words}{auroc}.")
+
+
+def _checked(report: dict[str, Any]) -> str:
+    """Whether the set that was found holds what the prediction hangs on, in a sentence."""
+    from walkwise.explanation import Check, Outcome
+
+    found = Check(**{name: Outcome(**outcome) for name, outcome in report["check"].items()})
+    return f"Found {len(report['found']['nodes'])}: {found.words()[0].lower()}{found.words()[1:]}"

@@ -26,6 +26,7 @@ def interactions(
     smiles: options.Smiles = None,
     graph: options.GraphNumber = None,
     target: options.Target = None,
+    against: options.Against = None,
     index: options.Index = None,
     rule: options.RuleName = "auto",
     nodes: options.NodeLists = None,
@@ -50,7 +51,7 @@ def interactions(
     session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     found = []
     for number in options.graph_numbers(graph, smiles):
-        asked = ask(session, number, target=target, index=index, rule=rule)
+        asked = ask(session, number, target=target, against=against, index=index, rule=rule)
         check_nodes(asked, groups)
         found.append((asked, asked.head("interactions") | _report(asked, groups, query or [], max_order)))
     answer(found, _show, as_json=as_json)

@@ -26,16 +26,12 @@ def set_debug(context: typer.Context, value: bool) -> bool:
 
 
 def as_target(given: Any) -> int | str:
-    """A column of the output, or a class of a model with one logit.
+    """A column of the output, or the name of a class.
 
-    >>> as_target("2"), as_target("negative")
-    (2, 'negative')
+    >>> as_target("2"), as_target("mutagenic")
+    (2, 'mutagenic')
     """
-    if isinstance(given, int) or given in ("positive", "negative"):
-        return given  # type: ignore[no-any-return]
-    if not str(given).isdecimal():
-        raise typer.BadParameter(f"{given} is no column of the output (0, 1, ...), and not positive or negative.")
-    return int(given)
+    return int(given) if str(given).isdecimal() else str(given)
 
 
 ModelName = Annotated[
@@ -76,9 +72,13 @@ Target = Annotated[
     str | None,
     typer.Option(
         parser=as_target,
-        metavar="COLUMN",
-        help="The output column to explain; default: the largest. Of a model with one logit: positive or negative.",
+        metavar="CLASS",
+        help="The class or output column to explain; default: the largest output. Of one logit: positive or negative.",
     ),
+]
+Against = Annotated[
+    str | None,
+    typer.Option(parser=as_target, metavar="CLASS", help="Explain what speaks for --target and not for this class."),
 ]
 Index = Annotated[int | None, typer.Option(min=0, help="The node to explain, for models with an output per node.")]
 RuleName = Annotated[

@@ -24,6 +24,7 @@ def order(
     smiles: options.Smiles = None,
     graph: options.GraphNumber = None,
     target: options.Target = None,
+    against: options.Against = None,
     index: options.Index = None,
     rule: options.RuleName = "auto",
     alpha: options.Alphas = None,
@@ -44,7 +45,7 @@ def order(
     session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     found = []
     for number in options.graph_numbers(graph, smiles):
-        asked = ask(session, number, target=target, index=index, rule=rule)
+        asked = ask(session, number, target=target, against=against, index=index, rule=rule)
         found.append((asked, asked.head("order") | {"mode": mode, "orders": _orders(asked, mode, alpha or [0.0])}))
     answer(found, _show, as_json=as_json)
 

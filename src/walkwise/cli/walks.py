@@ -24,6 +24,7 @@ def walks(
     smiles: options.Smiles = None,
     graph: options.GraphNumber = None,
     target: options.Target = None,
+    against: options.Against = None,
     index: options.Index = None,
     rule: options.RuleName = "auto",
     count: Annotated[int, typer.Option("--count", "-k", min=1, help="How many walks.")] = 10,
@@ -42,7 +43,7 @@ def walks(
     session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     found = []
     for number in options.graph_numbers(graph, smiles):
-        asked = ask(session, number, target=target, index=index, rule=rule)
+        asked = ask(session, number, target=target, against=against, index=index, rule=rule)
         found.append((asked, asked.head("walks") | _report(asked, count, by)))
     answer(found, _show, as_json=as_json)
 
@@ -55,21 +56,32 @@ def _report(asked: Asked, count: int, by: str) -> dict[str, Any]:
         {"nodes": [None if node < 0 else node for node in nodes], "relevance": relevance}
         for nodes, relevance in zip(found.walks.tolist(), found.relevance.tolist(), strict=True)
     ]
-    return {"by": by, "num_walks": found.num_walks, "walks": listed}
+    ties = [
+        {
+            "walks": len(tie.walks),
+            "relevance": tie.relevance,
+            "complete": tie.complete,
+            "words": tie.words(asked.labels),
+        }
+        for tie in found.tied
+    ]
+    return {"by": by, "num_walks": found.num_walks, "walks": listed, "ties": ties}
 
 
 def _show(asked: Asked, report: dict[str, Any]) -> None:
     from walkwise.cli.sources import truth_of
 
-    labels, truth = asked.labels, set(truth_of(asked.data))
+    truth, rows, first = set(truth_of(asked.data)), [], 0
     say(asked.headline())
-    columns = ["walk, from input to output", ">relevance", *(["in the known motif"] if truth else [])]
-    rows = []
-    for walk in report["walks"]:
-        steps = ["–" if node is None else f"{node} {labels[node]}" if labels else str(node) for node in walk["nodes"]]
-        inside = sum(node in truth for node in walk["nodes"])
-        share = [f"{inside} of {len(steps)} visits"] if truth else []
-        rows.append((" → ".join(steps), walk["relevance"], *share))
-    these = "The walk" if len(rows) == 1 else f"The {len(rows)} walks"
+    for tie in report["ties"]:
+        nodes = report["walks"][first]["nodes"]
+        inside = sum(node in truth for node in nodes)
+        share = [f"{inside} of {len(nodes)} visits"] if truth else []
+        rows.append((tie["words"], f"{tie['walks']}{'' if tie['complete'] else ' or more'}", tie["relevance"], *share))
+        first += tie["walks"]
+    columns = ["walk, from input to output", ">walks", ">relevance of each", *(["in the known motif"] if truth else [])]
+    amount = len(report["walks"])
+    these = "The walk" if amount == 1 else f"The {amount} walks"
     title = f"{these} of largest {report['by']}, of {report['num_walks']}"
-    show_table(title, columns, rows)
+    note = "Walks that tie share a line." if amount > len(rows) else ""
+    show_table(title, columns, rows, note=note)

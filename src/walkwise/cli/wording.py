@@ -8,7 +8,7 @@ import re
 from walkwise.errors import OTHER_ROOT, OTHER_ROOT_OPTION, MissingDataError, WalkwiseError
 
 #: The library's arguments that have an option, and the option's name.
-_OPTIONS = {"target": "--target", "index": "--index"}
+_OPTIONS = {"target": "--target", "against": "--against", "index": "--index"}
 
 #: What to do, in place of the library's own advice, by the argument that does not fit.
 _REMEDIES = {

@@ -226,6 +226,12 @@ class RelevanceChain:
 
         return describe(self)
 
+    def _repr_html_(self) -> str:
+        """The report as a table, for notebooks."""
+        from walkwise.core.report import describe_html
+
+        return describe_html(self)
+
     def __repr__(self) -> str:
         """One line: layers, nodes, output."""
         return f"RelevanceChain({self.size}, output={self.output:.6g})"

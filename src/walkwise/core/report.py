@@ -1,4 +1,4 @@
-"""What was traced, in words: routes, rules, relevance in and out of every layer, what biases took."""
+"""What was traced, in words: routes, rules, relevance in and out of every layer, what biases absorbed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.contract import tapped_messages
+from walkwise.display import html_box, html_line, html_table, number
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,12 @@ def _relevance(messages: Mapping[int, Tensor], places: Sequence[tuple[int, Tenso
     return sum(float((messages[slot][:, 0, 0] * value).sum()) for slot, value in places if slot in messages)
 
 
+_COLUMNS = ("layer", "kind", "route", "rule", ">relevance out", ">relevance in", ">absorbed")
+
+
 def describe(chain: RelevanceChain) -> str:
     """The report of a chain: a headline, a line per layer, and what a reader should know."""
-    header = ("layer", "kind", "route", "rule", "relevance out", "relevance in", "absorbed")
+    header = tuple(column.lstrip(">") for column in _COLUMNS)
     numbers = ((b.relevance_out, b.relevance_in, b.taken) for b in balances(chain))
     rows = [
         (b.name, b.kind, b.route, b.rule, *(f"{value:.6g}" for value in values))
@@ -72,14 +76,34 @@ def describe(chain: RelevanceChain) -> str:
     ]
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in (header, *rows)]
-    scale = max(abs(chain.output), abs(chain.input_relevance))
-    rounding = max(1e-6, 100 * torch.finfo(chain.dtype).eps)
-    leak = chain.bias_leak if abs(chain.bias_leak) > rounding * scale else 0.0
     headline = (
         f"RelevanceChain({chain.size}, output={chain.output:.6g}, "
-        f"relevance at the input={chain.input_relevance:.6g}, bias leak={leak:.3g})"
+        f"relevance at the input={chain.input_relevance:.6g}, bias leak={_leak(chain):.3g})"
     )
+    return "\n".join([headline, *lines, *_remarks(chain)])
+
+
+def describe_html(chain: RelevanceChain) -> str:
+    """The same report as HTML, for notebooks."""
+    rows = [(b.name, b.kind, b.route, b.rule, b.relevance_out, b.relevance_in, b.taken) for b in balances(chain)]
+    headline = (
+        f"RelevanceChain: {chain.size}. Output {number(chain.output)}: walks sum to {number(chain.input_relevance)}, "
+        f"biases absorb {number(_leak(chain))}."
+    )
+    lines = [html_line(remark[:1].upper() + remark[1:]) for remark in _remarks(chain)]
+    return html_box(html_line(headline, strong=True), html_table(_COLUMNS, rows), *lines)
+
+
+def _leak(chain: RelevanceChain) -> float:
+    """The bias leak, 0 within rounding."""
+    scale = max(abs(chain.output), abs(chain.input_relevance))
+    rounding = max(1e-6, 100 * torch.finfo(chain.dtype).eps)
+    return chain.bias_leak if abs(chain.bias_leak) > rounding * scale else 0.0
+
+
+def _remarks(chain: RelevanceChain) -> list[str]:
+    """What a reader should know: the rule, notes and cautions."""
     rule = [f"rule: {chain.rule_note}"] if chain.rule_note else []
     taken = [f"log_softmax's normaliser: {chain.normaliser:.6g} of the bias leak"] if chain.normaliser else []
     cautions = (f"caution: {caution}" for caution in chain.cautions)
-    return "\n".join([headline, *lines, *rule, *taken, *(f"note: {note}" for note in chain.notes), *cautions])
+    return [*rule, *taken, *(f"note: {note}" for note in chain.notes), *cautions]

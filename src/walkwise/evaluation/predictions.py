@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +45,7 @@ class Prediction:
     target: Column
     index: int | None
     output: Any  # the model's own answer for the whole graph
+    against: int | None = None  # the column that the explained one is set against
 
     @property
     def num_nodes(self) -> int:
@@ -78,7 +79,9 @@ def predict(
     model: nn.Module,
     *graph: Any,
     target: Any = None,
+    against: Any = None,
     index: int | None = None,
+    class_names: Sequence[str] | None = None,
     **model_kwargs: Any,
 ) -> Prediction:
     """The model's prediction for one graph, given as ``data`` or as ``x, edge_index``.
@@ -91,7 +94,10 @@ def predict(
         *graph: one Data object, or the node features and the edges (2, E).
         target: the output column (default: the largest), or a callable that makes a scalar of the output. Of a binary
             model with one logit, "positive" (or 1) and "negative" are its classes, as for :func:`walkwise.trace`.
+        against: another column: the explained number is the target's output less this one.
         index: the output row, for node-level models.
+        class_names: what the columns are called, so that target and against may be names; two for one logit, the
+            negative class first.
         **model_kwargs: passed to the model; they take precedence over the attributes of a Data object.
 
     >>> from torch_geometric.nn import GCN
@@ -115,6 +121,12 @@ def predict(
                 argument="index",
                 got=index,
             )
+        if against is not None:
+            raise InputError(
+                "against does not go with a callable target: subtract inside the callable.",
+                argument="against",
+                got=against,
+            )
         return Prediction(model, x, edge_index, arguments, target, None, output)
     if index is not None and isinstance(output, Tensor) and output.dim() == 1 and len(output) != x.shape[0]:
         raise InputError(
@@ -125,26 +137,45 @@ def predict(
         )
     rows = _table(output, 1 if index is None else x.shape[0])
     row = _checked_row(rows, index)
-    column, negative = _column(target, row)
+    column, negative = _column(target, row, "target", class_names)
     if negative:
         model, output = adapted(given.model, given.manner, negative=True), -output
-    return Prediction(model, x, edge_index, arguments, column, index, output)
+    other = None if against is None else _column(against, row, "against", class_names)
+    if other == (column, negative):
+        raise InputError(
+            f"target and against are the same output, {target if target is not None else column!r}.",
+            argument="against",
+            expected="another output than the target",
+            got=against,
+            remedy="Name another one, or leave it out.",
+        )
+    less = other[0] if other is not None and len(row) > 1 else None  # one logit is a difference already
+    return Prediction(model, x, edge_index, arguments, column, index, output, less)
 
 
-def _column(target: Any, row: Tensor) -> tuple[int, bool]:
-    """The explained column of the output, and whether its sign is turned over."""
+def _column(target: Any, row: Tensor, name: str, class_names: Sequence[str] | None) -> tuple[int, bool]:
+    """The column of the output that is named, and whether its sign is turned over."""
     if target is None:
         return int(row.argmax()), False
+    classes = list(CLASSES) if len(row) == 1 else []
+    expected = f"a column of the output, {_range(row)}"
+    if len(class_names or ()) == (2 if len(row) == 1 else len(row)):
+        classes = [*map(str, class_names or ()), *classes]
+    if classes:
+        expected += f", or one of {', '.join(map(repr, classes))}"
     if isinstance(target, str) and target in CLASSES and len(row) == 1:
         return 0, target == "negative"
-    column = _whole(target, "target", f"a column of the output, {_range(row)}")
+    if isinstance(target, str) and target in classes:
+        place = classes.index(target)
+        return (place, False) if len(row) > 1 else (0, place == 0)
+    column = _whole(target, name, expected)
     if column == 1 == len(row):  # the positive class of two
         return 0, False
     if not 0 <= column < len(row):
         raise InputError(
-            f"target={column} is out of range: the output has {len(row)} column(s), 0 to {len(row) - 1}.",
-            argument="target",
-            expected=f"a column of the output, {_range(row)}",
+            f"{name}={column} is out of range: the output has {len(row)} column(s), 0 to {len(row) - 1}.",
+            argument=name,
+            expected=expected,
             got=column,
         )
     return column, False
@@ -208,6 +239,7 @@ def traced(prediction: Prediction, *, rule: RuleLike = "auto") -> RelevanceChain
         prediction.x,
         prediction.edge_index,
         target=target if callable(target) or len(prediction.logits) > 1 else "positive",
+        against=prediction.against,
         index=prediction.index,
         rule=rule,
         **arguments,
@@ -278,6 +310,19 @@ def subgraph_values(
     return SubgraphValues(torch.cat(values) if values else empty, "batched" if batched else "one by one")
 
 
+def subgraph_logits(prediction: Prediction, masks: Tensor) -> Tensor:
+    """The explained row of the output on every subgraph, all its columns: (B, C); zeros where nothing is left.
+
+    Args:
+        prediction: the model and the graph; its target is a column.
+        masks: the subgraphs, (B, M) boolean. The explained node of a node-level model always stays.
+    """
+    masks = masks.to(prediction.x.device)
+    if prediction.index is not None:
+        masks = masks.index_fill(1, torch.tensor([prediction.index], device=masks.device), True)
+    return torch.cat([_logits(prediction, mask[None]) for mask in masks])
+
+
 def check_on(on: str) -> None:
     """Refuse anything but the two names of f."""
     if on not in ("logit", "probability"):
@@ -291,7 +336,7 @@ def _scalar(prediction: Prediction, output: Any) -> Tensor:
     if callable(prediction.target):
         return torch.as_tensor(_called(prediction.target, output)).reshape(())
     rows = _table(output, 1 if prediction.index is None else prediction.num_nodes)
-    return rows[prediction.index or 0, prediction.target]
+    return _difference(prediction, rows[prediction.index or 0])
 
 
 def _called(target: Callable[[Any], Tensor], output: Any) -> Tensor:
@@ -339,6 +384,11 @@ def _values(prediction: Prediction, masks: Tensor, on: str) -> Tensor:
     """f of the subgraphs of one pass.  # (B,)"""
     if callable(prediction.target):
         return _chosen(prediction, _alone(prediction, masks), on)
+    return _chosen(prediction, _logits(prediction, masks), on)
+
+
+def _logits(prediction: Prediction, masks: Tensor) -> Tensor:
+    """The explained row of the output on the subgraphs of one pass, zeros for the empty one.  # (B, C)"""
     full = masks.any(dim=1)
     rows = prediction.logits.new_zeros(len(masks), len(prediction.logits))  # (B, C)
     if bool(full.any()):
@@ -348,7 +398,7 @@ def _values(prediction: Prediction, masks: Tensor, on: str) -> Tensor:
                 f"The model's output for a subgraph has not one row per graph; expected {tuple(rows.shape)}."
             )
         rows[full] = found
-    return _chosen(prediction, rows, on)
+    return rows
 
 
 def _alone(prediction: Prediction, masks: Tensor) -> Any:
@@ -380,8 +430,14 @@ def _chosen(prediction: Prediction, rows: Any, on: str) -> Tensor:
         return torch.as_tensor(_called(prediction.target, rows)).detach().reshape(1)
     if on == "probability":
         rows = rows.softmax(dim=1) if rows.shape[1] > 1 else rows.sigmoid()
-    chosen: Tensor = rows[:, prediction.target]
-    return chosen
+    return _difference(prediction, rows)
+
+
+def _difference(prediction: Prediction, rows: Tensor) -> Tensor:
+    """The explained column of every row, less the one it is set against.  # (...,)"""
+    assert isinstance(prediction.target, int)
+    chosen: Tensor = rows[..., prediction.target]
+    return chosen if prediction.against is None else chosen - rows[..., prediction.against]
 
 
 def _union(prediction: Prediction, masks: Tensor) -> tuple[Tensor, Tensor, dict[str, Any], Tensor]:

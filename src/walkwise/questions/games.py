@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
+from walkwise.display import html_box, html_table, number
 from walkwise.errors import InputError, MissingExtraError, SamplingWarning, TooManyWalksError, as_count
 from walkwise.questions.graphs import Graphs, as_graphs
 from walkwise.questions.neighbours import Floats, Ints, add_up
@@ -42,6 +43,10 @@ class ShapleyValues:
         """How many, their sum, and the route."""
         return f"ShapleyValues({len(self.nodes)} nodes, sum {float(self.values.sum()):.4g}; {self.route})"
 
+    def _repr_html_(self) -> str:
+        """A table for notebooks: the nodes with the largest values."""
+        return _largest_html("Shapley values", self.nodes[:, None], self.values, self.standard_error, self.route)
+
 
 @dataclass(frozen=True, eq=False)
 class ShapleyInteractions:
@@ -60,6 +65,25 @@ class ShapleyInteractions:
         for order in itertools.permutations(range(self.order)):
             table[tuple(self.nodes[:, i] for i in order)] = self.values
         return table
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks: the sets with the largest values."""
+        route = "exactly, from the walks" if self.method == "walks" else "from sampled orders of the nodes"
+        return _largest_html("Shapley interactions", self.nodes, self.values, self.standard_error, route)
+
+
+def _largest_html(title: str, sets: Tensor, values: Tensor, errors: Tensor, route: str, most: int = 20) -> str:
+    """A table of the sets of nodes with the largest values."""
+    best = values.abs().argsort(descending=True, stable=True)[:most]
+    sampled = bool((errors > 0).any())
+    rows = [
+        (", ".join(map(str, sets[i].tolist())), float(values[i]), *([float(errors[i])] if sampled else []))
+        for i in best.tolist()
+    ]
+    columns = ["node" if sets.shape[1] == 1 else "nodes", ">value", *([">standard error"] if sampled else [])]
+    left = len(values) - len(best)
+    note = f"{route[:1].upper()}{route[1:]}." + (f" {left:,} of smaller magnitude are not shown." if left else "")
+    return html_box(html_table(columns, rows, title=f"{title}, sum {number(float(values.sum()))}", note=note))
 
 
 @overload

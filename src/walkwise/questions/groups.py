@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
+from walkwise.display import html_box, html_table
 from walkwise.errors import InputError, as_count
 from walkwise.questions.formulas import Holds, parse
 from walkwise.questions.graphs import as_graphs
@@ -51,6 +52,16 @@ class Interactions:
     def remainder(self) -> float:
         """What the terms leave of the union: the orders that were not asked for."""
         return self.union - sum(self.terms.values())
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks: the largest terms first within an order, and what they sum to."""
+        ranked = sorted(self.terms, key=lambda names: (len(names), -abs(self.terms[names])))
+        rows = [(" + ".join(names), self.terms[names]) for names in ranked]
+        if abs(self.remainder) > 1e-5 * abs(self.union):
+            rows.append(("higher orders", self.remainder))
+        rows.append(("all of these", self.union))
+        note = "Each of these walks visits every group that is named, and no other node."
+        return html_box(html_table(["groups", ">relevance"], rows, title="Interactions", note=note))
 
 
 @overload

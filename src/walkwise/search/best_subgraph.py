@@ -12,6 +12,7 @@ from typing import Literal, overload
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
+from walkwise.display import html_box, html_table
 from walkwise.errors import InputError, WalkwiseError, as_count
 from walkwise.questions.graphs import as_graphs
 from walkwise.questions.neighbours import edge_neighbours
@@ -44,6 +45,12 @@ class FoundSubgraph:
     def exhaustive(self) -> bool:
         """Whether the search knows that all subgraphs of this size were compared, so that none is better."""
         return self.evaluated == self.total
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks."""
+        rows = [(", ".join(map(str, self.nodes)) or "none", self.score)]
+        note = f"{self.route[:1].upper()}{self.route[1:]}."
+        return html_box(html_table(["nodes", ">relevance"], rows, title="The best subgraph found", note=note))
 
 
 @overload

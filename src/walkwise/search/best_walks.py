@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, overload
 
@@ -10,11 +11,12 @@ import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
+from walkwise.display import count, html_box, html_table
 from walkwise.errors import InputError, as_count
 from walkwise.questions.graphs import Graphs, as_graphs
 from walkwise.questions.neighbours import Ints
 from walkwise.questions.steps import WalkSteps, walk_steps
-from walkwise.questions.ties import ties_in_order
+from walkwise.questions.ties import rounding, tie_runs, ties_in_order
 from walkwise.questions.walk_table import FEW_WALKS, walk_table
 from walkwise.questions.walks import walk_relevance
 from walkwise.search.best_first import SearchLimitError, best_first
@@ -22,6 +24,42 @@ from walkwise.search.best_first import SearchLimitError, best_first
 __all__ = ["SearchLimitError", "TopWalks", "top_walks"]
 
 By = Literal["relevance", "magnitude"]
+
+
+@dataclass(frozen=True, eq=False)
+class TiedWalks:
+    """Walks that have the same relevance, as symmetric graphs have many."""
+
+    walks: Tensor  # (T, L + 1)
+    relevance: float  # of each
+    complete: bool  # whether these are all; of the last ones that were asked for, more may tie
+
+    @property
+    def amount(self) -> str:
+        """How many they are.
+
+        >>> TiedWalks(torch.zeros(8, 4), 0.071, complete=False).amount
+        '8 walks or more'
+        """
+        return count(len(self.walks), "walk") + ("" if self.complete else " or more")
+
+    def words(self, labels: Sequence[str] = (), *, most: int = 1) -> str:
+        """The first of the walks, from input to output, and how many more there are.
+
+        Args:
+            labels: what the nodes are called, beside their numbers; none for numbers alone.
+            most: how many walks to write out.
+
+        >>> TiedWalks(torch.tensor([[0, 1, -1], [2, 1, -1]]), 0.5, complete=True).words(["O", "N", "O"])
+        '0 O → 1 N → – and 1 more'
+        """
+        named = [f"{i} {label}".strip() for i, label in enumerate(labels)]
+        written = [
+            " → ".join("–" if i < 0 else named[i] if named else str(i) for i in walk)
+            for walk in self.walks[:most].tolist()
+        ]
+        left = len(self.walks) - len(written)
+        return "; ".join(written) + (f" and {left} more" if left else "")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,10 +72,29 @@ class TopWalks:
     num_walks: int  # how many walks there are
     route: str = ""  # how they were found, in words
 
+    @property
+    def tied(self) -> list[TiedWalks]:
+        """The same walks, those that follow each other with the same relevance together, best first."""
+        scores, rounded = self.relevance.tolist(), rounding(self.relevance.dtype)
+        runs = tie_runs(scores, rounded)
+        starts = sorted(set(runs))
+        ends = [*starts[1:], len(runs)][: len(starts)]
+        whole = len(self.walks) == self.num_walks
+        return [
+            TiedWalks(self.walks[a:b], scores[a], whole or b < len(runs)) for a, b in zip(starts, ends, strict=True)
+        ]
+
     def __repr__(self) -> str:
         """How many, the best, and the route."""
         best = f", the first {self.walks[0].tolist()} with {float(self.relevance[0]):.4g}" if len(self.walks) else ""
         return f"TopWalks({len(self.walks)} of {self.num_walks:,} walks{best}; {self.route})"
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks: walks that tie share a line."""
+        rows = [(tie.words(), tie.amount, tie.relevance) for tie in self.tied]
+        title = f"{count(len(self.walks), 'walk')} of {self.num_walks:,}"
+        note = f"A walk is written from input to output. {self.route.capitalize()}."
+        return html_box(html_table(["walk", ">how many", ">relevance of each"], rows, title=title, note=note))
 
 
 @overload
@@ -145,8 +202,9 @@ def _searched(
 ) -> TopWalks:
     """The best of the walks that end at some nodes, by search."""
     total = int(steps.ending[ends].sum())
-    walks, count = best_first(steps, min(k, total), by, max_expansions, ends=ends, progress=progress, **room)
-    return _listed(steps.stages.chain, walks, by, count, total, f"best-first search, {count:,} partial walks continued")
+    walks, expanded = best_first(steps, min(k, total), by, max_expansions, ends=ends, progress=progress, **room)
+    route = f"best-first search, {expanded:,} partial walks continued"
+    return _listed(steps.stages.chain, walks, by, expanded, total, route)
 
 
 def _listed(chain: RelevanceChain, walks: Tensor, by: str, expansions: int, total: int, route: str) -> TopWalks:

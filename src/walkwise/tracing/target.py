@@ -35,23 +35,32 @@ class Explained:
     notes: tuple[str, ...] = ()
 
 
-def explained(output: Any, target: Target, index: int | None, num_graphs: int, num_nodes: int) -> Explained:
+def explained(
+    output: Any, target: Target, index: int | None, num_graphs: int, num_nodes: int, against: Target = None
+) -> Explained:
     """The explained scalar: the sum of one output per graph, or one row's output.
 
     Of every row its column ``target``, or the largest. Integers name columns: 0 is the first, also of a regression's
     one column, which is never turned over. Of an output with one column, "positive" (or 1) is that column and
     "negative" the same with its sign turned over: the two classes of a binary model with one logit. A callable is
-    called, and followed if a tape is on.
+    called, and followed if a tape is on. With ``against``, what is explained is a column less another.
     """
     if callable(target):
+        if against is not None:
+            raise TargetError(
+                "against does not go with a callable target: subtract inside the callable.",
+                argument="against",
+                expected="left out where target is callable",
+                got=against,
+            )
         scalar = _by_callable(output, target, index)
         with unwatched():  # this detaching is not the model's
             return Explained(scalar, torch.ones_like(scalar), scalar.detach().reshape(1))
     with unwatched():
-        return _selected(output, target, index, num_graphs, num_nodes)
+        return _selected(output, target, against, index, num_graphs, num_nodes)
 
 
-def _selected(output: Any, target: Any, index: int | None, num_graphs: int, num_nodes: int) -> Explained:
+def _selected(output: Any, target: Any, against: Any, index: int | None, num_graphs: int, num_nodes: int) -> Explained:
     if not isinstance(output, Tensor) or not output.is_floating_point():
         raise TargetError(
             f"The model returned {_describe(output)}; expected one floating-point tensor. Select from it with "
@@ -69,6 +78,13 @@ def _selected(output: Any, target: Any, index: int | None, num_graphs: int, num_
     places = [row * scores.shape[1] + column for row, (column, _) in zip(rows, chosen, strict=True)]
     flat = scores.reshape(-1)
     direction = torch.zeros_like(flat)
+    if against is not None and scores.shape[1] > 1:
+        others = [column for column, _ in _columns(scores, against, rows)]
+        for (column, _), other in zip(chosen, others, strict=True):
+            check_contrast(column, other, scores.shape[1])
+        less = [row * scores.shape[1] + other for row, other in zip(rows, others, strict=True)]
+        direction[places], direction[less] = 1.0, -1.0
+        return Explained(output, direction.view(output.shape), flat[places] - flat[less], notes)
     if len(places) == 1:  # by far the most common: no need for a tensor of places
         (_, sign), place = chosen[0], places[0]
         direction.narrow(0, place, 1).fill_(sign)
@@ -160,6 +176,18 @@ def column_of(target: Any, count: int) -> tuple[int, int]:
             got=column,
         )
     return column, 1
+
+
+def check_contrast(column: int, against: int, count: int) -> None:
+    """Refuse a column that is set against itself."""
+    if column == against:
+        raise TargetError(
+            f"against={against} is the explained column itself.",
+            argument="against",
+            expected=f"another column than {column}, of 0 to {count - 1}",
+            got=against,
+            remedy="Name another column.",
+        )
 
 
 def _says_zero(target: Any) -> bool:

@@ -44,6 +44,7 @@ def trace(
     edge_index: Any = ...,
     *,
     target: Target = None,
+    against: Target = None,
     index: int | None = None,
     rule: RuleLike = "auto",
     fallback: str = "autograd",
@@ -66,6 +67,8 @@ def trace(
         target: the output column to explain (default: the largest), one per graph of a batch, or a
             callable that makes a scalar from the output. Of a binary model with one logit "positive" (or 1) is the
             logit and "negative" the logit with its sign turned over; 0 is always the first column itself.
+        against: another column (or one per graph): the explained number is then the target's output less this one,
+            what speaks for one class and not for the other. One logit is such a difference already.
         index: the output row to explain: a node, or of a link predictor the score of a pair. Of a sampled subgraph
             (NeighborLoader) it is a row of the subgraph, as all node ids are.
         rule: "auto" (the generalised γ = 3 in every layer), "gamma" (the paper's), "zero", "epsilon", "alphabeta",
@@ -94,7 +97,7 @@ def trace(
         torch.set_grad_enabled(torch.is_grad_enabled()),
         ordinary,
     ):  # an interrupt must not leave gradients switched off
-        return _traced(given_as(model, x, edge_index, model_kwargs), target, index, schedule, fallback)
+        return _traced(given_as(model, x, edge_index, model_kwargs), (target, against), index, schedule, fallback)
 
 
 _IDLE = "layer '{}' ({}) ran, but the explained output does not follow from it; it is on no walk"
@@ -104,7 +107,9 @@ _HIDDEN = "node features went {}; what comes out of it counts as constant"
 trace.linearize = linearize  # type: ignore[attr-defined]  # so that walkwise.trace.linearize is found
 
 
-def _traced(given: Given, target: Target, index: int | None, schedule: Schedule, fallback: str) -> RelevanceChain:
+def _traced(
+    given: Given, target: tuple[Target, Target], index: int | None, schedule: Schedule, fallback: str
+) -> RelevanceChain:
     _check_given(given)
     half = half_of(given.model)
     runs = _Runs(given, target, index, fallback, half is not None)
@@ -138,7 +143,7 @@ class _Runs:
     """Runs of one model on one input, every time with a new shadow of it and a copy of the input."""
 
     given: Given
-    target: Target
+    target: tuple[Target, Target]  # the explained output, and the one it is set against
     index: int | None
     fallback: str
     wide: bool  # whether a model in half precision runs in float32
@@ -162,7 +167,8 @@ class _Runs:
         try:
             with same_random_numbers(), torch.enable_grad(), tape:
                 output = given.run(model)
-                scalar = explained(output, self.target, self.index, given.num_graphs, given.num_nodes)
+                target, against = self.target
+                scalar = explained(output, target, self.index, given.num_graphs, given.num_nodes, against)
         finally:
             watch.release()
         tape.check_aliases()

@@ -1,0 +1,68 @@
+"""What the outputs of a model are called: the explained one, and the one that the model decides for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from walkwise.evaluation.predictions import Prediction
+
+
+def column_title(column: int, class_names: Sequence[str] | None = None) -> str:
+    """The name of an output column, or its number.
+
+    >>> column_title(1, ["safe", "toxic"]), column_title(2, ["safe", "toxic"])
+    ('toxic', 'output 2')
+    """
+    names = class_names or ()
+    return str(names[column]) if 0 <= column < len(names) else f"output {column}"
+
+
+def explained_title(prediction: Prediction, class_names: Sequence[str] | None = None) -> str:
+    """What is explained: a class, a column, or one set against another.
+
+    Args:
+        prediction: the prediction.
+        class_names: what the columns are called; two for a model with one logit.
+
+    >>> import torch
+    >>> from torch_geometric.nn import GCN
+    >>> from walkwise.evaluation.predictions import predict
+    >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> one = predict(GCN(2, 8, 2, out_channels=3), torch.ones(3, 2), edge_index, index=1, target=2, against=0)
+    >>> explained_title(one, ["red", "green", "blue"])
+    'blue, not red'
+    """
+    if callable(prediction.target):
+        return "the target"
+    if not has_one_logit(prediction.logits, class_names):
+        title = column_title(prediction.target, class_names)
+        if prediction.against is not None:
+            return f"{title}, not {column_title(prediction.against, class_names)}"
+        return f"the opposite of {title}" if prediction.negative else title
+    return column_title(0 if prediction.negative else 1, class_names)
+
+
+def answer_title(logits: Tensor, class_names: Sequence[str] | None = None, *, negative: bool = False) -> str:
+    """The class that a row of the output decides for; empty where one column has no classes.
+
+    Args:
+        logits: one row of the output, (C,).
+        class_names: what the columns are called; two for a model with one logit.
+        negative: whether the sign of one logit has been turned over.
+
+    >>> import torch
+    >>> answer_title(torch.tensor([0.2, 1.4])), answer_title(torch.tensor([-3.0]), ["safe", "toxic"])
+    ('output 1', 'safe')
+    """
+    if len(logits) > 1:
+        return column_title(int(logits.argmax()), class_names)
+    if not has_one_logit(logits, class_names):
+        return ""
+    return column_title(int((float(logits[0]) > 0) != negative), class_names)
+
+
+def has_one_logit(logits: Tensor, class_names: Sequence[str] | None) -> bool:
+    """Whether two classes that have names share one logit."""
+    return len(logits) == 1 and len(class_names or ()) == 2

@@ -1,0 +1,480 @@
+"""One prediction explained in one call: what is relevant, the best subgraph, the top walks, and whether that holds."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import html
+import io
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from walkwise.core.chain import RelevanceChain
+from walkwise.display import count, html_box, html_line, html_table, listed, number
+from walkwise.errors import CoverageWarning, InputError, MissingExtraError, TooManyWalksError
+from walkwise.evaluation.naming import answer_title, explained_title
+from walkwise.evaluation.predictions import Prediction, predict, subgraph_logits, subgraph_values, traced
+from walkwise.files import as_path, read_tensors
+from walkwise.questions.components import largest_component
+from walkwise.questions.marginals import edge_relevance, feature_relevance, node_relevance
+from walkwise.rules import RuleLike
+from walkwise.search.best_subgraph import FoundSubgraph, find_subgraph
+from walkwise.search.best_walks import SearchLimitError, TopWalks, top_walks
+
+#: How many nodes the best subgraph has where nobody says.
+SIZE = 5
+
+#: How many nodes and lines of walks are written out.
+_SHOWN = 8
+
+_TENSORS = ("node_relevance", "edge_index", "edge_relevance", "feature_relevance")
+
+Part = Literal["nodes", "edges", "features", "walks"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the model gives for a graph or a part of it."""
+
+    output: float  # the explained number
+    says: str = ""  # the class it decides for; empty where there are no classes
+
+    def words(self, whole: Outcome | None = None) -> str:
+        """The number, and the class: "still" or "now", beside the whole graph's.
+
+        >>> Outcome(0.25, "safe").words(Outcome(4.0, "toxic"))
+        '0.25, now safe'
+        """
+        scale = abs(self.output) if whole is None else max(abs(self.output), abs(whole.output))
+        beside = "" if whole is None else "still " if whole.says == self.says else "now "
+        return number(self.output, scale=scale) + (f", {beside}{self.says}" if self.says else "")
+
+
+@dataclass(frozen=True)
+class Check:
+    """Whether an explanation holds: the model asked again, on the best subgraph alone and on all but it."""
+
+    whole: Outcome
+    alone: Outcome
+    without: Outcome
+
+    @property
+    def sufficient(self) -> bool:
+        """Whether the subgraph alone gives the same class, or, without classes, at least half of the output."""
+        return self._same(self.alone)
+
+    @property
+    def necessary(self) -> bool:
+        """Whether the graph without it gives another class, or, without classes, less than half of the output."""
+        return not self._same(self.without)
+
+    def _same(self, part: Outcome) -> bool:
+        if self.whole.says:
+            return part.says == self.whole.says
+        return part.output * self.whole.output > 0 and abs(part.output) >= abs(self.whole.output) / 2
+
+    def words(self) -> str:
+        """What was found, in a sentence.
+
+        >>> print(Check(Outcome(4.0, "toxic"), Outcome(3.5, "toxic"), Outcome(-1.0, "safe")).words())
+        On these nodes alone the model gives 3.5, still toxic; without them −1, now safe.
+        """
+        alone, without = self.alone.words(self.whole), self.without.words(self.whole)
+        return f"On these nodes alone the model gives {alone}; without them {without}."
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation:
+    """A prediction and what made it; made by :func:`explain`.
+
+    It prints as text, shows itself in notebooks, and can be saved: :meth:`save` and :meth:`load` keep all but the
+    chain.
+    """
+
+    target: str  # what is explained, by name
+    prediction: Outcome
+    outputs: tuple[float, ...]  # the whole row of the model's output; empty of a callable target
+    index: int | None  # the explained node, of a node-level model
+    relevance: float  # of all walks together
+    node_relevance: Tensor  # (M,)
+    edge_index: Tensor  # (2, E)
+    edge_relevance: Tensor  # (E,)
+    feature_relevance: Tensor  # (M, F)
+    subgraph: FoundSubgraph
+    check: Check
+    walks: TopWalks
+    notes: tuple[str, ...] = ()
+    node_labels: tuple[str, ...] = ()  # symbols, words; empty where nodes have no names
+    smiles: str | None = None  # the molecule that the graph is
+    chain: RelevanceChain | None = None  # for further questions; None where it was loaded from a file
+
+    @property
+    def num_nodes(self) -> int:
+        """M, the nodes of the graph."""
+        return len(self.node_relevance)
+
+    def node(self, i: int) -> str:
+        """What a node is called: its number, and its name where it has one."""
+        return f"{i} {self.node_labels[i]}".strip() if self.node_labels else str(i)
+
+    # -- for people ------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        """One line."""
+        return f"Explanation({self.target}: {self.prediction.words()}; {count(self.num_nodes, 'node')})"
+
+    def __str__(self) -> str:
+        """What was found, in some lines."""
+        scale = float(self.node_relevance.abs().max())
+        nodes = [f"{self.node(i)} {number(r, digits=3, scale=scale, signed=True)}" for i, r in self._top_nodes()]
+        lines = [
+            self._headline(),
+            f"Most relevant nodes: {', '.join(nodes)}",
+            f"Best {count(len(self.subgraph.nodes), 'connected node')}: {self._subgraph_words()}",
+            self.check.words(),
+            f"Top walks, of {self.walks.num_walks:,}:",
+            *(f"  {words}: {value}" for words, value in self._walk_lines()),
+        ]
+        return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
+
+    def _repr_html_(self) -> str:
+        """The same with a picture, for notebooks."""
+        rows = [(self.node(i), relevance) for i, relevance in self._top_nodes()]
+        title = f"Best {count(len(self.subgraph.nodes), 'connected node')}"
+        whole, check = self.check.whole, self.check
+        checked = [
+            ("the whole graph", whole.output, whole.says),
+            ("these nodes alone", check.alone.output, check.alone.says),
+            ("all but these nodes", check.without.output, check.without.says),
+        ]
+        columns = ["model asked on", ">output", *(["answer"] if whole.says else [])]
+        tables = [
+            html_table(["node", ">relevance"], rows, title="Most relevant nodes"),
+            html_table(
+                columns, [row[: len(columns)] for row in checked], title=title, note=f"{self._subgraph_words()}."
+            ),
+            html_table(["walk", ">relevance"], self._walk_lines(), title=f"Top walks, of {self.walks.num_walks:,}"),
+        ]
+        beside = "display:flex;flex-wrap:wrap;gap:0 2.5em;align-items:flex-start"
+        columns_html = "".join(f"<div>{table}</div>" for table in tables)
+        parts = [html_line(self._headline(), strong=True), self._picture()]
+        notes = [html_line(f"Note: {note}") for note in self.notes]
+        return html_box(*parts, f'<div style="{beside}">{columns_html}</div>', *notes)
+
+    def plot(self, ax: Any = None) -> Any:
+        """The axes with the graph drawn on them, coloured by relevance, the best subgraph in a band.
+
+        Molecules are drawn as such. Needs matplotlib (extra ``viz``), and RDKit for molecules (extra ``chem``).
+
+        Args:
+            ax: where to draw, by default a new figure.
+        """
+        from walkwise import plotting
+
+        meaning = f"relevance for {self.target}"
+        if self.smiles is not None:
+            try:
+                return plotting.molecule_heatmap(
+                    self.smiles,
+                    self.node_relevance,
+                    self.edge_relevance,
+                    edge_index=self.edge_index,
+                    subgraph=self.subgraph.nodes,
+                    meaning=meaning,
+                    ax=ax,
+                )
+            except (InputError, MissingExtraError):  # not these atoms, or no RDKit: still a graph
+                pass
+        return plotting.graph_heatmap(
+            self.node_relevance,
+            self.edge_index,
+            subgraph=self.subgraph.nodes,
+            labels=self.node_labels or None,
+            meaning=meaning,
+            ax=ax,
+        )
+
+    def _headline(self) -> str:
+        says, node = self.prediction.says, "" if self.index is None else f" for node {self.index}"
+        explained = f"Explaining {'its output' if self.target == says else self.target}"
+        said = f"Prediction{node}: {says}. {explained}" if says else f"Explaining {self.target}{node}"
+        absorbed = self.prediction.output - self.relevance
+        scale = max(abs(self.relevance), abs(self.prediction.output))
+        return (
+            f"{said}, {number(self.prediction.output)}: walks sum to {number(self.relevance, scale=scale)}, "
+            f"biases absorb {number(absorbed, scale=scale)}."
+        )
+
+    def _top_nodes(self) -> list[tuple[int, float]]:
+        best = self.node_relevance.abs().argsort(descending=True, stable=True)[:_SHOWN].tolist()
+        return [(i, float(self.node_relevance[i])) for i in best]
+
+    def _subgraph_words(self) -> str:
+        nodes = listed([self.node(i) for i in self.subgraph.nodes])
+        return f"{nodes}; the walks inside sum to {number(self.subgraph.score)} of {number(self.relevance)}"
+
+    def _walk_lines(self) -> list[tuple[str, str]]:
+        """Walks that tie in one line, with what each carries."""
+        lines = []
+        for tie in self.walks.tied[:_SHOWN]:
+            each = number(tie.relevance, digits=3)
+            lines.append((tie.words(self.node_labels), each if len(tie.walks) == 1 else f"{tie.amount}, {each} each"))
+        return lines
+
+    def _picture(self) -> str:
+        """The plot as an image in HTML; nothing where matplotlib is missing."""
+        try:
+            from matplotlib.figure import Figure
+
+            figure = Figure(figsize=(5.2, 3.9), layout="constrained")
+            self.plot(figure.add_subplot())
+        except (ImportError, MissingExtraError):
+            return ""
+        file = io.BytesIO()
+        figure.savefig(file, format="png", dpi=150)
+        code = base64.b64encode(file.getvalue()).decode("ascii")
+        alt = html.escape(f"The graph, coloured by relevance for {self.target}")
+        return html_box(f'<img alt="{alt}" style="width:560px;max-width:100%" src="data:image/png;base64,{code}">')
+
+    # -- for programs ------------------------------------------------------------------------------
+
+    def to_pandas(self, of: Part = "nodes") -> Any:
+        """A table of the nodes, edges, features or walks, as a pandas DataFrame.
+
+        Args:
+            of: "nodes" (node, label, relevance, whether it is in the best subgraph), "edges" (source, target,
+                relevance), "features" (a row per node, a column per feature) or "walks" (positions and relevance).
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise MissingExtraError(
+                "Tables need the package pandas. Install it with: pip install 'walkwise[pandas]'"
+            ) from None
+        if of == "nodes":
+            inside = [i in self.subgraph.nodes for i in range(self.num_nodes)]
+            labels = list(self.node_labels) or [""] * self.num_nodes
+            columns: dict[str, Any] = {"label": labels, "relevance": self.node_relevance.tolist(), "subgraph": inside}
+            return pd.DataFrame(columns).rename_axis("node")
+        if of == "edges":
+            source, target = self.edge_index.tolist()
+            return pd.DataFrame({"source": source, "target": target, "relevance": self.edge_relevance.tolist()})
+        if of == "features":
+            return pd.DataFrame(self.feature_relevance.numpy()).rename_axis("node")
+        if of == "walks":
+            table = pd.DataFrame(self.walks.walks.numpy())
+            return table.add_prefix("position ").assign(relevance=self.walks.relevance.tolist())
+        raise InputError(argument="of", expected='"nodes", "edges", "features" or "walks"', got=of)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the chain as plain values, ready for JSON."""
+        found = self._described()
+        return {
+            **found,
+            **{name: getattr(self, name).tolist() for name in _TENSORS},
+            "walks": {
+                **found["walks"],
+                "walks": self.walks.walks.tolist(),
+                "relevance": self.walks.relevance.tolist(),
+            },
+        }
+
+    def _described(self) -> dict[str, Any]:
+        """What is no tensor, as plain values."""
+        walks = {name: getattr(self.walks, name) for name in ("expansions", "num_walks", "route")}
+        plain = ("target", "index", "relevance", "smiles")
+        return {
+            **{name: getattr(self, name) for name in plain},
+            **{name: list(getattr(self, name)) for name in ("outputs", "notes", "node_labels")},
+            "prediction": dataclasses.asdict(self.prediction),
+            "subgraph": {**dataclasses.asdict(self.subgraph), "nodes": list(self.subgraph.nodes)},
+            "check": dataclasses.asdict(self.check),
+            "walks": walks,
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Writes the explanation, but for the chain, as a safetensors file: numbers and text, nothing that can run.
+
+        Args:
+            path: the file, usually NAME.safetensors. It is replaced if it is there.
+        """
+        tensors = {name: getattr(self, name).contiguous().clone() for name in _TENSORS}
+        tensors |= {"walks": self.walks.walks.contiguous(), "walk_relevance": self.walks.relevance.contiguous()}
+        try:
+            save_file(tensors, str(as_path(path, "path")), metadata={"explanation": json.dumps(self._described())})
+        except (SafetensorError, OSError) as error:
+            raise InputError(
+                f"Cannot write {path}: {error}.",
+                argument="path",
+                expected="a file that can be written",
+                got=str(path),
+                remedy="Is its folder there?",
+            ) from error
+
+    @classmethod
+    def load(cls, path: str | Path) -> Explanation:
+        """The explanation that :meth:`save` wrote, without its chain.
+
+        Args:
+            path: the file.
+        """
+        tensors, metadata = read_tensors(as_path(path, "path"))
+        try:
+            found = json.loads(metadata["explanation"])
+            walks = TopWalks(tensors["walks"], tensors["walk_relevance"], **found.pop("walks"))
+            subgraph = found.pop("subgraph")
+            subgraph["nodes"] = tuple(subgraph["nodes"])
+            check = {name: Outcome(**outcome) for name, outcome in found.pop("check").items()}
+            lists: dict[str, Any] = {name: tuple(found.pop(name)) for name in ("outputs", "notes", "node_labels")}
+            prediction = Outcome(**found.pop("prediction"))
+            parts: dict[str, Any] = {name: tensors[name] for name in _TENSORS}
+            return cls(
+                **found,
+                **lists,
+                **parts,
+                prediction=prediction,
+                subgraph=FoundSubgraph(**subgraph),
+                check=Check(**check),
+                walks=walks,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise InputError(
+                f"{path} does not hold an explanation.",
+                argument="path",
+                expected="a file that Explanation.save wrote",
+                got=str(path),
+                remedy="Save the explanation again.",
+            ) from error
+
+
+def explain(
+    model: nn.Module,
+    *graph: Any,
+    target: Any = None,
+    against: Any = None,
+    index: int | None = None,
+    class_names: Sequence[str] | None = None,
+    rule: RuleLike = "auto",
+    size: int | None = None,
+    walks: int = 20,
+    **model_kwargs: Any,
+) -> Explanation:
+    """What made the model say that: ``explain(model, data)``, or ``explain(model, x, edge_index)``.
+
+    The prediction is traced (:func:`walkwise.trace`), nodes, edges and features get their relevance, the most
+    relevant connected subgraph and the top walks are looked for, and the model is asked again, on that subgraph
+    alone and on the graph without it: if the explanation holds, the first changes little and the second much.
+
+    Args:
+        model: a model with torch_geometric message-passing layers; it is only read.
+        *graph: one Data object with x and edge_index, or the node features and the edges (2, E).
+        target: the output column to explain (default: the largest), its name, or a callable that makes a scalar of the
+            output. Of one logit, "positive" or "negative".
+        against: another column or name: what speaks for the target and not for this one is explained.
+        index: the output row to explain, for node-level models.
+        class_names: what the output columns are called; two for a model with one logit, the negative class first.
+        rule: the LRP rule, as for :func:`walkwise.trace`.
+        size: how many nodes the best subgraph has; by default 5, or fewer where no connected part has so many.
+        walks: how many of the top walks to find.
+        **model_kwargs: passed to the model; they take precedence over the attributes of a Data object.
+
+    >>> import torch, walkwise as ww
+    >>> from torch_geometric.nn import GCN
+    >>> _ = torch.manual_seed(0)
+    >>> model = GCN(in_channels=2, hidden_channels=8, num_layers=2, out_channels=2)
+    >>> edge_index = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+    >>> explanation = ww.explain(model, torch.ones(4, 2), edge_index, index=1, class_names=["safe", "toxic"], size=2)
+    >>> explanation.node_relevance.shape, len(explanation.subgraph.nodes), explanation.check.whole.says
+    (torch.Size([4]), 2, 'safe')
+    >>> contrast = ww.explain(model, torch.ones(4, 2), edge_index, index=1, target=1, against=0)
+    >>> contrast.target
+    'output 1, not output 0'
+    """
+    prediction = predict(
+        model, *graph, target=target, against=against, index=index, class_names=class_names, **model_kwargs
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CoverageWarning)  # the notes say it
+        chain = traced(prediction, rule=rule)
+    found = find_subgraph(chain, _size(size, prediction))
+    check = check_subgraph(prediction, found.nodes, class_names)
+    data = graph[0] if len(graph) == 1 else None
+    edges = prediction.edge_index
+    best, told = _walks(chain, walks)
+    row = () if callable(prediction.target) else prediction.logits.tolist()
+    return Explanation(
+        target=explained_title(prediction, class_names),
+        prediction=check.whole,
+        outputs=tuple(-value if prediction.negative else value for value in row),
+        index=prediction.index,
+        relevance=chain.input_relevance,
+        node_relevance=node_relevance(chain, layer="start").cpu(),
+        edge_index=edges.cpu(),
+        edge_relevance=edge_relevance(chain, edge_index=edges).cpu(),
+        feature_relevance=feature_relevance(chain).cpu(),
+        subgraph=found,
+        check=check,
+        walks=best,
+        notes=(*chain.notes, *chain.cautions, *told),
+        node_labels=node_labels(data, chain.num_nodes),
+        smiles=smiles if isinstance(smiles := getattr(data, "smiles", None), str) else None,
+        chain=chain,
+    )
+
+
+def node_labels(data: Any, num_nodes: int) -> tuple[str, ...]:
+    """What a graph calls its nodes: its ``symbols`` (atoms) or ``tokens`` (words); empty where it has no names.
+
+    Args:
+        data: a graph, or None.
+        num_nodes: M, how many nodes it has.
+    """
+    for name in ("symbols", "tokens"):
+        given = getattr(data, name, None)
+        if isinstance(given, Sequence) and len(given) == num_nodes:
+            return tuple(map(str, given))
+    return ()
+
+
+def _size(size: int | None, prediction: Prediction) -> int:
+    return min(SIZE, largest_component(prediction.edge_index, prediction.num_nodes)) if size is None else size
+
+
+def check_subgraph(prediction: Prediction, nodes: Sequence[int], class_names: Sequence[str] | None = None) -> Check:
+    """The model asked on the whole graph, on a subgraph alone, and on all but it.
+
+    Nodes are removed with their edges. The explained node of a node-level model always stays.
+
+    Args:
+        prediction: the model, the graph, and what is explained.
+        nodes: the subgraph.
+        class_names: what the output columns are called.
+    """
+    inside = torch.zeros(1, prediction.num_nodes, dtype=torch.bool, device=prediction.x.device)
+    inside[0, list(nodes)] = True
+    masks = torch.cat([inside, ~inside])
+    alone, without = subgraph_values(prediction, masks).values.tolist()
+    says = ["", "", ""]
+    if not callable(prediction.target):
+        rows = [prediction.logits, *subgraph_logits(prediction, masks)]
+        says = [answer_title(row, class_names, negative=prediction.negative) for row in rows]
+    numbers = (prediction.value(), alone, without)
+    return Check(*(Outcome(value, answer) for value, answer in zip(numbers, says, strict=True)))
+
+
+def _walks(chain: RelevanceChain, number_of_walks: int) -> tuple[TopWalks, list[str]]:
+    """The top walks; none, with a note, where they are too many to be searched."""
+    try:
+        return top_walks(chain, number_of_walks, progress=False), []
+    except (SearchLimitError, TooManyWalksError) as error:
+        none = torch.zeros(0, chain.num_layers + 1, dtype=torch.long)
+        return TopWalks(none, torch.zeros(0), 0, 0, "not found"), [f"the top walks were not found: {error}"]
