@@ -10,6 +10,10 @@ OTHER_ROOT = "name another folder of data sets with root= or the environment var
 OTHER_ROOT_OPTION = "name another folder of data sets with --data or the environment variable WALKWISE_ROOT."
 
 
+#: What is expected of an argument that does not belong there.
+LEFT_OUT = "left out"
+
+
 class WalkwiseError(Exception):
     """Base class of every error that walkwise raises on purpose.
 

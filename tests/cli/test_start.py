@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from walkwise.baselines.comparison import METRICS
 from walkwise.cli import names
 from walkwise.paper.run import EXHIBITS
 
-HELP = """
+HELP = '''
 import sys
 from typer.testing import CliRunner
 from walkwise.cli import app
@@ -28,13 +29,34 @@ for command in app.registered_commands:
     shown = CliRunner().invoke(app, [command.name, "--help"])
     assert shown.exit_code == 0 and "--debug" in shown.stdout
     assert not heavy(), (command.name, heavy())
+WRONG = """
+explain mutagg|did you mean 'mutag'?
+explain mutag molcules|did you mean 'molecules'?
+explain nowhere.safetensors|There is no file nowhere.safetensors
+explain ba2motif nowhere.pt|There is no file nowhere.pt
+explain ba2motif --weights nowhere.pt|There is no file nowhere.pt
+explain ba2motif --rule gama|did you mean 'gamma'?
+walks ba2motif --by siz|Expected one of relevance, magnitude
+order ba2motif --mode prune|did you mean 'pruning'?
+interactions ba2motif|Which groups?
+compare ba2motif --metric auro|did you mean 'auroc'?
+explain mutag mutagenicity --data nowhere|There is no folder nowhere.
+explore mutagg|did you mean 'mutag'?
+train ba2motif-gin9|did you mean 'ba2motif-gin
+reproduce table9|did you mean 'table3'?
+"""
+for line in WRONG.strip().splitlines():
+    arguments, words = line.split("|")
+    answered = CliRunner().invoke(app, arguments.split())
+    assert answered.exit_code == 2 and words in answered.stderr, (arguments, answered.stderr)
+    assert not heavy(), (arguments, heavy())
 words = {"_WALKWISE_COMPLETE": "complete_bash", "COMP_WORDS": "walkwise explain mu", "COMP_CWORD": "2"}
 assert CliRunner().invoke(app, [], env=words, prog_name="walkwise").stdout.split() == ["mutag"]
 assert not heavy(), heavy()
-"""
+'''
 
 
-def test_help_version_and_completion_do_not_wait_for_torch():
+def test_help_completion_and_wrong_names_do_not_wait_for_torch():
     variables = {**os.environ, "PYTHONPATH": str(Path(walkwise.__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, env=variables, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -48,3 +70,14 @@ def test_the_names_are_those_of_the_library():
     assert tuple(recipes.RECIPES) == names.RECIPES
     assert tuple(EXHIBITS) == names.EXHIBITS
     assert set(names.BUNDLED.values()) <= set(names.GRAPHS)
+
+
+def test_a_busy_port_is_said_in_one_line(run):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        found = run("explore", "ba2motif", "--port", port)
+    assert found.code == 2
+    assert found.err == (
+        f"Cannot listen on 127.0.0.1, port {port}: Address already in use. Choose another port with --port, or --port "
+        "0 for any that is free.\n"
+    )

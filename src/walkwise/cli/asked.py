@@ -14,11 +14,12 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from walkwise.cli import sources
-from walkwise.cli.names import RULES, choice
+from walkwise.cli.names import RULES, choice, is_import_path
 from walkwise.cli.output import number, print_json, say, tell
 from walkwise.cli.sources import Session
-from walkwise.cli.wording import ONE_OUTPUT, count, in_options
+from walkwise.cli.wording import ONE_OUTPUT, in_options
 from walkwise.core.chain import RelevanceChain
+from walkwise.display import count
 from walkwise.errors import CoverageWarning, InputError, WalkwiseError
 from walkwise.evaluation.naming import answer_title, explained_title
 from walkwise.evaluation.predictions import Prediction, predict, traced
@@ -124,7 +125,7 @@ def opened(
         root: the folder of data sets.
     """
     session = sources.open_session(model, graphs, weights=weights, smiles=smiles, root=root)
-    if weights is None and sources.is_import_path(model):
+    if weights is None and is_import_path(model):
         tell(f"Note: {model} is asked with the weights it comes with, random ones perhaps: --weights gives a file.")
     return session
 

@@ -10,8 +10,8 @@ import typer
 
 from walkwise.cli import options
 from walkwise.cli.names import METHODS, METRICS, SourceError, choice
-from walkwise.cli.output import print_json, progress, say, show_table
-from walkwise.cli.wording import count
+from walkwise.cli.output import loading, print_json, progress, say, show_table
+from walkwise.display import count
 
 if TYPE_CHECKING:
     from walkwise.cli.sources import Session
@@ -25,41 +25,48 @@ def compare(
     weights: options.Weights = None,
     data: options.DataRoot = None,
     smiles: options.Smiles = None,
-    graph: Annotated[list[int] | None, typer.Option(min=0, help="A graph to measure on; may be repeated.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many held-out graphs, where --graph names none.")] = 10,
-    method: Annotated[
-        list[str] | None, typer.Option(help=f"An explainer; may be repeated: {', '.join(METHODS)}.")
+    graph: Annotated[
+        list[int] | None, typer.Option(min=0, help="A graph to measure on; can be given several times.")
     ] = None,
-    metric: Annotated[list[str] | None, typer.Option(help=f"A measure; may be repeated: {', '.join(METRICS)}.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="The number of held-out graphs, unless --graph names some.")] = 10,
+    method: Annotated[
+        list[str] | None, typer.Option(help=f"An explainer; can be given several times. One of {', '.join(METHODS)}.")
+    ] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option(help=f"A measure; can be given several times. One of {', '.join(METRICS)}.")
+    ] = None,
     target: options.Target = None,
     index: options.Index = None,
     alpha: options.Alphas = None,
-    seed: Annotated[int, typer.Option(help="Of the explainers that draw random numbers.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of explainers that draw random numbers.")] = 0,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Compare explainers: area under the activation and pruning curves, fidelity, and accuracy against a known motif.
+    """Compare explainers by activation and pruning curves, fidelity, and accuracy against a known motif.
 
-    Higher is better but for aupc and fidelity-. Accuracy and auroc need graphs with a known motif.
+    Higher is better, except for aupc and fidelity-. Accuracy and auroc need graphs with a known motif.
     """
-    from walkwise import baselines
-    from walkwise.cli.asked import opened, predicted
-    from walkwise.cli.sources import truth_of
-
     methods = [choice(name, METHODS, "method") for name in method or _METHODS]
     metrics = [choice(name, METRICS, "measure") for name in metric or ("auac", "aupc")]
+    with loading():
+        from walkwise import baselines
+        from walkwise.cli.asked import opened, predicted
+        from walkwise.cli.sources import truth_of
     session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     chosen = _chosen(session, graph, limit)
     _check_motifs(session, chosen, metrics)
-    for number in chosen:
-        predicted(session, number, target=target, index=index)  # what does not fit is said before anything is measured
+    column: int | str | None = target
+    for number in chosen:  # what does not fit is said before anything is measured
+        found = predicted(session, number, target=target, index=index)
+        if target is not None and isinstance(found.target, int):  # of a class, its column
+            column = "negative" if found.negative else "positive" if len(found.logits) == 1 else found.target
     rows = baselines.compare(
         methods,
         session.model,
         [session.graph(number) for number in chosen],
         metrics=metrics,
         alphas=alpha or [0.0],
-        target=target,
+        target=column,
         index=index,
         motif=truth_of if {"accuracy", "auroc"} & set(metrics) else None,
         seed=seed,

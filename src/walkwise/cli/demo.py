@@ -16,7 +16,7 @@ import typer
 
 from walkwise.cli import options
 from walkwise.cli.names import SourceError
-from walkwise.cli.output import print_json, say, show_table
+from walkwise.cli.output import loading, print_json, say, show_table
 from walkwise.cli.page import Image, Section, render
 from walkwise.errors import InputError, MissingExtraError
 
@@ -40,19 +40,19 @@ _NEXT = (
 
 def demo(
     out: Annotated[Path, typer.Option(help="The folder for figures and the report.")] = Path("out/demo"),
-    graphs: Annotated[int, typer.Option(min=2, help="How many graphs are made.")] = 20,
-    seed: Annotated[int, typer.Option(min=0, help="Other graphs.")] = 1,
+    graphs: Annotated[int, typer.Option(min=2, help="The number of graphs to generate.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the generated graphs.")] = 1,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Explain two bundled models, on graphs made afresh and on molecules: tables, figures, and one page.
+    """Explain two bundled models, on generated graphs and on molecules; write tables, figures and a web page.
 
-    Nothing is downloaded. Molecules need RDKit and figures need matplotlib; without them, the rest is shown.
+    Nothing is downloaded. Molecules need RDKit and figures need matplotlib; without them, you get the rest.
     """
-    from walkwise.cli import chapters, showcase
-
     if out.exists() and not out.is_dir():
         raise SourceError(f"{out} is a file; name a folder for figures and the report: --out.")
+    with loading():
+        from walkwise.cli import chapters, showcase
     start = time.perf_counter()
     skipped: list[str] = []
     with _one_thread():

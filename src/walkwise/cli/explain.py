@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from walkwise.cli import options
 from walkwise.cli.names import SourceError
-from walkwise.cli.output import listed, say, show_table
-from walkwise.cli.wording import count
+from walkwise.cli.output import listed, loading, say, show_table
+from walkwise.display import count
 from walkwise.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,14 +38,15 @@ def explain(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Say which nodes, and which sets of nodes, made the model say that.
+    """Explain a prediction: the nodes, and the sets of nodes, that it rests on.
 
-    The sets are those of --nodes, the known motif where the graph has one, the most relevant connected set of --size
-    nodes, and the whole graph.
+    The sets are those given with --nodes, the known motif if the graph has one, the most relevant connected set of
+    --size nodes, and the whole graph. The model is asked again on that most relevant set alone, and without it.
     """
-    from walkwise.cli.asked import answer, ask, check_nodes, opened
-
     sets = options.node_lists(nodes or [])
+    with loading():
+        from walkwise.cli.asked import answer, ask, check_nodes, opened
+
     session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     found = []
     for number in options.graph_numbers(graph, smiles):

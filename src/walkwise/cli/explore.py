@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.names import RULES, choice
+from walkwise.cli.names import check_port
+from walkwise.cli.output import loading
 from walkwise.errors import MissingExtraError
 
 
@@ -20,17 +21,17 @@ def explore(
     smiles: options.Smiles = None,
     index: options.Index = None,
     rule: options.RuleName = "auto",
-    host: Annotated[str, typer.Option(help="The address to listen at; by default this machine alone can connect.")] = (
+    host: Annotated[str, typer.Option(help="The address to listen on; by default, only this computer can connect.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen at.")] = 8050,
-    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 for any that is free.")] = 8050,
+    browser: Annotated[bool, typer.Option(help="Open the page in your browser.")] = True,
     debug: options.Debug = False,
 ) -> None:
-    """Open a page to explore with: pick a graph, select nodes, and read their relevance."""
-    from walkwise.cli.asked import ask, opened
-
-    choice(rule, RULES, "rule")
+    """Open a page to explore predictions with: pick a graph, select nodes, and read their relevance."""
+    check_port(host, port)
+    with loading():
+        from walkwise.cli.asked import ask, opened
     try:
         explorer = import_module("walkwise.explorer")
     except MissingExtraError:

@@ -11,7 +11,7 @@ import typer
 
 from walkwise.cli import options
 from walkwise.cli.names import SourceError
-from walkwise.cli.output import listed, say, show_table
+from walkwise.cli.output import listed, loading, say, show_table
 from walkwise.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,23 +31,24 @@ def interactions(
     rule: options.RuleName = "auto",
     nodes: options.NodeLists = None,
     query: Annotated[
-        list[str] | None, typer.Option(help="A formula of group names, & | ~ and parentheses; may be repeated.")
+        list[str] | None,
+        typer.Option(help="A formula of group names, &, |, ~ and parentheses; can be given several times."),
     ] = None,
-    max_order: Annotated[int | None, typer.Option(min=1, help="The most groups in a term.")] = None,
+    max_order: Annotated[int | None, typer.Option(min=1, help="The largest number of groups in a term.")] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Say what groups of nodes have alone and what they have only together.
+    """Show how much relevance groups of nodes carry alone, and how much only together.
 
-    A term is the relevance of the walks that visit all of these groups and no other node: --nodes ring=3-8 --nodes
-    NO2=0-2. A --query such as "ring & NO2" sums the walks that visit both, wherever else they go; "rest" stands for the
-    nodes in no group, so that "ring & NO2 & ~rest" is the term again.
+    Name the groups with --nodes ring=3-8 --nodes NO2=0-2. A term is the relevance of the walks that visit all of its
+    groups and no other node. A --query such as "ring & NO2" sums the walks that visit both, wherever else they go;
+    "rest" stands for the nodes in no group, so "ring & NO2 & ~rest" is the term again.
     """
-    from walkwise.cli.asked import answer, ask, check_nodes, opened
-
     groups = options.node_lists(nodes or [])
     if not groups:
         raise SourceError("Which groups? Give at least one: --nodes ring=3-8 --nodes NO2=0-2.")
+    with loading():
+        from walkwise.cli.asked import answer, ask, check_nodes, opened
     session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     found = []
     for number in options.graph_numbers(graph, smiles):

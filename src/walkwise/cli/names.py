@@ -6,7 +6,9 @@ They stand apart from what they name, which takes seconds to import: help and co
 from __future__ import annotations
 
 import difflib
+import socket
 from collections.abc import Sequence
+from pathlib import Path
 
 from walkwise.errors import InputError
 
@@ -86,3 +88,88 @@ def nearest(name: str, valid: Sequence[str]) -> str:
     """
     close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else "."
+
+
+def is_import_path(spec: str) -> bool:
+    """Whether this is meant as "package.module:name", not as a file."""
+    return ":" in spec and not Path(spec).exists()
+
+
+def check_model(spec: str) -> str:
+    """The name of a model, a file of weights that is there, or an import path.
+
+    >>> check_model("mutagg")
+    Traceback (most recent call last):
+        ...
+    walkwise.cli.names.SourceError: Unknown model 'mutagg'; did you mean 'mutag'? ...
+    """
+    if spec.endswith(".safetensors") and not is_import_path(spec):
+        return str(existing(Path(spec)))
+    if spec not in (*BUNDLED, *RECIPES) and not is_import_path(spec):
+        bundled = ", ".join(BUNDLED)
+        raise SourceError(
+            f"Unknown model {spec!r}{nearest(spec, [*BUNDLED, *RECIPES])} Expected a bundled model ({bundled}), a "
+            ".safetensors file, or an import path such as mypkg.models:build.",
+            argument="model",
+            expected=f"a bundled model ({bundled}), a .safetensors file or an import path",
+            got=spec,
+        )
+    return spec
+
+
+def check_graphs(spec: str) -> str:
+    """The name of a data set, a file of graphs that is there, or an import path."""
+    if Path(spec).suffix in (".pt", ".pth") and not is_import_path(spec):
+        return str(existing(Path(spec)))
+    if spec not in GRAPHS and not is_import_path(spec):
+        raise SourceError(
+            f"Unknown graphs {spec!r}{nearest(spec, GRAPHS)} Expected a data set ({', '.join(GRAPHS)}), a file saved "
+            "by torch (.pt), or an import path such as mypkg.data:load.",
+            argument="graphs",
+            expected="a data set, a .pt file or an import path",
+            got=spec,
+        )
+    return spec
+
+
+def existing(path: Path) -> Path:
+    """The file, if it is there."""
+    if not path.is_file():
+        beside = [other.name for other in path.parent.glob("*")] if path.parent.is_dir() else []
+        raise SourceError(
+            f"There is no file {path}{nearest(path.name, beside)}",
+            argument="path",
+            expected="a file that is there",
+            got=str(path),
+        )
+    return path
+
+
+def check_folder(path: Path) -> Path:
+    """The folder of data sets, if it is there."""
+    if not path.is_dir():
+        wrong = f"{path} is a file" if path.exists() else f"There is no folder {path}"
+        raise SourceError(
+            f"{wrong}. --data names the folder that data sets are in, or are to be downloaded to.",
+            argument="data",
+            expected="a folder that is there",
+            got=str(path),
+        )
+    return path
+
+
+def check_port(host: str, port: int) -> None:
+    """Refuse a port that another program uses."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise SourceError(
+            f"Cannot listen on {host}, port {port}: {error.strerror}. Choose another port with --port, or --port 0 for "
+            "any that is free.",
+            argument="port",
+            expected="a port that is free",
+            got=port,
+        ) from None

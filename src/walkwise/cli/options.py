@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from walkwise.cli.names import BUNDLED, GRAPHS, RULES, SourceError
+from walkwise.cli.names import (
+    BUNDLED,
+    GRAPHS,
+    RULES,
+    SourceError,
+    check_folder,
+    check_graphs,
+    check_model,
+    choice,
+    existing,
+)
 
-DATA_HELP = "The folder of data sets; default: that of the variable WALKWISE_ROOT, or ~/.cache/walkwise."
+DATA_HELP = "The folder of data sets; default: $WALKWISE_ROOT, or ~/.cache/walkwise."
 
 
 def _starting(names: Sequence[str]) -> Any:
@@ -34,37 +44,49 @@ def as_target(given: Any) -> int | str:
     return int(given) if str(given).isdecimal() else str(given)
 
 
+def _checked(check: Callable[[Any], Any]) -> Any:
+    """A callback that checks what was given, before anything is loaded."""
+    return lambda given: given if given is None else check(given)
+
+
 ModelName = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A bundled model (ba2motif, mutag), a .safetensors file, or an import path such as mypkg.models:build, a "
-        "model or what makes one. An import path runs that module: name only code that you trust.",
+        help=f"The model to explain: a bundled one ({', '.join(BUNDLED)}), a .safetensors file, or an import path such "
+        "as mypkg.models:build. An import path runs that module: name only code that you trust.",
         autocompletion=_starting(tuple(BUNDLED)),
+        callback=_checked(check_model),
     ),
 ]
 DataName = Annotated[
     str | None,
     typer.Argument(
         metavar="GRAPHS",
-        help=f"A data set ({', '.join(GRAPHS)}), a file of PyG graphs saved by torch (.pt), or an import path such as "
-        "mypkg.data:load (which runs). A bundled model has graphs of its own.",
+        help=f"The graphs to ask about: a data set ({', '.join(GRAPHS)}), a file of PyG graphs saved by torch (.pt), "
+        "or an import path such as mypkg.data:load, which runs. Bundled models bring graphs of their own.",
         autocompletion=_starting(GRAPHS),
         show_default=False,
+        callback=_checked(check_graphs),
     ),
 ]
 Weights = Annotated[
     Path | None,
-    typer.Option(help="The model's weights: .safetensors, or a state_dict saved by torch; only tensors are read."),
+    typer.Option(
+        help="Weights for the model: a .safetensors file or a state_dict saved by torch. Only tensors are read.",
+        callback=_checked(existing),
+    ),
 ]
-DataRoot = Annotated[Path | None, typer.Option("--data", help=DATA_HELP)]
-Smiles = Annotated[list[str] | None, typer.Option(help="A molecule, in place of GRAPHS; may be repeated.")]
+DataRoot = Annotated[Path | None, typer.Option("--data", help=DATA_HELP, callback=_checked(check_folder))]
+Smiles = Annotated[
+    list[str] | None, typer.Option(help="A molecule to ask about in place of GRAPHS; can be given several times.")
+]
 GraphNumber = Annotated[
     int | None,
     typer.Option(
         "--graph",
         min=0,
-        help="Which graph, from 0; default: the first, or each molecule of --smiles in turn.",
+        help="Which graph, counting from 0; default: the first one, or every molecule of --smiles in turn.",
         show_default=False,
     ),
 ]
@@ -73,28 +95,38 @@ Target = Annotated[
     typer.Option(
         parser=as_target,
         metavar="CLASS",
-        help="The class or output column to explain; default: the largest output. Of one logit: positive or negative.",
+        help="The class or output column to explain; default: the largest. For a single logit: positive or negative.",
     ),
 ]
 Against = Annotated[
     str | None,
-    typer.Option(parser=as_target, metavar="CLASS", help="Explain what speaks for --target and not for this class."),
+    typer.Option(parser=as_target, metavar="CLASS", help="Explain what speaks for --target rather than this class."),
 ]
-Index = Annotated[int | None, typer.Option(min=0, help="The node to explain, for models with an output per node.")]
+Index = Annotated[int | None, typer.Option(min=0, help="The node to explain, for models with an output for each node.")]
 RuleName = Annotated[
-    str, typer.Option("--rule", help=f"The LRP rule: {', '.join(RULES)}.", autocompletion=_starting(RULES))
+    str,
+    typer.Option(
+        "--rule",
+        help=f"The LRP rule: {', '.join(RULES)}.",
+        autocompletion=_starting(RULES),
+        callback=_checked(lambda name: choice(name, RULES, "rule")),
+    ),
 ]
 Alphas = Annotated[
     list[float] | None,
-    typer.Option("--alpha", min=0, max=1, help="What a step outside a set counts, 0 to 1; may be repeated."),
+    typer.Option(
+        "--alpha", min=0, max=1, help="The weight of steps outside a set, from 0 to 1; can be given several times."
+    ),
 ]
 NodeLists = Annotated[
     list[str] | None,
-    typer.Option("--nodes", help="A set of nodes: 0,1,2 or 20-24 or ring=0-5; may be repeated."),
+    typer.Option("--nodes", help="A set of nodes, such as 0,1,2 or 20-24 or ring=0-5; can be given several times."),
 ]
-Size = Annotated[int | None, typer.Option(min=1, help="How many nodes the most relevant set has.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output and nothing else.")]
-Debug = Annotated[bool, typer.Option("--debug", callback=set_debug, help="Show the traceback of an error.")]
+Size = Annotated[
+    int | None, typer.Option(min=1, help="The number of nodes in the most relevant set.", show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print a single JSON object and nothing else.")]
+Debug = Annotated[bool, typer.Option("--debug", callback=set_debug, help="Show the traceback if something fails.")]
 
 
 def graph_numbers(graph: int | None, smiles: Sequence[str] | None) -> list[int]:

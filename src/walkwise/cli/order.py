@@ -8,7 +8,7 @@ import typer
 
 from walkwise.cli import options
 from walkwise.cli.names import choice
-from walkwise.cli.output import listed, progress, say, show_table
+from walkwise.cli.output import listed, loading, progress, say, show_table
 
 if TYPE_CHECKING:
     from walkwise.cli.asked import Asked
@@ -29,19 +29,19 @@ def order(
     rule: options.RuleName = "auto",
     alpha: options.Alphas = None,
     mode: Annotated[
-        str, typer.Option(help="activation (most relevant first) or pruning (least first).")
+        str, typer.Option(help="activation (most relevant first) or pruning (least relevant first).")
     ] = "activation",
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Order the nodes greedily by relevance, and follow the model's output along the order.
 
-    activation adds the node that brings most; its curve has the model's output on the nodes so far. pruning takes away
-    the node that changes least; its curve has how far the output moved.
+    Activation adds, at every step, the node that brings the most relevance; its curve is the model's output on the
+    nodes added so far. Pruning removes the node that matters least; its curve is how far the output has moved.
     """
-    from walkwise.cli.asked import answer, ask, opened
-
     choice(mode, MODES, "mode")
+    with loading():
+        from walkwise.cli.asked import answer, ask, opened
     session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     found = []
     for number in options.graph_numbers(graph, smiles):

@@ -6,7 +6,8 @@ import json
 import math
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -16,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
+from walkwise import display
 from walkwise.cli.names import SourceError
 from walkwise.cli.wording import in_options
 from walkwise.errors import WalkwiseError
@@ -81,6 +83,21 @@ def console() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=_WIDTH)
 
 
+@contextmanager
+def loading() -> Iterator[None]:
+    """Says on a terminal, while PyTorch is imported, that this is what takes its time."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    sys.stderr.write("Loading PyTorch …")
+    sys.stderr.flush()
+    try:
+        yield
+    finally:
+        sys.stderr.write("\r\x1b[2K")
+        sys.stderr.flush()
+
+
 def progress() -> bool:
     """Whether to show progress bars: they go to standard error, and only to a terminal."""
     return sys.stderr.isatty()
@@ -133,7 +150,7 @@ def number(value: Any) -> str:
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    return f"{value:.4g}".replace("-", "−") if isinstance(value, float) else str(value)
+    return display.number(value) if isinstance(value, float) else str(value)
 
 
 def listed(nodes: Sequence[int], labels: Sequence[str] = (), *, most: int = 12) -> str:

@@ -15,38 +15,38 @@ from rich.text import Text
 
 from walkwise.cli import options
 from walkwise.cli.names import EXHIBITS, choice
-from walkwise.cli.output import console, print_json, progress, say
+from walkwise.cli.output import console, loading, print_json, progress, say
 from walkwise.cli.wording import in_reports
 
 if TYPE_CHECKING:
     from walkwise.paper.run import Result
 
-_WHAT = f"{', '.join(EXHIBITS)}, or all."
+_WHAT = f"What to make: {', '.join(EXHIBITS)}, or all."
 
 
 def reproduce(
     what: Annotated[str, typer.Argument(metavar="WHAT", help=_WHAT)],
-    quick: Annotated[bool, typer.Option("--quick", help="A subset, in about five minutes on two cores.")] = False,
-    data: Annotated[Path | None, typer.Option(help=options.DATA_HELP)] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller run, about five minutes on two cores.")] = False,
+    data: options.DataRoot = None,
     weights: Annotated[
         Path | None,
-        typer.Option(help="Trained models: the authors' NAME.torch, as they publish it, or NAME.safetensors."),
+        typer.Option(help="A folder of trained models: NAME.torch as the authors publish them, or NAME.safetensors."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where results go.")] = Path("paper"),
+    out: Annotated[Path, typer.Option(help="The folder for results.")] = Path("paper"),
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Make the paper's tables and figures: CSV, pictures, and a report that sets our numbers beside the paper's.
+    """Reproduce the paper's tables and figures, with a report that sets our numbers beside the paper's.
 
-    Models for which there are no weights are trained first. Finished work is kept in the output folder, and an
-    interrupted run goes on from there. With "all", what needs a data set that is missing is skipped, and the report
-    says so; a table or figure asked for by name fails without its data.
+    Models without weights are trained first. Finished work is kept in the output folder, and an interrupted run picks
+    up where it stopped. With "all", whatever lacks its data set is skipped, and the report says so; a table or figure
+    asked for by name fails without its data.
     """
-    from walkwise.paper import report, run
-    from walkwise.paper.bench import FULL, QUICK, Bench
-    from walkwise.paper.omissions import reasons
-
     choice(what, (*EXHIBITS, "all"), "table or figure")
+    with loading():
+        from walkwise.paper import report, run
+        from walkwise.paper.bench import FULL, QUICK, Bench
+        from walkwise.paper.omissions import reasons
     try:
         if weights is not None and not weights.is_dir():
             raise typer.BadParameter(f"{weights} is not a folder.", param_hint="--weights")

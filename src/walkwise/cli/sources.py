@@ -18,7 +18,16 @@ from torch_geometric.data import Data
 
 from walkwise import datasets, models
 from walkwise.cli.files import read_graphs
-from walkwise.cli.names import BUNDLED, SourceError, nearest
+from walkwise.cli.names import (
+    BUNDLED,
+    GRAPHS,
+    SourceError,
+    check_graphs,
+    check_model,
+    existing,
+    is_import_path,
+    nearest,
+)
 from walkwise.datasets.graphset import GraphSet
 from walkwise.errors import WalkwiseError
 
@@ -131,7 +140,7 @@ def open_session(
     network = load_model(model, weights=weights)
     if not data and not smiles and model not in BUNDLED:
         raise SourceError(
-            f"Which graphs? Name them after the model: a data set ({_listed()}), a file, or an import path."
+            f"Which graphs? Name them after the model: a data set ({', '.join(GRAPHS)}), a file, or an import path."
         )
     graphs = from_smiles(smiles) if smiles else load_graphs(data or BUNDLED[model], root=root)
     return Session(network, model, graphs)
@@ -148,22 +157,18 @@ def load_model(spec: str, *, weights: Path | None = None) -> nn.Module:
             model; or "package.module:name", a model, or what returns one when called without arguments.
         weights: a safetensors file, or a state_dict saved by torch, of which only tensors are read.
     """
+    check_model(spec)
     if is_import_path(spec):
         model = _called(import_path(spec), nn.Module, spec)
     elif spec.endswith(".safetensors"):
-        model = models.open_weights(_existing(Path(spec)))
+        model = models.open_weights(existing(Path(spec)))
     elif spec in BUNDLED:
         model = models.bundled(spec)
-    elif spec in models.names() and weights is not None:
+    elif weights is not None:
         model = models.build(spec)
-    elif spec in models.names():
-        raise SourceError(f"{spec} is not trained: give its --weights, or train it with: walkwise train {spec}.")
     else:
-        raise SourceError(
-            f"Unknown model {spec!r}{nearest(spec, [*BUNDLED, *models.names()])} Expected a bundled model "
-            f"({', '.join(BUNDLED)}), a .safetensors file, or an import path such as mypkg.models:build."
-        )
-    return models.load_weights(model, _existing(weights)).eval() if weights else model.eval()
+        raise SourceError(f"{spec} is not trained: give its --weights, or train it with: walkwise train {spec}.")
+    return models.load_weights(model, existing(weights)).eval() if weights else model.eval()
 
 
 # -- graphs -----------------------------------------------------------------------------------------
@@ -181,14 +186,9 @@ def load_graphs(spec: str, *, root: Path | None = None) -> Graphs:
         return from_smiles(list(MOLECULES.values()), names=list(MOLECULES))
     if spec in datasets.names():
         return _named(datasets.load(spec, root=root))
-    if is_import_path(spec):
+    if is_import_path(check_graphs(spec)):
         return _loose(_called(import_path(spec), (Data, GraphSet, Iterable), spec), spec)
-    if Path(spec).suffix in (".pt", ".pth"):
-        return _loose(read_graphs(_existing(Path(spec))), Path(spec).name)
-    raise SourceError(
-        f"Unknown graphs {spec!r}{nearest(spec, ['molecules', *datasets.names()])} Expected a data set ({_listed()}), "
-        "a file saved by torch (.pt), or an import path such as mypkg.data:load."
-    )
+    return _loose(read_graphs(Path(spec)), Path(spec).name)
 
 
 def from_smiles(smiles: Sequence[str], *, names: Sequence[str] | None = None) -> Graphs:
@@ -217,11 +217,6 @@ def _loose(found: Any, source: str) -> Graphs:
 
 
 # -- names, files and import paths --------------------------------------------------------------------
-
-
-def is_import_path(spec: str) -> bool:
-    """Whether this is meant as "package.module:name", not as a file."""
-    return ":" in spec and not Path(spec).exists()
 
 
 def import_path(spec: str) -> Any:
@@ -267,14 +262,3 @@ def _called(found: Any, kinds: Any, spec: str) -> Any:
         wanted = "a torch.nn.Module" if kinds is nn.Module else "PyG Data objects"
         raise SourceError(f"Expected {wanted} from {spec}, got {type(made).__name__}.")
     return made
-
-
-def _existing(path: Path) -> Path:
-    if not path.is_file():
-        beside = [other.name for other in path.parent.glob("*")] if path.parent.is_dir() else []
-        raise SourceError(f"There is no file {path}{nearest(path.name, beside)}")
-    return path
-
-
-def _listed() -> str:
-    return ", ".join(["molecules", *datasets.names()])

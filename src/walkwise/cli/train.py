@@ -10,8 +10,8 @@ import typer
 
 from walkwise.cli import options
 from walkwise.cli.names import DATA_SETS, RECIPES, SourceError, choice
-from walkwise.cli.output import print_json, progress, say
-from walkwise.cli.wording import count
+from walkwise.cli.output import loading, print_json, progress, say
+from walkwise.display import count
 from walkwise.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,34 +29,39 @@ def train(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help=f"A model of the paper ({', '.join(RECIPES)}), or an import path (it runs)."
+            metavar="MODEL",
+            help=f"A model to train: one of the paper's ({', '.join(RECIPES)}), or an import path, which runs.",
         ),
     ],
     graphs: options.DataName = None,
     data: options.DataRoot = None,
-    out: Annotated[Path | None, typer.Option(help="The file of weights; default: NAME.safetensors.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the training graphs at most.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the first weights and the order of the graphs.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="The file to write; default: NAME.safetensors.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="The largest number of passes over the training graphs.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The seed of the initial weights and of the order of the graphs.")] = 0,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Train a model and save its weights, to be named in place of a model, or with --weights.
+    """Train a model and save its weights, for use as MODEL or with --weights.
 
-    A model of the paper is trained by its recipe, on its own data set unless another is named. A model of your own
-    (mypkg.models:build) takes (x, edge_index, batch) and returns logits; its graphs need labels y. Of graphs that come
-    without a split, a tenth is kept for testing and a tenth decides when to stop.
+    A model of the paper is trained by its recipe, on its own data set unless you name another. A model of your own
+    (mypkg.models:build) takes (x, edge_index, batch) and returns logits; its graphs need labels y. If the graphs come
+    without a split, a tenth is kept for testing and another tenth decides when to stop.
     """
-    from walkwise import models, recipes
-
     path = out or Path(f"{model.rpartition(':')[2]}.safetensors")
     if path.is_dir() or not path.parent.is_dir():
         wrong = f"{path} is a folder" if path.is_dir() else f"There is no folder {path.parent} to write {path.name} to"
         raise SourceError(f"{wrong}. Name the file of weights with --out.")
+    if ":" not in model:
+        choice(model, RECIPES, "model")
+        choice(graphs or DATA_SETS[0], DATA_SETS, "data set")
+    with loading():
+        from walkwise import models, recipes
     if ":" in model:
         trained, result, source = _own(model, graphs, data, epochs, seed)
     else:
-        choice(model, RECIPES, "model")
-        source = choice(graphs or recipes.RECIPES[model].data, DATA_SETS, "data set")
+        source = graphs or recipes.RECIPES[model].data
         trained, result = recipes.train_model(
             model, data=source, root=data, seed=seed, epochs=epochs, progress=progress()
         )

@@ -8,7 +8,7 @@ import typer
 
 from walkwise.cli import options
 from walkwise.cli.names import choice
-from walkwise.cli.output import progress, say, show_table
+from walkwise.cli.output import loading, progress, say, show_table
 
 if TYPE_CHECKING:
     from walkwise.cli.asked import Asked
@@ -27,19 +27,19 @@ def walks(
     against: options.Against = None,
     index: options.Index = None,
     rule: options.RuleName = "auto",
-    count: Annotated[int, typer.Option("--count", "-k", min=1, help="How many walks.")] = 10,
+    count: Annotated[int, typer.Option("--count", "-k", min=1, help="The number of walks.")] = 10,
     by: Annotated[str, typer.Option(help="relevance (largest first) or magnitude.")] = "relevance",
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """List the most relevant walks, found exactly.
+    """List the most relevant walks, exactly.
 
-    A walk names the node at the input of every message-passing layer and at the output of the last; a dash where a skip
-    connection lets it pass a position by.
+    A walk visits one node at the input of every message-passing layer and one at the output of the last. A dash marks
+    a position that it passes by through a skip connection. Walks that tie share a line.
     """
-    from walkwise.cli.asked import answer, ask, opened
-
     choice(by, BY, "measure")
+    with loading():
+        from walkwise.cli.asked import answer, ask, opened
     session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     found = []
     for number in options.graph_numbers(graph, smiles):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 
-from walkwise.errors import OTHER_ROOT, OTHER_ROOT_OPTION, MissingDataError, WalkwiseError
+from walkwise.errors import LEFT_OUT, OTHER_ROOT, OTHER_ROOT_OPTION, MissingDataError, WalkwiseError
 
 #: The library's arguments that have an option, and the option's name.
 _OPTIONS = {"target": "--target", "against": "--against", "index": "--index"}
@@ -34,7 +34,7 @@ def in_options(error: WalkwiseError, model: str = "The model") -> str:
     option, remedy = _OPTIONS.get(error.argument or ""), error.remedy
     if isinstance(error, MissingDataError):
         return in_reports(str(error))
-    if option == "--index" and error.got is not None and (error.expected or "").endswith("0 alone"):
+    if option == "--index" and error.expected == LEFT_OUT:
         return ONE_OUTPUT.format(model)
     if option and error.got is not None and error.expected:
         return f"{option} is {error.expected}; got {error.got}."
@@ -59,12 +59,3 @@ def paragraphs(docstring: str) -> str:
     'Title.\n\nOne line and another.'
     """
     return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(docstring))
-
-
-def count(number: int, thing: str) -> str:
-    """So many of a thing.
-
-    >>> count(1, "node"), count(2, "node"), count(0, "graph")
-    ('1 node', '2 nodes', '0 graphs')
-    """
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

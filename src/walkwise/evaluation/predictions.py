@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from walkwise.core.chain import RelevanceChain
-from walkwise.errors import InputError, TargetError, noted
+from walkwise.errors import LEFT_OUT, InputError, TargetError, noted
 from walkwise.evaluation.adapters import Adapted, adapted
 from walkwise.evaluation.inputs import given_graph
 from walkwise.rules import RuleLike
@@ -492,6 +492,14 @@ def _checked_row(rows: Tensor, index: int | None) -> Tensor:
             argument="index",
             expected=f"a row of the output, {_range(rows)}",
             remedy="For a node-level model give index=<the row>.",
+        )
+    if index not in (None, 0) and len(rows) == 1:
+        raise InputError(
+            "The model has one output for the whole graph, not one per node.",
+            argument="index",
+            expected=LEFT_OUT,
+            got=index,
+            remedy="Leave index out.",
         )
     if index is not None and not 0 <= _whole(index, "index", f"a row of the output, {_range(rows)}") < len(rows):
         raise InputError(

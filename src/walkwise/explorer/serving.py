@@ -116,20 +116,23 @@ def bind(session: Session, *, host: str = "127.0.0.1", port: int = 8050) -> Base
             expected="a number from 0 to 65535",
             got=port,
         )
-    made = app(session)
-    made.server.before_request(lambda: _check_host(request.host, host))
     try:
-        return make_server(host, port, made.server, threaded=True, request_handler=_Quiet)
-    except (OSError, SystemExit) as error:  # the server prints why and exits where the port is taken
-        taken = "another program uses the port, or this computer has no such address"
-        why = error if isinstance(error, OSError) else taken
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family)  # werkzeug would print why it cannot, and exit
+    except OSError as error:
         raise InputError(
-            f"Cannot listen on {host}, port {port}: {why}.",
+            f"Cannot listen on {host}, port {port}: {error.strerror or error}.",
             argument="port",
             expected="a port that is free",
             got=port,
             remedy="Choose another port, or 0 for any.",
         ) from None
+    made = app(session)
+    made.server.before_request(lambda: _check_host(request.host, host))
+    with listening:  # the server holds it on by a descriptor of its own
+        port = listening.getsockname()[1]
+        fd = listening.fileno()
+        return make_server(host, port, made.server, threaded=True, request_handler=_Quiet, fd=fd)
 
 
 def _check_host(asked: str, host: str) -> None:
