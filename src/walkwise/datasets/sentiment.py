@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import coalesce, remove_self_loops
 
+from walkwise.datasets import sentences
 from walkwise.datasets.graphset import Graphs, GraphSet, offsets
 from walkwise.datasets.missing import missing
 from walkwise.datasets.pickles import read_arrays
@@ -33,7 +34,8 @@ def load_sst2(root: Path) -> GraphSet:
 
     - Published: ROOT/Graph-SST2/raw/Graph-SST2_*.txt, with the node features in Graph-SST2_node_features.pkl.
     - Rebuilt: ROOT/graph-sst2-rebuilt/graph_sst2_rebuilt.npz and tokens.json: the real sentences, labels and split,
-      but dependency parses made anew, and GloVe word vectors as features (extra `text`).
+      but dependency parses made anew. Features are those of a small language model where the folder has them
+      (`python -m walkwise.datasets.sentences ROOT` writes them, extra `sentences`), else GloVe's (extra `text`).
 
     Args:
         root: the data root.
@@ -75,12 +77,21 @@ def _rebuilt(folder: Path) -> GraphSet:
         raise _apart(folder, "sentences as lists of words in tokens.json", "something else")
     if any(array.dim() != 1 for array in (before, y, split)) or bool((before.diff() < 0).any()):
         raise _apart(folder, "ascending offsets, and a label and a part per sentence", "something else")
-    x, known = word_vectors([word for sentence in tokens for word in sentence])
-    remarks = (
-        "Rebuilt: real sentences, labels and split; dependency parses made anew; GloVe vectors "
-        f"({WIDTH} wide) as features, zeros for the {1 - known:.1%} of words that have none."
-    )
+    x, words = _features(folder, tokens)
+    remarks = f"Rebuilt: real sentences, labels and split; dependency parses made anew; {words}."
     return _graph_set(folder, "graph-sst2-rebuilt", x, edges, y, before.diff(), split, tokens, remarks)
+
+
+def _features(folder: Path, tokens: Sequence[Sequence[str]]) -> tuple[Tensor, str]:
+    """A row per word, and what it is."""
+    if (folder / sentences.FILE).exists():
+        read = read_npz(folder / sentences.FILE, ("x",))["x"]
+        return torch.from_numpy(
+            read.astype(np.float32)
+        ), f"contextual features of all-MiniLM-L6-v2 ({read.shape[-1]} wide)"
+    x, known = word_vectors([word for sentence in tokens for word in sentence])
+    missed = f"zeros for the {1 - known:.1%} of words that have none"
+    return x, f"GloVe vectors ({WIDTH} wide) as features, {missed}"
 
 
 def _is_sentence(words: Any) -> bool:
