@@ -379,3 +379,14 @@ def test_a_class_against_another(run):
     check = both["check"]
     assert check["whole"]["output"] == pytest.approx(both["output"], rel=1e-5)
     assert check["whole"]["says"] == "house"
+
+
+def test_groups_by_patterns_and_functional_groups(run):
+    pytest.importorskip("rdkit")
+    molecule = ("--smiles", "O=[N+]([O-])c1ccc(C)cc1", "--json")
+    offered = run("interactions", "mutag", *molecule).json
+    assert offered["groups"] == {"NO2": [0, 1, 2], "ring": [3, 4, 5, 6, 8, 9]}
+    named = run("interactions", "mutag", *molecule, "--smarts", "nitro=[N+](=O)[O-]", "--nodes", "methyl=7").json
+    assert named["groups"] == {"nitro": [0, 1, 2], "methyl": [7]}
+    sets = run("explain", "mutag", *molecule, "--functional-groups", "--smarts", "Cl=Cl").json["subgraphs"]
+    assert [one["name"] for one in sets] == ["NO2", "ring", "found 5", "whole graph"]

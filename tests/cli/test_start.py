@@ -38,7 +38,7 @@ explain ba2motif --weights nowhere.pt|There is no file nowhere.pt
 explain ba2motif --rule gama|did you mean 'gamma'?
 walks ba2motif --by siz|Expected one of relevance, magnitude
 order ba2motif --mode prune|did you mean 'pruning'?
-interactions ba2motif|Which groups?
+interactions mutag --smarts NO2|Expected a name and a pattern
 compare ba2motif --metric auro|did you mean 'auroc'?
 explain mutag mutagenicity --data nowhere|There is no folder nowhere.
 explore mutagg|did you mean 'mutag'?

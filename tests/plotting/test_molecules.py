@@ -163,12 +163,12 @@ def test_letters_stand_at_all_but_carbons(ax):
     molecule_heatmap("C[N+](=O)[O-]", np.ones(4), ax=ax)
     assert texts(ax) == ["N⁺", "O", "O⁻"]
     places = molecule_layout("C[N+](=O)[O-]")
-    assert [text.get_position() for text in ax.texts] == [tuple(place) for place in places[1:]]
+    assert [text.xy for text in ax.texts] == [tuple(place) for place in places[1:]]
 
 
 def test_a_lone_carbon_has_its_letter(ax):
     molecule_heatmap("C", [1.0], ax=ax)
-    assert texts(ax) == ["C"]
+    assert texts(ax) == ["CH₄"]
 
 
 def test_heat_has_the_sign_of_the_scores(ax):
@@ -246,3 +246,38 @@ def test_without_rdkit_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "rdkit.Chem", None)
     with pytest.raises(MissingExtraError, match=r"walkwise\[chem\]"):
         molecule_layout("CCO")
+
+
+def test_hydrogens_stand_as_chemists_write_them(ax):
+    molecule_heatmap("NCCO", np.ones(4), ax=ax)
+    letters = dict(zip([place[0] for place in molecule_layout("NCCO")[[0, 3]]], texts(ax), strict=True))
+    left, right = (letters[x] for x in sorted(letters))
+    assert (left, right) in (("H₂N", "OH"), ("HO", "NH₂"))
+    ax.clear()
+    graph = Data(edge_index=torch.tensor([[0, 1], [1, 2]]), symbols=["C", "C", "O"])  # no bond orders, so no hydrogens
+    molecule_heatmap(graph, np.ones(3), ax=ax)
+    assert texts(ax) == ["O"]
+
+
+@pytest.mark.parametrize("hydrogens", [False, True])
+def test_graphs_of_pyg_are_drawn_as_molecules(ax, hydrogens):
+    from torch_geometric.utils import from_smiles
+
+    graph = from_smiles("CC(=O)O", with_hydrogen=hydrogens)
+    molecule_heatmap(graph, np.ones(graph.num_nodes), ax=ax)
+    assert texts(ax) == (["O", "O", "H", "H", "H", "H"] if hydrogens else ["O", "OH"])
+
+
+def test_a_graph_that_is_not_its_smiles_is_not_drawn_as_it(ax):
+    graph = Data(edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=3, smiles="CCCC")
+    with pytest.raises(InputError, match="symbols or smiles"):
+        molecule_heatmap(graph, np.ones(3), ax=ax)
+
+
+def test_svg_has_every_atom_in_its_colour():
+    from walkwise.plotting import molecule_svg
+
+    drawn = molecule_svg("CCO", [1.0, 0.0, -1.0], [1.0, -1.0])
+    assert drawn.count("<ellipse") + drawn.count("class='atom-") >= 3
+    assert "#D95300" in drawn.upper()
+    assert "#1B5FA6" in drawn.upper()

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from walkwise.cli import sources
-from walkwise.cli.names import RULES, choice, is_import_path
+from walkwise.cli.names import RULES, SourceError, choice, is_import_path
 from walkwise.cli.output import number, print_json, say, tell
 from walkwise.cli.sources import Session
 from walkwise.cli.wording import ONE_OUTPUT, in_options
@@ -236,3 +236,30 @@ def check_nodes(asked: Asked, sets: Mapping[str, Sequence[int]]) -> None:
         if max(nodes) > last:
             graph = asked.session.names[asked.number]
             raise InputError(f"--nodes {name} names node {max(nodes)}, but {graph} has nodes 0 to {last}.")
+
+
+def groups_of(
+    asked: Asked, nodes: Mapping[str, list[int]], patterns: Mapping[str, str], *, functional: bool
+) -> dict[str, list[int]]:
+    """The groups of one graph: those named by nodes, by patterns, and, if wanted, its functional groups.
+
+    Args:
+        asked: the prediction.
+        nodes: names and nodes.
+        patterns: names and SMARTS patterns; a name without a match is left out.
+        functional: whether the functional groups of the molecule are groups, too.
+    """
+    check_nodes(asked, nodes)
+    if not patterns and not functional:
+        return dict(nodes)
+    from walkwise import smarts
+
+    try:
+        known = smarts.functional_groups(asked.data, symbols=asked.labels or None) if functional else {}
+        matched = smarts.groups(asked.data, symbols=asked.labels or None, **patterns)
+    except InputError as error:
+        if error.argument in patterns:
+            raise
+        name = asked.session.names[asked.number]
+        raise SourceError(f"{name} is no molecule: its nodes are no atoms. Name groups with --nodes.") from error
+    return {**known, **matched, **nodes}

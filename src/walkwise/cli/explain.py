@@ -34,6 +34,8 @@ def explain(
     rule: options.RuleName = "auto",
     alpha: options.Alphas = None,
     nodes: options.NodeLists = None,
+    smarts: options.Smarts = None,
+    functional: options.Functional = False,
     size: options.Size = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
@@ -43,16 +45,16 @@ def explain(
     The sets are those given with --nodes, the known motif if the graph has one, the most relevant connected set of
     --size nodes, and the whole graph. The model is asked again on that most relevant set alone, and without it.
     """
-    sets = options.node_lists(nodes or [])
+    sets, patterns = options.node_lists(nodes or []), options.patterns(smarts or [])
     with loading():
-        from walkwise.cli.asked import answer, ask, check_nodes, opened
+        from walkwise.cli.asked import answer, ask, groups_of, opened
 
     session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     found = []
     for number in options.graph_numbers(graph, smiles):
         asked = ask(session, number, target=target, against=against, index=index, rule=rule)
-        check_nodes(asked, sets)
-        found.append((asked, asked.head("explain") | _report(asked, sets, alpha or [0.0, 0.5, 1.0], size)))
+        groups = groups_of(asked, sets, patterns, functional=functional)
+        found.append((asked, asked.head("explain") | _report(asked, groups, alpha or [0.0, 0.5, 1.0], size)))
     answer(found, _show, as_json=as_json)
 
 

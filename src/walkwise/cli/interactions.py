@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.names import SourceError
 from walkwise.cli.output import listed, loading, say, show_table
 from walkwise.errors import InputError
 
@@ -30,6 +29,8 @@ def interactions(
     index: options.Index = None,
     rule: options.RuleName = "auto",
     nodes: options.NodeLists = None,
+    smarts: options.Smarts = None,
+    functional: options.Functional = False,
     query: Annotated[
         list[str] | None,
         typer.Option(help="A formula of group names, &, |, ~ and parentheses; can be given several times."),
@@ -40,20 +41,20 @@ def interactions(
 ) -> None:
     """Show how much relevance groups of nodes carry alone, and how much only together.
 
-    Name the groups with --nodes ring=3-8 --nodes NO2=0-2. A term is the relevance of the walks that visit all of its
+    Name the groups with --nodes ring=3-8 or, of molecules, with --smarts NO2='[N+](=O)[O-]'; without either, the
+    functional groups of a molecule are taken. A term is the relevance of the walks that visit all of its
     groups and no other node. A --query such as "ring & NO2" sums the walks that visit both, wherever else they go;
     "rest" stands for the nodes in no group, so "ring & NO2 & ~rest" is the term again.
     """
-    groups = options.node_lists(nodes or [])
-    if not groups:
-        raise SourceError("Which groups? Give at least one: --nodes ring=3-8 --nodes NO2=0-2.")
+    sets, patterns = options.node_lists(nodes or []), options.patterns(smarts or [])
+    functional = functional or not (sets or patterns)
     with loading():
-        from walkwise.cli.asked import answer, ask, check_nodes, opened
+        from walkwise.cli.asked import answer, ask, groups_of, opened
     session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     found = []
     for number in options.graph_numbers(graph, smiles):
         asked = ask(session, number, target=target, against=against, index=index, rule=rule)
-        check_nodes(asked, groups)
+        groups = groups_of(asked, sets, patterns, functional=functional)
         found.append((asked, asked.head("interactions") | _report(asked, groups, query or [], max_order)))
     answer(found, _show, as_json=as_json)
 

@@ -122,6 +122,15 @@ NodeLists = Annotated[
     list[str] | None,
     typer.Option("--nodes", help="A set of nodes, such as 0,1,2 or 20-24 or ring=0-5; can be given several times."),
 ]
+Smarts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--smarts", help="A group of atoms by a pattern, such as NO2='[N+](=O)[O-]'; can be given several times."
+    ),
+]
+Functional = Annotated[
+    bool, typer.Option("--functional-groups", help="Take the functional groups and rings of molecules as groups.")
+]
 Size = Annotated[
     int | None, typer.Option(min=1, help="The number of nodes in the most relevant set.", show_default=False)
 ]
@@ -165,3 +174,23 @@ def _nodes(listed: str, text: str) -> list[int]:
             raise SourceError(f"Expected a range from the lower node to the higher, got {part.strip()!r} in {text!r}.")
         nodes += range(first, last + 1)
     return list(dict.fromkeys(nodes))
+
+
+def patterns(given: Sequence[str]) -> dict[str, str]:
+    """Names and SMARTS patterns as they are typed.
+
+    >>> patterns(["NO2=[N+](=O)[O-]"])
+    {'NO2': '[N+](=O)[O-]'}
+    """
+    found = {}
+    for text in given:
+        name, equals, pattern = text.partition("=")
+        if not equals or not name.strip().isidentifier() or not pattern.strip():
+            raise SourceError(
+                f"Expected a name and a pattern, such as NO2='[N+](=O)[O-]', got {text!r}.",
+                argument="smarts",
+                expected="a name and a pattern",
+                got=text,
+            )
+        found[name.strip()] = pattern.strip()
+    return found

@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -18,12 +18,10 @@ from walkwise.errors import InputError, MissingExtraError
 from walkwise.evaluation.predictions import Prediction, predict, traced
 from walkwise.explorer.session import Session
 from walkwise.plotting._style import Floats
-from walkwise.plotting.chemistry import Skeleton, molecule_from_data, skeleton_of
+from walkwise.plotting.chemistry import Skeleton, as_molecule, skeleton_of
 from walkwise.plotting.layouts import graph_layout
 from walkwise.questions.marginals import node_relevance
-
-#: Nitrogen with two oxygens.
-_NITRO = "[N;X3](~[O;X1])~[O;X1]"
+from walkwise.smarts import functional_groups
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,7 @@ class Drawing:
     edges: tuple[tuple[int, int], ...]  # every pair of neighbours once
     lines: tuple[tuple[Line, ...], ...]  # (E,) one line for an edge, or as many as a bond has
     molecule: bool = False
+    names: tuple[str, ...] = ()  # (M,) what nodes are called beside their number, where that is not the label
     groups: Mapping[str, list[int]] = field(default_factory=dict)  # parts that are known beforehand
 
 
@@ -80,7 +79,7 @@ class Case:
 
     def node_title(self, node: int) -> str:
         """What a node is called: its name and its number."""
-        name = self.drawing.labels[node]
+        name = (self.drawing.names or self.drawing.labels)[node]
         return f"{name}{node}" if len(name) <= 2 else f"{name} ({node})"
 
 
@@ -138,7 +137,7 @@ def draw(session: Session, data: Data) -> Drawing:
     labels, atoms = _labels(session, data)
     truth = getattr(data, "ground_truth", None)
     groups = {} if truth is None else {"motif": torch.as_tensor(truth).bool().nonzero().flatten().tolist()}
-    if atoms:
+    if atoms or isinstance(getattr(data, "smiles", None), str):
         try:
             return _molecule(data, labels, groups)
         except (ValueError, MissingExtraError):  # bonds that cannot be read: still a graph
@@ -164,12 +163,13 @@ def _labels(session: Session, data: Data) -> tuple[tuple[str, ...], bool]:
 
 
 def _molecule(data: Data, symbols: tuple[str, ...], groups: dict[str, list[int]]) -> Drawing:
-    molecule = molecule_from_data(data, symbols)
+    molecule = as_molecule(data, symbols if any(symbols) else None)
     drawn = skeleton_of(molecule)
     places = drawn.places * [1, -1] / 1.5  # a bond is 1.5 ångström
-    known = {**groups, **_chemical_groups(molecule)}
+    known = {**groups, **functional_groups(molecule)}
     lines = tuple(_bond(drawn, at) for at in range(len(drawn.bonds)))
-    return Drawing(symbols, places, drawn.bonds, lines, True, {n: g for n, g in known.items() if g})
+    labels = tuple(letter or symbol for letter, symbol in zip(drawn.letters, drawn.symbols, strict=True))
+    return Drawing(labels, places, drawn.bonds, lines, True, drawn.symbols, {n: g for n, g in known.items() if g})
 
 
 def _bond(drawn: Skeleton, at: int) -> tuple[Line, ...]:
@@ -178,13 +178,3 @@ def _bond(drawn: Skeleton, at: int) -> tuple[Line, ...]:
     beside = [0.0, 1.0] if drawn.in_ring[at] else [-0.5, 0.5]
     shifts = {2.0: beside, 1.5: beside, 3.0: [-1.0, 0.0, 1.0]}.get(order, [0.0])
     return tuple(Line(float(s * x), float(s * y), order == 1.5 and i == 1) for i, s in enumerate(shifts))
-
-
-def _chemical_groups(molecule: Any) -> dict[str, list[int]]:
-    """Ring atoms, and the atoms of nitro groups."""
-    from rdkit import Chem
-
-    rings = sorted({atom for ring in Chem.GetSymmSSSR(molecule) for atom in ring})
-    pattern = Chem.MolFromSmarts(_NITRO)
-    nitro = sorted({atom for found in molecule.GetSubstructMatches(pattern) for atom in found} - set(rings))
-    return {"ring": rings, "NO2": nitro}

@@ -23,7 +23,7 @@ from walkwise.plotting.chemistry import molecule_from_data, molecule_layout
 from walkwise.plotting.curves import activation_curves, alpha_curve
 from walkwise.plotting.graphs import graph_heatmap
 from walkwise.plotting.layouts import graph_layout
-from walkwise.plotting.molecules import molecule_heatmap
+from walkwise.plotting.molecules import molecule_heatmap, molecule_svg
 from walkwise.plotting.sentences import sentence_heatmap
 from walkwise.plotting.walks import top_walks
 
@@ -36,6 +36,7 @@ __all__ = [
     "molecule_from_data",
     "molecule_heatmap",
     "molecule_layout",
+    "molecule_svg",
     "order_bars",
     "sentence_heatmap",
     "top_walks",

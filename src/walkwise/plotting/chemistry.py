@@ -16,6 +16,8 @@ from walkwise.plotting._style import Bools, Floats, Ints, Numbers
 
 #: What the columns of edge_attr mean in MUTAG (four) and in Mutagenicity (three).
 _KNOWN_BONDS = {4: ("aromatic", "single", "double", "triple"), 3: ("single", "double", "triple")}
+#: Set on a molecule whose bonds are all taken to be single, so that nobody knows how many hydrogens it has.
+_NO_ORDERS = "_walkwise_no_orders"
 _ORDERS = {"single": 1.0, "aromatic": 1.5, "double": 2.0, "triple": 3.0}
 
 
@@ -75,6 +77,8 @@ def molecule_from_data(data: Any, symbols: Sequence[str], *, bonds: Sequence[str
             molecule.GetAtomWithIdx(a).SetIsAromatic(True)
             molecule.GetAtomWithIdx(b).SetIsAromatic(True)
     _set_charges(molecule)
+    if getattr(data, "bond_orders", None) is None and getattr(data, "edge_attr", None) is None:
+        molecule.SetBoolProp(_NO_ORDERS, True)
     return _sanitised(molecule.GetMol())
 
 
@@ -82,7 +86,7 @@ def molecule_layout(molecule: Any) -> Floats:
     """Where :func:`molecule_heatmap` puts the atoms, in ångström: (M, 2).
 
     Args:
-        molecule: an RDKit molecule, a SMILES string, or a ``Data`` with ``symbols``. Two-dimensional
+        molecule: an RDKit molecule, a SMILES string, or a ``Data`` with ``symbols`` or ``smiles``. Two-dimensional
             coordinates that a molecule has are kept.
 
     >>> import pytest
@@ -95,7 +99,7 @@ def molecule_layout(molecule: Any) -> Floats:
 
 def skeleton_of(molecule: Any) -> Skeleton:
     """What is drawn of an RDKit molecule, a SMILES string, or a graph with symbols."""
-    found = _placed(_as_molecule(molecule))
+    found = _placed(as_molecule(molecule))
     places = np.asarray(found.GetConformer().GetPositions(), dtype=np.float64)[:, :2]
     bonds = tuple((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in found.GetBonds())
     rings = sorted(found.GetRingInfo().AtomRings(), key=len)
@@ -126,23 +130,59 @@ def bond_numbers(drawn: Skeleton, scores: Numbers, edge_index: Numbers | None) -
     return heat
 
 
-def _as_molecule(given: Any) -> Any:
+def as_molecule(given: Any, symbols: Sequence[str] | None = None) -> Any:
+    """The RDKit molecule of a molecule, a SMILES string, or a graph, whose nodes are its atoms.
+
+    Args:
+        given: an RDKit molecule, a SMILES string, or a Data with ``smiles`` or ``symbols``, or with symbols given.
+        symbols: the chemical symbol of every atom of a Data that does not name them.
+    """
     chem = _chem()
     if isinstance(given, chem.Mol):
         return given
     if isinstance(given, str):
-        quiet = chem.rdBase.BlockLogs()  # the error below says what is wrong
-        molecule = chem.MolFromSmiles(given)
-        del quiet
-        if molecule is None:
-            raise InputError(f"RDKit reads no molecule in {given!r}. Give a valid SMILES string, as in 'CC(=O)O'.")
-        return molecule
-    if hasattr(given, "edge_index") and getattr(given, "symbols", None) is not None:
-        return molecule_from_data(given, given.symbols)
+        return _from_smiles(given)
+    if hasattr(given, "edge_index"):
+        symbols = symbols or getattr(given, "symbols", None)
+        smiles = getattr(given, "smiles", None)
+        if isinstance(smiles, str) and (found := _of_graph(smiles, given, symbols)) is not None:
+            return found
+        if symbols is not None:
+            return molecule_from_data(given, symbols)
     raise InputError(
-        "molecule must be an RDKit molecule, a SMILES string, or a Data with symbols and edge_index; got "
-        f"{type(given).__name__}. For a Data without symbols: molecule_from_data(data, symbols)."
+        "molecule must be an RDKit molecule, a SMILES string, or a Data with edge_index and either symbols or smiles; "
+        f"got {type(given).__name__}. For a Data without them: molecule_from_data(data, symbols).",
+        argument="molecule",
+        expected="an RDKit molecule, a SMILES string, or a Data with symbols or smiles",
+        got=type(given).__name__,
     )
+
+
+def _from_smiles(smiles: str) -> Any:
+    chem = _chem()
+    quiet = chem.rdBase.BlockLogs()  # the error below says what is wrong
+    molecule = chem.MolFromSmiles(smiles)
+    del quiet
+    if molecule is None:
+        raise InputError(
+            f"RDKit reads no molecule in {smiles!r}. Give a valid SMILES string, as in 'CC(=O)O'.",
+            argument="molecule",
+            expected="a valid SMILES string, as in 'CC(=O)O'",
+            got=smiles,
+        )
+    return molecule
+
+
+def _of_graph(smiles: str, graph: Any, symbols: Sequence[str] | None) -> Any:
+    """The molecule of a graph's own SMILES, if the graph's nodes are its atoms, hydrogens among them or not."""
+    chem, molecule = _chem(), _from_smiles(smiles)
+    pairs = {(min(u, v), max(u, v)) for u, v in torch.as_tensor(graph.edge_index).t().tolist() if u != v}
+    for made in (molecule, chem.RemoveAllHs(molecule), chem.AddHs(molecule)):
+        bonds = {tuple(sorted((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))) for bond in made.GetBonds()}
+        same = symbols is None or list(symbols) == [atom.GetSymbol() for atom in made.GetAtoms()]
+        if bonds == pairs and same and made.GetNumAtoms() == graph.num_nodes:
+            return made
+    return None
 
 
 def _placed(given: Any) -> Any:
@@ -160,12 +200,27 @@ def _placed(given: Any) -> Any:
 
 
 def _letter(atom: Any) -> str:
-    """What stands at an atom: its symbol and charge; carbons only where nothing else would show them."""
-    charge = atom.GetFormalCharge()
+    """What stands at an atom: symbol, hydrogens and charge; carbons only where nothing else would show them.
+
+    Hydrogens stand as chemists write them: OH and NH₂, but HO and H₂N where the bond leaves to the right.
+    """
+    charge, known = atom.GetFormalCharge(), not atom.GetOwningMol().HasProp(_NO_ORDERS)
+    hydrogens = atom.GetTotalNumHs() if known else 0
     if atom.GetSymbol() == "C" and not charge and atom.GetDegree():
         return ""
     sign = "" if not charge else ("⁺" if charge > 0 else "⁻")
-    return f"{atom.GetSymbol()}{'²³⁴⁵'[abs(charge) - 2] if abs(charge) > 1 else ''}{sign}"
+    number = "₂₃₄"[hydrogens - 2] if hydrogens > 1 else ""
+    written = f"H{number}" if hydrogens else ""
+    end = f"{'²³⁴⁵'[abs(charge) - 2] if abs(charge) > 1 else ''}{sign}"
+    symbol = atom.GetSymbol()
+    return f"{written}{symbol}{end}" if written and _leaves_right(atom) else f"{symbol}{written}{end}"
+
+
+def _leaves_right(atom: Any) -> bool:
+    """Whether the bonds of an atom leave to the right, so that hydrogens stand to its left."""
+    here = atom.GetOwningMol().GetConformer().GetAtomPosition(atom.GetIdx()).x
+    places = (atom.GetOwningMol().GetConformer().GetAtomPosition(n.GetIdx()).x for n in atom.GetNeighbors())
+    return bool(sum(place - here for place in places) > 1e-3)
 
 
 def _atom(chem: Any, symbol: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from matplotlib.patheffects import withStroke
 
 from walkwise.plotting import _style as style
 from walkwise.plotting._style import Bools, Floats, Nodes, Numbers
-from walkwise.plotting.chemistry import Skeleton, bond_numbers, skeleton_of
+from walkwise.plotting.chemistry import Skeleton, as_molecule, bond_numbers, skeleton_of
 
 # Lengths in ångström, as bonds are: about 1.5 long.
 _DISC, _GLOW, _BOND_HEAT, _GAP = 0.46, 0.66, 0.42, 0.2
@@ -36,12 +37,12 @@ def molecule_heatmap(
 ) -> Axes:
     """The axes with a molecule drawn on them, heat on its atoms and bonds.
 
-    Double and triple bonds are two and three lines, aromatic ones have a dashed second line. Carbons have
-    no letter, hydrogens are drawn only where they are atoms of the molecule. Needs RDKit (extra ``chem``).
+    Double and triple bonds are two and three lines, aromatic ones have a dashed second line. Carbons have no letter;
+    other atoms are written with their hydrogens, OH and NH₂. Needs RDKit (extra ``chem``).
 
     Args:
-        molecule: an RDKit molecule, a SMILES string, or a PyG ``Data`` with ``symbols`` (one chemical symbol
-            per atom), ``edge_index`` and perhaps ``edge_attr``: see :func:`molecule_from_data`.
+        molecule: an RDKit molecule, a SMILES string, or a PyG ``Data`` with ``smiles`` (as PyG's ``from_smiles``
+            makes them), or with ``symbols``, ``edge_index`` and perhaps ``edge_attr``: see :func:`molecule_from_data`.
         atom_scores: a score per atom, (M,), in the molecule's order.
         bond_scores: a score per bond in the molecule's order, or per edge of ``edge_index``, (E,), where two
             directions add up and self-loops are not drawn. Bonds have a colour scale of their own.
@@ -57,7 +58,7 @@ def molecule_heatmap(
     >>> _ = pytest.importorskip("rdkit")
     >>> ax = molecule_heatmap("CC(=O)O", [0.1, 0.3, -0.2, 0.5], subgraph=[1, 2, 3])
     >>> [text.get_text() for text in ax.texts]
-    ['O', 'O']
+    ['O', 'OH']
     """
     drawn = skeleton_of(molecule)
     M = len(drawn.symbols)
@@ -80,6 +81,52 @@ def molecule_heatmap(
     return ax
 
 
+def molecule_svg(
+    molecule: Any,
+    atom_scores: Numbers,
+    bond_scores: Numbers | None = None,
+    *,
+    edge_index: Numbers | None = None,
+    limit: float | None = None,
+    size: tuple[int, int] = (420, 300),
+) -> str:
+    """The molecule drawn by RDKit as SVG text, its atoms and bonds coloured by their scores.
+
+    Args:
+        molecule: as for :func:`molecule_heatmap`.
+        atom_scores: a score per atom, (M,), in the molecule's order.
+        bond_scores: a score per bond, or per edge of ``edge_index``, (E,), with a colour scale of their own.
+        edge_index: what the entries of ``bond_scores`` belong to, (2, E); by default that of a ``Data``.
+        limit: the score at the ends of the colours; by default the largest.
+        size: the width and the height of the picture, in pixels.
+
+    >>> import pytest
+    >>> _ = pytest.importorskip("rdkit")
+    >>> molecule_svg("CC(=O)O", [0.1, 0.3, -0.2, 0.5]).strip().endswith("</svg>")
+    True
+    """
+    drawer = import_module("rdkit.Chem.Draw.rdMolDraw2D")
+    drawn, mol = skeleton_of(molecule), as_molecule(molecule)
+    scores = style.numbers(atom_scores, "atom_scores", len(drawn.symbols))
+    edges = getattr(molecule, "edge_index", None) if edge_index is None else edge_index
+    heat = np.zeros(len(drawn.bonds)) if bond_scores is None else bond_numbers(drawn, bond_scores, edges)
+    atoms = [tuple(map(float, colour[:3])) for colour in style.COLOURS(style.symmetric(scores, limit)(scores))]
+    bonds = [tuple(map(float, colour[:3])) for colour in style.COLOURS(style.symmetric(heat)(heat))]
+    canvas = drawer.MolDraw2DSVG(*size)
+    canvas.drawOptions().useBWAtomPalette()
+    drawer.PrepareAndDrawMolecule(
+        canvas,
+        mol,
+        highlightAtoms=list(range(len(atoms))),
+        highlightAtomColors=dict(enumerate(atoms)),
+        highlightBonds=list(range(len(bonds))) if bond_scores is not None else [],
+        highlightBondColors=dict(enumerate(bonds)),
+    )
+    canvas.FinishDrawing()
+    text: str = canvas.GetDrawingText()
+    return text
+
+
 def draw_skeleton(ax: Axes, drawn: Skeleton, *, colour: str = style.INK, top: float = 4) -> None:
     """Bonds and letters, on axes that show the molecule already."""
     scale = style.points_per_unit(ax)
@@ -90,10 +137,20 @@ def draw_skeleton(ax: Axes, drawn: Skeleton, *, colour: str = style.INK, top: fl
     ax.add_collection(dashes)
     size = float(np.clip(0.5 * scale, 5.5, 13))
     halo = [withStroke(linewidth=0.28 * size, foreground="white")]
-    look: dict[str, Any] = {"size": size, "color": colour, "ha": "center", "va": "center_baseline", "zorder": top}
-    for (x, y), text in zip(drawn.places, drawn.letters, strict=True):
+    look: dict[str, Any] = {"size": size, "color": colour, "va": "center_baseline", "zorder": top}
+    for place, text, symbol in zip(drawn.places, drawn.letters, drawn.symbols, strict=True):
         if text:
-            ax.text(x, y, text, path_effects=halo, **look)
+            side, shift = _aside(text, symbol)
+            move: dict[str, Any] = {"xytext": (shift * size, 0), "textcoords": "offset points", "ha": side}
+            ax.annotate(text, (float(place[0]), float(place[1])), path_effects=halo, **move, **look)
+
+
+def _aside(text: str, symbol: str) -> tuple[str, float]:
+    """How to set a text so that its symbol stands at the atom: to which side, and how far, as a share of the size."""
+    if text == symbol:
+        return "center", 0.0
+    half = 0.39 if len(symbol) == 1 else 0.55
+    return ("right", half) if text.startswith("H") and symbol != "H" else ("left", -half)
 
 
 def _bond_lines(drawn: Skeleton) -> tuple[list[Floats], list[Floats]]:

@@ -1,0 +1,94 @@
+"""Parts of molecules as groups of nodes: by SMARTS patterns, and the functional groups chemists name. Needs RDKit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from walkwise.errors import InputError
+from walkwise.plotting.chemistry import as_molecule
+
+#: Functional groups that are offered by themselves; of two that overlap, the first one listed has the atoms.
+FUNCTIONAL_GROUPS = {
+    "NO2": "[N;X3](~[O;X1])~[O;X1]",
+    "N3": "[N;X2]=[N;X2]=[N;X1]",
+    "epoxide": "[C;r3]1[O;r3][C;r3]1",
+    "aziridine": "[C;r3]1[N;r3][C;r3]1",
+    "nitroso": "[N;X2;!R]=[O;X1]",
+    "azo": "[N;X2;!R;$(N[#6])]=[N;X2;!R;$(N[#6])]",
+    "hydrazine": "[N;X3;!R][N;X3;!R]",
+    "COOH": "C(=O)[O;H1]",
+    "ester": "[C;!R](=O)[O;X2;!R]",
+    "amide": "[C;!R](=[O;X1])[N;X3;!R]",
+    "SO2": "S(=O)=O",
+    "aldehyde": "[C;H1]=[O;X1]",
+    "ketone": "[C;!R;X3;$(C([#6])[#6])]=[O;X1]",
+    "nitrile": "C#[N;X1]",
+    "NH2": "[N;X3;H2]",
+    "OH": "[O;X2;H1]",
+    "ether": "[O;X2;!R;$(O([#6])[#6])]",
+    "halogen": "[F,Cl,Br,I]",
+}
+
+#: What the atoms in rings are called together.
+RING = "ring"
+
+
+def groups(molecule: Any, /, *, symbols: Sequence[str] | None = None, **patterns: str) -> dict[str, list[int]]:
+    """The atoms that match each pattern, as groups for :func:`walkwise.interactions` and :func:`walkwise.query`.
+
+    A name without a match is left out, so that groups can be asked for on many molecules.
+
+    Args:
+        molecule: an RDKit molecule, a SMILES string, or a PyG Data with ``smiles`` or ``symbols``.
+        symbols: of a Data without either, the chemical symbol of every atom.
+        **patterns: names, and the SMARTS pattern of each.
+
+    >>> import pytest
+    >>> _ = pytest.importorskip("rdkit")
+    >>> groups("O=[N+]([O-])c1ccccc1", NO2="[N+](=O)[O-]", ring="c", Cl="Cl")
+    {'NO2': [0, 1, 2], 'ring': [3, 4, 5, 6, 7, 8]}
+    """
+    chem, found = import_module("rdkit.Chem"), as_molecule(molecule, symbols)
+    matched = {name: _matches(chem, found, name, pattern) for name, pattern in patterns.items()}
+    return {name: sorted({atom for match in matches for atom in match}) for name, matches in matched.items() if matches}
+
+
+def functional_groups(molecule: Any, /, *, symbols: Sequence[str] | None = None) -> dict[str, list[int]]:
+    """The functional groups of a molecule, and its rings: groups that do not overlap.
+
+    Args:
+        molecule: an RDKit molecule, a SMILES string, or a PyG Data with ``smiles`` or ``symbols``.
+        symbols: of a Data without either, the chemical symbol of every atom.
+
+    >>> import pytest
+    >>> _ = pytest.importorskip("rdkit")
+    >>> functional_groups("OC(=O)c1ccc(N)cc1")
+    {'COOH': [0, 1, 2], 'NH2': [7], 'ring': [3, 4, 5, 6, 8, 9]}
+    """
+    chem, mol = import_module("rdkit.Chem"), as_molecule(molecule, symbols)
+    taken: set[int] = set()
+    found: dict[str, list[int]] = {}
+    for name, pattern in FUNCTIONAL_GROUPS.items():
+        free = [match for match in _matches(chem, mol, name, pattern) if not taken & set(match)]
+        atoms = {atom for match in free for atom in match}
+        if atoms:
+            found[name] = sorted(atoms)
+            taken |= atoms
+    rings = {atom for ring in chem.GetSymmSSSR(mol) for atom in ring} - taken
+    return {**found, **({RING: sorted(rings)} if rings else {})}
+
+
+def _matches(chem: Any, molecule: Any, name: str, pattern: str) -> list[tuple[int, ...]]:
+    quiet = chem.rdBase.BlockLogs()  # the error below says it
+    query = chem.MolFromSmarts(pattern) if isinstance(pattern, str) and pattern else None
+    del quiet
+    if query is None:
+        raise InputError(
+            f"RDKit cannot read the SMARTS pattern of {name!r}, {pattern!r}.",
+            argument=name,
+            expected="a SMARTS pattern, such as '[N+](=O)[O-]'",
+            got=pattern,
+        )
+    return list(molecule.GetSubstructMatches(query, maxMatches=10_000))
