@@ -15,7 +15,6 @@ from torch_geometric.nn import (
     HeteroConv,
     MessagePassing,
     SAGEConv,
-    TopKPooling,
     TransformerConv,
 )
 
@@ -352,22 +351,6 @@ def test_a_model_that_ignores_its_layers(net, refused):
             return x.sum(0, keepdim=True)
 
     refused(Idle(), TraceError, "does not depend on any message-passing layer")
-
-
-@pytest.mark.parametrize("ratio", [0.5, 0.99], ids=["fewer nodes", "other order"])
-def test_pooling_between_layers(refused, ratio):
-    class Pooled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            self.first, self.second = GCNConv(3, 4).double(), GCNConv(4, 2).double()
-            self.pool = TopKPooling(4, ratio=ratio).double()
-
-        def forward(self, x, edge_index):
-            x, edge_index, *_ = self.pool(self.first(x, edge_index), edge_index)
-            return self.second(x, edge_index).sum(0, keepdim=True)
-
-    refused(Pooled(), TraceError, r"same nodes.*Pooling")
 
 
 def test_an_unsupported_layer_is_named(net, refused):

@@ -148,9 +148,9 @@ def test_a_weight_is_a_weight_on_either_side(rule, x):
     assert same(*(ww.trace(m, x, EDGES, target=0, rule=rule) for m in models))
 
 
-def test_node_ids_must_mean_rows_of_the_input(x):
-    model = Model(lambda m, x, e: pooled(m.a(x[:3], e[:, :2])), a=pyg.GCNConv(4, 2))
-    with pytest.raises(TraceError, match=r"6 rows.*3 nodes"):
+def test_layers_must_run_on_nodes(x):
+    model = Model(lambda m, x, e: pooled(m.a(x[e[0]], e[:, :2])), a=pyg.GCNConv(4, 2))
+    with pytest.raises(TraceError, match=r"6 nodes of the graph.*which are no nodes"):
         ww.trace(model, x, EDGES, target=0)
 
 

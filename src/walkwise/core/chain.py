@@ -71,7 +71,7 @@ class RelevanceChain:
     edge_index: Tensor  # (2, E) as the first layer got it
     readout_rule: Rule = LRP_0
     encoder: tuple[Step, ...] = ()  # from the model's input features to the roots
-    features: tuple[int, Tensor] | None = None  # the slot and the values (M, F) of those features
+    features: tuple[tuple[int, Tensor], ...] = ()  # the slots and values (M, F) of those features
     notes: tuple[str, ...] = field(default=())
     rule_note: str = ""  # why these rules, where nobody asked for them
     normaliser: float = 0.0  # what log-softmax takes off the explained logit: part of the bias leak, but of no bias
@@ -217,7 +217,7 @@ class RelevanceChain:
             outputs=cast(self.outputs),
             edge_index=cast(self.edge_index),
             encoder=tuple(step.to(cast) for step in self.encoder),
-            features=None if self.features is None else (self.features[0], cast(self.features[1])),
+            features=pairs(self.features),
         )
 
     def report(self) -> str:

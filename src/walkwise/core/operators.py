@@ -259,6 +259,42 @@ class Aggregate(Operator):
 
 
 @dataclass(frozen=True, eq=False)
+class Send(Operator):
+    """Messages along edges from one set of nodes to another: bipartite layers."""
+
+    edges: Edges  # from rows of the input to rows of the output
+    weight: Tensor | None  # (E,), (E, H) for as many equal parts of the neurons, or None for 1 each
+    senders: int  # rows of the input
+    receivers: int  # rows of the output
+
+    reach = None
+
+    def pull(self, message: Tensor, rows: Rows) -> Tensor:
+        """Every sender gets what its edges carried."""
+        carried = self._weighed(message.index_select(0, self.edges.target))
+        return message.new_zeros(self.senders, *message.shape[1:]).index_add_(0, self.edges.source, carried)
+
+    def push(self, values: Tensor) -> Tensor:
+        """What comes along the edges."""
+        carried = self._weighed(values.index_select(0, self.edges.source))
+        return values.new_zeros(self.receivers, values.shape[1]).index_add_(0, self.edges.target, carried)
+
+    def _weighed(self, carried: Tensor) -> Tensor:
+        """Each edge's part times its weight.  # (E, …, N)"""
+        if self.weight is None:
+            return carried
+        heads = 1 if self.weight.dim() == 1 else self.weight.shape[1]
+        factor = self.weight.view(len(self.weight), *[1] * (carried.dim() - 2), heads, 1)
+        by_head = carried.reshape(*carried.shape[:-1], heads, carried.shape[-1] // heads)
+        return (by_head * factor).flatten(-2)
+
+    def to(self, cast: Cast) -> Send:
+        """The same edges and weights, cast."""
+        weight = None if self.weight is None else cast(self.weight)
+        return Send(cast.edges(self.edges), weight, self.senders, self.receivers)
+
+
+@dataclass(frozen=True, eq=False)
 class Gather(Operator):
     """Rows picked by number: an edge's row from its node, an entry of a list."""
 

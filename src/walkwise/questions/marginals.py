@@ -100,10 +100,10 @@ def feature_relevance(chain: RelevanceChain) -> Tensor:
     """
     arrived: dict[int, Tensor] = {}
     contract(chain, all_rows(chain), unweighted, tap=lambda slot, m: arrived.update({slot: m}))
-    if chain.features is None:
+    if not chain.features:
         slot, H = chain.roots[0]
         return arrived[slot][:, 0, 0] * H if slot in arrived else torch.zeros_like(H)
-    slot, x = chain.features
+    ((slot, x),) = chain.features
     begun = [(root, arrived[root]) for root, _ in chain.roots if root in arrived]
     message = pull_back(chain.encoder, begun, all_rows(chain), unweighted).get(slot)
     return torch.zeros_like(x) if message is None else message[:, 0, 0] * x

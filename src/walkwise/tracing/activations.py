@@ -17,6 +17,9 @@ SQUASHED = "{} as h = z · [h / z] turns the sign of relevance where z < 0; if i
 #: How much a factor looks like a gate: in a product the higher one is held constant.
 GATES = {"softmax": 2, "exp": 2, "sigmoid": 2, "hardsigmoid": 2, "tanh": 1}
 
+#: What stays a gate if it was one: the roots and reciprocals that normalise an assignment.
+_NORMALISING = frozenset({"clamp", "pow", "sqrt", "rsqrt", "reciprocal", "rdiv", "square", "abs"})
+
 
 @handles(torch.relu)
 def _relu(run: Interpreter, op: Op) -> None:
@@ -56,7 +59,8 @@ def pointwise(run: Interpreter, op: Op) -> None:
         return image / near
 
     made = run.builder.activated(flow, value, slope)
-    made.call, made.gate = op.call, GATES.get(op.word.name, 0)
+    kept = flow.gate if op.word.name in _NORMALISING else 0
+    made.call, made.gate = op.call, max(GATES.get(op.word.name, 0), kept)
     run.flows[output] = made
 
 

@@ -25,7 +25,7 @@ from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.utils import is_sparse, to_edge_index
 
 from walkwise.core.edges import Edges
-from walkwise.core.operators import Aggregate, Operator, Scale
+from walkwise.core.operators import Aggregate, Operator, Scale, Send
 from walkwise.tracing.private import MESSAGE_HOOKS, version_of
 from walkwise.tracing.tape import Affine
 
@@ -117,6 +117,7 @@ class PropagateCall:
     arguments: dict[str, Any]
     shelf: EdgeShelf
     follows: Callable[[Any], bool] = lambda _: False
+    size: Any = None  # how many nodes send and receive, where the layer says so
 
     def __getitem__(self, name: str) -> Any:
         """One of propagate's keyword arguments."""
@@ -127,6 +128,14 @@ class PropagateCall:
         value = self.arguments[name]
         tensor: Tensor = value[0] if isinstance(value, (tuple, list)) else value
         return tensor
+
+    def receivers(self, name: str) -> int:
+        """How many nodes receive messages: as many as send them, unless there are two sets of nodes."""
+        value = self.arguments[name]
+        if isinstance(value, (tuple, list)) and value[1] is not None:
+            return int(value[1].shape[0])
+        received = self.size[1] if self.size is not None else None
+        return int(self.node_tensor(name).shape[0] if received is None else received)
 
     def edges(self, num_nodes: int) -> tuple[Edges, Tensor | None]:
         """Source and target of every edge, and the values of a sparse adjacency if one was given."""
@@ -166,14 +175,18 @@ class PropagateCall:
         nodes_first = x.dim() == 2 or (x.dim() == 3 and self.conv.node_dim in (0, -3))
         if not self.additive or not nodes_first or not x.is_floating_point():
             return None
-        edges, values = self.edges(x.shape[0])
+        senders, receivers = x.shape[0], self.receivers(name)
+        if senders != receivers and self.conv.flow != "source_to_target":
+            return None
+        edges, values = self.edges(max(senders, receivers))
         if weight is None and not ignore_values:
             weight = values
         if weight is not None and weight.dim() > 1 and weight.shape[-1] == 1:
             weight = weight.squeeze(-1)
         if weight is not None and weight.shape[0] != edges.source.shape[0]:  # the layer itself says best what is wrong
             return None
-        return Affine([(x, Aggregate(edges, self.weights(edges, weight, x)))])
+        each = self.weights(edges, weight, x)
+        return Affine([(x, Aggregate(edges, each) if senders == receivers else Send(edges, each, senders, receivers))])
 
 
 def _weighted(name: str) -> ClosedForm:
@@ -212,6 +225,8 @@ def _rgcn(conv: Any, call: PropagateCall) -> Affine | None:
 def _gine(conv: Any, call: PropagateCall) -> Affine | None:
     """relu(x_j + e): the edge's part is constant, and so is which neurons are on."""
     x, edge_attr = call.node_tensor("x"), call["edge_attr"]
+    if call.receivers("x") != x.shape[0]:
+        return None
     if not call.additive or edge_attr is None or is_sparse(call.edge_index) or call.follows(edge_attr):
         return None
     edges, _ = call.edges(x.shape[0])
@@ -227,7 +242,7 @@ def _gine(conv: Any, call: PropagateCall) -> Affine | None:
 def _le(conv: Any, call: PropagateCall) -> Affine | None:
     """Σ w (a_j − b_i): along the edges from a, and at the node itself from b."""
     a, b, weight = call["a"], call["b"], call["edge_weight"]
-    if not call.additive or is_sparse(call.edge_index):
+    if not call.additive or is_sparse(call.edge_index) or a.shape[0] != b.shape[0]:
         return None
     edges, _ = call.edges(a.shape[0])
     weight = a.new_ones(edges.source.numel()) if weight is None else weight.view(-1)

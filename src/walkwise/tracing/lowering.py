@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
 from walkwise.core.chain import Layer, RelevanceChain
 from walkwise.core.contract import pull_back, unweighted
-from walkwise.core.operators import Step, Visit
+from walkwise.core.operators import Step
 from walkwise.core.rows import AllNodes
 from walkwise.errors import CoverageWarning, TraceError
 from walkwise.rules import Rule, Schedule
 from walkwise.tracing import moves, normalisations, weights  # noqa: F401  (they fill the table of functions)
 from walkwise.tracing.folding import fold_batch_norms
 from walkwise.tracing.fusing import fused
+from walkwise.tracing.identity import Identities
 from walkwise.tracing.interpreter import Interpreter, flat
+from walkwise.tracing.positions import Positions
 from walkwise.tracing.stretch import Flow
-from walkwise.tracing.tape import Call, Op, Tape
+from walkwise.tracing.tape import Call, Op, Tape, live
 from walkwise.tracing.target import Explained
 
 #: Slots of a chain and the values there.
@@ -36,6 +39,9 @@ _OUTSIDE = (
 _SUMS = frozenset({"scatter_add", "index_add", "scatter_reduce", "index_reduce", "matmul", "sparse_mm", "rmatmul"})
 
 
+_GATE = "layer '{}' ({}) makes nothing but factors that are held constant (scores, a gate); it is on no walk"
+
+
 class Lowering:
     """The tape of one prediction on its way to a chain.
 
@@ -43,11 +49,30 @@ class Lowering:
     proper, and the read-out, which is everything no later position depends on.
     """
 
-    def __init__(self, tape: Tape, output: int, schedule: Schedule) -> None:
-        """Sort the tape's operations into the three parts."""
+    def __init__(
+        self,
+        tape: Tape,
+        output: int,
+        schedule: Schedule,
+        identities: Identities,
+        silent: frozenset[int] = frozenset(),
+    ) -> None:
+        """Sort the tape's operations into the three parts.
+
+        Args:
+            tape: what was recorded.
+            output: the slot of the explained output.
+            schedule: the rules.
+            identities: which node every row is.
+            silent: calls that no relevance passes, because a gate is all that is made of them: they are no layers.
+        """
         self.tape = tape
         self.output = output
-        self.ops = _live(tape.ops, {output})
+        self.silent = silent
+        self.schedule = schedule
+        self.num_nodes = identities.num_nodes
+        ops = [replace(op, call=None) if op.call in silent else op for op in tape.ops]
+        self.ops = live(ops, {output})
         calls_run = {op.call for op in self.ops}
         self.calls = [(i, call) for i, call in enumerate(tape.calls) if i in calls_run]
         #: Layers that ran, but not for the explained output.
@@ -61,39 +86,14 @@ class Lowering:
         rules = schedule.rules(len(self.calls))
         self.rules = {index: rule for (index, _), rule in zip(self.calls, rules, strict=True)}
         self.readout_rule, self.rule_note = schedule.readout, schedule.note
-        self.positions = self._positions()
-        self.num_nodes = tape.values[self.calls[0][1].handed].shape[0]
-        self._check_sizes()
+        self.positions = Positions(self.ops, self.calls, identities)
         self._sort()
 
     # -- sorting ------------------------------------------------------------------------------
 
-    def _positions(self) -> dict[int, int]:
-        """The slots at which a walk stands at a node: what each layer is handed, and what the last return."""
-        positions: dict[int, int] = {}
-        for _, call in self.calls:
-            positions.setdefault(call.handed, len(positions))
-        feeding = {op.call for op in _live(self.ops, set(positions))}
-        last = len(positions)
-        for index, call in self.calls:
-            if index not in feeding:
-                positions.update({slot: last for slot in call.outputs[:1] if slot not in positions})
-        self.num_layers = last
-        return positions
-
-    def _check_sizes(self) -> None:
-        for slot in self.positions:
-            shape = self.tape.values[slot].shape
-            if len(shape) < 2 or shape[0] != self.num_nodes:
-                raise TraceError(
-                    f"Every message-passing layer must run on the same nodes: the first has {self.num_nodes}, "
-                    f"another is handed a tensor of shape {tuple(shape)}. Pooling, sampling or bipartite steps "
-                    "between layers are not supported."
-                )
-
     def _sort(self) -> None:
-        before = _live(self.ops, set(self.positions))  # encoder and chain
-        after_first: set[int] = set(self.positions)
+        before = live(self.ops, set(self.positions.number))  # encoder and chain
+        after_first: set[int] = set(self.positions.number)
         inner: list[Op] = []
         for op in before:
             if not after_first.isdisjoint(op.inputs):
@@ -101,7 +101,7 @@ class Lowering:
                 inner.append(op)
         # A position that hangs on no other is where walks begin.
         reached = {slot for op in inner for slot in op.outputs}
-        self.root_slots = [slot for slot in self.positions if slot not in reached]
+        self.root_slots = [slot for slot in self.positions.number if slot not in reached]
         inner_set, before_set = set(map(id, inner)), set(map(id, before))
         self.encoder_ops = [op for op in before if id(op) not in inner_set]
         self.chain_ops = inner
@@ -120,19 +120,21 @@ class Lowering:
 
     # -- building -----------------------------------------------------------------------------
 
-    def chain(
-        self, scalar: Explained, edge_index: Tensor, features: int | None, notes: Sequence[str]
-    ) -> RelevanceChain:
+    def chain(self, scalar: Explained, notes: Sequence[str]) -> RelevanceChain:
         """The relevance chain of an explained scalar in the output slot; ``notes`` go into the report."""
         self.run = run = Interpreter(self.tape.values)
-        roots, encoder, source = self._encoder(features)
+        roots, encoder, source = self._encoder()
         run.missing = self._around
         layers = self._run_chain()
         steps = self._taken_steps()
         seeds, readout = self._seeds(scalar.direction)
         run.missing = None  # which holds on to all this
         steps = _reachable(steps, {slot for slot, _ in seeds})
-        passed = [slot for layer in layers for slot, _ in (*layer.starts, *layer.ends)]
+        if silent := self._silent(layers, steps, tuple(seeds)):
+            gates = [_GATE.format(layers[i].name, layers[i].kind) for i in silent]
+            again = Lowering(self.tape, self.output, self.schedule, self.positions.identities, silent | self.silent)
+            return again.chain(scalar, [*notes, *gates])
+        passed = [slot for layer in layers.values() for slot, _ in (*layer.starts, *layer.ends)]
         named = {*passed, *(slot for slot, _ in (*seeds, *roots))}
         return RelevanceChain(
             steps=tuple(fused(steps, named, self.num_nodes)),
@@ -140,62 +142,65 @@ class Lowering:
             readout=tuple(readout),
             readout_rule=self.readout_rule,
             roots=tuple(roots),
-            layers=tuple(layers),
+            layers=tuple(layers.values()),
             num_nodes=self.num_nodes,
-            num_layers=self.num_layers,
+            num_layers=self.positions.last,
             outputs=scalar.outputs,
-            edge_index=edge_index,
+            edge_index=self.positions.edges(self.tape.calls),
             encoder=tuple(encoder),
-            features=source,
+            features=tuple(source),
             rule_note=self.rule_note,
             normaliser=self._normaliser(scalar.direction),
-            notes=(*run.remarks, *self._uncovered(), *notes),
+            notes=(*run.remarks, *self.positions.remarks, *self._uncovered(), *notes),
         )
+
+    def _silent(self, layers: dict[int, Layer], steps: Sequence[Step], seeds: Places) -> frozenset[int]:
+        """The calls that no relevance passes, where there are others: a gate is all that is made of them."""
+        reached = {slot for slot, _ in seeds}.union(*(step.sources for step in steps))
+        silent = [i for i, layer in layers.items() if reached.isdisjoint(slot for slot, _ in layer.ends)]
+        return frozenset(silent) if len(silent) < len(self.calls) else frozenset()
 
     def _taken_steps(self) -> list[Step]:
         """The steps made since they were last taken."""
         steps, self.run.builder.steps = self.run.builder.steps, []
         return steps
 
-    def _encoder(self, features: int | None) -> tuple[list[tuple[int, Tensor]], list[Step], tuple[int, Tensor] | None]:
-        """Where walks begin, what stands before, and the model's input features if anything does."""
-        run, source = self.run, None
-        if features is not None:
-            source = run.builder.new_slot(), run.value(features)
-            run.flows[features] = Flow(source[1], source[0])
-            run.missing = self._around
-            for op in self.encoder_ops:
-                run.run(op)
-        begun = {slot: run.builder.settle(run.flows[slot]) for slot in self.root_slots if slot in run.flows}
-        encoder = self._taken_steps()
-        run.flows = {}
-        roots = []
-        for slot in self.root_slots:
-            flow = begun.get(slot) or Flow(run.value(slot), run.builder.new_slot())
-            roots.append((flow.slot, flow.value))
-            run.flows[slot] = self._visited(slot, flow)
-        if not self.encoder_ops or features in self.root_slots:
-            return roots, [], None
-        return roots, _reachable(encoder, {slot for slot, _ in roots}), source
+    def _encoder(self) -> tuple[list[tuple[int, Tensor]], list[Step], list[tuple[int, Tensor]]]:
+        """Where walks begin, what stands before, and the model's input features if walks begin with them."""
+        run, source = self.run, []
+        for features in self.tape.features:
+            source.append((run.builder.new_slot(), run.value(features)))
+            run.flows[features] = Flow(source[-1][1], source[-1][0])
+        run.missing = self._around
+        for op in self.encoder_ops if source else ():
+            run.run(op)
+        begun = {
+            slot: run.builder.settle(run.flows[slot])
+            if slot in run.flows
+            else Flow(run.value(slot), run.builder.new_slot())
+            for slot in self.root_slots
+        }
+        there = {slot: self.positions.by_node(run.builder, slot, flow) for slot, flow in begun.items()}
+        roots = [(flow.slot, flow.value) for flow in there.values()]
+        encoder = _reachable(self._taken_steps(), {slot for slot, _ in roots})
+        run.flows = {slot: self.positions.visited(run.builder, slot, flow, there[slot]) for slot, flow in begun.items()}
+        read = self.encoder_ops or any(features in self.root_slots for features in self.tape.features)
+        return roots, encoder, source if read else []
 
     def _around(self, slot: int) -> Flow:
         """A slot that no walk has passed is constant."""
         self.run.remarks[_AROUND] = None
         return Flow(self.run.value(slot), self.run.builder.new_slot())
 
-    def _visited(self, slot: int, flow: Flow) -> Flow:
-        flow = self.run.builder.settle(flow)
-        visit = Visit(self.positions[slot], flow.slot)
-        return Flow(flow.value, self.run.builder.emit([visit], [flow.slot]), call=flow.call, gate=flow.gate)
-
     def _stand(self, slots: Iterable[int | None]) -> None:
         for slot in slots:
-            if slot in self.positions and slot in self.run.flows:
+            if slot in self.positions.number and slot in self.run.flows:
                 assert slot is not None
-                self.run.flows[slot] = self._visited(slot, self.run.flows[slot])
+                settled = self.run.builder.settle(self.run.flows[slot])
+                self.run.flows[slot] = self.positions.visited(self.run.builder, slot, settled)
 
-    def _run_chain(self) -> list[Layer]:
-        layers: list[Layer] = []
+    def _run_chain(self) -> dict[int, Layer]:
+        layers: dict[int, Layer] = {}
         of_call: dict[int, list[Op]] = {}
         for op in self.chain_ops:
             if op.call is not None:
@@ -205,7 +210,7 @@ class Lowering:
                 self.run.run(op)
                 self._stand(op.outputs)
             elif op.call in of_call:
-                layers.append(self._run_call(op.call, of_call.pop(op.call)))
+                layers[op.call] = self._run_call(op.call, of_call.pop(op.call))
         return layers
 
     def _run_call(self, index: int, ops: list[Op]) -> Layer:
@@ -221,11 +226,20 @@ class Lowering:
         returned = [slot for slot in call.outputs if slot in run.flows]
         for slot in returned:
             run.flows[slot] = run.builder.settle(run.flows[slot])
+        before = {slot: run.flows[slot] for slot in returned}
         self._stand(returned)
-        ends = tuple((run.flows[slot].slot, run.flows[slot].value) for slot in returned)
+        after = {slot: run.flows[slot] if self.positions.natural(slot) else before[slot] for slot in returned}
+        ends = tuple((flow.slot, flow.value) for flow in after.values())
         route = "closed form" if call.closed and index not in run.by_gradient else "autograd"
-        kind, position = type(call.module).__name__, self.positions[call.handed]
+        kind, position = type(call.module).__name__, self._position(call)
         return Layer(call.name, kind, route, self.rules[index], position, ends, starts)
+
+    def _position(self, call: Call) -> int:
+        """The position of a layer's input; of one that walks pass by, that of the last layer before it."""
+        number = self.positions.number
+        own = [number[slot] for slot in call.handed if slot in number]
+        begun = [number[s] for _, other in self.calls for s in other.handed if s in number and s <= call.handed[0]]
+        return own[0] if own else max(begun, default=0)
 
     def _seeds(self, direction: Tensor) -> tuple[list[tuple[int, Tensor]], list[tuple[int, Tensor]]]:
         """∂y/∂(slot) through the read-out alone, for every slot it reads, and the values there.
@@ -285,16 +299,6 @@ class Lowering:
             return "the read-out" if op in self.readout_ops else "the code between layers"
         call: Call = self.tape.calls[op.call]
         return f"layer '{call.name}' ({type(call.module).__name__})"
-
-
-def _live(ops: list[Op], wanted: set[int]) -> list[Op]:
-    """The operations that the wanted slots depend on."""
-    wanted, live = set(wanted), []
-    for op in reversed(ops):
-        if not wanted.isdisjoint(op.outputs):
-            wanted.update(op.inputs)
-            live.append(op)
-    return live[::-1]
 
 
 def _reachable(steps: list[Step], seeded: set[int]) -> list[Step]:

@@ -26,7 +26,6 @@ class Modules:
     convs: Named = field(default_factory=list)  # message passing
     linears: Named = field(default_factory=list)
     norms: Named = field(default_factory=list)  # of torch_geometric, written out in torch functions
-    pools: Named = field(default_factory=list)  # that drop or reorder nodes
     heteros: Named = field(default_factory=list)  # layers over several types of edges
     scripts: Named = field(default_factory=list)  # whose attributes Python does not hold
 
@@ -62,8 +61,6 @@ def _roles(kind: type) -> tuple[str, ...]:
         roles.append("linears")
     if kind.__module__.startswith("torch_geometric.nn.norm") and kind.__name__ != "DiffGroupNorm":
         roles.append("norms")  # sums and means inside are statistics; in DiffGroupNorm they are its output
-    if kind.__module__.startswith("torch_geometric.nn.pool"):
-        roles.append("pools")
     if issubclass(kind, HeteroConv):
         roles.append("heteros")
     if issubclass(kind, torch.jit.ScriptModule):

@@ -58,7 +58,7 @@ def _cat(run: Interpreter, op: Op) -> None:
 @handles(Tensor.__getitem__, Tensor.index_select)
 def _pick(run: Interpreter, op: Op) -> None:
     """Rows picked by number are gathered; parts of every row are a matrix."""
-    index = _row_index(op, run.values[op.inputs[0]].dim())
+    index = row_index(op, run.values[op.inputs[0]].dim())
     if index is None or op.outputs[0] is None or run.values[op.inputs[0]].dim() == 0:
         return _within_rows(run, op)
     flow = run.read(op, op.inputs[0], within=op.call is not None)
@@ -67,7 +67,7 @@ def _pick(run: Interpreter, op: Op) -> None:
     run.combine(op, [(flow, moved(Gather(index, rows)))])
 
 
-def _row_index(op: Op, dims: int) -> Tensor | None:
+def row_index(op: Op, dims: int) -> Tensor | None:
     """The rows an operation picks, if it does nothing but that.  # (K,)"""
     if len(op.inputs) != 1 or not isinstance(op.args[0], Ref):
         return None

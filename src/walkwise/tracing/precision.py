@@ -70,7 +70,7 @@ def check_finite(tape: Tape, outputs: Tensor, modules: Modules, given: Mapping[s
 
     A weight that is not finite shows in what it was used for, before an activation may hide it.
     """
-    seen = [outputs, *([] if tape.first is None else [tape.values[tape.first]])]
+    seen = [outputs, *(tape.values[slot] for slot in tape.features)]
     for op in tape.ops:
         constants = [a for a in (*op.args, *op.kwargs.values()) if isinstance(a, Tensor) and a.is_floating_point()]
         if constants or op.word.name == "propagate":

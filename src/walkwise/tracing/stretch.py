@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from walkwise.core.operators import Aggregate, Embed, Gather, Identity, Operator, RowMap, Scale, Scatter, Step
+from walkwise.core.operators import Aggregate, Embed, Gather, Identity, Operator, RowMap, Scale, Scatter, Send, Step
 from walkwise.rules import Rule
 
 Make = Callable[[Tensor], Operator]
@@ -354,7 +354,7 @@ def _turned(turn: Tensor | None, coefficients: Coefficients, operator: Operator)
             return turn
         own = torch.where(coefficients.tensor[0] < 0, -1.0, 1.0).to(coefficients.tensor.dtype)
         return own if turn is None else own * turn
-    if turn is None or isinstance(operator, (Aggregate, Gather, Identity, Scale, Scatter)):
+    if turn is None or isinstance(operator, (Aggregate, Gather, Identity, Scale, Scatter, Send)):
         return turn
     if isinstance(operator, Embed):
         return turn.narrow(0, operator.start, operator.length)

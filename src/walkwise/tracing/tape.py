@@ -84,9 +84,17 @@ class Call:
 
     name: str
     module: torch.nn.Module
-    handed: int  # the slot of the node tensor handed to it
+    handed: tuple[int, ...]  # the slots of the node tensors handed to it: several of different nodes, or one
     closed: bool = True  # whether every propagate had a closed form
     outputs: list[int] = field(default_factory=list)
+    rows_of: dict[int, int] = field(default_factory=dict)  # the slots of what it returned, and whose rows they have
+    edge_index: Tensor | None = None  # (2, E) that it was given
+    by_type: bool = False  # whether it returned a dictionary of node tensors
+
+    @property
+    def ends(self) -> list[int]:
+        """The slots of the node tensors that it returned."""
+        return self.outputs if self.by_type else self.outputs[:1]
 
 
 class Tape(TorchFunctionMode):
@@ -104,7 +112,7 @@ class Tape(TorchFunctionMode):
         self.calls: list[Call] = []
         self.active: int | None = None  # the message-passing call under way
         self.normalising = 0  # depth of normalisation modules
-        self.first: int | None = None  # the slot of the input features
+        self.features: list[int] = []  # the slots of the input features
         self.cut = False  # whether the model has detached something
         self.hidden: set[str] = set()  # where followed tensors went out of sight
         self._slot_of: dict[int, int] = {}  # by tensor identity
@@ -122,7 +130,7 @@ class Tape(TorchFunctionMode):
 
     def follow_features(self, tensor: Tensor) -> None:
         """Follow the model's input features."""
-        self.first = self._new_slot(tensor)
+        self.features.append(self._new_slot(tensor))
 
     def slot_of(self, tensor: Any) -> int | None:
         """The tensor's slot, or None if it is not followed."""
@@ -272,7 +280,9 @@ class Tape(TorchFunctionMode):
         if known.constant or (self.normalising and known.statistic):
             return False
         if isinstance(result, Tensor):
-            return result.is_floating_point()
+            if result.layout != torch.strided:
+                self.hidden.add("into a sparse matrix")
+            return result.is_floating_point() and result.layout == torch.strided
         return isinstance(result, (tuple, list)) and any(
             isinstance(t, Tensor) and t.is_floating_point() for t in result
         )
@@ -363,6 +373,16 @@ def filled(nested: Any, fill: Callable[[int], Any], swap: dict[int, Tensor]) -> 
 def _plain_function(func: Any, known: Word) -> Any:
     """The function that was recorded; an attribute that was read becomes the reading of it."""
     return operator.attrgetter(known.name) if getattr(func, "__name__", "") == "__get__" else func
+
+
+def live(ops: Sequence[Op], wanted: set[int]) -> list[Op]:
+    """The operations that the wanted slots depend on."""
+    wanted, found = set(wanted), []
+    for op in reversed(ops):
+        if not wanted.isdisjoint(op.outputs):
+            wanted.update(op.inputs)
+            found.append(op)
+    return found[::-1]
 
 
 @dataclass(frozen=True)

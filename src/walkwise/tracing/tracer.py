@@ -15,10 +15,11 @@ from torch_geometric.data.data import BaseData
 from torch_geometric.nn import HypergraphConv
 
 from walkwise.core.chain import RelevanceChain
-from walkwise.errors import CoverageWarning, InputError, TargetError, TraceError
+from walkwise.errors import CoverageWarning, InputError, TargetError
 from walkwise.rules import RuleLike, Schedule, as_schedule
 from walkwise.tracing import linearize
 from walkwise.tracing.arguments import Given, given_as
+from walkwise.tracing.identity import Identities
 from walkwise.tracing.lowering import Lowering
 from walkwise.tracing.modules import Modules, a_weight, check_layers, modules_of
 from walkwise.tracing.precision import (
@@ -125,17 +126,17 @@ def _traced(
             "The explained scalar does not depend differentiably on the node features: the target (or the "
             "model) detaches it, rounds it, or takes an index instead of a value."
         )
-    _check_rows(tape, given.num_nodes)
     hidden = [_HIDDEN.format(where) for where in sorted(tape.hidden)]
     with torch.no_grad():
-        used = torch.empty(2, 0, dtype=torch.long) if watch.edge_index is None else watch.edge_index.clone()
-        lowering = Lowering(tape, slot, schedule)
+        identities = Identities(tape, given.num_nodes)
+        lowering = Lowering(tape, slot, schedule, identities)
         idle = [_IDLE.format(call.name, type(call.module).__name__) for call in lowering.idle]
         for note in (*hidden, *(idle if tape.cut else ())):  # cut by what the model has detached, perhaps
             warnings.warn(f"{note}.", CoverageWarning, stacklevel=3)
         types = [] if half is None else [(WIDENED if runs.wide else CAST).format(half)]
-        notes = [*hidden, *idle, *scalar.notes, *types, *([_CROSSING] if _crosses(given, used) else [])]
-        return check_chain(in_one_type(lowering.chain(scalar, used, tape.first, notes)))
+        crossing = [_CROSSING] if _crosses(given, lowering.positions.edges(tape.calls)) else []
+        notes = [*hidden, *idle, *scalar.notes, *types, *crossing]
+        return check_chain(in_one_type(lowering.chain(scalar, notes)))
 
 
 @dataclass(eq=False)
@@ -189,16 +190,6 @@ class _Runs:
         if self.wide:
             widen(modules)
         return shadow.model, modules, self.given.copied(torch.float32 if self.wide else None)
-
-
-def _check_rows(tape: Tape, num_nodes: int) -> None:
-    """Refuse a first layer that runs on other nodes than x has rows."""
-    rows = tape.values[tape.calls[0].handed].shape[0] if tape.calls else num_nodes
-    if rows != num_nodes:
-        raise TraceError(
-            f"x has {num_nodes} rows but the first message-passing layer runs on {rows} nodes. Trace on the subgraph "
-            "itself, so that node ids mean rows of x."
-        )
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:

@@ -36,8 +36,7 @@ class Watch:
         self.shelf = EdgeShelf()
         self.native = Native(tape, self.shelf)
         self.depth = 0
-        self.edge_index: Tensor | None = None
-        self.pooled: str | None = None  # the pooling that has changed the nodes
+        self.given: Any = None  # what the call under way was handed: a node tensor, a pair or a dictionary of them
         self.fresh: list[int] = []  # later calls that were handed a tensor nothing is known of
         for name, conv in modules.convs:
             form = closed_form(conv)
@@ -46,16 +45,14 @@ class Watch:
             conv.__dict__["propagate"] = self._propagate(name, conv, form)
         for _, norm in modules.norms:
             norm.__dict__["forward"] = self._normalise(norm)
-        for name, pool in modules.pools:
-            if not hasattr(pool, "aggr"):
-                _after(pool, self._pool(name))
         for name, linear in modules.linears:
             if name in suspects:
                 _after(linear, self._followed(name, linear))
 
     def release(self) -> None:
         """Let go of the shadow's modules, which hold on to this and it to them."""
-        for _, module in (*self.modules.convs, *self.modules.norms, *self.modules.pools, *self.modules.linears):
+        self.given = None
+        for _, module in (*self.modules.convs, *self.modules.norms, *self.modules.linears):
             for name in ("forward", "propagate"):
                 module.__dict__.pop(name, None)
 
@@ -90,32 +87,51 @@ class Watch:
     def _begin(self, name: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Tell the tape that a message-passing call begins."""
         known = self.tape.slot_of(args[0]) if args else None  # no look at the tensor: the tape would see it
-        handed = _handed(args, kwargs) if known is None else args[0]
-        if handed is None:
+        given = _handed(args, kwargs) if known is None else args[0]
+        tensors = _node_tensors(given) if known is None else [given]
+        if not tensors:
             raise TraceError(
                 f"Layer '{name}' ({type(module).__name__}) was handed no floating-point node tensor, so "
                 "there is nothing a walk could begin with. Give it node features (an embedding, say)."
             )
-        if self.pooled is not None:
-            raise TraceError(
-                f"Every message-passing layer must run on the same nodes, but '{self.pooled}' drops or reorders "
-                f"them before layer '{name}'. Pooling between layers is not supported."
-            )
-        if self.edge_index is None:
-            self.edge_index = _edge_index(args, kwargs)
-        if self.tape.calls and known is None and self.tape.slot_of(handed) is None:
+        if self.tape.calls and known is None and any(self.tape.slot_of(tensor) is None for tensor in tensors):
             self.fresh.append(len(self.tape.calls))
-        self.tape.calls.append(Call(name, module, self.tape.follow(handed)))
+        handed = tuple(dict.fromkeys(self.tape.follow(tensor) for tensor in tensors))
+        self.tape.calls.append(Call(name, module, handed, edge_index=self._edges(args, kwargs)))
         self.tape.active = len(self.tape.calls) - 1
+        self.given = given
+
+    def _edges(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        """The edges that a call was given, as long as no earlier call was."""
+        known = any(call.edge_index is not None for call in self.tape.calls)
+        return None if known else _edge_index(args, kwargs)
 
     def _end(self, name: str, module: Any, result: Any) -> None:
         """Tell the tape what a message-passing call returned."""
         call = self.tape.calls[-1]
-        tensors = result if isinstance(result, (tuple, list)) else (result,)
-        slots = [self.tape.slot_of(t) for t in tensors if isinstance(t, Tensor)]
-        call.outputs = [slot for slot in slots if slot is not None]
+        if isinstance(result, dict):
+            keyed = [(self.tape.slot_of(tensor), self._rows_for(key)) for key, tensor in result.items()]
+        else:
+            tensors = result if isinstance(result, (tuple, list)) else (result,)
+            target = self._target(module)
+            keyed = [(self.tape.slot_of(t), target) for t in tensors if isinstance(t, Tensor)]
+        call.outputs = [slot for slot, _ in keyed if slot is not None]
+        call.by_type = isinstance(result, dict)
+        call.rows_of = {slot: rows for slot, rows in keyed if slot is not None and rows is not None}
         if not call.outputs:
             raise TraceError(_lost(name, module))
+
+    def _target(self, module: Any) -> int | None:
+        """The slot of the tensor whose rows a layer's output has; None where no tensor says."""
+        given = self.given
+        if isinstance(given, (tuple, list)):
+            to_first = len(given) < 2 or getattr(module, "flow", "") == "target_to_source"
+            given = given[0 if to_first else 1]
+        return self.tape.slot_of(given) if isinstance(given, Tensor) else None
+
+    def _rows_for(self, key: Any) -> int | None:
+        """The slot of what was handed under the key of a result."""
+        return self.tape.slot_of(self.given.get(key)) if isinstance(self.given, dict) else None
 
     def _propagate(self, name: str, conv: Any, form: ClosedForm | None) -> Callable[..., Any]:
         """A layer's ``propagate`` while it is traced: recorded whole where it has a closed form."""
@@ -130,7 +146,7 @@ class Watch:
             affine = None
             if form is not None:
                 with unwatched():
-                    affine = form(conv, PropagateCall(conv, edge_index, arguments, self.shelf, self._follows))
+                    affine = form(conv, PropagateCall(conv, edge_index, arguments, self.shelf, self._follows, size))
                     if affine is not None:
                         return self._closed(form, conv, affine, original, (edge_index, size, arguments))
             self.tape.calls[self.tape.active].closed = False
@@ -173,12 +189,6 @@ class Watch:
 
         forward.__wrapped__ = original  # type: ignore[attr-defined]
         return forward
-
-    def _pool(self, name: str) -> Callable[..., None]:
-        def seen(args: Any, result: Any) -> None:
-            self.pooled = name
-
-        return seen
 
     def _followed(self, name: str, module: nn.Module) -> Callable[..., None]:
         """Check that a linear module's output is followed if its input is."""
@@ -230,9 +240,8 @@ def note_handed(modules: Modules, disturbing: bool) -> list[Tensor]:
             depth[0] += 1
             try:
                 if depth[0] == 1:
-                    tensor = _handed(args, kwargs)
-                    assert tensor is not None
-                    handed.append(tensor.clone())
+                    tensors = _node_tensors(_handed(args, kwargs))
+                    handed.append(torch.cat([tensor.flatten() for tensor in tensors]))
                 result = original(*args, **kwargs)
             finally:
                 depth[0] -= 1
@@ -280,13 +289,21 @@ def _is_ours(form: ClosedForm) -> bool:
     return (form.__module__ or "").startswith("walkwise.")
 
 
-def _handed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """The node tensor handed to a layer: its first floating-point tensor, or the first of a pair."""
-    for item in (*args, *([kwargs["x"]] if "x" in kwargs else []), *kwargs.values()):
-        first = next((i for i in item if i is not None), None) if isinstance(item, (tuple, list)) else item
-        if isinstance(first, Tensor) and first.is_floating_point() and first.layout == torch.strided:
-            return first
-    return None
+def _handed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What is handed to a layer as its nodes: the first argument with a floating-point tensor in it."""
+    items = (*args, *([kwargs["x"]] if "x" in kwargs else []), *kwargs.values())
+    return next((item for item in items if _node_tensors(item)), None)
+
+
+def _node_tensors(given: Any) -> list[Tensor]:
+    """The node tensors of what a layer is handed: one, or those of a pair or of a dictionary."""
+    if isinstance(given, Tensor):
+        return [given] if given.is_floating_point() and given.layout == torch.strided else []
+    if isinstance(given, dict):
+        return [tensor for item in given.values() for tensor in _node_tensors(item)]
+    if isinstance(given, (tuple, list)):
+        return [tensor for item in given[:2] if isinstance(item, Tensor) for tensor in _node_tensors(item)]
+    return []
 
 
 def _edge_index(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from walkwise.core.operators import MOVING, Aggregate, Differential, Operator, RowMap, Scale
+from walkwise.core.operators import MOVING, Aggregate, Differential, Operator, RowMap, Scale, Send
 from walkwise.tracing.arithmetic import product
 from walkwise.tracing.interpreter import Interpreter, gradient, leaves, structural
 from walkwise.tracing.stretch import SAME, Coefficients, moved, scaled
@@ -154,6 +154,8 @@ def _edge_map(operator: Operator) -> Coefficients:
         return Coefficients(
             make=lambda w: operator if w is operator.weight else Aggregate(edges, w), tensor=operator.weight
         )
+    if isinstance(operator, Send) and operator.weight is not None:
+        return Coefficients(make=lambda w: replace(operator, weight=w), tensor=operator.weight)
     if isinstance(operator, Scale):
         return scaled(operator.factor)
     return moved(operator)

@@ -1,0 +1,245 @@
+"""Which node every row of a recorded tensor is, worked out backward from where somebody asks.
+
+Models reorder, drop and put together rows between their layers. A walk stands at nodes of the graph that was given,
+so each row is followed back to the row of the input that it belongs to. Functions of single entries keep rows as they
+are. Those that move entries are run again on numbers that stand for nodes, and show where each of them went. Sums over
+nodes belong to the row that they are written to, where rows stay what they were; otherwise they belong to no node (a
+cluster, a graph, a virtual node).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from walkwise.tracing.interpreter import references
+from walkwise.tracing.moves import row_index
+from walkwise.tracing.tape import Op, Tape, filled
+
+#: Stand where a row belongs to no node of the graph, and where it belongs to several.
+NOBODY, SEVERAL = -1, -2
+
+#: Functions of several tensors, entry by entry.
+_ENTRYWISE = frozenset({
+    "add", "sub", "rsub", "mul", "div", "addcmul", "addcdiv", "lerp", "maximum", "minimum", "fmax", "fmin", "pow",
+    "atan2", "hypot", "xlogy",
+})  # fmt: skip
+#: Functions that give the rows of their first tensor, whatever is mixed inside.
+_AS_FIRST = frozenset({
+    "linear", "layer_norm", "batch_norm", "instance_norm", "group_norm", "rms_norm", "normalize", "softmax",
+    "log_softmax", "softmin", "gumbel_softmax", "multi_head_attention_forward", "scaled_dot_product_attention",
+    "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell", "gru", "lstm", "rnn_tanh", "rnn_relu", "bilinear",
+})  # fmt: skip
+#: Functions that order what they are given: which row is whose cannot be told from numbers put in.
+_ORDERING = frozenset({"sort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode", "quantile", "nanquantile"})
+
+
+class UnfollowedError(Exception):
+    """Rows that cannot be told apart after an operation, which is named."""
+
+
+class Identities:
+    """The node of every row of a tape's tensors."""
+
+    def __init__(self, tape: Tape, num_nodes: int) -> None:
+        """Nothing is known yet but that the features have a row for every node."""
+        self.tape = tape
+        self.num_nodes = num_nodes
+        self.reordered = False  # whether layers run on all nodes in another order
+        self._joining = ""  # an operation that has put rows of several nodes together
+        self._every = torch.arange(num_nodes, device=tape.values[0].device)
+        self._known: dict[int, Tensor] = {}
+        self._maker = {
+            slot: (op, output) for op in tape.ops for output, slot in enumerate(op.outputs) if slot is not None
+        }
+        self._rows_of = {slot: given for call in tape.calls for slot, given in call.rows_of.items()}
+
+    def nodes(self, slot: int) -> Tensor:
+        """The node of every row of a tensor, NOBODY where it is none or several.  # (K,)"""
+        found, rows = self._of(slot), self.tape.values[slot].shape[0]
+        table = found.expand(rows, *found.shape[1:]).reshape(rows, -1)
+        alone = table[:, 0] if table.shape[1] == 1 else _one_of(table)[:, 0]
+        if bool((alone == SEVERAL).any()):
+            raise UnfollowedError(self._joining)
+        in_order = rows == self.num_nodes and bool(((alone == self._every) | (alone == NOBODY)).all())
+        return self._every if in_order and bool((alone >= 0).any()) else alone  # a constant stands for its row's node
+
+    def natural(self, ids: Tensor) -> bool:
+        """Whether rows are all nodes in their own order."""
+        return ids is self._every or (len(ids) == self.num_nodes and bool((ids == self._every).all()))
+
+    def _of(self, slot: int) -> Tensor:
+        """Ids that broadcast against the values of a slot."""
+        todo = [slot]
+        while todo:  # there may be many operations: no recursion
+            at = todo[-1]
+            missing = [] if at in self._known else [s for s in self._needed(at) if s not in self._known]
+            if not missing:
+                todo.pop()
+                if at not in self._known:
+                    self._known[at] = self._worked_out(at)
+            todo += missing
+        return self._known[slot]
+
+    def _needed(self, slot: int) -> Sequence[int]:
+        if slot in self._rows_of:
+            return [self._rows_of[slot]]
+        return self._maker[slot][0].inputs if slot in self._maker else ()
+
+    def _worked_out(self, slot: int) -> Tensor:
+        value = self.tape.values[slot]
+        if slot in self._rows_of:
+            ids = self.nodes(self._rows_of[slot])
+            return _upright(ids, value.dim()) if len(ids) == value.shape[0] else _nobody(value)
+        if slot not in self._maker:  # a tensor of the model's own
+            return _upright(self._every, value.dim()) if value.shape[:1] == (self.num_nodes,) else _nobody(value)
+        op, output = self._maker[slot]
+        name = op.word.name
+        if op.word.pointwise and self.tape.values[op.inputs[0]].shape == value.shape:
+            return self._known[op.inputs[0]]
+        if name == "glu":  # the first half is what is let through
+            dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim", -1)
+            whole = self._known[op.inputs[0]].expand(self.tape.values[op.inputs[0]].shape)
+            return whole.narrow(dim, 0, value.shape[dim])
+        if name in _ENTRYWISE:
+            return self._merged(op, value)
+        if name in _AS_FIRST:
+            return self._as_first(op, value)
+        moved = self._moved(op, output, value)
+        if moved is None and name in _ORDERING:
+            return self._several(op, value)
+        return self._added_up(op, value) if moved is None else moved
+
+    def _merged(self, op: Op, value: Tensor) -> Tensor:
+        """Rows put together entry by entry. Of two nodes' rows it is the one whose tensor has all nodes in order."""
+        merged = _nobody(value)
+        for slot in op.inputs:
+            ids = self._known[slot]
+            clash = (merged != NOBODY) & (ids != NOBODY) & (merged != ids)
+            if bool(clash.any()):
+                whole = [s for s in op.inputs if self._whole(s)]
+                if whole and not self.reordered:
+                    return self._known[whole[0]]  # h + h[parent]
+                self._joining = op.word.name
+                merged = torch.where(clash, SEVERAL, merged)
+            merged = torch.where(merged == NOBODY, ids, merged)
+        return merged
+
+    def _whole(self, slot: int) -> bool:
+        """Whether a tensor has a row for every node, in their own order."""
+        ids = self._known[slot]
+        return ids.shape[:1] == (self.num_nodes,) and ids.numel() == self.num_nodes and self.natural(ids.flatten())
+
+    def _as_first(self, op: Op, value: Tensor) -> Tensor:
+        """The rows of the first followed tensor, if there are as many."""
+        for ref in references(op):
+            before, ids = self.tape.values[ref.slot], self._known[ref.slot]
+            if before.shape == value.shape and op.word.name != "linear":
+                return ids
+            if before.shape[:-1] == value.shape[:-1]:
+                return ids if ids.shape[-1] == 1 else _one_of(ids)
+        return _nobody(value)
+
+    def _added_up(self, op: Op, value: Tensor) -> Tensor:
+        """Several rows in one: that of its node where rows stay what they were, or where there are as many as nodes."""
+        for slot in op.inputs:
+            before, ids = self.tape.values[slot], self._known[slot]
+            if before.shape == value.shape:
+                return ids
+            if before.shape[:-1] == value.shape[:-1] and ids.dim() == value.dim() and ids.shape[-1] == 1:
+                return ids
+        nodes = any(bool((self._known[slot] != NOBODY).any()) for slot in op.inputs)
+        if value.dim() < 2 or value.shape[0] != self.num_nodes or not nodes:
+            return _nobody(value)
+        return self._several(op, value) if self.reordered else _upright(self._every, value.dim())
+
+    def _several(self, op: Op, value: Tensor) -> Tensor:
+        """Rows of several nodes, and nobody can tell whose they are now."""
+        self._joining = op.word.name
+        return torch.full_like(_nobody(value), SEVERAL)
+
+    def _moved(self, op: Op, output: int, value: Tensor) -> Tensor | None:
+        """Whose every entry is, where an operation moves them; None where it puts several into one."""
+        index = row_index(op, self.tape.values[op.inputs[0]].dim())
+        if index is not None:
+            ids = self._known[op.inputs[0]]
+            return ids if len(ids) == 1 else ids[index]
+        try:
+            one, own, code = (self._image(op, output, number) for number in (torch.ones_like, _same, _code))
+        except Exception:  # it does not run on other numbers
+            return None
+        nothing = (one == 0) & (own == 0) & (code == 0)
+        ids = torch.where(nothing, 1, own / one).round()
+        sound = (ids >= SEVERAL + 1) & (ids <= self.num_nodes) & _equal(own, ids * one) & _equal(code, _code(ids) * one)
+        if not bool((nothing | sound).all()):
+            return None
+        found = torch.where(nothing, NOBODY, ids.long() - 1)
+        rows = found.reshape(len(found), -1) if found.dim() > 1 and found.numel() else found[:0]
+        return _upright(rows[:, 0], value.dim()) if rows.numel() and bool((rows == rows[:, :1]).all()) else found
+
+    def _image(self, op: Op, output: int, number: Callable[[Tensor], Tensor]) -> Tensor:
+        """What an operation makes of numbers that stand for nodes, less what it makes of nothing."""
+
+        def numbers(slot: int) -> Tensor:
+            ids = self._known[slot].expand(self.tape.values[slot].shape)
+            return torch.where(ids == NOBODY, 0.0, number((ids + 1).double()) * _uneven(ids))
+
+        def nothing(slot: int) -> Tensor:
+            return torch.zeros(self.tape.values[slot].shape, dtype=torch.double, device=self._every.device)
+
+        results = []
+        for fill in (numbers, nothing):
+            args, kwargs = _doubled(filled((op.args, op.kwargs), fill, {}))
+            made = op.func(*args, **kwargs)
+            results.append(made[output] if isinstance(made, (tuple, list)) else made)
+        difference: Tensor = results[0] - results[1]
+        return difference.double()
+
+
+def _one_of(ids: Tensor) -> Tensor:
+    """The one node in every last dimension beside constants; NOBODY where there are several.  # (…, N) -> (…, 1)"""
+    highest = ids.amax(-1, keepdim=True)
+    lowest = torch.where(ids == NOBODY, highest, ids).amin(-1, keepdim=True)
+    return torch.where((lowest == highest) | (lowest == SEVERAL), lowest, NOBODY)
+
+
+def _nobody(value: Tensor) -> Tensor:
+    return torch.full([1] * value.dim(), NOBODY, device=value.device)
+
+
+def _upright(ids: Tensor, dims: int) -> Tensor:
+    """The ids of rows with as many dimensions as what they are of.  # (K,) -> (K, 1, …)"""
+    return ids.view(-1, *[1] * (dims - 1))
+
+
+def _same(numbers: Tensor) -> Tensor:
+    return numbers
+
+
+def _code(numbers: Tensor) -> Tensor:
+    """Other numbers for the same nodes, so that a mean of two is not taken for a third."""
+    return (numbers * numbers * 31 + numbers * 17) % 65521 + 1
+
+
+def _uneven(like: Tensor) -> Tensor:
+    """Factors from 1 to 2, no two the same, so that differences within a row do not vanish."""
+    places = torch.arange(like.numel(), dtype=torch.double, device=like.device).view(like.shape)
+    return 1 + (places * 0.6180339887498949) % 1
+
+
+def _equal(a: Tensor, b: Tensor) -> Tensor:
+    return (a - b).abs() <= 1e-6 * a.abs()
+
+
+def _doubled(nested: Any) -> Any:
+    """Arguments with their floating-point constants in double precision."""
+    if isinstance(nested, Tensor):
+        return nested.detach().double() if nested.is_floating_point() and nested.layout == torch.strided else nested
+    if type(nested) in (list, tuple):
+        return type(nested)([_doubled(item) for item in nested])
+    if type(nested) is dict:
+        return {key: _doubled(item) for key, item in nested.items()}
+    return nested

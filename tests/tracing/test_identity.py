@@ -1,0 +1,189 @@
+"""Whatever a model does to the order of its rows, walks visit the nodes of the graph that was given."""
+
+import itertools
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch import nn
+from torch_geometric.utils import degree, to_dense_batch
+
+import walkwise as ww
+from walkwise.errors import TraceError
+
+M = 6
+EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 0, 1], [1, 0, 2, 1, 3, 2, 4, 3, 5, 4, 0, 5, 4]])
+PERM = torch.tensor([3, 0, 5, 1, 4, 2])
+SETS = [[0], [1, 2], [0, 3, 4], [0, 1, 2, 3, 4, 5], [5]]
+
+
+class Net(nn.Module):
+    """Two layers; before and between them something happens to the rows, and the edges follow."""
+
+    def __init__(self, reorder=None, before=False):
+        super().__init__()
+        torch.manual_seed(1)
+        self.lin = nn.Linear(3, 4)
+        self.first, self.second = pyg.GCNConv(4, 4), pyg.SAGEConv(4, 4)
+        self.head = nn.Linear(4, 2)
+        self.reorder, self.before = reorder, before
+        self.double()
+
+    def forward(self, x, edge_index):
+        h = self.lin(x).tanh()
+        if self.reorder is not None and self.before:
+            h, edge_index = self._reordered(h, edge_index)
+        h = self.first(h, edge_index).relu()
+        if self.reorder is not None and not self.before:
+            h, edge_index = self._reordered(h, edge_index)
+        return self.head(self.second(h, edge_index)).sum(0, keepdim=True)
+
+    def _reordered(self, h, edge_index):
+        h, perm = self.reorder(h, edge_index)
+        place = torch.empty_like(perm).scatter_(0, perm, torch.arange(M))
+        return h, place[edge_index]
+
+
+def by_degree(h, edge_index):
+    perm = degree(edge_index[0], M).argsort(stable=True)
+    return h[perm], perm
+
+
+def dense_and_back(h, edge_index):
+    batch = torch.tensor([0, 1, 0, 1, 1, 0])
+    perm = batch.argsort(stable=True)
+    dense, mask = to_dense_batch(h[perm], batch[perm])
+    return dense[mask], perm
+
+
+def joined_twice(h, edge_index):
+    perm = torch.tensor([4, 5, 2, 3, 0, 1])
+    first, second, third = h.split(2)
+    return torch.cat([third, second, first]), perm
+
+
+def by_gathering(h, edge_index):
+    return h.gather(0, PERM[:, None].expand(-1, h.shape[1])), PERM
+
+
+def by_a_matrix(h, edge_index):
+    return torch.eye(M, dtype=h.dtype)[PERM] @ h, PERM
+
+
+def by_writing(h, edge_index):
+    out = torch.zeros_like(h)
+    out[PERM.argsort()] = h
+    return out, PERM
+
+
+def by_score(h, edge_index):
+    perm = h.sum(1).sort(descending=True).indices
+    return h.index_select(0, perm), perm
+
+
+REORDERED = {
+    "indexing": lambda h, e: (h[PERM], PERM),
+    "degree": by_degree,
+    "flip": lambda h, e: (h.flip(0), torch.arange(M - 1, -1, -1)),
+    "roll": lambda h, e: (h.roll(2, 0), torch.arange(M).roll(2)),
+    "dense batch": dense_and_back,
+    "split and cat": joined_twice,
+    "gather": by_gathering,
+    "permutation matrix": by_a_matrix,
+    "writing": by_writing,
+    "by score": by_score,
+    "stack": lambda h, e: (torch.stack([h[i] for i in PERM.tolist()]), PERM),
+    "transposed": lambda h, e: (h.t().contiguous()[:, PERM].t(), PERM),
+    "mean of heads": lambda h, e: (torch.stack([h, h], 1)[PERM].mean(1), PERM),
+}
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize("before", [True, False], ids=["before", "between"])
+@pytest.mark.parametrize("name", REORDERED)
+def test_other_orders_of_rows_give_the_same_answers(name, before, rule):
+    x = torch.randn(M, 3, dtype=torch.float64)
+    plain, other = Net(), Net(REORDERED[name], before)
+    ours, theirs = (ww.trace(model, x, EDGES, target=1, rule=rule) for model in (other, plain))
+    assert ours.output == pytest.approx(theirs.output)
+    for layer in range(3):
+        a, b = (ww.node_relevance(chain, layer=layer) for chain in (ours, theirs))
+        torch.testing.assert_close(a, b)
+    torch.testing.assert_close(ww.feature_relevance(ours), ww.feature_relevance(theirs))
+    for alpha in (0.0, 0.4):
+        a, b = (ww.subgraph_relevance(chain, SETS, alpha=alpha) for chain in (ours, theirs))
+        torch.testing.assert_close(a, b)
+    best = [ww.top_walks(chain, 8) for chain in (ours, theirs)]
+    assert best[0].walks.tolist() == best[1].walks.tolist()
+    torch.testing.assert_close(best[0].relevance, best[1].relevance)
+    a, b = (ww.edge_relevance(chain, edge_index=EDGES) for chain in (ours, theirs))
+    torch.testing.assert_close(a, b)
+    assert {tuple(e) for e in ours.edge_index.t().tolist()} == {tuple(e) for e in EDGES.t().tolist()}
+
+
+def test_the_first_nodes_alone():
+    """A model that runs on a part of the graph answers for those nodes, and no walk visits the others."""
+    model = Net().double()
+    x = torch.randn(M, 3, dtype=torch.float64)
+    shifted = EDGES[:, ((EDGES >= 1) & (EDGES < 5)).all(0)] - 1
+
+    class Part(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = model
+
+        def forward(self, x, edge_index):
+            return self.net(x[1:5], shifted)
+
+    whole, part = ww.trace(Part(), x, EDGES, target=0), ww.trace(model, x[1:5], shifted, target=0)
+    torch.testing.assert_close(ww.node_relevance(whole)[1:5], ww.node_relevance(part))
+    assert ww.node_relevance(whole)[[0, 5]].tolist() == [0, 0]
+    a, b = ww.subgraph_relevance(whole, [[1, 2], [0, 3, 4]]), ww.subgraph_relevance(part, [[0, 1], [2, 3]])
+    torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("name", ["sorted columns", "two nodes in one"])
+def test_what_cannot_be_followed_is_refused(name):
+    reorder = {
+        "sorted columns": lambda h, e: (h.sort(0).values, torch.arange(M)),
+        "two nodes in one": lambda h, e: (h[PERM] + h.flip(0), torch.arange(M)),
+    }[name]
+    with pytest.raises(TraceError, match=r"Layer 'second' \(SAGEConv\).*cannot be followed.*(sort|add) has put"):
+        ww.trace(Net(reorder), torch.randn(M, 3, dtype=torch.float64), EDGES, target=0)
+
+
+class Recommender(nn.Module):
+    """As many users as items, in one tensor; messages go from users to items and back."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(2)
+        self.there, self.back = pyg.SAGEConv((3, 3), 4), pyg.SAGEConv((4, 3), 4)
+        self.head = nn.Linear(4, 2)
+        self.double()
+
+    def forward(self, x, edge_index):
+        users, items = x[:3], x[3:]
+        pairs = torch.stack([edge_index[0], edge_index[1] - 3])
+        items_after = self.there((users, items), pairs).relu()
+        users_after = self.back((items_after, users), pairs.flip(0))
+        return self.head(users_after).sum(0, keepdim=True)
+
+
+def test_users_and_items_of_equal_number_stay_apart():
+    x = torch.randn(6, 3, dtype=torch.float64)
+    model = Recommender()
+    edges = torch.tensor([[0, 0, 1, 2, 2], [3, 4, 4, 3, 5]])
+    chain = ww.trace(model, x, edges, target=0, rule="zero")
+    leaf = x.clone().requires_grad_(True)
+    (gradient,) = torch.autograd.grad(model(leaf, edges)[0, 0], leaf)
+    torch.testing.assert_close(ww.feature_relevance(chain), gradient * x)
+    torch.testing.assert_close(ww.node_relevance(chain, layer="start"), (gradient * x).sum(1))
+    walks = ww.enumerate_walks(chain).tolist()
+    pairs = {tuple(e) for e in edges.t().tolist()}
+    for walk in walks:  # every step leads along an edge, or stays
+        path = [node for node in walk if node >= 0]
+        assert all(a == b or (a, b) in pairs or (b, a) in pairs for a, b in itertools.pairwise(path))
+    assert any(len({node for node in walk if node >= 0}) == 3 for walk in walks)
+    total = ww.walk_relevance(chain, walks).sum()
+    torch.testing.assert_close(total, (gradient * x).sum())
