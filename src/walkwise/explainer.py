@@ -200,8 +200,8 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
 
     def _node_relevance(self, chain: RelevanceChain) -> Tensor:
         if self.alpha is not None:
-            alone = torch.eye(chain.num_nodes, dtype=torch.bool, device=chain.device)
-            return subgraph_relevance(chain, alone, alpha=self.alpha)
+            bounds = torch.arange(chain.num_nodes + 1, device=chain.device)
+            return subgraph_relevance(chain, (bounds[:-1], bounds), alpha=self.alpha)  # every node alone
         if self.position is not None:
             return node_relevance(chain, layer=self.position)
         return torch.stack([node_relevance(chain, layer=p) for p in range(chain.num_layers + 1)]).sum(0)

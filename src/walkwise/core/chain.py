@@ -57,6 +57,19 @@ class Layer:
 
 
 @dataclass(frozen=True, eq=False)
+class Origin:
+    """Which node of the graph every row is, in a chain of the neighbourhoods of some nodes."""
+
+    nodes: Tensor  # (K,) ascending within a neighbourhood
+    graphs: Tensor  # (K,) ascending: which of those nodes it belongs to, in the order in which they were given
+    edges: Tensor  # (E,) which of the graph's edges every edge is
+
+    def to(self, cast: Cast) -> Origin:
+        """The same, moved."""
+        return Origin(cast(self.nodes), cast(self.graphs), cast(self.edges))
+
+
+@dataclass(frozen=True, eq=False)
 class RelevanceChain:
     """A traced prediction; made by :func:`walkwise.trace`, asked by the functions that take a chain."""
 
@@ -75,6 +88,8 @@ class RelevanceChain:
     notes: tuple[str, ...] = field(default=())
     rule_note: str = ""  # why these rules, where nobody asked for them
     normaliser: float = 0.0  # what log-softmax takes off the explained logit: part of the bias leak, but of no bias
+    origin: Origin | None = None  # of a chain of neighbourhoods
+    part: RelevanceChain | None = None  # the neighbourhood of the one node explained, whose rows all tensors here have
 
     @property
     def output(self) -> float:
@@ -218,6 +233,8 @@ class RelevanceChain:
             edge_index=cast(self.edge_index),
             encoder=tuple(step.to(cast) for step in self.encoder),
             features=pairs(self.features),
+            origin=None if self.origin is None else self.origin.to(cast),
+            part=None if self.part is None else self.part.to(device, dtype),
         )
 
     def report(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, overload
 
@@ -24,6 +24,7 @@ from walkwise.errors import InputError, MissingExtraError, SamplingWarning, TooM
 from walkwise.questions.graphs import Graphs, as_graphs
 from walkwise.questions.neighbours import Floats, Ints, add_up
 from walkwise.questions.nodesets import budget
+from walkwise.questions.parts import asked_of_part, named, part_of, per_node, rows_of
 from walkwise.questions.steps import walk_steps
 from walkwise.questions.subgraphs import subgraph_relevance
 from walkwise.questions.walk_table import distinct, named_once, walk_table, whole_table
@@ -86,6 +87,17 @@ def _largest_html(title: str, sets: Tensor, values: Tensor, errors: Tensor, rout
     return html_box(html_table(columns, rows, title=f"{title}, sum {number(float(values.sum()))}", note=note))
 
 
+def _values_in_graph(chain: RelevanceChain, found: ShapleyValues) -> ShapleyValues:
+    """The values of a part's nodes as those of all nodes; the others bring nothing."""
+    values, error = per_node(chain, found.values), per_node(chain, found.standard_error)
+    nodes = torch.arange(chain.num_nodes, device=chain.device)
+    return replace(found, values=values, standard_error=error, nodes=nodes)
+
+
+def _sets_in_graph(chain: RelevanceChain, found: ShapleyInteractions) -> ShapleyInteractions:
+    return replace(found, nodes=named(chain, found.nodes), num_nodes=chain.num_nodes)
+
+
 @overload
 def shapley_values(
     chain: RelevanceChain, *, graphs: None = ..., max_walks: int = ..., permutations: int = ..., seed: int = ...
@@ -99,6 +111,7 @@ def shapley_values(
 
 
 @without_gradients
+@asked_of_part(_values_in_graph)
 def shapley_values(
     chain: RelevanceChain,
     *,
@@ -146,7 +159,7 @@ def shapley_values(
                 f"There are {total:.15g} walks, more than max_walks={max_walks}. The Shapley values are estimated from "
                 f"{permutations} sampled orders of the nodes instead."
             )
-            warnings.warn(told, SamplingWarning, stacklevel=3)
+            warnings.warn(told, SamplingWarning, stacklevel=4)
             found.append(_sampled_values(chain, some.nodes, permutations, seed))
     return found[0] if graphs is None else found
 
@@ -178,6 +191,7 @@ def _values_from_table(chain: RelevanceChain, graphs: Graphs, walks: Floats) -> 
 
 
 @without_gradients
+@asked_of_part(_values_in_graph)
 def sampled_shapley_values(chain: RelevanceChain, *, permutations: int = 200, seed: int = 0) -> ShapleyValues:
     """Estimates of the Shapley values by sampling orders of the nodes, with standard errors.
 
@@ -226,6 +240,7 @@ def _sampled_values(chain: RelevanceChain, nodes: Ints, permutations: int, seed:
 
 
 @without_gradients
+@asked_of_part(_sets_in_graph)
 def shapley_interactions(chain: RelevanceChain, *, order: int = 2, max_walks: int = 1_000_000) -> ShapleyInteractions:
     """The Shapley interaction index (SII) of every set of nodes of one order, exactly, from the walks.
 
@@ -286,6 +301,8 @@ def sampled_pair_interactions(
     permutations = _checked_permutations(permutations)
     M, generator = chain.num_nodes, torch.Generator().manual_seed(seed)
     nodes = _as_pairs(pairs, M)  # (P, 2)
+    if chain.part is not None:
+        return _sampled_in_part(chain, nodes.to(chain.device), permutations, seed)
     P, most = len(nodes), max(1, budget(chain) // (4 * M * max(1, len(nodes))))
     total, squares = torch.zeros(P, dtype=torch.float64), torch.zeros(P, dtype=torch.float64)
     for first in range(0, permutations, most):
@@ -303,6 +320,16 @@ def sampled_pair_interactions(
         squares += gained.square().sum(0)
     mean, error = (number.to(chain.device, chain.dtype) for number in _mean(total, squares, permutations))
     return ShapleyInteractions(2, M, nodes.to(chain.device), mean, error, "permutations")
+
+
+def _sampled_in_part(chain: RelevanceChain, nodes: Tensor, permutations: int, seed: int) -> ShapleyInteractions:
+    """The pairs of which both nodes are in the part; no walk visits the others."""
+    rows = rows_of(chain, nodes)
+    inside = (rows >= 0).all(1)
+    found = sampled_pair_interactions(part_of(chain)[0], rows[inside], permutations=permutations, seed=seed)
+    values, error = (torch.zeros(len(nodes), dtype=chain.dtype, device=chain.device) for _ in range(2))
+    values[inside], error[inside] = found.values, found.standard_error
+    return ShapleyInteractions(2, chain.num_nodes, nodes, values, error, found.method)
 
 
 def as_game(chain: RelevanceChain) -> Any:

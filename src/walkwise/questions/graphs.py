@@ -87,19 +87,20 @@ class Graphs:
             first = last
 
 
-def as_graphs(chain: RelevanceChain, given: Any) -> Graphs:
+def as_graphs(chain: RelevanceChain, given: Any, *, level: int = 5) -> Graphs:
     """The graphs as the caller gives them: None for one, or the number of every node's graph.
 
-    A chain of several graphs may be taken for one; a warning says that it is.
+    A chain of several graphs may be taken for one; a warning says that it is, to whom stands so many frames above.
     """
     num_nodes = chain.num_nodes
     if given is None:
         if len(chain.outputs) > 1:
+            wanted = "batch" if chain.origin is None else "chain.origin.graphs"
             told = (
                 f"The chain explains the sum over {len(chain.outputs)} graphs, and they are taken for one. Pass "
-                "graphs=batch, the graph of every node, for an answer about each."
+                f"graphs={wanted}, the graph of every node, for an answer about each."
             )
-            warnings.warn(told, SeveralGraphsWarning, stacklevel=4)
+            warnings.warn(told, SeveralGraphsWarning, stacklevel=level)
         return Graphs.alone(num_nodes)
     try:
         graphs = torch.as_tensor(given)

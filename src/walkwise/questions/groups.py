@@ -18,6 +18,7 @@ from walkwise.errors import InputError, as_count
 from walkwise.questions.formulas import Holds, parse
 from walkwise.questions.graphs import as_graphs
 from walkwise.questions.nodesets import as_node_sets
+from walkwise.questions.parts import asked_of_part, groups_within
 from walkwise.questions.subgraphs import subgraph_relevance
 from walkwise.questions.walk_table import WalkTable, table_of_few
 
@@ -81,6 +82,7 @@ def interactions(
 
 
 @without_gradients
+@asked_of_part(groups=groups_within)
 def interactions(
     chain: RelevanceChain,
     groups: Mapping[str, Sequence[int]],
@@ -171,6 +173,7 @@ def _terms_in(table: WalkTable, masks: Mapping[str, Tensor], sets: Sequence[tupl
     return Interactions(tuple(masks), terms, union, f"all walks listed, in {len(table.relevance):,} entries")
 
 
+@asked_of_part(groups=groups_within)
 def query(chain: RelevanceChain, formula: str, groups: Mapping[str, Sequence[int]]) -> float:
     """The relevance of the walks that visit and avoid groups as a formula says.
 

@@ -15,10 +15,12 @@ from walkwise.core.operators import Visit
 from walkwise.core.rows import OwnRows, Rows
 from walkwise.errors import InputError
 from walkwise.questions.nodesets import budget
+from walkwise.questions.parts import asked_of_part, part_of, per_node, rows_of
 from walkwise.questions.standings import Standing, standings
 
 
 @without_gradients
+@asked_of_part(per_node)
 def node_relevance(chain: RelevanceChain, *, layer: int | Literal["start"] = 0) -> Tensor:
     """The relevance of all walks that stand at a node in one position, for every node: (M,).
 
@@ -72,6 +74,7 @@ def _begun(chain: RelevanceChain, positions: Sequence[int]) -> Tensor:
 
 
 @without_gradients
+@asked_of_part(per_node)
 def feature_relevance(chain: RelevanceChain) -> Tensor:
     """The relevance of every input feature of every node: (M, F).
 
@@ -139,6 +142,8 @@ def edge_relevance(chain: RelevanceChain, *, layer: int | None = None, edge_inde
     if layer is not None:
         layer = _checked_layer(layer, "step", chain.num_layers - 1)
     pairs = chain.edge_index if edge_index is None else _checked_pairs(chain, edge_index)
+    if chain.part is not None:
+        return _of_part(chain, pairs, layer, every=edge_index is None)
     M = chain.num_nodes
     keys, which, copies = torch.unique(pairs[0] * M + pairs[1], return_inverse=True, return_counts=True)
     known = standings(chain)
@@ -147,6 +152,19 @@ def edge_relevance(chain: RelevanceChain, *, layer: int | None = None, edge_inde
         total += _step_relevance(chain, known, step, keys // M, keys % M)
     shared: Tensor = total / copies
     return shared[which]
+
+
+def _of_part(chain: RelevanceChain, pairs: Tensor, layer: int | None, every: bool) -> Tensor:
+    """The relevance of the graph's edges, all of them or those asked for: zero beyond the part.  # (E,)"""
+    part, origin = part_of(chain)
+    if every and len(origin.edges):
+        among, rows = origin.edges, part.edge_index
+    else:
+        rows = rows_of(chain, pairs)
+        among = (rows >= 0).all(0).nonzero()[:, 0]
+        rows = rows[:, among]
+    found = torch.zeros(pairs.shape[1], dtype=chain.dtype, device=chain.device)
+    return found.index_copy_(0, among, edge_relevance(part, layer=layer, edge_index=rows))
 
 
 def _checked_layer(layer: Any, kind: str, last: int) -> int:

@@ -17,12 +17,14 @@ from walkwise.errors import InputError
 from walkwise.questions.degrees import polynomial_nearby
 from walkwise.questions.excursions import discounted_nearby, fewer_rows
 from walkwise.questions.nodesets import NodeSets, Subgraphs, as_node_sets, budget
+from walkwise.questions.parts import asked_of_part, sets_within
 
 #: Up to so many rows in all it is quicker to carry every node than to look up those of S.
 _FEW_ROWS = 256
 
 
 @without_gradients
+@asked_of_part(subgraphs=sets_within)
 def subgraph_relevance(chain: RelevanceChain, subgraphs: Subgraphs, *, alpha: float | Sequence[float] = 0.0) -> Tensor:
     """The relevance R_α of every subgraph: (B,), or (B, A) for a sequence of α.
 
@@ -75,6 +77,7 @@ def subgraph_relevance(chain: RelevanceChain, subgraphs: Subgraphs, *, alpha: fl
 
 
 @without_gradients
+@asked_of_part(subgraphs=sets_within)
 def subgraph_polynomial(chain: RelevanceChain, subgraphs: Subgraphs) -> Tensor:
     """The coefficients of R_α(S) as a polynomial in α, lowest first: (B, L + 1).
 

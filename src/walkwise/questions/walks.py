@@ -14,6 +14,7 @@ from walkwise.core.contract import all_rows, contract
 from walkwise.core.rows import OwnRows, Rows
 from walkwise.errors import InputError
 from walkwise.questions.nodesets import budget
+from walkwise.questions.parts import asked_of_part, named, rows_of
 from walkwise.questions.walk_table import whole_table
 
 
@@ -49,11 +50,18 @@ def walk_relevance(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]
     table = _checked(chain, walks)
     if len(table) == 0:
         return torch.zeros(0, dtype=chain.dtype, device=chain.device)
+    if chain.part is not None:
+        rows = rows_of(chain, table)
+        inside = ((rows >= 0) | (table < 0)).all(1)
+        found = torch.zeros(len(table), dtype=chain.dtype, device=chain.device)
+        found[inside] = walk_relevance(chain.part, rows[inside])
+        return found
     most = max(1, budget(chain) // (chain.width * (table.shape[1] if chain.local else chain.num_nodes)))
     return torch.cat([_relevance(chain, batch) for batch in torch.split(table, most)])
 
 
 @without_gradients
+@asked_of_part(named)
 def enumerate_walks(chain: RelevanceChain, *, max_walks: int = 1_000_000) -> Tensor:
     """Every walk that can carry relevance, in lexicographic order: (K, L + 1), -1 where it passes a position by.
 

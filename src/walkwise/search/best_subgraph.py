@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 from typing import Literal, overload
 
@@ -16,6 +16,7 @@ from walkwise.display import html_box, html_table
 from walkwise.errors import InputError, WalkwiseError, as_count
 from walkwise.questions.graphs import as_graphs
 from walkwise.questions.neighbours import edge_neighbours
+from walkwise.questions.parts import asked_of_part, part_of
 from walkwise.questions.subgraphs import as_discount, subgraph_relevance
 from walkwise.questions.ties import rounding, tie_runs
 
@@ -53,6 +54,11 @@ class FoundSubgraph:
         return html_box(html_table(["nodes", ">relevance"], rows, title="The best subgraph found", note=note))
 
 
+def _in_graph(chain: RelevanceChain, found: FoundSubgraph) -> FoundSubgraph:
+    """What was found in a part, with the graph's node ids."""
+    return replace(found, nodes=tuple(part_of(chain)[1].nodes[list(found.nodes)].tolist()))
+
+
 @overload
 def find_subgraph(
     chain: RelevanceChain,
@@ -82,6 +88,7 @@ def find_subgraph(
 
 
 @without_gradients
+@asked_of_part(_in_graph)
 def find_subgraph(
     chain: RelevanceChain,
     size: int,
@@ -94,6 +101,8 @@ def find_subgraph(
     graphs: Tensor | None = None,
 ) -> FoundSubgraph | list[FoundSubgraph]:
     """The subgraph S of ``size`` nodes with the largest relevance: argmax over |S| = size of R_α(S).
+
+    Of one node of a large graph, S is sought among the nodes that its output depends on.
 
     "exact" compares all of them. "beam" grows subgraphs node by node and keeps the best few of every
     size; "greedy" keeps one. Those two may miss the best, unless nothing was dropped on the way: the

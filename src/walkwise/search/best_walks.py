@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, overload
 
 import numpy as np
@@ -15,6 +15,7 @@ from walkwise.display import count, html_box, html_table
 from walkwise.errors import InputError, as_count
 from walkwise.questions.graphs import Graphs, as_graphs
 from walkwise.questions.neighbours import Ints
+from walkwise.questions.parts import asked_of_part, named
 from walkwise.questions.steps import WalkSteps, walk_steps
 from walkwise.questions.ties import rounding, tie_runs, ties_in_order
 from walkwise.questions.walk_table import FEW_WALKS, walk_table
@@ -122,6 +123,7 @@ def top_walks(
 
 
 @without_gradients
+@asked_of_part(lambda chain, found: replace(found, walks=named(chain, found.walks)))
 def top_walks(
     chain: RelevanceChain,
     k: int,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, overload
 
@@ -13,14 +14,16 @@ from torch import Tensor
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.errors import InputError
 from walkwise.questions.graphs import as_graphs
-from walkwise.questions.neighbours import Ints, step_neighbours
+from walkwise.questions.neighbours import Ints, as_array, step_neighbours
+from walkwise.questions.parts import of_one_node, part_of
 from walkwise.questions.progress import shown
 from walkwise.questions.steps import walk_steps
 from walkwise.questions.subgraphs import as_discount
 from walkwise.questions.ties import rounding
 from walkwise.questions.walk_table import Detail, WalkTable, walk_table
 from walkwise.search.contributions import QueryContributions, from_table
-from walkwise.search.greedy import Criterion, as_mode, greedy_orders
+from walkwise.search.greedy import Contributions, Criterion, as_mode, greedy_orders
+from walkwise.search.idle import IdleNodes
 from walkwise.search.local_contributions import LocalContributions
 
 #: What one pass over the operators of a layer costs besides its arithmetic, in messages of one node.
@@ -138,33 +141,55 @@ def order_nodes(
     if not 0 <= tolerance < 1:
         raise InputError(f"tolerance is a small fraction, 0 for none; got {tolerance}.")
     alphas = tuple(as_discount(a) for a in given)
-    criterion = Criterion(as_mode(mode), alphas, as_graphs(chain, graphs), tolerance)
+    chain, idle = _with_idle(chain, graphs)
+    criterion = Criterion(as_mode(mode), alphas, as_graphs(chain, graphs, level=4), tolerance)
     orders = [
         NodeOrder.of(torch.from_numpy(order if several else order[0]).to(chain.device), route)
-        for order, route in _orders(chain, criterion, progress)
+        for order, route in _orders(chain, criterion, idle, progress)
     ]
     return orders[0] if graphs is None else orders
 
 
-def _orders(chain: RelevanceChain, criterion: Criterion, progress: bool | None) -> list[tuple[Ints, str]]:
+def _with_idle(chain: RelevanceChain, graphs: Any) -> tuple[RelevanceChain, IdleNodes | None]:
+    """The chain whose nodes are chosen one by one, and those besides that are on no walk of it."""
+    if chain.part is None:
+        return chain, None
+    if graphs is not None:
+        raise of_one_node()
+    part, origin = part_of(chain)
+    return part, IdleNodes(as_array(origin.nodes), chain.num_nodes)
+
+
+def _orders(
+    chain: RelevanceChain, criterion: Criterion, idle: IdleNodes | None, progress: bool | None
+) -> list[tuple[Ints, str]]:
     """The order within every graph, (A, M_g), and its route."""
     sizes = criterion.graphs.sizes.tolist()
     if not criterion.alphas or not chain.num_nodes:
+        sizes = sizes if idle is None else [idle.num_nodes]
         return [(np.zeros((len(criterion.alphas), size), dtype=np.int64), "nothing to order") for size in sizes]
     if step_neighbours(chain) is None:
-        return _step_by_step(chain, criterion, progress)
+        return _step_by_step(chain, criterion, idle, progress)
     orders: list[tuple[Ints, str]] = []
     graphs = criterion.graphs
     for some in [graphs] if len(graphs) == 1 else graphs.parts(walk_steps(chain).ending, _MOST_TOGETHER):
         part = replace(criterion, graphs=some)
         table = _table(chain, part)
         if table is None:
-            orders += _step_by_step(chain, part, progress)
+            orders += _step_by_step(chain, part, idle, progress)
         else:
             route = f"all walks listed, in {len(table.relevance):,} entries"
-            found = greedy_orders(from_table(table, part), part, range(some.width))
-            orders += [(order, route) for order in found]
+            orders += [(order, route) for order in _chosen(from_table(table, part), part, idle, range)]
     return orders
+
+
+def _chosen(
+    contributions: Contributions, criterion: Criterion, idle: IdleNodes | None, shown: Callable[[int], Iterable[int]]
+) -> list[Ints]:
+    """The orders of the graphs, with idle nodes among them."""
+    if idle is not None:
+        return [idle.order(contributions, criterion, shown)]
+    return greedy_orders(contributions, criterion, shown(criterion.graphs.width))
 
 
 def _table(chain: RelevanceChain, criterion: Criterion) -> WalkTable | None:
@@ -185,12 +210,15 @@ def _worth(chain: RelevanceChain, criterion: Criterion) -> int:
     return int(min(_MOST_ROWS, by_steps * chain.num_layers))
 
 
-def _step_by_step(chain: RelevanceChain, criterion: Criterion, progress: bool | None) -> list[tuple[Ints, str]]:
+def _step_by_step(
+    chain: RelevanceChain, criterion: Criterion, idle: IdleNodes | None, progress: bool | None
+) -> list[tuple[Ints, str]]:
     """Orders whose every step is asked of the chain: without a discount, where that can be, from surroundings alone."""
     near, alphas = step_neighbours(chain), criterion.alphas
     local = [a for a, alpha in enumerate(alphas) if alpha == 0 and near is not None and chain.straight]
     asked = [a for a in range(len(alphas)) if a not in local]
-    orders = [np.zeros((len(alphas), size), dtype=np.int64) for size in criterion.graphs.sizes]
+    sizes = criterion.graphs.sizes if idle is None else [idle.num_nodes]
+    orders = [np.zeros((len(alphas), size), dtype=np.int64) for size in sizes]
     routes = []
     for which, kind, route in (
         (local, LocalContributions, f"every step from the surroundings of {chain.num_layers // 2} steps"),
@@ -198,8 +226,12 @@ def _step_by_step(chain: RelevanceChain, criterion: Criterion, progress: bool | 
     ):
         if which:
             part = replace(criterion, alphas=tuple(alphas[a] for a in which))
-            steps: Iterable[int] = shown(range(criterion.graphs.width), progress, desc=route, unit="node")
-            for order, found in zip(orders, greedy_orders(kind(chain, part, near), part, steps), strict=True):
+            steps = functools.partial(_shown, progress=progress, desc=route)
+            for order, found in zip(orders, _chosen(kind(chain, part, near), part, idle, steps), strict=True):
                 order[which] = found
             routes.append(route)
     return [(order, "; ".join(routes)) for order in orders]
+
+
+def _shown(count: int, progress: bool | None, desc: str) -> Iterable[int]:
+    return shown(range(count), progress, desc=desc, unit="node")

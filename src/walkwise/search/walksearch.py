@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from torch import Tensor
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.errors import InputError, as_count
 from walkwise.questions.partial_walks import Stages
+from walkwise.questions.parts import asked_of_part, named
 from walkwise.questions.steps import Partials, WalkSteps, descend, openings, walk_steps
 from walkwise.questions.ties import ties_in_order
 from walkwise.questions.walks import walk_relevance
@@ -43,7 +45,13 @@ class FoundWalks:
     relevance: Tensor  # (k,)
 
 
+def _in_graph(chain: RelevanceChain, found: Any) -> Any:
+    """Walks of a part, with the graph's node ids."""
+    return replace(found, walks=named(chain, found.walks))
+
+
 @without_gradients
+@asked_of_part(_in_graph)
 def top_walks_emp_neu(chain: RelevanceChain, k: int) -> NeuronWalks:
     """The k neuron walks of largest relevance (EMP-neu), exactly.
 
@@ -91,6 +99,7 @@ def top_walks_emp_neu(chain: RelevanceChain, k: int) -> NeuronWalks:
 
 
 @without_gradients
+@asked_of_part(_in_graph)
 def top_walks_emp_neu_star(chain: RelevanceChain, k: int) -> FoundWalks:
     """The k node walks whose best neuron walks are the most relevant (EMP-neu*), in that order.
 
@@ -134,6 +143,7 @@ def top_walks_emp_neu_star(chain: RelevanceChain, k: int) -> FoundWalks:
 
 
 @without_gradients
+@asked_of_part(_in_graph)
 def top_walks_amp_ave(chain: RelevanceChain, k: int) -> FoundWalks:
     """k walks of large relevance by approximate max-product (AMP-ave): fast, and not always the best ones.
 

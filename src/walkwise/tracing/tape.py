@@ -86,6 +86,7 @@ class Call:
     module: torch.nn.Module
     handed: tuple[int, ...]  # the slots of the node tensors handed to it: several of different nodes, or one
     closed: bool = True  # whether every propagate had a closed form
+    propagates: int = 0  # how often it was called, where it was
     outputs: list[int] = field(default_factory=list)
     rows_of: dict[int, int] = field(default_factory=dict)  # the slots of what it returned, and whose rows they have
     edge_index: Tensor | None = None  # (2, E) that it was given

@@ -13,6 +13,8 @@ from torch import Tensor
 from walkwise.errors import TargetError, noted
 from walkwise.tracing.private import unwatched
 
+#: One row of the output, or several.
+Index = int | Sequence[int] | None
 Target = int | str | Sequence[int | str] | Tensor | Callable[[Any], Tensor] | None
 
 #: The classes of a binary model with one logit, and the logit's sign in each.
@@ -36,7 +38,7 @@ class Explained:
 
 
 def explained(
-    output: Any, target: Target, index: int | None, num_graphs: int, num_nodes: int, against: Target = None
+    output: Any, target: Target, index: Index, num_graphs: int, num_nodes: int, against: Target = None
 ) -> Explained:
     """The explained scalar: the sum of one output per graph, or one row's output.
 
@@ -60,7 +62,7 @@ def explained(
         return _selected(output, target, against, index, num_graphs, num_nodes)
 
 
-def _selected(output: Any, target: Any, against: Any, index: int | None, num_graphs: int, num_nodes: int) -> Explained:
+def _selected(output: Any, target: Any, against: Any, index: Index, num_graphs: int, num_nodes: int) -> Explained:
     if not isinstance(output, Tensor) or not output.is_floating_point():
         raise TargetError(
             f"The model returned {_describe(output)}; expected one floating-point tensor. Select from it with "
@@ -94,7 +96,7 @@ def _selected(output: Any, target: Any, against: Any, index: int | None, num_gra
     return Explained(output, direction.index_put_((at,), signs).view(output.shape), flat[at] * signs, notes)
 
 
-def _by_callable(output: Any, target: Callable[[Any], Any], index: int | None) -> Tensor:
+def _by_callable(output: Any, target: Callable[[Any], Any], index: object) -> Tensor:
     if index is not None:
         raise TargetError("index does not go with a callable target: select the row inside the callable.")
     try:
@@ -110,7 +112,7 @@ def _by_callable(output: Any, target: Callable[[Any], Any], index: int | None) -
     return scalar
 
 
-def _as_table(output: Tensor, index: int | None, num_graphs: int, num_nodes: int) -> Tensor:
+def _as_table(output: Tensor, index: object, num_graphs: int, num_nodes: int) -> Tensor:
     """The output as (rows, columns). With an index, a flat output has one score per row: per node, or per link."""
     if output.dim() == 2:
         return output
@@ -120,9 +122,11 @@ def _as_table(output: Tensor, index: int | None, num_graphs: int, num_nodes: int
     return output.unsqueeze(1) if per_row else output.unsqueeze(0)
 
 
-def _rows(scores: Tensor, index: int | None, num_graphs: int) -> list[int]:
+def _rows(scores: Tensor, index: Index, num_graphs: int) -> list[int]:
     """The rows whose outputs are explained."""
     count = scores.shape[0]
+    if isinstance(index, list):
+        return index
     if index is not None:
         row = _integer(index, "index")
         if not 0 <= row < count:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from walkwise.tracing.arguments import Given, given_as
 from walkwise.tracing.identity import Identities
 from walkwise.tracing.lowering import Lowering
 from walkwise.tracing.modules import Modules, a_weight, check_layers, modules_of
+from walkwise.tracing.neighbourhoods import Neighbourhoods
 from walkwise.tracing.precision import (
     CAST,
     WIDENED,
@@ -33,9 +34,10 @@ from walkwise.tracing.precision import (
     widen,
 )  # fmt: skip
 from walkwise.tracing.private import compiled_from
+from walkwise.tracing.reach import Surveyor, is_several, ran_as_before
 from walkwise.tracing.shadow import same_random_numbers, shadow_of
 from walkwise.tracing.tape import Tape
-from walkwise.tracing.target import Explained, Target, explained
+from walkwise.tracing.target import Explained, Index, Target, explained
 from walkwise.tracing.watch import Watch, check_fresh, note_handed
 
 
@@ -46,7 +48,7 @@ def trace(
     *,
     target: Target = None,
     against: Target = None,
-    index: int | None = None,
+    index: Index = None,
     rule: RuleLike = "auto",
     fallback: str = "autograd",
     **model_kwargs: Any,
@@ -71,7 +73,11 @@ def trace(
         against: another column (or one per graph): the explained number is then the target's output less this one,
             what speaks for one class and not for the other. One logit is such a difference already.
         index: the output row to explain: a node, or of a link predictor the score of a pair. Of a sampled subgraph
-            (NeighborLoader) it is a row of the subgraph, as all node ids are.
+            (NeighborLoader) it is a row of the subgraph, as all node ids are. One node of a large graph is traced on
+            the nodes that its output depends on, and all answers are in the graph's own ids. A list of nodes gives
+            the chain of a batch, with a graph for each: the neighbourhood of that node. Its rows are the node ids
+            then; ``chain.origin`` says which node of the graph a row is (``nodes``), and, for the argument ``graphs``
+            of the questions, which neighbourhood it is in (``graphs``).
         rule: "auto" (the generalised γ = 3 in every layer), "gamma" (the paper's), "zero", "epsilon", "alphabeta",
             "zplus", a rule, one rule per message-passing layer, or a Schedule.
         fallback: "autograd" lets layers without a closed form be carried by autograd; "error" refuses.
@@ -98,7 +104,10 @@ def trace(
         torch.set_grad_enabled(torch.is_grad_enabled()),
         ordinary,
     ):  # an interrupt must not leave gradients switched off
-        return _traced(given_as(model, x, edge_index, model_kwargs), (target, against), index, schedule, fallback)
+        given = given_as(model, x, edge_index, model_kwargs)
+        _check_given(given)
+        hoods, notes = _neighbourhoods(given, target, index, fallback)
+        return _traced(given, (target, against), index, schedule, fallback, hoods, notes)
 
 
 _IDLE = "layer '{}' ({}) ran, but the explained output does not follow from it; it is on no walk"
@@ -109,12 +118,22 @@ trace.linearize = linearize  # type: ignore[attr-defined]  # so that walkwise.tr
 
 
 def _traced(
-    given: Given, target: tuple[Target, Target], index: int | None, schedule: Schedule, fallback: str
+    whole: Given,
+    target: tuple[Target, Target],
+    index: Index,
+    schedule: Schedule,
+    fallback: str,
+    hoods: Neighbourhoods | None,
+    notes: Sequence[str],
 ) -> RelevanceChain:
-    _check_given(given)
+    """The chain of a graph, or of neighbourhoods in it."""
+    given = whole if hoods is None else hoods.of(whole)
     half = half_of(given.model)
-    runs = _Runs(given, target, index, fallback, half is not None)
+    runs = _Runs(given, target, index if hoods is None else hoods.centres, fallback, half is not None)
     tape, watch, scalar = runs.run()
+    if hoods is not None and not ran_as_before(whole, tape):
+        hoods, notes = _neighbourhoods(whole, target[0], index, fallback)
+        return _traced(whole, target, index, schedule, fallback, hoods, notes)
     if unreached := watch.unreached():  # run again and look whether they lose sight of what they take in
         tape, watch, scalar = runs.run(unreached)
     if watch.fresh and not tape.cut:
@@ -135,8 +154,30 @@ def _traced(
             warnings.warn(f"{note}.", CoverageWarning, stacklevel=3)
         types = [] if half is None else [(WIDENED if runs.wide else CAST).format(half)]
         crossing = [_CROSSING] if _crosses(given, lowering.positions.edges(tape.calls)) else []
-        notes = [*hidden, *idle, *scalar.notes, *types, *crossing]
-        return check_chain(in_one_type(lowering.chain(scalar, notes)))
+        notes = [*notes, *hidden, *idle, *scalar.notes, *types, *crossing]
+        chain = check_chain(in_one_type(lowering.chain(scalar, notes)))
+        return chain if hoods is None else _placed(chain, hoods, whole, not is_several(index))
+
+
+def _placed(chain: RelevanceChain, hoods: Neighbourhoods, whole: Given, one: bool) -> RelevanceChain:
+    """The chain of neighbourhoods, which knows where in the graph they are; that of one node has the graph's ids."""
+    origin, edge_index = hoods.origin, whole.edge_index
+    if not torch.equal(chain.edge_index, hoods.edge_index):  # the model makes edges of its own
+        origin, edge_index = replace(origin, edges=origin.edges[:0]), origin.nodes[chain.edge_index]
+    chain = replace(chain, origin=origin)
+    return replace(chain, num_nodes=whole.num_nodes, edge_index=edge_index, part=chain) if one else chain
+
+
+def _neighbourhoods(
+    given: Given, target: Target, index: Index, fallback: str
+) -> tuple[Neighbourhoods | None, tuple[str, ...]]:
+    """The neighbourhoods to trace in the place of the graph, if they are better traced, and what to note."""
+    if index is None or callable(target):
+        return None, ()
+    half = half_of(given.model) is not None
+    surveyor = Surveyor(given, lambda part, rows: _Runs(part, (None, None), rows, fallback, half), _check_edges)
+    with torch.no_grad():
+        return surveyor.several(index) if is_several(index) else surveyor.one(index)
 
 
 @dataclass(eq=False)
@@ -145,7 +186,7 @@ class _Runs:
 
     given: Given
     target: tuple[Target, Target]  # the explained output, and the one it is set against
-    index: int | None
+    index: Index
     fallback: str
     wide: bool  # whether a model in half precision runs in float32
 
@@ -174,6 +215,12 @@ class _Runs:
             watch.release()
         tape.check_aliases()
         return tape, watch, scalar
+
+    def output(self) -> Any:
+        """What the model returns."""
+        model, _, given = self._shadowed()
+        with same_random_numbers(), torch.no_grad():
+            return given.run(model)
 
     def handed(self, disturbing: bool) -> list[Tensor]:
         """What the layers are handed, with the first one's output disturbed or not."""

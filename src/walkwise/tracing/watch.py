@@ -143,6 +143,7 @@ class Watch:
                     f"propagate of '{name}' ({type(conv).__name__}) was called past the module itself. Call the "
                     "layer, not its propagate, so that it counts as one."
                 )
+            self.tape.calls[self.tape.active].propagates += 1
             affine = None
             if form is not None:
                 with unwatched():

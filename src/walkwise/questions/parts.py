@@ -1,0 +1,102 @@
+"""Questions about one node of a large graph: asked in the graph's ids, answered from the node's neighbourhood.
+
+The chain of such a node has tensors with a row for every node that the output depends on, and no other node is on a
+walk. So what a question names elsewhere adds nothing, and the answer has zeros there.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+
+from walkwise.core.chain import Origin, RelevanceChain
+from walkwise.core.edges import running_totals
+from walkwise.errors import InputError
+from walkwise.questions.nodesets import as_node_sets
+
+P = ParamSpec("P")
+T = TypeVar("T")
+#: Makes of an argument about the graph one about its part, or of an answer about the part one about the graph.
+Translation = Callable[[RelevanceChain, Any], Any]
+
+
+def asked_of_part(
+    answer: Translation | None = None, **arguments: Translation
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """A decorator for questions: of a chain of one node, its part is asked, with arguments and answer translated."""
+
+    def about(query: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(query)
+        def ask(*args: P.args, **kwargs: P.kwargs) -> T:
+            chain: Any = args[0] if args else kwargs.get("chain")
+            if getattr(chain, "part", None) is None:
+                return query(*args, **kwargs)
+            given = inspect.signature(query).bind(*args, **kwargs).arguments
+            if given.get("graphs") is not None:
+                raise of_one_node()
+            for name, translate in arguments.items():
+                if given.get(name) is not None:
+                    given[name] = translate(chain, given[name])
+            found = query(**(given | {"chain": chain.part}))  # type: ignore[call-arg]
+            return found if answer is None else answer(chain, found)
+
+        return ask
+
+    return about
+
+
+def of_one_node() -> InputError:
+    """What is wrong with asking for an answer for every graph, where one node is explained."""
+    return InputError(
+        "The chain explains one node, and all its walks are in one graph: there is no answer for each of several.",
+        argument="graphs",
+        remedy="Leave graphs out.",
+    )
+
+
+def part_of(chain: RelevanceChain) -> tuple[RelevanceChain, Origin]:
+    """The part, and where it is in the graph."""
+    assert chain.part is not None
+    assert chain.part.origin is not None
+    return chain.part, chain.part.origin
+
+
+def rows_of(chain: RelevanceChain, nodes: Tensor) -> Tensor:
+    """The rows of the graph's nodes in the part, -1 for those that are not in it."""
+    origin = part_of(chain)[1]
+    row = torch.searchsorted(origin.nodes, nodes).clamp_(max=len(origin.nodes) - 1)
+    return torch.where(origin.nodes[row] == nodes, row, -1)
+
+
+def named(chain: RelevanceChain, rows: Tensor) -> Tensor:
+    """The graph's nodes that rows of the part are, -1 where none is."""
+    return torch.where(rows >= 0, part_of(chain)[1].nodes[rows], -1)
+
+
+def sets_within(chain: RelevanceChain, subgraphs: Any) -> tuple[Tensor, Tensor]:
+    """Subgraphs as the caller gives them, with just the rows of the part: (ids, offsets)."""
+    sets = as_node_sets(chain, subgraphs)
+    rows = rows_of(chain, sets.nodes)
+    inside = rows >= 0
+    return rows[inside], running_totals(torch.bincount(sets.owner[inside], minlength=sets.count))
+
+
+def groups_within(chain: RelevanceChain, groups: Any) -> Any:
+    """Groups of nodes, with just the rows of the part; what is no group is left for the question to refuse."""
+    if not isinstance(groups, Mapping):
+        return groups
+    if any(isinstance(nodes, (str, bytes)) or not hasattr(nodes, "__len__") for nodes in groups.values()):
+        return groups
+    ids, offsets = (part.tolist() for part in sets_within(chain, [list(nodes) for nodes in groups.values()]))
+    return {name: ids[offsets[i] : offsets[i + 1]] for i, name in enumerate(groups)}
+
+
+def per_node(chain: RelevanceChain, values: Tensor) -> Tensor:
+    """What every row of the part has, for every node of the graph.  # (K, …) -> (M, …)"""
+    spread = values.new_zeros(chain.num_nodes, *values.shape[1:])
+    return spread.index_copy_(0, part_of(chain)[1].nodes, values)

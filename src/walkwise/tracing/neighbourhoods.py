@@ -1,0 +1,216 @@
+"""Neighbourhoods: the part of a graph that the outputs of some nodes depend on, cut out of it.
+
+What a node's output depends on lies within as many steps as message passing takes, and one more where layers read the
+degrees of those who send. The graph is sorted once for that, and remembered as long as its ``edge_index`` lives. That
+nothing else reaches in (a normalisation over all nodes, a virtual node) is checked once for every model and graph.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GATConv, GATv2Conv, GINConv, GINEConv, GraphConv, SAGEConv
+
+from walkwise.core.chain import Origin
+from walkwise.core.edges import Adjacency, Edges, running_totals
+from walkwise.core.lazy import cached_property
+from walkwise.tracing.arguments import Given
+from walkwise.tracing.modules import Modules
+from walkwise.tracing.private import version_of
+from walkwise.tracing.tape import Tape
+
+#: Layers that read no degree of the nodes that send.
+_WITHOUT_DEGREES = (GINConv, GINEConv, SAGEConv, GraphConv, GATConv, GATv2Conv)
+#: Of a graph that is taken apart, what of this name is as long as there are nodes or edges.
+_COUNTS = {"num_nodes": 0, "num_edges": 1}
+
+
+class BeyondError(Exception):
+    """A node's output cannot be had from its neighbourhood; the message, if any, is a note that says why."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far a model looks from a node, and what it was seen to do when that was checked."""
+
+    hops: int
+    both_ways: bool  # along edges and against them
+    seen: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class GraphIndex:
+    """The edges of a graph by the nodes they come to, and how far models look in it."""
+
+    arriving: Adjacency
+    reaches: weakref.WeakKeyDictionary[nn.Module, Reach | str] = field(default_factory=weakref.WeakKeyDictionary)
+
+    @property
+    def num_nodes(self) -> int:
+        """M."""
+        return len(self.arriving.offsets) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """E."""
+        return len(self.arriving.edge)
+
+    @cached_property
+    def leaving(self) -> Adjacency:
+        """The edges by the nodes they come from."""
+        target = torch.repeat_interleave(self.arriving.offsets.diff())
+        turned = Edges(target, self.arriving.target_row, self.num_nodes).arriving
+        return replace(turned, edge=self.arriving.edge[turned.edge])
+
+    def cut(self, centres: Sequence[int], reach: Reach, most: int | None = None) -> Neighbourhoods | None:
+        """The neighbourhoods of some nodes, each apart from the others; None where they have more than so many rows."""
+        M, E, device = self.num_nodes, self.num_edges, self.arriving.offsets.device
+        begun = torch.arange(len(centres), device=device) * M + torch.tensor(list(centres), device=device)
+        keys = last = begun  # centre · M + node
+        edges = [begun[:0]]  # centre · E + edge
+        for _ in range(reach.hops):
+            found = []
+            for way in (self.arriving, self.leaving) if reach.both_ways else (self.arriving,):
+                row, at = _spans(way, last % M)
+                centre = (last // M)[row]
+                edges.append(centre * E + way.edge[at])
+                found.append(centre * M + way.target_row[at])
+            reached = torch.unique(torch.cat(found))
+            last = reached[~_among(reached, keys)]
+            keys = torch.cat([keys, last]).sort().values
+            if most is not None and len(keys) > most:
+                return None
+        return self._apart(keys, torch.unique(torch.cat(edges)), begun)
+
+    def examples(self) -> list[int]:
+        """Some nodes that edges come to, from all over the graph."""
+        places = [self.num_edges * part // 4 for part in (1, 2, 3)] if self.num_edges > 3 else []
+        return [int(self._ends[1, place]) for place in places]
+
+    def _apart(self, keys: Tensor, edges: Tensor, begun: Tensor) -> Neighbourhoods:
+        """The nodes and edges of every neighbourhood, with rows of their own."""
+        M, E = self.num_nodes, self.num_edges
+        ends = self._ends[:, edges % E] + (edges // E) * M
+        origin = Origin(keys % M, keys // M, edges % E)
+        return Neighbourhoods(origin, torch.searchsorted(keys, ends), torch.searchsorted(keys, begun).tolist(), M, E)
+
+    @cached_property
+    def _ends(self) -> Tensor:
+        """The edges in the order of the graph.  # (2, E)"""
+        ends = torch.empty(2, self.num_edges, dtype=torch.long, device=self.arriving.edge.device)
+        ends[0, self.arriving.edge] = self.arriving.target_row
+        ends[1, self.arriving.edge] = torch.repeat_interleave(self.arriving.offsets.diff())
+        return ends
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhoods:
+    """Neighbourhoods one after the other, each with rows of its own."""
+
+    origin: Origin
+    edge_index: Tensor  # (2, E') between rows
+    centres: list[int]  # the rows of the nodes they surround
+    num_nodes: int  # of the graph
+    num_edges: int
+
+    def of(self, given: Given) -> Given:
+        """What the model is given of them, of what it is given of the graph."""
+        arguments = {name: self._part(name, value) for name, value in given.arguments.items()}
+        return replace(given, x=self._rows(given.x), edge_index=self.edge_index, arguments=arguments)
+
+    def _rows(self, values: Tensor) -> Tensor:
+        return values.index_select(0, self.origin.nodes)
+
+    def _part(self, name: str, value: Any) -> Any:
+        """An argument of the model: of one with a row for every node or edge, theirs."""
+        if name in _COUNTS:
+            return len(self.origin.nodes) if name == "num_nodes" else len(self.origin.edges)
+        if not isinstance(value, Tensor) or value.dim() == 0:
+            return value
+        lengths = [self.num_nodes, self.num_edges]
+        if len(value) in lengths and value.layout == torch.strided:
+            of_edges = name.startswith("edge") if lengths[0] == lengths[1] else len(value) == self.num_edges
+            return value.index_select(0, self.origin.edges) if of_edges else self._rows(value)
+        if value.is_floating_point() and value.layout == torch.strided:
+            return value
+        raise BeyondError("")  # it names nodes, perhaps: those of pairs, say
+
+
+def kept_index(edge_index: Tensor, num_nodes: int) -> GraphIndex | None:
+    """The index of a graph, if it has been made and nobody has written into its ``edge_index`` since."""
+    tensor, version, index = _INDEXES.get(id(edge_index), (None, 0, None))
+    same = tensor is not None and tensor() is edge_index and version == version_of(edge_index)
+    return index if same and index is not None and index.num_nodes == num_nodes else None
+
+
+def graph_index(edge_index: Tensor, num_nodes: int) -> GraphIndex:
+    """The index of a graph, which is kept as long as its ``edge_index`` lives."""
+    index = kept_index(edge_index, num_nodes)
+    if index is None:
+        key = id(edge_index)
+        index = GraphIndex(Edges(edge_index[0], edge_index[1], num_nodes).arriving)
+        _INDEXES[key] = weakref.ref(edge_index, lambda _: _INDEXES.pop(key, None)), version_of(edge_index), index
+    return index
+
+
+#: By the identity of an edge_index: the tensor itself, weakly, how often it was written into, and its index.
+_INDEXES: dict[int, tuple[weakref.ref[Tensor], int, GraphIndex]] = {}
+
+
+def hops_of(tape: Tape, output: int | None, modules: Modules) -> int:
+    """How many steps away an output's last contribution can lie: the longest way through message passing."""
+    base = 0 if all(type(conv) in _WITHOUT_DEGREES for _, conv in modules.convs) else 1
+    if tape.cut or tape.hidden or output is None:  # perhaps they went on out of sight
+        return base + sum(max(1, call.propagates) for call in tape.calls)
+    hops = dict.fromkeys(range(len(tape.values)), 0)
+    begun: dict[int, int] = {}
+    for op in tape.ops:
+        far = max((hops[slot] for slot in op.inputs), default=0)
+        if op.call is not None:
+            call = tape.calls[op.call]
+            before = begun.setdefault(op.call, far)
+            if not call.closed:
+                far = max(far, before + max(1, call.propagates))
+        if op.terms:
+            far = max(hops[slot] + (1 if operator.reach is None else operator.reach) for slot, operator in op.terms)
+        hops.update({slot: far for slot in op.outputs if slot is not None})
+    return base + hops[output]
+
+
+def what_ran(tape: Tape) -> tuple[Any, ...]:
+    """What a model was seen to do, to be compared with what it does another time."""
+    return tuple((op.word.name, op.call) for op in tape.ops)
+
+
+def sends_backward(modules: Modules) -> bool:
+    """Whether a layer sends messages against its edges."""
+    return any(getattr(conv, "flow", "") != "source_to_target" for _, conv in modules.convs)
+
+
+def agree(whole: Any, part: Any, hoods: Neighbourhoods) -> bool:
+    """Whether a model gives the nodes in the middle the same outputs on the whole graph and on neighbourhoods."""
+    for output, rows in ((whole, hoods.num_nodes), (part, len(hoods.origin.nodes))):
+        if not isinstance(output, Tensor) or not output.is_floating_point() or output.shape[:1] != (rows,):
+            raise BeyondError("")  # rows of the output are not nodes
+    there, here = whole[hoods.origin.nodes[hoods.centres]], part[hoods.centres]
+    off = torch.finfo(there.dtype).eps ** 0.5 * there.abs().amax()
+    return there.shape == here.shape and bool(((there - here).abs() <= off).all())
+
+
+def _spans(way: Adjacency, nodes: Tensor) -> tuple[Tensor, Tensor]:
+    """The entries of some nodes one after the other: whose each is, and where it stands.  # (K,) -> (P,), (P,)"""
+    first = way.offsets[nodes]
+    counts = way.offsets[nodes + 1] - first
+    row = torch.repeat_interleave(counts)
+    return row, torch.arange(len(row), device=row.device) + (first - running_totals(counts)[:-1])[row]
+
+
+def _among(some: Tensor, keys: Tensor) -> Tensor:
+    """Which of some numbers are among others, which ascend."""
+    at = torch.searchsorted(keys, some).clamp_(max=len(keys) - 1)
+    return keys[at] == some

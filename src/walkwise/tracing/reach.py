@@ -1,0 +1,165 @@
+"""How far a model looks from a node: found on a small part of the graph, and checked once on all of it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from walkwise.errors import InputError, TargetError
+from walkwise.tracing.arguments import Given
+from walkwise.tracing.neighbourhoods import (
+    BeyondError,
+    GraphIndex,
+    Neighbourhoods,
+    Reach,
+    agree,
+    graph_index,
+    hops_of,
+    kept_index,
+    sends_backward,
+    what_ran,
+)
+from walkwise.tracing.tape import Tape
+from walkwise.tracing.target import Explained
+from walkwise.tracing.watch import Watch
+
+#: From so many nodes on, the neighbourhood of a node is traced in the place of its graph.
+_MANY_NODES = 4096
+#: Unless it has more than this part of them; and how many rows those of several nodes may have together.
+_MOST_PART, _MOST_ROWS = 4, 5_000_000
+_NEARBY = "traced on the {:,} of {:,} nodes within {} steps of the explained one; its output depends on no other"
+_GLOBAL = (
+    "the whole graph was traced: on its neighbourhood alone the model gives another output for the node, so that "
+    "something reads nodes further away (a normalisation over all nodes, a virtual node, pooling)"
+)
+
+
+class Runs(Protocol):
+    """Runs of a model on one input."""
+
+    def run(self) -> tuple[Tape, Watch, Explained]:
+        """What a tape saw, and the explained scalar."""
+
+    def output(self) -> Any:
+        """What the model returns."""
+
+
+@dataclass(frozen=True, eq=False)
+class Surveyor:
+    """Looks for the part of a graph that the outputs of nodes depend on."""
+
+    given: Given
+    runs: Callable[[Given, list[int] | None], Runs]
+    check_edges: Callable[[Any, int], None]
+
+    def one(self, index: Any) -> tuple[Neighbourhoods | None, tuple[str, ...]]:
+        """The neighbourhood of a node, or None where the whole graph is to be traced, and what to note."""
+        M = self.given.num_nodes
+        if M < _MANY_NODES or not hasattr(index, "__index__") or isinstance(index, bool):
+            return None, ()
+        if not 0 <= operator.index(index) < M:
+            return None, ()
+        try:
+            hoods, hops = self._found([operator.index(index)], M // _MOST_PART)
+        except BeyondError as beyond:
+            return None, (str(beyond),) if str(beyond) else ()
+        return hoods, () if hoods is None else (_NEARBY.format(len(hoods.origin.nodes), M, hops),)
+
+    def several(self, index: Any) -> tuple[Neighbourhoods, tuple[str, ...]]:
+        """The neighbourhoods of some nodes; there must be, since the nodes could not be told apart without."""
+        centres = _centres(index, self.given.num_nodes)
+        try:
+            hoods, _ = self._found(centres, _MOST_ROWS)
+        except BeyondError as beyond:
+            raise InputError(
+                "The outputs of these nodes cannot be had from their neighbourhoods alone.",
+                argument="index",
+                expected="one node, for a model or an input like this",
+                got=index,
+                remedy="Trace one node after the other, with index=<the node>.",
+            ) from beyond
+        if hoods is None:
+            raise InputError(
+                f"The neighbourhoods of these {len(centres)} nodes have more than {_MOST_ROWS:,} nodes together.",
+                argument="index",
+                remedy="Give fewer nodes at a time.",
+            )
+        return hoods, ()
+
+    def _found(self, centres: list[int], most: int) -> tuple[Neighbourhoods | None, int]:
+        """The neighbourhoods as far as the model looks, and how far that is; None if they have more nodes than that."""
+        given, edge_index = self.given, self.given.edge_index
+        plain = type(edge_index) is Tensor and edge_index.layout == torch.strided and edge_index.dtype == torch.long
+        if not isinstance(given.x, Tensor) or not plain or edge_index.dim() != 2 or edge_index.shape[0] != 2:
+            raise BeyondError("")
+        if kept_index(edge_index, given.num_nodes) is None:
+            self.check_edges(edge_index, given.num_nodes)
+        graph = graph_index(edge_index, given.num_nodes)
+        known = graph.reaches.get(given.model)
+        if known is None:
+            try:
+                known = self._reach(graph, centres, most)
+            except BeyondError as beyond:
+                known = str(beyond)
+            if known is None:
+                return None, 0
+            graph.reaches[given.model] = known
+        if isinstance(known, str):
+            raise BeyondError(known)
+        return graph.cut(centres, known, most), known.hops
+
+    def _reach(self, graph: GraphIndex, centres: list[int], most: int) -> Reach | None:
+        """How far the model looks, checked against its outputs on the whole graph; None where that is too far."""
+        one_step = graph.cut(centres[:1], Reach(1, both_ways=False))
+        assert one_step is not None
+        tape, watch, scalar = self._tried(lambda: self.runs(one_step.of(self.given), one_step.centres).run())
+        hops, whole = hops_of(tape, tape.slot_of(scalar.tensor), watch.modules), None
+        one_way = [] if sends_backward(watch.modules) else [Reach(hops, False), Reach(hops + 1, False)]
+        for reach in (*one_way, Reach(hops + 1, both_ways=True)):
+            hoods = graph.cut([*centres[:1], *graph.examples()], reach, most) or graph.cut(centres[:1], reach, most)
+            if hoods is None:
+                return None
+            whole = self._tried(self.runs(self.given, None).output) if whole is None else whole
+            if agree(whole, self._tried(self.runs(hoods.of(self.given), None).output), hoods):
+                return replace(reach, seen=what_ran(tape))
+        raise BeyondError(_GLOBAL)
+
+    def _tried(self, run: Callable[[], Any]) -> Any:
+        """What a run gives; one that fails says nothing about neighbourhoods, and the whole graph shows why."""
+        try:
+            return run()
+        except Exception as error:
+            raise BeyondError("") from error
+
+
+def is_several(index: Any) -> bool:
+    """Whether an index is a list of nodes."""
+    return isinstance(index, (list, tuple, range)) or getattr(index, "ndim", 0) > 0
+
+
+def ran_as_before(given: Given, tape: Tape) -> bool:
+    """Whether a model did what it did when its reach was checked; otherwise that is forgotten."""
+    reaches = graph_index(given.edge_index, given.num_nodes).reaches
+    known = reaches.get(given.model)
+    if isinstance(known, Reach) and known.seen != what_ran(tape):
+        del reaches[given.model]
+        return False
+    return True
+
+
+def _centres(index: Any, num_nodes: int) -> list[int]:
+    """Several nodes to explain."""
+    try:
+        nodes = [operator.index(node) for node in (index.tolist() if hasattr(index, "tolist") else index)]
+    except TypeError:
+        nodes = []
+    if not nodes or min(nodes) < 0 or max(nodes) >= num_nodes:
+        raise TargetError(
+            argument="index", expected=f"a node, or a list of nodes, from 0 to {num_nodes - 1}", got=index
+        )
+    return nodes
