@@ -357,6 +357,6 @@ def test_neighbourhoods_are_those_found_by_walking():
         reached = {centre}
         for _ in range(hops):
             reached |= {u for v in reached for u in into[v]}
-        found = index.cut([centre], neighbourhoods.Reach(hops, both_ways=False))
+        found = index.cut([centre], neighbourhoods.Reach(hops))
         assert found.origin.nodes.tolist() == sorted(reached)
         assert torch.equal(found.origin.nodes[found.edge_index], edge_index[:, found.origin.edges])

@@ -39,7 +39,8 @@ class Reach:
     """How far a model looks from a node, and what it was seen to do when that was checked."""
 
     hops: int
-    both_ways: bool  # along edges and against them
+    both_ways: bool = False  # along edges and against them
+    rim: bool = False  # whether of the last step just the edges count, which make degrees
     seen: tuple[Any, ...] = ()
 
 
@@ -73,7 +74,7 @@ class GraphIndex:
         begun = torch.arange(len(centres), device=device) * M + torch.tensor(list(centres), device=device)
         keys = last = begun  # centre · M + node
         edges = [begun[:0]]  # centre · E + edge
-        for _ in range(reach.hops):
+        for hop in range(reach.hops):
             found = []
             for way in (self.arriving, self.leaving) if reach.both_ways else (self.arriving,):
                 row, at = _spans(way, last % M)
@@ -82,20 +83,32 @@ class GraphIndex:
                 found.append(centre * M + way.target_row[at])
             reached = torch.unique(torch.cat(found))
             last = reached[~_among(reached, keys)]
+            if reach.rim and hop == reach.hops - 1:  # one node stands for all
+                last = last[torch.searchsorted(last // M, torch.unique(last // M))]
             keys = torch.cat([keys, last]).sort().values
             if most is not None and len(keys) > most:
                 return None
-        return self._apart(keys, torch.unique(torch.cat(edges)), begun)
+        return self._apart(keys, torch.unique(torch.cat(edges)), begun, last if reach.rim else None)
 
     def examples(self) -> list[int]:
         """Some nodes that edges come to, from all over the graph."""
         places = [self.num_edges * part // 4 for part in (1, 2, 3)] if self.num_edges > 3 else []
         return [int(self._ends[1, place]) for place in places]
 
-    def _apart(self, keys: Tensor, edges: Tensor, begun: Tensor) -> Neighbourhoods:
-        """The nodes and edges of every neighbourhood, with rows of their own."""
+    def _apart(self, keys: Tensor, edges: Tensor, begun: Tensor, rim: Tensor | None) -> Neighbourhoods:
+        """The nodes and edges of every neighbourhood, with rows of their own.
+
+        Args:
+            keys: centre · M + node, ascending.
+            edges: centre · E + edge, ascending.
+            begun: the keys of the centres.
+            rim: the keys of those who stand for all nodes that edges come from and that are not among the others.
+        """
         M, E = self.num_nodes, self.num_edges
         ends = self._ends[:, edges % E] + (edges // E) * M
+        if rim is not None and len(rim):
+            standing = rim[torch.searchsorted(rim // M, ends[0] // M).clamp_(max=len(rim) - 1)]
+            ends[0] = torch.where(_among(ends[0], keys), ends[0], standing)
         origin = Origin(keys % M, keys // M, edges % E)
         return Neighbourhoods(origin, torch.searchsorted(keys, ends), torch.searchsorted(keys, begun).tolist(), M, E)
 
@@ -162,11 +175,15 @@ def graph_index(edge_index: Tensor, num_nodes: int) -> GraphIndex:
 _INDEXES: dict[int, tuple[weakref.ref[Tensor], int, GraphIndex]] = {}
 
 
-def hops_of(tape: Tape, output: int | None, modules: Modules) -> int:
+def reads_degrees(modules: Modules) -> bool:
+    """Whether layers perhaps read the degrees of the nodes that send."""
+    return not all(type(conv) in _WITHOUT_DEGREES for _, conv in modules.convs)
+
+
+def hops_of(tape: Tape, output: int | None) -> int:
     """How many steps away an output's last contribution can lie: the longest way through message passing."""
-    base = 0 if all(type(conv) in _WITHOUT_DEGREES for _, conv in modules.convs) else 1
     if tape.cut or tape.hidden or output is None:  # perhaps they went on out of sight
-        return base + sum(max(1, call.propagates) for call in tape.calls)
+        return sum(max(1, call.propagates) for call in tape.calls)
     hops = dict.fromkeys(range(len(tape.values)), 0)
     begun: dict[int, int] = {}
     for op in tape.ops:
@@ -179,7 +196,7 @@ def hops_of(tape: Tape, output: int | None, modules: Modules) -> int:
         if op.terms:
             far = max(hops[slot] + (1 if operator.reach is None else operator.reach) for slot, operator in op.terms)
         hops.update({slot: far for slot in op.outputs if slot is not None})
-    return base + hops[output]
+    return hops[output]
 
 
 def what_ran(tape: Tape) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ from walkwise.tracing.neighbourhoods import (
     graph_index,
     hops_of,
     kept_index,
+    reads_degrees,
     sends_backward,
     what_ran,
 )
@@ -115,12 +116,11 @@ class Surveyor:
 
     def _reach(self, graph: GraphIndex, centres: list[int], most: int) -> Reach | None:
         """How far the model looks, checked against its outputs on the whole graph; None where that is too far."""
-        one_step = graph.cut(centres[:1], Reach(1, both_ways=False))
+        one_step = graph.cut(centres[:1], Reach(1))
         assert one_step is not None
         tape, watch, scalar = self._tried(lambda: self.runs(one_step.of(self.given), one_step.centres).run())
-        hops, whole = hops_of(tape, tape.slot_of(scalar.tensor), watch.modules), None
-        one_way = [] if sends_backward(watch.modules) else [Reach(hops, False), Reach(hops + 1, False)]
-        for reach in (*one_way, Reach(hops + 1, both_ways=True)):
+        hops, whole = hops_of(tape, tape.slot_of(scalar.tensor)), None
+        for reach in _reaches(hops, watch):
             hoods = graph.cut([*centres[:1], *graph.examples()], reach, most) or graph.cut(centres[:1], reach, most)
             if hoods is None:
                 return None
@@ -135,6 +135,13 @@ class Surveyor:
             return run()
         except Exception as error:
             raise BeyondError("") from error
+
+
+def _reaches(hops: int, watch: Watch) -> list[Reach]:
+    """How far a model of so many steps may look, the nearest first."""
+    further = [Reach(hops + 1, rim=True), Reach(hops + 1)]
+    one_way = further if reads_degrees(watch.modules) else [Reach(hops), *further]
+    return [*([] if sends_backward(watch.modules) else one_way), Reach(hops + 1, both_ways=True)]
 
 
 def is_several(index: Any) -> bool:
