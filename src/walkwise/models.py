@@ -136,6 +136,7 @@ _PAPER: dict[str, tuple[str, int, int, int, int]] = {
     **{f"ba2motif-gin{depth}": ("GIN", 1, 20, 2, depth) for depth in range(2, 8)},
     "mutag-gin3": ("GIN", 7, 128, 2, 3),
     "mutagenicity-gin3": ("GIN", 13, 128, 2, 3),
+    "mutagenicity-hydrogens-gin3": ("GIN", 17, 64, 2, 3),  # ours, bundled
     "reddit-binary-gin5": ("GIN", 1, 64, 2, 5),
     "graph-sst2-gcn3": ("GCN", 50, 20, 2, 3),
 }
@@ -144,8 +145,8 @@ _PAPER: dict[str, tuple[str, int, int, int, int]] = {
 def names() -> list[str]:
     """The names of the paper's models: data set, kind and number of layers.
 
-    >>> names()[-4:]
-    ['mutag-gin3', 'mutagenicity-gin3', 'reddit-binary-gin5', 'graph-sst2-gcn3']
+    >>> names()[-5:]
+    ['mutag-gin3', 'mutagenicity-gin3', 'mutagenicity-hydrogens-gin3', 'reddit-binary-gin5', 'graph-sst2-gcn3']
     """
     return list(_PAPER)
 
@@ -344,10 +345,12 @@ def bundled(name: str) -> nn.Module:
     """A trained model that comes with the package, in evaluation mode.
 
     - "ba2motif": GIN-3 on generated BA-2motif; logits of cycle and house.
+    - "mutagenicity": GIN-3 on Mutagenicity's atoms and their hydrogens (``from_smiles(smiles, hydrogens=True)``);
+      logits of non-mutagenic and mutagenic.
     - "mutag": GIN-3 on MUTAG's atoms (see `walkwise.datasets.molecules`); logits of non-mutagenic and mutagenic.
 
     Args:
-        name: "ba2motif" or "mutag".
+        name: "ba2motif", "mutagenicity" or "mutag".
 
     >>> bundled("mutag").sizes["in_channels"]
     7

@@ -42,6 +42,7 @@ RECIPES: dict[str, Recipe] = {
     **{f"ba2motif-gin{depth}": Recipe("ba2motif", 80, 20, 32, 2e-3, 1.0) for depth in (5, 6, 7)},
     "mutag-gin3": Recipe("mutag", 800, 800, 98, 2e-4, 0.85),
     "mutagenicity-gin3": Recipe("mutagenicity", 80, 40, 32, 2e-3, 0.8316),
+    "mutagenicity-hydrogens-gin3": Recipe("mutagenicity-hydrogens", 60, 60, 64, 2e-3, 0.8316),
     "reddit-binary-gin5": Recipe("reddit-binary", 80, 40, 16, 5e-4, 0.825, negative_biases=False),
     "graph-sst2-gcn3": Recipe("graph-sst2", 30, 15, 128, 1e-3, 0.894),
 }

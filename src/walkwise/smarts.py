@@ -31,6 +31,20 @@ FUNCTIONAL_GROUPS = {
     "halogen": "[F,Cl,Br,I]",
 }
 
+#: Textbook structural alerts for mutagenicity, after Kazius, McGuire and Bursi (2005), in patterns of our own: atoms
+#: that are held to act; what stands beside them ("on a ring") is a condition.
+STRUCTURAL_ALERTS = {
+    "aromatic nitro": "[N;X3;$(Na)](~[O;X1])~[O;X1]",
+    "aromatic amine": "[N;X3;H2;$(Na)]",
+    "epoxide or aziridine": "[C;r3]1[O,N;r3][C;r3]1",
+    "nitroso": "[N;X2;!R;$(N[#6,#7])]=[O;X1]",
+    "azo": "[N;X2;!R;$(N[#6])]=[N;X2;!R;$(N[#6])]",
+    "hydrazine": "[N;!R;X3;H1,H2][N;!R;X3;!$(N=O)]",
+    "azide or diazo": "[N;X2]=[N;X2]=[N;X1]",
+    "aliphatic bromide or iodide": "[C;X4][Br,I]",
+    "mustard": "[N,S;X2,X3][C;H2][C;H2][Cl,Br,I]",
+}
+
 #: What the atoms in rings are called together.
 RING = "ring"
 

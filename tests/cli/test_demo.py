@@ -82,17 +82,36 @@ def test_the_demo_writes_figures_and_one_page(run, tmp_path):
     pytest.importorskip("rdkit")
     ran = run("demo", "--graphs", 4, "--out", tmp_path / "demo")
     assert (ran.code, ran.err) == (0, "")
-    for words in ("the house", "most relevant", "random, mean", "→", "found exactly", "1-nitropyrene", "Try next"):
+    for words in (
+        "the house",
+        "most relevant",
+        "random, mean",
+        "→",
+        "found exactly",
+        "1-nitropyrene",
+        "turned over",
+        "Try next",
+    ):
         assert words in ran.out
     files = {path.name for path in (tmp_path / "demo").iterdir()}
-    names = ("overview", "graph", "alpha", "walks", "motifs", "1-nitropyrene", "aniline", "groups", "atoms")
+    names = (
+        "overview",
+        "graph",
+        "alpha",
+        "walks",
+        "motifs",
+        "1-nitropyrene",
+        "2-nitronaphthalene",
+        "groups",
+        "removal",
+    )
     assert {f"{name}.{ending}" for name in names for ending in ("png", "svg")} | {"report.html"} <= files
     page = Page((tmp_path / "demo" / "report.html").read_text(encoding="utf-8"))
     assert page.open == []
     assert len(page.pictures) == 9
     assert all(address.startswith("data:image/svg+xml;base64,") for address in page.addresses)
     assert all(len(picture["alt"] or "") > 20 for picture in page.pictures)
-    shown = (tmp_path / "demo" / "graph.svg").read_bytes()
+    shown = (tmp_path / "demo" / "2-nitronaphthalene.svg").read_bytes()
     assert base64.b64decode(page.pictures[0]["src"].partition(",")[2]) == shown
 
 
@@ -122,3 +141,17 @@ def test_the_page_writes_text_as_text():
     page = Page(html)
     assert page.pictures[0]["alt"] == 'say "x"'
     assert '<td class="right">1.5</td>' in html
+
+
+def test_the_story_of_the_molecules_is_true():
+    pytest.importorskip("rdkit")
+    found = {one.name: one for one in showcase.molecules()}
+    moves, holds = found["2-nitronaphthalene"], found["1-nitropyrene"]
+    assert moves.check.whole.says == holds.check.whole.says == holds.check.without.says == "mutagenic"
+    assert moves.check.without.says == "non-mutagenic"
+    assert moves.group == holds.group == "NO2"
+    assert {found[name].check.whole.says for name in ("paracetamol", "toluene")} == {"non-mutagenic"}
+    for name in ("2-nitronaphthalene", "1-nitropyrene", "4-aminobiphenyl", "styrene oxide", "N-nitrosodiethylamine"):
+        assert found[name].relevance > 0.4 * found[name].check.whole.output
+    two = found["4-(2-nitroethyl)nitrobenzene"]
+    assert two.terms["NO2_on_ring"] > 3 * two.terms["NO2_on_chain"] > 0

@@ -133,7 +133,8 @@ def test_molecules_have_names_and_symbols():
     pytest.importorskip("rdkit")
     session = open_session("mutag")
     assert session.names == tuple(MOLECULES)
-    assert session.node_labels(3) == ["N", *"CCCCCC"]
+    assert session.node_labels(7) == [*"CCCCCCC"]
+    assert (session.graph(7).x.shape, open_session("mutagenicity").graph(7).x.shape) == ((7, 7), (7, 17))
     assert session.class_name(1) == "mutagenic"
     assert open_session("mutag", smiles=["CC"]).names == ("CC",)
 

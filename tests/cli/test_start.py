@@ -51,7 +51,7 @@ for line in WRONG.strip().splitlines():
     assert answered.exit_code == 2 and words in answered.stderr, (arguments, answered.stderr)
     assert not heavy(), (arguments, heavy())
 words = {"_WALKWISE_COMPLETE": "complete_bash", "COMP_WORDS": "walkwise explain mu", "COMP_CWORD": "2"}
-assert CliRunner().invoke(app, [], env=words, prog_name="walkwise").stdout.split() == ["mutag"]
+assert CliRunner().invoke(app, [], env=words, prog_name="walkwise").stdout.split() == ["mutagenicity", "mutag"]
 assert not heavy(), heavy()
 '''
 

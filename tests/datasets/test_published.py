@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -240,3 +241,36 @@ def test_published_files_must_belong_together(published):
     path.write_bytes(pickle.dumps(np.ones((5, 4), dtype=np.float32)))
     with pytest.raises(InputError, match="each of 6 nodes"):
         datasets.load("graph-sst2", root=published)
+
+
+@needs_golden
+def test_hydrogens_are_counted_as_rdkit_counts_them(read):
+    pytest.importorskip("rdkit")
+    from walkwise.datasets.tu import MUTAGENICITY_ATOMS
+    from walkwise.plotting import molecule_from_data
+
+    counted, plain = read("mutagenicity-hydrogens"), read("mutagenicity")
+    assert torch.equal(counted.graphs.x[:, :13], plain.graphs.x)
+    assert torch.equal(counted.graphs.y, 1 - plain.graphs.y)
+    assert torch.equal(counted.test, plain.test)
+    same = total = 0
+    for number in range(200):
+        graph = counted.graphs[number]
+        symbols = [MUTAGENICITY_ATOMS[i] for i in graph.x[:, :13].argmax(1).tolist()]
+        atoms = molecule_from_data(graph, symbols).GetAtoms()
+        wanted = [min(3, atom.GetTotalNumHs()) for atom in atoms]
+        same += sum(a == b for a, b in zip(wanted, graph.x[:, 13:].argmax(1).tolist(), strict=True))
+        total += len(wanted)
+    assert same / total > 0.97  # charged atoms, which the files do not mark, have another number
+
+
+@needs_golden
+def test_the_bundled_model_sees_what_textbooks_warn_of(read, monkeypatch):
+    pytest.importorskip("rdkit")
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    import alerts
+
+    found = {name: (auroc, share) for name, _, _, auroc, share in alerts.rows(data_root(), most=400)}
+    assert found["aromatic nitro"][0] > 0.95
+    assert found["aromatic nitro"][1] > 0.8
+    assert found["aromatic amine"][0] > 0.7

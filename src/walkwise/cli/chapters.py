@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from walkwise.cli.output import listed, number
 from walkwise.cli.page import Grid, Section
 from walkwise.cli.showcase import ALPHAS, Molecule, Motif, Tally
-from walkwise.search.best_walks import TopWalks
+from walkwise.explanation import Outcome
 
 _ALPHA_NOTE = "α = 0: walks that never leave the set; α = 1: all walks that touch it. Random: {} connected sets of {}."
 _TRUTH_NOTE = (
@@ -22,9 +22,9 @@ def of_motifs(shown: Motif, tallies: Sequence[Tally]) -> Section:
     name = asked.class_name
     right, graphs = sum(tally.right for tally in tallies), sum(tally.graphs for tally in tallies)
     words = (
-        f"A small GIN that tells cycles from houses gets {right} of {graphs} graphs right that were made just now. "
-        f"Here is the first with a {name}. Its output for “{name}” is {asked.chain.output:.3g}; all walks together "
-        f"have {asked.chain.input_relevance:.3g}, and biases took {number(asked.chain.bias_leak)}. Of the five nodes "
+        f"A small GIN that tells cycles from houses gets {right} of {graphs} newly generated graphs right. "
+        f"Here is the first with a {name}. Its output for “{name}” is {asked.chain.output:.3g}; all walks sum to "
+        f"{asked.chain.input_relevance:.3g}, and biases absorb {number(asked.chain.bias_leak)}. Of the five nodes "
         f"of the {name}, {shown.hits} are in the most relevant connected set of five."
     )
     return Section("Motifs in graphs", words, (_sets(shown, name), _walks(shown, name), _truth(tallies)))
@@ -48,11 +48,12 @@ def _sets(shown: Motif, name: str) -> Grid:
 def _walks(shown: Motif, name: str) -> Grid:
     truth = set(shown.truth)
     rows = [
-        (" → ".join(map(str, walk)), relevance, f"{sum(node in truth for node in walk)} of {len(walk)} visits")
-        for walk, relevance in zip(shown.walks.walks.tolist(), shown.walks.relevance.tolist(), strict=True)
+        (tie.words(), tie.amount, tie.relevance, f"{sum(node in truth for node in nodes)} of {len(nodes)} visits")
+        for tie in shown.walks.tied
+        for nodes in tie.walks[:1].tolist()
     ]
-    title = f"The {len(rows)} most relevant of {shown.walks.num_walks} walks"
-    return Grid(title, ["walk", ">relevance", f"in the {name}"], rows)
+    title = f"The {len(shown.walks.walks)} most relevant of {shown.walks.num_walks} walks"
+    return Grid(title, ["walk", ">how many", ">relevance of each", f"in the {name}"], rows)
 
 
 def _truth(tallies: Sequence[Tally]) -> Grid:
@@ -72,32 +73,56 @@ def _truth(tallies: Sequence[Tally]) -> Grid:
 
 
 def of_molecules(molecules: Sequence[Molecule]) -> Section:
-    """The molecules: what their groups have, and the walks of the first."""
-    first = molecules[0]
-    name = first.asked.session.names[first.asked.number]
+    """The molecules: what each prediction rests on, and whether removing that changes it."""
+    holds, moves = _named(molecules, "1-nitropyrene"), _named(molecules, "2-nitronaphthalene")
     words = (
-        "A GIN trained on MUTAG is asked what speaks for “mutagenic” in molecules given as SMILES. Walks are sorted by "
-        "the groups they visit: those within the carbons, those within the other atoms, and those that visit both. "
-        "The model is for demonstration, not a judge of molecules."
+        "A GIN trained on Mutagenicity is asked what speaks for “mutagenic” and not for “non-mutagenic”. In "
+        f"2-nitronaphthalene it is the nitro group, as textbooks have it: the output is {_out(moves.check.whole)}, and "
+        f"without the group {_out(moves.check.without)}, so the prediction turns over. In 1-nitropyrene the group "
+        f"matters as much, but removing it leaves {_out(holds.check.without)} of {_out(holds.check.whole)}: pyrene's "
+        "four fused rings are enough for the model, and the walks within the rings say so. The model is for "
+        "demonstration, not a judge of molecules."
     )
-    return Section("Molecules", words, (_groups(molecules), _molecule_walks(first.walks, first.asked.labels, name)))
+    first = moves
+    return Section("Molecules", words, (_removals(molecules), _terms(molecules), _molecule_walks(first)))
 
 
-def _groups(molecules: Sequence[Molecule]) -> Grid:
+def _named(molecules: Sequence[Molecule], name: str) -> Molecule:
+    return next(one for one in molecules if one.name == name)
+
+
+def _out(outcome: Outcome) -> str:
+    return number(round(outcome.output, 2))
+
+
+def _removals(molecules: Sequence[Molecule]) -> Grid:
     rows = []
     for one in molecules:
-        asked, groups = one.asked, tuple(one.groups)
-        said = asked.session.class_name(int(asked.prediction.logits.argmax()))
-        others = (groups[1], one.terms[groups[1]], one.terms[groups]) if len(groups) > 1 else ("", None, None)
-        rows.append((asked.session.names[asked.number], said, asked.chain.output, one.terms["carbons"], *others))
-    columns = ["molecule", "the model says", ">output", ">carbons", "other group", ">alone", ">with carbons"]
-    note = "Output: the logit of “mutagenic”. The groups' terms add up to it, but for what biases took."
-    return Grid("What groups of atoms have alone and together", columns, rows, note, wide=True)
+        check = one.check
+        turned = "turned over" if check.whole.says != check.without.says else ""
+        group = one.group.replace("_", " ")
+        rows.append(
+            (one.name, check.whole.says, check.whole.output, group, one.relevance, check.without.output, turned)
+        )
+    columns = ["molecule", "prediction", ">output", "group", ">its relevance", ">output without it", "prediction then"]
+    note = (
+        "Output: the logit of “mutagenic” less that of “non-mutagenic”. Relevance: of all walks that visit the group. "
+        "Without: the model asked on the molecule with these atoms removed."
+    )
+    return Grid("Explain, remove, ask again", columns, rows, note, wide=True)
 
 
-def _molecule_walks(walks: TopWalks, labels: Sequence[str], name: str) -> Grid:
-    rows = [
-        (" → ".join(f"{labels[node]}{node}" for node in walk), relevance)
-        for walk, relevance in zip(walks.walks.tolist(), walks.relevance.tolist(), strict=True)
-    ]
-    return Grid(f"{name}: the {len(rows)} largest of {walks.num_walks} walks", ["walk", ">relevance"], rows)
+def _terms(molecules: Sequence[Molecule]) -> Grid:
+    """What groups carry alone and together, where one group stands in two places."""
+    one = next(one for one in molecules if len(one.groups) > 2)
+    ranked = sorted(one.terms.terms.items(), key=lambda item: -abs(item[1]))[:6]
+    rows = [(" + ".join(names).replace("_", " "), value) for names, value in ranked]
+    note = "Each of these walks visits every group that is named, and no other atom."
+    return Grid(f"{one.name}: what groups carry alone and together", ["groups", ">relevance"], rows, note)
+
+
+def _molecule_walks(molecule: Molecule) -> Grid:
+    walks = molecule.walks
+    rows = [(tie.words(molecule.asked.labels), tie.amount, tie.relevance) for tie in walks.tied]
+    title = f"{molecule.name}: the {len(walks.walks)} most relevant of {walks.num_walks} walks"
+    return Grid(title, ["walk", ">how many", ">relevance of each"], rows, wide=True)

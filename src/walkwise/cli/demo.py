@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 _TITLE = "Which part of this graph made the model say that?"
 _LEAD = (
     "Two small trained models come with Walkwise. Each says something about a graph; the question is which part of the "
-    "graph made it say that. Every relevance below is a sum over walks, computed exactly by message passing."
+    "graph made it say that, and whether the answer holds when that part is taken away. Every relevance below is a sum "
+    "over walks, computed exactly by message passing."
 )
 _NEXT = (
+    "{} explain mutagenicity --smiles 'O=[N+]([O-])c1ccc2ccccc2c1' --target mutagenic --against non-mutagenic",
+    "{} interactions mutagenicity --graph 1 --query 'NO2 & ring'",
     "{} explain ba2motif --graph 950 --nodes motif=20-24",
-    "{} walks mutag --smiles 'O=[N+]([O-])c1ccc2ccccc2c1'",
-    "{} interactions mutag --nodes NO2=0-2 --nodes rings=3-18 --query 'NO2 & rings'",
     "{} compare ba2motif --metric auroc --metric auac",
-    "{} explore mutag",
+    "{} explore mutagenicity",
     "{} explain mypkg.models:build graphs.pt --weights model.safetensors    # a model of your own",
 )
 
@@ -61,7 +62,7 @@ def demo(
     if not found:
         raise InputError(f"The model gets none of {graphs} graphs right. Make more of them: --graphs 20.")
     shown = next((motif for motif in found if motif.asked.target == 1), found[0])
-    sections = [chapters.of_motifs(shown, tallies), *([chapters.of_molecules(molecules)] if molecules else [])]
+    sections = [*([chapters.of_molecules(molecules)] if molecules else []), chapters.of_motifs(shown, tallies)]
     if not as_json:
         for section in sections:
             _show(section)
@@ -130,8 +131,8 @@ def _drawn(
         return list(sections), []
     from walkwise.cli import figures
 
-    pictures = [figures.of_motifs(found, shown), *([figures.of_molecules(molecules)] if molecules else [])]
-    drawn, files = [], figures.overview(shown).save(out)[1]
+    pictures = [*([figures.of_molecules(molecules)] if molecules else []), figures.of_motifs(found, shown)]
+    drawn, files = [], figures.overview(molecules[2]).save(out)[1] if molecules else []
     for section, some in zip(sections, pictures, strict=True):
         saved = [(picture, *picture.save(out)) for picture in some]
         files += [path for _, _, paths in saved for path in paths]
@@ -160,6 +161,8 @@ def _molecule_summary(molecule: Molecule) -> dict[str, Any]:
     return molecule.asked.head("demo") | {
         "groups": molecule.groups,
         "terms": [{"groups": list(names), "relevance": value} for names, value in molecule.terms.terms.items()],
+        "removed": molecule.group,
+        "check": asdict(molecule.check),
     }
 
 

@@ -8,13 +8,14 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from walkwise import plotting
 from walkwise.cli.showcase import Molecule, Motif
+from walkwise.questions.groups import Interactions
 from walkwise.questions.marginals import edge_relevance, node_relevance
 
 
@@ -39,14 +40,48 @@ class Picture:
         return buffer.getvalue(), paths
 
 
-def overview(shown: Motif) -> Picture:
-    """One graph and its α curve side by side, as in the README."""
-    figure = Figure(figsize=(7.2, 3.1), layout="constrained")
-    parts: Any = figure.subfigures(1, 2, width_ratios=[1.2, 1])  # apart, so that the colour bar does not squeeze both
+def overview(molecule: Molecule) -> Picture:
+    """One group in two places, and what walks say that a heat map cannot; as in the README."""
+    figure = Figure(figsize=(8.4, 3.5), layout="constrained")
+    parts: Any = figure.subfigures(1, 2, width_ratios=[1.35, 1])  # apart, so that the colour bar does not squeeze both
     left, right = parts
-    _draw_heat(left.subplots(), shown)
-    _draw_discounts(right.subplots(), shown)
+    axes = left.subplots()
+    _draw_molecule(axes, molecule)
+    places = plotting.molecule_layout(molecule.asked.data)
+    for name, atoms in list(molecule.groups.items())[:2]:
+        share = sum(value for names, value in molecule.terms.terms.items() if name in names)
+        words = f"{_written(name)}\n{share:+.2f}"
+        away = np.sign(places[atoms].mean(0)[0] - places.mean(0)[0])
+        axes.annotate(
+            words,
+            (float(places[atoms, 0].mean()), float(places[atoms, 1].min() - 0.75)),
+            ha="center",
+            va="top",
+            size=9,
+            weight="bold" if share > 1 else "normal",
+            xytext=(6 * away, 0),
+            textcoords="offset points",
+        )
+    axes.set_ylim(axes.get_ylim()[0] - 1.2, axes.get_ylim()[1])
+    left.suptitle("The same group in two places: hot on the ring, pale on the chain", size=9.5)
+    plotting.interaction_bars(_renamed(molecule.terms), max_bars=5, ax=right.subplots())
+    right.suptitle("Walks tell what counts alone, and what only together", size=9.5)
     return Picture("overview", figure, "", "")
+
+
+def _renamed(terms: Interactions) -> Interactions:
+    """The same terms, groups called as people write them."""
+    renamed = {tuple(map(_written, names)): value for names, value in terms.terms.items()}
+    return Interactions(tuple(map(_written, terms.groups)), renamed, terms.union)
+
+
+def _written(group: str) -> str:
+    """The name of a group as people write it.
+
+    >>> _written("NO2_on_ring")
+    'NO₂ on ring'
+    """
+    return group.replace("_", " ").replace("2", "₂")
 
 
 def of_motifs(motifs: Sequence[Motif], shown: Motif) -> list[Picture]:
@@ -85,41 +120,58 @@ def of_motifs(motifs: Sequence[Motif], shown: Motif) -> list[Picture]:
 
 def of_molecules(molecules: Sequence[Molecule]) -> list[Picture]:
     """The figures of the molecules."""
-    first = molecules[0]
-    name = _name(first)
-    drawn = [(one, Figure(figsize=(3.3, 3.1), layout="constrained")) for one in (*molecules[:2], molecules[3])]
+    drawn = [(one, Figure(figsize=(3.3, 3.1), layout="constrained")) for one in molecules[:3]]
     _same_scale([_draw_molecule(figure.subplots(), one) for one, figure in drawn])
     for one, figure in drawn:
-        figure.suptitle(f"{_name(one)}: {_said(one)}", size=9)
+        figure.suptitle(f"{one.name}: {one.check.whole.says}", size=9)
     heat = [
         Picture(
-            _name(one),
+            one.name,
             figure,
-            f"The structural formula of {_name(one)}, its atoms and bonds coloured by relevance for “mutagenic”.",
-            f"{_name(one)}: the model says {_said(one)}. Orange speaks for “mutagenic”, blue against.",
+            f"The structural formula of {one.name}, its atoms and bonds coloured by relevance for “mutagenic”.",
+            f"{one.name}: the model says {one.check.whole.says}. Orange speaks for “mutagenic”, blue against.",
             width="third",
         )
         for one, figure in drawn
     ]
-    terms = ", ".join(f"{' and '.join(names)} {value:.3g}" for names, value in first.terms.terms.items())
+    two = next(one for one in molecules if len(one.groups) > 2)
+    moved = ", ".join(f"{m.name} {m.check.whole.output:.2g} to {m.check.without.output:.2g}" for m in molecules)
     return [
         *heat,
         Picture(
-            "groups",
-            _single(_draw_groups, first, height=2.8),
-            f"Bars of what the groups of {name} have alone and together: {terms}.",
-            f"{name}: walks by the groups they visit.",
+            "removal",
+            _single(_draw_removals, molecules, height=3.0),
+            f"For every molecule two points, the output with a group and without it: {moved}.",
+            "The output before and after the group is removed. Across the line, the prediction turns over.",
         ),
         Picture(
-            "atoms",
-            _single(_draw_atoms, first, height=2.8),
-            f"A curve of the model's output on the most relevant atoms of {name}, from one atom to all.",
-            f"{name}: the model's output as atoms are added in greedy order, with the deciding ones marked.",
+            "groups",
+            _single(_draw_groups, two, height=3.0),
+            f"Bars of what the groups of {two.name} carry alone and together.",
+            f"{two.name}: walks by the groups they visit.",
         ),
     ]
 
 
-def _single(draw: Any, shown: Motif | Molecule, *, height: float) -> Figure:
+def _draw_removals(axes: Axes, molecules: Sequence[Molecule]) -> None:
+    """The output with the group and without it, a line per molecule."""
+    for at, one in enumerate(molecules):
+        before, after = one.check.whole.output, one.check.without.output
+        axes.annotate("", (after, at), (before, at), arrowprops={"arrowstyle": "->", "color": "0.45", "lw": 1.1})
+        axes.plot(before, at, "o", color="#222222", ms=5, label="the molecule" if not at else None)
+        colour = "#d95300" if after > 0 else "#1b5fa6"
+        axes.plot(after, at, "o", mfc="white", mec=colour, mew=1.5, ms=5.5)
+    names = [f"{one.name} − {_written(one.group)}" for one in molecules]
+    axes.set_yticks(range(len(molecules)), names, size=7.5)
+    axes.invert_yaxis()
+    axes.axvline(0, color="0.3", lw=0.9)
+    axes.set_xlabel("non-mutagenic ← output → mutagenic", size=8)
+    axes.tick_params(axis="x", labelsize=7.5)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+def _single(draw: Any, shown: Motif | Molecule | Sequence[Molecule], *, height: float) -> Figure:
     figure = Figure(figsize=(4.6, height), layout="constrained")
     draw(figure.subplots(), shown)
     return figure
@@ -175,7 +227,9 @@ def _grid(motifs: Sequence[Motif]) -> Figure:
 
 def _draw_molecule(axes: Axes, molecule: Molecule) -> Axes:
     asked = molecule.asked
-    plotting.molecule_heatmap(asked.data, node_relevance(asked.chain), edge_relevance(asked.chain), ax=axes)
+    meaning = "relevance for mutagenic, not non-mutagenic"
+    scores = node_relevance(asked.chain), edge_relevance(asked.chain)
+    plotting.molecule_heatmap(asked.data, *scores, meaning=meaning, ax=axes)
     return axes
 
 
@@ -188,15 +242,8 @@ def _same_scale(panels: Sequence[Axes]) -> None:
 
 
 def _draw_groups(axes: Axes, molecule: Molecule) -> None:
-    plotting.interaction_bars(molecule.terms, ax=axes)
-    _title(axes, f"{_name(molecule)}: alone and together")
-
-
-def _draw_atoms(axes: Axes, molecule: Molecule) -> None:
-    names = [f"{label}{atom}" for atom, label in enumerate(molecule.asked.labels)]
-    plotting.activation_curves(molecule.curve, order=molecule.order, names=names, ax=axes)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _title(axes, f"{_name(molecule)}: atoms added one by one")
+    plotting.interaction_bars(_renamed(molecule.terms), max_bars=6, ax=axes)
+    _title(axes, f"{molecule.name}: alone and together")
 
 
 def _title(axes: Axes, words: str) -> None:
@@ -205,11 +252,3 @@ def _title(axes: Axes, words: str) -> None:
 
 def _class(motif: Motif) -> str:
     return motif.asked.class_name
-
-
-def _name(molecule: Molecule) -> str:
-    return molecule.asked.session.names[molecule.asked.number]
-
-
-def _said(molecule: Molecule) -> str:
-    return molecule.asked.session.class_name(int(molecule.asked.prediction.logits.argmax()))

@@ -13,10 +13,18 @@ from pathlib import Path
 from walkwise.errors import InputError
 
 #: The bundled models, and the graphs that each is asked about unless others are named.
-BUNDLED = {"ba2motif": "ba2motif-generated", "mutag": "molecules"}
+BUNDLED = {"ba2motif": "ba2motif-generated", "mutagenicity": "molecules", "mutag": "molecules"}
 
 #: What `walkwise.datasets` loads by name, and with it the bundled molecules.
-DATA_SETS = ("ba2motif", "ba2motif-generated", "mutag", "mutagenicity", "reddit-binary", "graph-sst2")
+DATA_SETS = (
+    "ba2motif",
+    "ba2motif-generated",
+    "mutag",
+    "mutagenicity",
+    "mutagenicity-hydrogens",
+    "reddit-binary",
+    "graph-sst2",
+)
 GRAPHS = ("molecules", *DATA_SETS)
 
 #: What `walkwise.rules` knows by name.
@@ -47,6 +55,7 @@ RECIPES = (
     *(f"ba2motif-gin{layers}" for layers in range(2, 8)),
     "mutag-gin3",
     "mutagenicity-gin3",
+    "mutagenicity-hydrogens-gin3",
     "reddit-binary-gin5",
     "graph-sst2-gcn3",
 )

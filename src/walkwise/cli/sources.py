@@ -29,14 +29,18 @@ from walkwise.cli.names import (
     nearest,
 )
 from walkwise.datasets.graphset import GraphSet
+from walkwise.datasets.tu import HYDROGENS, MUTAGENICITY_ATOMS
 from walkwise.errors import WalkwiseError
 
 #: The bundled molecules: what they are called, and their SMILES.
 MOLECULES = {
+    "2-nitronaphthalene": "O=[N+]([O-])c1ccc2ccccc2c1",
     "1-nitropyrene": "O=[N+]([O-])c1ccc2ccc3cccc4ccc1c2c34",
-    "2-nitrofluorene": "O=[N+]([O-])c1ccc2c(c1)Cc1ccccc12",
-    "4-nitrotoluene": "O=[N+]([O-])c1ccc(C)cc1",
-    "aniline": "Nc1ccccc1",
+    "4-(2-nitroethyl)nitrobenzene": "O=[N+]([O-])CCc1ccc([N+](=O)[O-])cc1",
+    "4-aminobiphenyl": "Nc1ccc(cc1)-c1ccccc1",
+    "styrene oxide": "C1OC1c1ccccc1",
+    "N-nitrosodiethylamine": "CCN(CC)N=O",
+    "paracetamol": "CC(=O)Nc1ccc(O)cc1",
     "toluene": "Cc1ccccc1",
 }
 
@@ -142,8 +146,20 @@ def open_session(
         raise SourceError(
             f"Which graphs? Name them after the model: a data set ({', '.join(GRAPHS)}), a file, or an import path."
         )
-    graphs = from_smiles(smiles) if smiles else load_graphs(data or BUNDLED[model], root=root)
+    hydrogens = _counts_hydrogens(network)
+    if smiles:
+        graphs = from_smiles(smiles, hydrogens=hydrogens)
+    elif (data or BUNDLED[model]) == "molecules":
+        graphs = from_smiles(list(MOLECULES.values()), names=list(MOLECULES), hydrogens=hydrogens)
+    else:
+        graphs = load_graphs(data or BUNDLED[model], root=root)
     return Session(network, model, graphs)
+
+
+def _counts_hydrogens(model: nn.Module) -> bool:
+    """Whether a model takes the features of the data set "mutagenicity-hydrogens", not those of MUTAG."""
+    sizes = getattr(model, "sizes", {})
+    return bool(sizes.get("in_channels") == len(MUTAGENICITY_ATOMS) + len(HYDROGENS))
 
 
 # -- models -----------------------------------------------------------------------------------------
@@ -191,9 +207,9 @@ def load_graphs(spec: str, *, root: Path | None = None) -> Graphs:
     return _loose(read_graphs(Path(spec)), Path(spec).name)
 
 
-def from_smiles(smiles: Sequence[str], *, names: Sequence[str] | None = None) -> Graphs:
-    """Molecules with MUTAG's features, as the bundled model for them takes them. Needs the extra ``chem``."""
-    graphs = [datasets.molecules.from_smiles(text) for text in smiles]
+def from_smiles(smiles: Sequence[str], *, names: Sequence[str] | None = None, hydrogens: bool = False) -> Graphs:
+    """Molecules with MUTAG's features, or with hydrogens counted, as a model takes them. Needs the extra ``chem``."""
+    graphs = [datasets.molecules.from_smiles(text, hydrogens=hydrogens) for text in smiles]
     classes = ("non-mutagenic", "mutagenic")
     return Graphs(graphs, "molecules", tuple(names or smiles), classes, (), tuple(range(len(graphs))))
 

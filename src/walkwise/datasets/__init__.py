@@ -2,7 +2,7 @@
 
 >>> from walkwise import datasets
 >>> datasets.names()
-['ba2motif', 'ba2motif-generated', 'mutag', 'mutagenicity', 'reddit-binary', 'graph-sst2']
+['ba2motif', 'ba2motif-generated', 'mutag', 'mutagenicity', 'mutagenicity-hydrogens', 'reddit-binary', 'graph-sst2']
 >>> graphs = datasets.load("ba2motif-generated")
 >>> graphs.graphs[0]
 Data(x=[25, 1], edge_index=[2, 50], y=[1], ground_truth=[25])
