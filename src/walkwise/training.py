@@ -217,7 +217,7 @@ def evaluate(model: nn.Module, graphs: Graphs, index: Tensor, *, batch_size: int
     return total / len(index), right / len(index)
 
 
-def relevance_penalty(model: nn.Module, batch: Any, wanted: Tensor) -> Tensor:
+def relevance_penalty(model: nn.Module, batch: Any, wanted: Tensor, *, path: bool = True) -> Tensor:
     """The share of relevance that falls where it is not wanted, from 0 to 1: a scalar to add to the loss.
 
     With f_g the logit of graph g's label less the mean of its other logits, the relevance of feature n of node m is
@@ -230,11 +230,18 @@ def relevance_penalty(model: nn.Module, batch: Any, wanted: Tensor) -> Tensor:
     derivatives; those of ReLU are 0), so that training can move relevance to where a person says it should be: the
     idea of GNES (Gao et al., 2021), on this relevance.
 
+    A network can hide what it has learned from a gradient: an unwanted feature that switches ReLUs on and off decides,
+    and yet has no gradient at the graphs of the training set. So the gradient is taken at a random point of the path on
+    which the unwanted features grow from 0 to what they are, another one for every graph and call. Over many steps this
+    is the integrated gradient along the path, which cannot be hidden.
+
     Args:
         model: called as ``model(x, edge_index, batch)``, returns logits: (G, classes).
         batch: graphs as one, with x (M, F), edge_index, batch (M,) and labels y (G,).
         wanted: 1 where relevance should fall and 0 where it should not. Broadcast against x: (M, 1) for nodes, (F,)
             for features, (M, F) for both.
+        path: whether the gradient is taken along that path, as it should be in training. Without, at the graphs
+            themselves: the same number every time, to measure with.
 
     >>> from types import SimpleNamespace as Batch
     >>> model = lambda x, edge_index, batch: x[:1] @ torch.tensor([[0.0, 3.0], [0.0, 1.0]])
@@ -242,13 +249,15 @@ def relevance_penalty(model: nn.Module, batch: Any, wanted: Tensor) -> Tensor:
     >>> relevance_penalty(model, batch, wanted=torch.tensor([1.0, 0.0]))  # 1² of 3² + 1²
     tensor(0.1000, grad_fn=<MeanBackward0>)
     """
-    x = batch.x.detach().clone().requires_grad_(True)
+    x = batch.x.detach()
     unwanted = (1 - wanted.to(x)).expand_as(x)
+    grown = torch.rand(len(batch.y), 1).to(x)[batch.batch] if path else torch.ones_like(x[:, :1])  # (M, 1)
+    point = (x * (1 - unwanted * (1 - grown))).requires_grad_(True)
     with torch.enable_grad():
-        logits = model(x, batch.edge_index, batch.batch)
+        logits = model(point, batch.edge_index, batch.batch)
         label = F.one_hot(batch.y, logits.shape[1]).to(logits)
         f = (logits * (label - (1 - label) / max(1, logits.shape[1] - 1))).sum()
-        (slope,) = torch.autograd.grad(f, x, create_graph=True)
+        (slope,) = torch.autograd.grad(f, point, create_graph=True)
         squares = (x * slope).square()  # (M, F)
         parts = torch.stack([(unwanted * squares).sum(dim=1), squares.sum(dim=1)], dim=1)  # (M, 2)
         sums = parts.new_zeros(len(logits), 2).index_add(0, batch.batch, parts)
