@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Training a model to look in the right place
 #
-# BA-2motif: a house or a ring of five nodes hangs on a random graph, and decides the label. Here every node also carries
-# a tag that equals the label, on the graphs for training only: an easy lie. A model that is simply trained believes the
+# BA-2motif: a house or a ring of five nodes hangs on a random graph and decides the label. Here every node also has a
+# tag that equals the label, on the graphs for training only: an easy lie. A model that is simply trained believes the
 # tag. With a penalty on relevance that falls on the tag (`training.relevance_penalty`), it learns the motif instead.
 #
 # Needs nothing but the library; about a minute on one core.

@@ -247,7 +247,7 @@ def relevance_penalty(model: nn.Module, batch: Any, wanted: Tensor, *, path: boo
     >>> model = lambda x, edge_index, batch: x[:1] @ torch.tensor([[0.0, 3.0], [0.0, 1.0]])
     >>> batch = Batch(x=torch.ones(1, 2), edge_index=None, batch=torch.zeros(1).long(), y=torch.tensor([1]))
     >>> relevance_penalty(model, batch, wanted=torch.tensor([1.0, 0.0]))  # 1² of 3² + 1²
-    tensor(0.1000, grad_fn=<MeanBackward0>)
+    tensor(0.1000)
     """
     x = batch.x.detach()
     unwanted = (1 - wanted.to(x)).expand_as(x)
