@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain as chained
 from itertools import combinations, islice
 from typing import Literal, overload
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.display import html_box, html_table
 from walkwise.errors import InputError, WalkwiseError, as_count
-from walkwise.questions.graphs import as_graphs
-from walkwise.questions.neighbours import edge_neighbours
+from walkwise.questions.graphs import Graphs, as_graphs
+from walkwise.questions.neighbours import Ints, edge_neighbours, running_totals
 from walkwise.questions.parts import asked_of_part, part_of
 from walkwise.questions.subgraphs import as_discount, subgraph_relevance
 from walkwise.questions.ties import rounding, tie_runs
@@ -57,6 +60,10 @@ class FoundSubgraph:
 def _in_graph(chain: RelevanceChain, found: FoundSubgraph) -> FoundSubgraph:
     """What was found in a part, with the graph's node ids."""
     return replace(found, nodes=tuple(part_of(chain)[1].nodes[list(found.nodes)].tolist()))
+
+
+#: A search in one graph: it asks for the scores of subgraphs, round by round, and returns the best.
+Search = Generator[list[Nodes], list[float], FoundSubgraph]
 
 
 @overload
@@ -135,30 +142,55 @@ def find_subgraph(
     if method not in _METHODS:
         raise InputError(f"method must be one of {', '.join(map(repr, _METHODS))}, got {method!r}.")
     beam = as_count(beam, "beam, how many subgraphs are kept,")
-    alpha, near = as_discount(alpha), _neighbour_masks(chain)
-    separate, found = as_graphs(chain, graphs), []
-    for g in range(len(separate)):
-        nodes = sum(1 << node for node in separate.members(g).tolist())
-        wanted = _checked_size(size, nodes.bit_count(), "" if graphs is None else f" in graph {g}")
-        space = _Space(chain, wanted, connected, alpha, near if connected else [nodes] * chain.num_nodes, nodes)
+    alpha, separate = as_discount(alpha), as_graphs(chain, graphs)
+    searches: list[Search | None] = []
+    for g, near in enumerate(_neighbour_masks(chain, separate)):
+        wanted = _checked_size(size, len(near), "" if graphs is None else f" in graph {g}")
+        space = _Space(wanted, connected, near if connected else [(1 << len(near)) - 1] * len(near), chain.dtype)
         if wanted:
             space.check_possible()
-            found.append(_METHODS[method](space, beam, max_subgraphs))
-        else:
-            found.append(FoundSubgraph((), 0.0, 1, 1, "the empty subgraph alone"))
+        searches.append(_METHODS[method](space, beam, max_subgraphs) if wanted else None)
+    found = _together(chain, alpha, [separate.members(g) for g in range(len(separate))], searches)
     return found[0] if graphs is None else found
+
+
+def _together(
+    chain: RelevanceChain, alpha: float, members: list[Ints], searches: list[Search | None]
+) -> list[FoundSubgraph]:
+    """What the searches in all graphs find; what they ask in one round is asked of the chain in one call."""
+    found = [_NOTHING] * len(searches)
+    going = {g: search for g, search in enumerate(searches) if search is not None}
+    replies: dict[int, list[float]] = {}
+    while going:
+        asked: dict[int, list[Nodes]] = {}
+        for g, search in going.items():
+            try:
+                asked[g] = search.send(replies[g]) if replies else next(search)
+            except StopIteration as end:  # how a generator returns
+                found[g] = replace(end.value, nodes=tuple(members[g][list(end.value.nodes)].tolist()))
+        going = {g: going[g] for g in asked}
+        if asked:
+            ids = np.concatenate([members[g][list(chained(*some))] for g, some in asked.items()])
+            sizes = np.array([len(nodes) for some in asked.values() for nodes in some])
+            flat = torch.from_numpy(ids), torch.from_numpy(running_totals(sizes))
+            scores = iter(subgraph_relevance(chain, flat, alpha=alpha).tolist())
+            replies = {g: list(islice(scores, len(some))) for g, some in asked.items()}
+    return found
 
 
 @dataclass(frozen=True, eq=False)
 class _Space:
-    """The subgraphs among which to search; sets of nodes are bits of an integer."""
+    """The subgraphs of one graph among which to search: its nodes count from 0, sets of them are bits of an integer."""
 
-    chain: RelevanceChain
     size: int
     connected: bool
-    alpha: float
     near: list[int]  # for every node the nodes that may join it
-    nodes: int  # those that there are
+    dtype: torch.dtype  # of the scores
+
+    @property
+    def nodes(self) -> int:
+        """All of them."""
+        return (1 << len(self.near)) - 1
 
     def check_possible(self) -> None:
         """Refuse a size for which there is no connected subgraph."""
@@ -192,52 +224,52 @@ class _Space:
     @property
     def total(self) -> int | None:
         """How many subgraphs there are, where that is known without listing them."""
-        M = self.nodes.bit_count()
+        M = len(self.near)
         return None if self.connected and self.size < M else math.comb(M, self.size)
-
-    def scored(self, subgraphs: list[Nodes]) -> list[Scored]:
-        """R_α and nodes of every subgraph."""
-        scores = subgraph_relevance(self.chain, subgraphs, alpha=self.alpha).tolist()
-        return list(zip(scores, subgraphs, strict=True))
 
     def ranked(self, scored: list[Scored]) -> list[Scored]:
         """The best first; of those that fall short of another by rounding only, the one with the lowest ids."""
         by_score = sorted(scored, key=lambda one: -one[0])
         scores = [score for score, _ in by_score]
-        runs = tie_runs(scores, rounding(self.chain.dtype), scale=max(map(abs, scores)))
+        runs = tie_runs(scores, rounding(self.dtype), scale=max(map(abs, scores)))
         return [one for _, one in sorted(zip(runs, by_score, strict=True), key=lambda pair: (pair[0], pair[1][1]))]
 
 
-def _exact(space: _Space, beam: int, max_subgraphs: int) -> FoundSubgraph:
+def _exact(space: _Space, beam: int, max_subgraphs: int) -> Search:
     """The best of all subgraphs."""
     total = _count(space, max_subgraphs)
     best: list[Scored] = []
     subgraphs = _all_subgraphs(space)
     while some := list(islice(subgraphs, _TOGETHER)):
-        best = space.ranked([*best, *space.scored(some)])[:1]
+        scores = yield some
+        best = space.ranked([*best, *zip(scores, some, strict=True)])[:1]
     ((score, nodes),) = best
     return FoundSubgraph(nodes, score, total, total, f"all {total:,} subgraphs compared")
 
 
-def _grown(space: _Space, beam: int, max_subgraphs: int) -> FoundSubgraph:
+def _grown(space: _Space, beam: int, max_subgraphs: int) -> Search:
     """The best of those grown from the best of one node fewer."""
     roomy = sum(part for part in space.components if part.bit_count() >= space.size or not space.connected)
     candidates: list[Nodes] = [(node,) for node in _members(roomy)]
     complete = True  # nothing dropped: every subgraph of this size is among the candidates
     for _ in range(1, space.size):
-        kept = space.ranked(space.scored(candidates))[:beam]
+        scores = yield candidates
+        kept = space.ranked(list(zip(scores, candidates, strict=True)))[:beam]
         complete = complete and len(kept) == len(candidates)
         candidates = _one_more(space, [nodes for _, nodes in kept])
-    score, nodes = space.ranked(space.scored(candidates))[0]
+    scores = yield candidates
+    score, nodes = space.ranked(list(zip(scores, candidates, strict=True)))[0]
     route = f"grown node by node from the best {beam:,} of every size; {len(candidates):,} compared at the last"
     return FoundSubgraph(nodes, score, len(candidates), len(candidates) if complete else space.total, route)
 
 
-def _greedy(space: _Space, beam: int, max_subgraphs: int) -> FoundSubgraph:
+def _greedy(space: _Space, beam: int, max_subgraphs: int) -> Search:
     return _grown(space, 1, max_subgraphs)
 
 
-_METHODS: dict[str, Callable[[_Space, int, int], FoundSubgraph]] = {
+_NOTHING = FoundSubgraph((), 0.0, 1, 1, "the empty subgraph alone")
+
+_METHODS: dict[str, Callable[[_Space, int, int], Search]] = {
     "beam": _grown,
     "greedy": _greedy,
     "exact": _exact,
@@ -253,7 +285,7 @@ def _one_more(space: _Space, subgraphs: list[Nodes]) -> list[Nodes]:
 
 def _count(space: _Space, most: int) -> int:
     """How many subgraphs there are; more than allowed is an error."""
-    M, k = space.nodes.bit_count(), space.size
+    M, k = len(space.near), space.size
     all_sets = math.comb(M, k)
     total = all_sets
     if space.connected:
@@ -321,10 +353,15 @@ def _members(mask: int) -> Iterator[int]:
         mask ^= bit
 
 
-def _neighbour_masks(chain: RelevanceChain) -> list[int]:
+def _neighbour_masks(chain: RelevanceChain, graphs: Graphs) -> list[list[int]]:
+    """For every graph the neighbours of every node, counted within the graph."""
     near = edge_neighbours(chain)
-    nodes, offsets = near.nodes.tolist(), near.offsets.tolist()
-    return [sum(1 << n for n in nodes[offsets[m] : offsets[m + 1]]) for m in range(chain.num_nodes)]
+    within = (graphs.place % max(1, graphs.width))[near.nodes].tolist()
+    offsets = near.offsets.tolist()
+    return [
+        [sum(1 << n for n in set(within[offsets[m] : offsets[m + 1]])) for m in graphs.members(g).tolist()]
+        for g in range(len(graphs))
+    ]
 
 
 def _checked_size(size: int, num_nodes: int, where: str) -> int:

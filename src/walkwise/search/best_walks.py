@@ -14,7 +14,7 @@ from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.display import count, html_box, html_table
 from walkwise.errors import InputError, as_count
 from walkwise.questions.graphs import Graphs, as_graphs
-from walkwise.questions.neighbours import Ints
+from walkwise.questions.neighbours import Floats, Ints
 from walkwise.questions.parts import asked_of_part, named
 from walkwise.questions.steps import WalkSteps, walk_steps
 from walkwise.questions.ties import rounding, tie_runs, ties_in_order
@@ -189,14 +189,26 @@ def _from_table(steps: WalkSteps, k: int, by: str, graphs: Graphs) -> list[TopWa
     table = walk_table(chain, "walks", ends=nodes if len(nodes) < chain.num_nodes else None)
     assert table is not None  # no limit was given
     score = np.abs(table.relevance) if by == "magnitude" else table.relevance
-    graph = graphs.graph(table.visits.max(axis=1, initial=0))
-    found = []
-    for g in range(len(graphs)):
-        here = np.flatnonzero(graph == g) if len(graphs) > 1 else np.arange(len(graph))
-        best = here[np.argpartition(-score[here], k)[:k]] if k < len(here) else here
-        walks = torch.from_numpy(table.visits[best].astype(np.int64)).to(chain.device)
-        found.append(_listed(chain, walks, by, 0, len(here), f"all {len(here):,} walks listed"))
-    return found
+    counts, best = _best_of_each(graphs.graph(table.visits.max(axis=1, initial=0)), score, k, len(graphs))
+    walks = torch.from_numpy(table.visits[np.concatenate(best)].astype(np.int64)).to(chain.device)
+    relevance = walk_relevance(chain, walks)
+    sizes = [len(rows) for rows in best]
+    return [
+        _ranked(few, some, by, 0, total, f"all {total:,} walks listed")
+        for few, some, total in zip(
+            torch.split(walks, sizes), torch.split(relevance, sizes), counts.tolist(), strict=True
+        )
+    ]
+
+
+def _best_of_each(graph: Ints, score: Floats, k: int, num_graphs: int) -> tuple[Ints, list[Ints]]:
+    """How many rows every graph has, and which of them are its k best, in no order.  # (G,)"""
+    counts = np.bincount(graph, minlength=num_graphs)
+    by_graph = np.argsort(graph, kind="stable") if num_graphs > 1 else np.arange(len(graph))
+    best = []
+    for here in np.split(by_graph, np.cumsum(counts)[:-1]):
+        best.append(here[np.argpartition(-score[here], k)[:k]] if k < len(here) else here)
+    return counts, best
 
 
 def _searched(
@@ -205,13 +217,12 @@ def _searched(
     """The best of the walks that end at some nodes, by search."""
     total = int(steps.ending[ends].sum())
     walks, expanded = best_first(steps, min(k, total), by, max_expansions, ends=ends, progress=progress, **room)
-    route = f"best-first search, {expanded:,} partial walks continued"
-    return _listed(steps.stages.chain, walks, by, expanded, total, route)
+    relevance = walk_relevance(steps.stages.chain, walks)
+    return _ranked(walks, relevance, by, expanded, total, f"best-first search, {expanded:,} partial walks continued")
 
 
-def _listed(chain: RelevanceChain, walks: Tensor, by: str, expansions: int, total: int, route: str) -> TopWalks:
+def _ranked(walks: Tensor, relevance: Tensor, by: str, expansions: int, total: int, route: str) -> TopWalks:
     """Walks that have been found, the best first."""
-    relevance = walk_relevance(chain, walks)
     score, order = (relevance.abs() if by == "magnitude" else relevance).sort(descending=True, stable=True)
     order = order[ties_in_order(walks[order], score)]
     return TopWalks(walks[order], relevance[order], expansions, total, route)
