@@ -27,6 +27,7 @@ MODULES = [
     *(f"walkwise.baselines.{name}" for name in ("relevance", "subgraphx")),
     *(f"walkwise.datasets.{name}" for name in ("ba2motif", "graphset", "molecules", "registry", "sentiment", "splits")),
     *(f"walkwise.datasets.{name}" for name in ("tu", "wordvectors")),
+    "walkwise.runs",
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -64,8 +65,8 @@ def groups(molecule: Any, /, *, symbols: Sequence[str] | None = None, **patterns
     >>> groups("O=[N+]([O-])c1ccccc1", NO2="[N+](=O)[O-]", ring="c", Cl="Cl")
     {'NO2': [0, 1, 2], 'ring': [3, 4, 5, 6, 7, 8]}
     """
-    chem, found = import_module("rdkit.Chem"), as_molecule(molecule, symbols)
-    matched = {name: _matches(chem, found, name, pattern) for name, pattern in patterns.items()}
+    found = as_molecule(molecule, symbols)
+    matched = {name: _matches(found, name, pattern) for name, pattern in patterns.items()}
     return {name: sorted({atom for match in matches for atom in match}) for name, matches in matched.items() if matches}
 
 
@@ -85,7 +86,7 @@ def functional_groups(molecule: Any, /, *, symbols: Sequence[str] | None = None)
     taken: set[int] = set()
     found: dict[str, list[int]] = {}
     for name, pattern in FUNCTIONAL_GROUPS.items():
-        free = [match for match in _matches(chem, mol, name, pattern) if not taken & set(match)]
+        free = [match for match in _matches(mol, name, pattern) if not taken & set(match)]
         atoms = {atom for match in free for atom in match}
         if atoms:
             found[name] = sorted(atoms)
@@ -94,7 +95,24 @@ def functional_groups(molecule: Any, /, *, symbols: Sequence[str] | None = None)
     return {**found, **({RING: sorted(rings)} if rings else {})}
 
 
-def _matches(chem: Any, molecule: Any, name: str, pattern: str) -> list[tuple[int, ...]]:
+def _matches(molecule: Any, name: str, pattern: str) -> list[tuple[int, ...]]:
+    return list(molecule.GetSubstructMatches(query_of(name, pattern), maxMatches=10_000))
+
+
+@lru_cache(maxsize=1024)
+def query_of(name: str, pattern: str) -> Any:
+    """What RDKit makes of a SMARTS pattern, to look for it in many molecules.
+
+    Args:
+        name: what the pattern is called in an error.
+        pattern: the SMARTS string.
+
+    >>> import pytest
+    >>> _ = pytest.importorskip("rdkit")
+    >>> query_of("NO2", "[N+](=O)[O-]").GetNumAtoms()
+    3
+    """
+    chem = import_module("rdkit.Chem")
     quiet = chem.rdBase.BlockLogs()  # the error below says it
     query = chem.MolFromSmarts(pattern) if isinstance(pattern, str) and pattern else None
     del quiet
@@ -105,4 +123,4 @@ def _matches(chem: Any, molecule: Any, name: str, pattern: str) -> list[tuple[in
             expected="a SMARTS pattern, such as '[N+](=O)[O-]'",
             got=pattern,
         )
-    return list(molecule.GetSubstructMatches(query, maxMatches=10_000))
+    return query

@@ -390,3 +390,35 @@ def test_groups_by_patterns_and_functional_groups(run):
     assert named["groups"] == {"nitro": [0, 1, 2], "methyl": [7]}
     sets = run("explain", "mutag", *molecule, "--functional-groups", "--smarts", "Cl=Cl").json["subgraphs"]
     assert [one["name"] for one in sets] == ["NO2", "ring", "found 5", "whole graph"]
+
+
+def test_a_run_goes_on_and_says_what_it_did(run, own, tmp_path):
+    asked = ["run", f"{own}:build", f"{own}:load", "--index", "all", "--ask", "nodes", "--out", tmp_path / "out"]
+    refused = run(*asked)
+    assert refused.code == 1
+    assert "index names nodes of one graph; there are 2 graphs." in refused.err
+    asked = ["run", "ba2motif", "--ask", "nodes", "--ask", "walks:2", "--out", tmp_path / "out", "--workers", 1]
+    first = run(*asked)
+    assert (first.code, first.err) == (0, "")
+    assert "1000 graphs of 1,000; nodes, walks:2." in first.out
+    again = run(*asked, "--json").json
+    assert again == {
+        "command": "run",
+        "folder": str(tmp_path / "out"),
+        "graphs": 1000,
+        "done": 1000,
+        "failed": 0,
+        "questions": ["nodes", "walks:2"],
+    }
+    other = run(*asked, "--rule", "zero")
+    assert other.code == 1
+    assert "holds another run: rule: auto before, zero now." in " ".join(other.err.split())
+
+
+def test_a_run_of_molecules_in_a_table(run, tmp_path):
+    pytest.importorskip("rdkit")
+    (tmp_path / "a.csv").write_text("smiles\nCCO\nrubbish\n")
+    found = run("run", "mutag", tmp_path / "a.csv", "--ask", "groups:functional", "--out", tmp_path / "out")
+    assert found.code == 0
+    assert "1 graph failed; the column error of the table graphs says why." in found.out
+    assert run("run", "mutag", tmp_path / "b.csv", "--out", tmp_path / "out").code == 2

@@ -13,9 +13,9 @@ import torch
 import walkwise as ww
 from walkwise import models
 from walkwise.cli import showcase
-from walkwise.cli.page import Grid, Image, Section, render
 from walkwise.datasets.ba2motif import generate
 from walkwise.errors import MissingExtraError
+from walkwise.page import Grid, Image, Section, render
 
 
 class Page(HTMLParser):

@@ -12,7 +12,6 @@ from torch_geometric.data import Data, HeteroData, InMemoryDataset
 
 from walkwise import datasets, models
 from walkwise.cli import options
-from walkwise.cli.files import read_graphs
 from walkwise.cli.names import BUNDLED, SourceError
 from walkwise.cli.sources import (
     MOLECULES,
@@ -22,6 +21,7 @@ from walkwise.cli.sources import (
     load_model,
     open_session,
 )
+from walkwise.datasets.graph_files import read_graphs
 from walkwise.errors import InputError
 
 

@@ -18,8 +18,8 @@ from torch import nn
 from torch_geometric.data import Data, InMemoryDataset
 
 from walkwise import datasets, models
-from walkwise.cli.files import read_graphs
 from walkwise.datasets import molecules
+from walkwise.datasets.graph_files import read_graphs
 from walkwise.datasets.pickles import read_arrays
 from walkwise.datasets.sentiment import _published
 from walkwise.datasets.tufiles import read_tu

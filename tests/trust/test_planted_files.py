@@ -16,9 +16,9 @@ import torch
 from torch_geometric.data import Data
 
 from walkwise import datasets, models
-from walkwise.cli.files import read_graphs
 from walkwise.cli.sources import load_graphs, load_model
 from walkwise.datasets import wordvectors
+from walkwise.datasets.graph_files import read_graphs
 from walkwise.datasets.pickles import read_arrays
 from walkwise.errors import WalkwiseError
 from walkwise.paper.units import Store, Unit

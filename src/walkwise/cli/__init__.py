@@ -12,7 +12,7 @@ except ImportError as error:
 from typing import Annotated
 
 from walkwise import __version__
-from walkwise.cli import compare, demo, explain, explore, interactions, options, order, reproduce, train, walks
+from walkwise.cli import compare, demo, explain, explore, interactions, options, order, reproduce, run, train, walks
 from walkwise.cli.output import Commands
 from walkwise.cli.wording import paragraphs
 
@@ -51,6 +51,7 @@ for command in (
     walks.walks,
     interactions.interactions,
     compare.compare,
+    run.run,
     train.train,
     explore.explore,
     reproduce.reproduce,

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from walkwise.cli import sources
 from walkwise.cli.names import RULES, SourceError, choice, is_import_path
-from walkwise.cli.output import number, print_json, say, tell
+from walkwise.cli.output import print_json, say, tell
 from walkwise.cli.sources import Session
 from walkwise.cli.wording import ONE_OUTPUT, in_options
 from walkwise.core.chain import RelevanceChain
@@ -23,6 +23,7 @@ from walkwise.display import count
 from walkwise.errors import CoverageWarning, InputError, WalkwiseError
 from walkwise.evaluation.naming import answer_title, explained_title
 from walkwise.evaluation.predictions import Prediction, predict, traced
+from walkwise.page import number
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from walkwise.cli.output import listed, number
-from walkwise.cli.page import Grid, Section
+from walkwise.cli.output import listed
 from walkwise.cli.showcase import ALPHAS, Molecule, Motif, Tally
 from walkwise.explanation import Outcome
+from walkwise.page import Grid, Section, number
 
 _ALPHA_NOTE = "α = 0: walks that never leave the set; α = 1: all walks that touch it. Random: {} connected sets of {}."
 _TRUTH_NOTE = (

@@ -17,8 +17,8 @@ import typer
 from walkwise.cli import options
 from walkwise.cli.names import SourceError
 from walkwise.cli.output import loading, print_json, say, show_table
-from walkwise.cli.page import Image, Section, render
 from walkwise.errors import InputError, MissingExtraError
+from walkwise.page import Image, Section, render
 
 if TYPE_CHECKING:
     from walkwise.cli.showcase import Molecule, Motif

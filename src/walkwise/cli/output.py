@@ -17,10 +17,10 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
-from walkwise import display
 from walkwise.cli.names import SourceError
 from walkwise.cli.wording import in_options
 from walkwise.errors import WalkwiseError
+from walkwise.page import number
 
 #: What a line holds where no terminal says otherwise, as in pipes and files.
 _WIDTH = 110
@@ -140,17 +140,6 @@ def say(words: str | Text, *, wrap: bool = False) -> None:
 def tell(words: str) -> None:
     """Prints a line on standard error: what one should know, and a program need not read."""
     Console(stderr=True).print(Text(words, style="yellow"), soft_wrap=True)
-
-
-def number(value: Any) -> str:
-    """A cell: four digits of a number, anything else as it is.
-
-    >>> number(0.123456), number(-1234.5), number("C"), number(None), number(7)
-    ('0.1235', '−1234', 'C', '', '7')
-    """
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return display.number(value) if isinstance(value, float) else str(value)
 
 
 def listed(nodes: Sequence[int], labels: Sequence[str] = (), *, most: int = 12) -> str:

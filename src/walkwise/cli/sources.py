@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from walkwise import datasets, models
-from walkwise.cli.files import read_graphs
 from walkwise.cli.names import (
     BUNDLED,
     GRAPHS,
@@ -28,6 +27,7 @@ from walkwise.cli.names import (
     is_import_path,
     nearest,
 )
+from walkwise.datasets.graph_files import read_graphs
 from walkwise.datasets.graphset import GraphSet
 from walkwise.datasets.tu import HYDROGENS, MUTAGENICITY_ATOMS
 from walkwise.errors import WalkwiseError

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain as chained
 from itertools import combinations, islice
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -83,7 +83,7 @@ def find_subgraph(
 @overload
 def find_subgraph(
     chain: RelevanceChain,
-    size: int,
+    size: int | Sequence[int],
     *,
     connected: bool = ...,
     alpha: float = ...,
@@ -98,7 +98,7 @@ def find_subgraph(
 @asked_of_part(_in_graph)
 def find_subgraph(
     chain: RelevanceChain,
-    size: int,
+    size: int | Sequence[int],
     *,
     connected: bool = True,
     alpha: float = 0.0,
@@ -118,7 +118,7 @@ def find_subgraph(
 
     Args:
         chain: the traced prediction.
-        size: how many nodes.
+        size: how many nodes; with ``graphs``, also a number for each.
         connected: whether only connected subgraphs count, by the graph's edges in either direction.
         alpha: the discount of R_α.
         method: "beam", "greedy" or "exact".
@@ -144,8 +144,11 @@ def find_subgraph(
     beam = as_count(beam, "beam, how many subgraphs are kept,")
     alpha, separate = as_discount(alpha), as_graphs(chain, graphs)
     searches: list[Search | None] = []
+    sizes = list(size) if isinstance(size, Sequence) and graphs is not None else [size] * len(separate)
+    if len(sizes) != len(separate):
+        raise InputError(argument="size", expected=f"a number for each of the {len(separate)} graphs", got=size)
     for g, near in enumerate(_neighbour_masks(chain, separate)):
-        wanted = _checked_size(size, len(near), "" if graphs is None else f" in graph {g}")
+        wanted = _checked_size(sizes[g], len(near), "" if graphs is None else f" in graph {g}")
         space = _Space(wanted, connected, near if connected else [(1 << len(near)) - 1] * len(near), chain.dtype)
         if wanted:
             space.check_possible()
@@ -364,7 +367,7 @@ def _neighbour_masks(chain: RelevanceChain, graphs: Graphs) -> list[list[int]]:
     ]
 
 
-def _checked_size(size: int, num_nodes: int, where: str) -> int:
+def _checked_size(size: Any, num_nodes: int, where: str) -> int:
     try:
         value = operator.index(size)
     except TypeError:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from walkwise.cli.output import number
+from walkwise import display
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,17 @@ footer { color: var(--soft); font-size: .88rem; padding-bottom: 36px; }
 @media (max-width: 760px) { .half, .third { grid-column: 1 / -1; } }
 @media print { body { background: #fff; } section { break-inside: avoid; border: 0; padding: 0; } }
 """
+
+
+def number(value: Any) -> str:
+    """A cell: four digits of a number, anything else as it is.
+
+    >>> number(0.123456), number(-1234.5), number("C"), number(None), number(7)
+    ('0.1235', '−1234', 'C', '', '7')
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return display.number(value) if isinstance(value, float) else str(value)
 
 
 def render(title: str, lead: str, sections: Sequence[Section], *, commands: Sequence[str], foot: str) -> str:

@@ -1,0 +1,199 @@
+"""``walkwise run``: a whole data set explained, into a folder of Parquet files."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from walkwise.cli import options
+from walkwise.cli.names import BUNDLED, RULES, SourceError, choice
+from walkwise.cli.output import print_json, progress, say
+from walkwise.display import count
+
+if TYPE_CHECKING:
+    from walkwise.runs import Run
+
+#: Files that are read while the run goes on, not before.
+_READ_LATER = (".csv", ".tsv", ".parquet")
+
+
+def _as_target(given: str) -> str | int:
+    """What is explained of every graph.
+
+    >>> _as_target("label"), _as_target("1")
+    ('label', 1)
+    """
+    return given if given in ("label", "predicted") else options.as_target(given)
+
+
+def run(
+    model: options.ModelName,
+    graphs: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="GRAPHS",
+            help="A data set, a file of PyG graphs (.pt), a folder of such files, a table of molecules with a column "
+            "smiles (.csv, .tsv, .parquet), or an import path. A bundled model has graphs of its own.",
+            show_default=False,
+        ),
+    ] = None,
+    ask: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A question to every graph; may be repeated: nodes, edges, walks:10, order:0.1, subgraph:5, "
+            "groups:FILE (or groups:functional, groups:alerts), curves.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder of the run; the same command goes on with it.")] = Path("run"),
+    weights: options.Weights = None,
+    data: options.DataRoot = None,
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="label|predicted|COLUMN",
+            help="What is explained: the class the model predicts, the graph's label, or one output column (of a model "
+            "with one logit, positive or negative).",
+        ),
+    ] = "predicted",
+    rule: options.RuleName = "auto",
+    index: Annotated[
+        str | None,
+        typer.Option(
+            metavar="all|FILE",
+            help="For a model with an output per node and one graph: all nodes, or those in a file, an id per line.",
+            show_default=False,
+        ),
+    ] = None,
+    engine: Annotated[str, typer.Option(help="local: processes of this machine. ray: a Ray cluster.")] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="The Ray cluster's address; default: one on this machine.", show_default=False)
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="How many processes; default: one per core.", show_default=False)
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="How many graphs are traced together.", show_default="128")
+    ] = None,
+    featurise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="IMPORT",
+            help="What makes a graph of a SMILES string, as an import path; default: MUTAG's features.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of models that draw random numbers.")] = 0,
+    device: Annotated[
+        str | None, typer.Option(help="Where workers compute, cuda say; default: on processors.", show_default=False)
+    ] = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Explain every graph of a data set, into a folder of Parquet files.
+
+    The same command goes on where it stopped, whatever stopped it. Ctrl-C finishes the batches under way. A graph that
+    fails is a row with its error. The report is made by: walkwise report DIR.
+    """
+    choice(rule, RULES, "rule")
+    choice(engine, ("local", "ray"), "engine")
+    wanted = _as_target(target)
+    from walkwise import runs
+    from walkwise.cli.sources import import_path, load_model
+
+    network = load_model(model, weights=weights)
+    given: dict[str, Any] = {
+        "weights": weights,
+        "data": data,
+        "target": None if target == "predicted" else target,
+        "rule": None if rule == "auto" else rule,
+        "index": index,
+        "engine": None if engine == "local" else engine,
+        "address": address,
+        "workers": workers,
+        "batch": batch,
+        "featurise": featurise,
+        "seed": seed or None,
+        "device": device,
+    }
+    asked = ask or ["nodes"]
+    command = _command(model, graphs, asked, out, given)
+    made = runs.run(
+        network if device is None else network.to(device),
+        _graphs(model, graphs, data),
+        asked,
+        out,
+        engine=engine,
+        workers=workers,
+        batch=batch,
+        target=wanted,
+        rule=rule,
+        index=index,
+        seed=seed,
+        device=device,
+        address=address,
+        featurise=None if featurise is None else import_path(featurise),
+        progress=progress(),
+        model_name=model,
+        data_name=graphs or BUNDLED[model],
+        command=command,
+    )
+    if as_json:
+        print_json(_report(made))
+    else:
+        _show(made, command)
+    if not made.complete:
+        raise typer.Exit(130)
+
+
+def _graphs(model: str, graphs: str | None, root: Path | None) -> Any:
+    """The graphs that are named: those in memory with their names, those in files as a path."""
+    from walkwise.cli.sources import load_graphs
+    from walkwise.runs.sources import Listed
+
+    if graphs is None and model not in BUNDLED:
+        raise SourceError("Which graphs? Name them after the model: a data set, a file, a folder, or an import path.")
+    spec = graphs or BUNDLED[model]
+    if Path(spec).is_dir() or Path(spec).suffix in _READ_LATER:
+        if not Path(spec).exists():
+            raise SourceError(f"There is no file {spec}.")
+        return spec
+    found = load_graphs(spec, root=root)
+    return Listed(found.graphs, found.source, found.class_names, found.node_names)
+
+
+def _command(model: str, graphs: str | None, ask: list[str], out: Path, given: dict[str, Any]) -> str:
+    """The command that goes on with the run.
+
+    >>> _command("mutag", None, ["nodes", "walks:3"], Path("my run"), {"batch": 5, "rule": None})
+    "walkwise run mutag --ask nodes --ask walks:3 --out 'my run' --batch 5"
+    """
+    words = ["walkwise", "run", model, *([graphs] if graphs else [])]
+    for question in ask:
+        words += ["--ask", question]
+    words += ["--out", str(out)]
+    for name, value in given.items():
+        if value is not None:
+            words += [f"--{name}", str(value)]
+    return shlex.join(words)
+
+
+def _report(made: Run) -> dict[str, Any]:
+    return {
+        "command": "run",
+        "folder": str(made.folder),
+        "graphs": made.total,
+        "done": made.done,
+        "failed": made.failed,
+        "questions": made.questions,
+    }
+
+
+def _show(made: Run, command: str) -> None:
+    say(f"{made.folder}: {count(made.done, 'graph')} of {made.total:,}; {', '.join(made.questions)}.")
+    if made.failed:
+        say(f"{count(made.failed, 'graph')} failed; the column error of the table graphs says why.")
+    say(f"Stopped early. This goes on:\n{command}" if not made.complete else f"Next: walkwise report {made.folder}")

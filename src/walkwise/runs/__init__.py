@@ -1,0 +1,19 @@
+"""Whole data sets: every graph explained, on one machine or on a cluster, and nothing lost when anything dies.
+
+`run` writes the answers to a folder, as Parquet; `read` gives them back as tables. Needs pandas and pyarrow
+(``pip install 'walkwise[runs]'``); a Ray cluster needs Ray (``'walkwise[ray]'``).
+"""
+
+try:
+    import pandas as _pandas  # noqa: F401
+    import pyarrow as _pyarrow  # noqa: F401
+except ImportError:
+    from walkwise.errors import MissingExtraError
+
+    raise MissingExtraError("Runs need pandas and pyarrow. Install them with: pip install 'walkwise[runs]'") from None
+
+from walkwise.runs.folder import Run, UnfinishedWriteError, open_run, read
+from walkwise.runs.local import WorkerError
+from walkwise.runs.running import run
+
+__all__ = ["Run", "UnfinishedWriteError", "WorkerError", "open_run", "read", "run"]

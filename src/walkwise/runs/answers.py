@@ -1,0 +1,289 @@
+"""The answers to every question about a batch of graphs, as the columns of a table; the schema of each table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from walkwise.questions.marginals import edge_relevance
+from walkwise.questions.neighbours import Floats, Ints, running_totals
+from walkwise.questions.subgraphs import subgraph_relevance
+from walkwise.runs.asked import Question
+from walkwise.runs.explained import Explained, label_of
+from walkwise.runs.groups import find_groups
+from walkwise.runs.kinds import links_within, pattern_of
+from walkwise.search.best_subgraph import find_subgraph
+from walkwise.search.best_walks import top_walks
+from walkwise.search.orders import order_nodes
+
+#: The version of the schema below; tables of another version are refused.
+SCHEMA = 1
+
+#: What every table begins with: the graph's number, and of a model with an output per node the explained node.
+KEYS = {"graph": pa.int64(), "index": pa.int64()}
+
+_NODES = pa.list_(pa.int32())
+_NUMBERS = pa.list_(pa.float64())
+
+#: The columns of every table besides its keys.
+COLUMNS: dict[str, dict[str, pa.DataType]] = {
+    "graphs": {
+        "name": pa.string(),
+        "num_nodes": pa.int32(),
+        "num_edges": pa.int32(),
+        "label": pa.float64(),
+        "prediction": pa.int32(),
+        "target": pa.int32(),
+        "output": pa.float64(),
+        "relevance": pa.float64(),
+        "outputs": _NUMBERS,
+        "smiles": pa.string(),
+        "error": pa.string(),
+    },
+    "nodes": {"node": pa.int32(), "kind": pa.string(), "relevance": pa.float64()},
+    "edges": {"source": pa.int32(), "target": pa.int32(), "relevance": pa.float64()},
+    "walks": {"rank": pa.int32(), "nodes": _NODES, "relevance": pa.float64()},
+    "order": {"nodes": _NODES},
+    "subgraph": {
+        "nodes": _NODES,
+        "kinds": pa.list_(pa.string()),
+        "links": _NODES,
+        "relevance": pa.float64(),
+        "effect": pa.float64(),
+        "pattern": pa.string(),
+    },
+    "groups": {
+        "group": pa.string(),
+        "count": pa.int32(),
+        "nodes": _NODES,
+        "relevance": pa.float64(),
+        "node_relevance": pa.float64(),
+        "effect": pa.float64(),
+    },
+    "curves": {"activation": _NUMBERS, "pruning": _NUMBERS, "auac": pa.float64(), "aupc": pa.float64()},
+}
+
+
+def schema_of(kind: str, *, indexed: bool) -> pa.Schema:
+    """The columns of a table and their types.
+
+    Args:
+        kind: "graphs", or the kind of a question.
+        indexed: whether single nodes are explained.
+
+    >>> schema_of("order", indexed=False).names
+    ['graph', 'nodes']
+    """
+    keys = KEYS if indexed else {"graph": KEYS["graph"]}
+    return pa.schema([*keys.items(), *COLUMNS[kind].items()])
+
+
+def answer(question: Question, batch: Explained, keys: Mapping[str, Ints]) -> pa.Table:
+    """One question's rows for the graphs of a batch.
+
+    Args:
+        question: what is asked.
+        batch: the graphs, explained.
+        keys: the number of every graph, and perhaps its explained node: (G,) each.
+    """
+    owner, columns = _ANSWERS[question.kind](question, batch)
+    return table_of(question.kind, {name: key[owner] for name, key in keys.items()} | columns, indexed="index" in keys)
+
+
+def table_of(kind: str, columns: Mapping[str, Any], *, indexed: bool) -> pa.Table:
+    """Columns in the order and the types of the schema; those that are not there are null."""
+    schema = schema_of(kind, indexed=indexed)
+    rows = len(columns["graph"])
+    arrays = [
+        pa.array(columns[field.name], type=field.type, from_pandas=False)
+        if field.name in columns
+        else pa.nulls(rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def graph_rows(batch: Explained, keys: Mapping[str, Ints], names: Sequence[str]) -> pa.Table:
+    """A row for every graph: what it is, what the model says, and what was explained."""
+    walks = np.bincount(batch.batch, batch.nodes, len(batch.graphs))
+    outputs = batch.outputs.double().cpu().numpy()
+    one = outputs.shape[1] == 1
+    columns = {
+        "name": list(names),
+        "num_nodes": batch.sizes,
+        "num_edges": [graph.num_edges for graph in batch.graphs],
+        "label": [label_of(graph) for graph in batch.graphs],
+        "prediction": (outputs[:, 0] > 0) if one else outputs.argmax(axis=1),
+        "target": [(sign > 0) if one else column for column, sign in zip(batch.columns, batch.signs, strict=True)],
+        "output": batch.explained,
+        "relevance": walks,
+        "outputs": list(outputs),
+        "smiles": [str(graph.smiles) if "smiles" in graph else None for graph in batch.graphs],
+    }
+    for name in ("prediction", "target"):
+        columns[name] = np.asarray(columns[name]).astype(np.int32)
+    return table_of("graphs", dict(keys) | columns, indexed="index" in keys)
+
+
+def failed_row(keys: Mapping[str, Ints], name: str, error: str) -> pa.Table:
+    """The row of a graph that could not be explained."""
+    return table_of("graphs", dict(keys) | {"name": [name], "error": [error]}, indexed="index" in keys)
+
+
+# -- one function per kind of question: the graph that every row belongs to, and the columns --------------------
+
+Rows = tuple[Ints, dict[str, Any]]
+
+
+def _nodes(question: Question, batch: Explained) -> Rows:
+    kinds = [kind for some in batch.kinds for kind in some]
+    return batch.batch, {"node": batch.ids, "kind": kinds, "relevance": batch.nodes}
+
+
+def _edges(question: Question, batch: Explained) -> Rows:
+    relevance = edge_relevance(batch.chain, edge_index=batch.data.edge_index).double().cpu().numpy()
+    source, target = batch.data.edge_index.cpu().numpy()
+    return batch.batch[source], {"source": batch.ids[source], "target": batch.ids[target], "relevance": relevance}
+
+
+def _walks(question: Question, batch: Explained) -> Rows:
+    found = top_walks(batch.chain, int(question.number), graphs=batch.data.batch, progress=False)
+    counts = np.array([len(best.walks) for best in found])
+    walks = torch.cat([best.walks for best in found]).cpu().numpy()
+    relevance = torch.cat([best.relevance for best in found]).double().cpu().numpy()
+    standing = walks >= 0  # a walk may pass a position by
+    nodes = _lists(batch.ids[walks[standing]], standing.sum(axis=1))
+    rank = np.arange(len(walks)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.repeat(np.arange(len(found)), counts), {"rank": rank, "nodes": nodes, "relevance": relevance}
+
+
+def _order(question: Question, batch: Explained) -> Rows:
+    orders = order_nodes(batch.chain, alpha=question.number, graphs=batch.data.batch, progress=False)
+    flat = np.concatenate([order.cpu().numpy() for order in orders])
+    return np.arange(len(orders)), {"nodes": _lists(batch.ids[flat], batch.sizes)}
+
+
+def _subgraph(question: Question, batch: Explained) -> Rows:
+    sizes = np.minimum(int(question.number), _largest_components(batch)).tolist()  # no connected one is larger
+    found = find_subgraph(batch.chain, sizes, graphs=batch.data.batch)
+    removed = np.zeros(len(batch.batch), dtype=bool)
+    removed[[node for one in found for node in one.nodes]] = True
+    effect = batch.explained - batch.without(removed)
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS["subgraph"]}
+    for g, one in enumerate(found):
+        nodes = [node - int(batch.starts[g]) for node in one.nodes]
+        kinds = [batch.kinds[g][node] for node in nodes]
+        links = links_within(nodes, _edges_of(batch.graphs[g]))
+        row = {
+            "nodes": batch.ids[list(one.nodes)].tolist(),
+            "kinds": kinds,
+            "links": [end for pair in links for end in pair],
+            "relevance": one.score,
+            "effect": float(effect[g]),
+            "pattern": pattern_of(nodes, links, kinds, batch.molecules[g]),
+        }
+        for name, value in row.items():
+            columns[name].append(value)
+    return np.arange(len(found)), dict(columns)
+
+
+def _edges_of(graph: Data) -> Tensor:
+    return graph.edge_index if graph.edge_index is not None else torch.empty(2, 0, dtype=torch.long)
+
+
+def _groups(question: Question, batch: Explained) -> Rows:
+    smarts = any(isinstance(made, str) for made in question.groups.values())
+    owner: list[int] = []
+    rows: list[tuple[str, int, Ints]] = []
+    for g, graph in enumerate(batch.graphs):
+        molecule = batch.molecules[g] if smarts else None
+        kinds = [str(kind) for kind in batch.kinds[g]]
+        for name, count, nodes in find_groups(question.groups, graph, kinds, molecule):
+            owner.append(g)
+            rows.append((name, count, np.array(nodes) + batch.starts[g]))
+    flat = np.concatenate([nodes for _, _, nodes in rows]) if rows else np.zeros(0, dtype=np.int64)
+    sizes = np.array([len(nodes) for _, _, nodes in rows], dtype=np.int64)
+    sets = torch.from_numpy(flat), torch.from_numpy(running_totals(sizes))
+    within = np.repeat(np.arange(len(rows)), sizes)
+    return np.array(owner, dtype=np.int64), {
+        "group": [name for name, _, _ in rows],
+        "count": [count for _, count, _ in rows],
+        "nodes": _lists(batch.ids[flat], sizes),
+        "relevance": subgraph_relevance(batch.chain, sets).double().cpu().numpy(),
+        "node_relevance": np.bincount(within, batch.nodes[flat], len(rows)),
+        "effect": _effects(batch, owner, [nodes for _, _, nodes in rows]),
+    }
+
+
+def _effects(batch: Explained, owner: Sequence[int], sets: Sequence[Ints]) -> Floats:
+    """By how much each graph's output falls when a set of its nodes is removed, a pass for one set of every graph."""
+    effect, before, seen = np.zeros(len(sets)), np.zeros(len(sets), dtype=np.int64), dict[int, int]()
+    for row, g in enumerate(owner):
+        before[row] = seen.get(g, 0)
+        seen[g] = before[row] + 1
+    for turn in range(int(before.max(initial=-1)) + 1):
+        rows = np.flatnonzero(before == turn).tolist()
+        removed = np.zeros(len(batch.batch), dtype=bool)
+        removed[np.concatenate([sets[row] for row in rows])] = True
+        fall = batch.explained - batch.without(removed)
+        effect[rows] = fall[[owner[row] for row in rows]]
+    return effect
+
+
+def _curves(question: Question, batch: Explained) -> Rows:
+    along = {}
+    for mode in ("activation", "pruning"):
+        orders = order_nodes(batch.chain, mode=mode, alpha=question.number, graphs=batch.data.batch, progress=False)
+        place = np.empty(len(batch.batch), dtype=np.int64)  # of every node in its graph's order
+        for order in orders:
+            place[order.cpu().numpy()] = np.arange(len(order))
+        values = np.zeros((int(batch.sizes.max()), len(orders)))
+        for step in range(len(values)):
+            if mode == "activation":
+                values[step] = batch.without(place > step)
+            elif step:
+                values[step] = np.abs(batch.without(place < step) - batch.explained)
+        along[mode] = [values[:size, g] for g, size in enumerate(batch.sizes)]
+    areas = {"auac": along["activation"], "aupc": along["pruning"]}
+    means = {name: [float(curve.mean()) for curve in curves] for name, curves in areas.items()}
+    return np.arange(len(batch.graphs)), along | means
+
+
+_ANSWERS: dict[str, Callable[[Question, Explained], Rows]] = {
+    "nodes": _nodes,
+    "edges": _edges,
+    "walks": _walks,
+    "order": _order,
+    "subgraph": _subgraph,
+    "groups": _groups,
+    "curves": _curves,
+}
+
+
+def _lists(flat: Ints, sizes: Ints) -> pa.Array:
+    """Lists of node ids of these lengths, one after the other."""
+    offsets = pa.array(running_totals(sizes), type=pa.int32())
+    return pa.ListArray.from_arrays(offsets, pa.array(flat, type=pa.int32()))
+
+
+def _largest_components(batch: Explained) -> Ints:
+    """How many nodes the largest connected part of each graph has.  # (G,)"""
+    label = np.arange(len(batch.batch))
+    source, target = batch.data.edge_index.cpu().numpy()
+    while True:  # every node takes the lowest label around it, and that node's own label
+        lowest = label.copy()
+        np.minimum.at(lowest, target, label[source])
+        np.minimum.at(lowest, source, label[target])
+        lowest = lowest[lowest]
+        if (lowest == label).all():
+            break
+        label = lowest
+    largest = np.zeros(len(batch.graphs), dtype=np.int64)
+    np.maximum.at(largest, batch.batch, np.bincount(label, minlength=len(label)))
+    return largest

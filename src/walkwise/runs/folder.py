@@ -1,0 +1,245 @@
+"""The folder of a run: a manifest, and shards that are there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from walkwise.errors import InputError, WalkwiseError
+from walkwise.files import as_path, read_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from walkwise.runs.work import Shard
+
+_MANIFEST = "manifest.json"
+_NAME = re.compile(r"(\d{12})-(\d{12})\.parquet")
+
+
+class UnfinishedWriteError(WalkwiseError, OSError):
+    """A shard could not be written: the disk is full, say. What was written before is whole."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run in its folder: what it is, and how far it has come."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    done: int
+    failed: int
+
+    @property
+    def total(self) -> int:
+        """How many graphs there are, or explained nodes."""
+        return int(self.manifest["graphs"])
+
+    @property
+    def complete(self) -> bool:
+        """Whether every graph has its row."""
+        return self.done == self.total
+
+    @property
+    def questions(self) -> list[str]:
+        """What was asked."""
+        return list(self.manifest["questions"])
+
+    def __str__(self) -> str:
+        failures = f", {self.failed} of them failed" if self.failed else ""
+        return f"{self.folder}: {self.done:,} of {self.total:,} graphs{failures}"
+
+
+def open_run(folder: str | Path) -> Run:
+    """The run in a folder, as far as it has come.
+
+    Args:
+        folder: of the run.
+    """
+    path = as_path(folder, "folder")
+    if not (path / _MANIFEST).is_file():
+        raise InputError(
+            f"There is no run in {path}: it has no {_MANIFEST}.",
+            argument="folder",
+            expected="the folder of a run",
+            got=str(path),
+            remedy="Make one with: walkwise run MODEL GRAPHS --ask nodes --out DIR.",
+        )
+    found = read_json(path / _MANIFEST)
+    if not isinstance(found, dict) or found.get("format") != "walkwise run":
+        raise InputError(
+            f"{path / _MANIFEST} is not that of a run.",
+            argument="folder",
+            expected="the folder of a run",
+            got=str(path),
+        )
+    from walkwise.runs.answers import SCHEMA
+
+    if found.get("schema") != SCHEMA:
+        raise InputError(
+            f"{path} holds tables of schema {found.get('schema')}; this version of Walkwise reads schema {SCHEMA}.",
+            argument="folder",
+            expected=f"schema {SCHEMA}",
+            got=found.get("schema"),
+            remedy="Read it with the version that made it, or run it again.",
+        )
+    done = finished(path)
+    return Run(path, found, sum(last - first for first, last in done), _failures(path, done))
+
+
+def read(folder: str | Path | Run) -> dict[str, pd.DataFrame]:
+    """The tables of a run: {question: DataFrame}, and "graphs" with a row for every graph; needs pandas.
+
+    Every table has the column ``graph`` (and ``index``, where single nodes were explained) and is sorted by it.
+
+    Args:
+        folder: of the run, finished or not.
+    """
+    from pyarrow import parquet
+
+    run = folder if isinstance(folder, Run) else open_run(folder)
+    names = {"graphs": "graphs"} | {name: name.replace(":", "-") for name in run.questions}
+    tables = {}
+    for name, place in names.items():
+        paths = [run.folder / place / shard_name(first, last) for first, last in finished(run.folder)]
+        frames = [parquet.ParquetFile(path).read() for path in paths]
+        tables[name] = _frame(frames)
+    return tables
+
+
+def _frame(tables: list[Any]) -> pd.DataFrame:
+    import pandas as pd
+    import pyarrow as pa
+
+    return pa.concat_tables(tables).to_pandas() if tables else pd.DataFrame({"graph": []})
+
+
+def shard_name(first: int, last: int) -> str:
+    """The file of the graphs ``first`` to before ``last``.
+
+    >>> shard_name(0, 64)
+    '000000000000-000000000064.parquet'
+    """
+    return f"{first:012d}-{last:012d}.parquet"
+
+
+def finished(folder: Path) -> list[tuple[int, int]]:
+    """What is done: ranges of graphs, ascending. The table of graphs is written last, so it says what is whole."""
+    found = [_NAME.fullmatch(path.name) for path in (folder / "graphs").glob("*.parquet")]
+    return sorted((int(match[1]), int(match[2])) for match in found if match)
+
+
+def prepare(folder: Path, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The folder made ready: what an interrupted write has left is removed. The manifest that is there, or this one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in [*folder.glob(".unfinished-*"), *folder.glob("*/.unfinished-*")]:
+        path.unlink(missing_ok=True)
+    if (folder / _MANIFEST).is_file():
+        there: Mapping[str, Any] = read_json(folder / _MANIFEST)
+        return there
+    if any(path.name != ".lock" for path in folder.iterdir()):
+        raise InputError(
+            f"{folder} is not empty and holds no run.",
+            argument="out",
+            expected="an empty folder, or that of a run",
+            got=str(folder),
+            remedy="Name another folder.",
+        )
+    _write(folder / _MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False).encode())
+    return manifest
+
+
+def write(folder: Path, shard: Shard) -> None:
+    """Writes the tables of a shard, that of graphs last; each appears under its name when it is whole."""
+    name = shard_name(shard.first, shard.last)
+    for table in sorted(shard.tables, key=lambda table: table == "graphs"):
+        (folder / table).mkdir(exist_ok=True)
+        _write(folder / table / name, shard.tables[table])
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Writes a file that is there whole or not at all, whenever the program or the power fails."""
+    temporary: Path | None = None
+    try:
+        handle, name = tempfile.mkstemp(prefix=".unfinished-", dir=path.parent)
+        temporary = Path(name)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+        _sync(path.parent)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise UnfinishedWriteError(
+            f"{path} could not be written: {error.strerror or error}. All shards that are there are whole.",
+            got=error.strerror,
+            remedy="Make room, and run the same again: it goes on where it stopped.",
+        ) from error
+
+
+def _sync(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # not every system opens folders
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _failures(folder: Path, done: list[tuple[int, int]]) -> int:
+    """How many rows of graphs have an error."""
+    from pyarrow import parquet
+
+    paths = [folder / "graphs" / shard_name(first, last) for first, last in done]
+    columns = [parquet.ParquetFile(path).read(columns=["error"])["error"] for path in paths]
+    return sum(len(column) - column.null_count for column in columns)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[int]:
+    """Holds a run's folder: of two processes that write the same rows in different shards, one would write them twice.
+
+    The lock goes with the process that holds it, however that ends. What comes back is the file that children of this
+    process close, so that they do not hold it on.
+    """
+    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        for _ in range(100):
+            if _locks(handle):
+                break
+            time.sleep(0.1)
+        else:
+            raise InputError(
+                f"Another process is working on {folder}.",
+                argument="out",
+                expected="a run that nobody else is working on",
+                got=str(folder),
+                remedy="Wait for it, or name another folder.",
+            )
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _locks(handle: int) -> bool:
+    """Whether the lock is ours now; on systems without such locks it always is."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

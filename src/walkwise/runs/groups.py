@@ -1,0 +1,101 @@
+"""Groups of nodes that have a meaning in every graph: SMARTS patterns, kinds of nodes, or marks in the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch_geometric.data import Data
+
+from walkwise.errors import InputError
+from walkwise.files import read_json
+from walkwise.smarts import FUNCTIONAL_GROUPS, RING, STRUCTURAL_ALERTS, query_of
+
+#: Groups that are known by a name: functional groups, rings among them, and alerts for mutagenicity.
+KNOWN: dict[str, Mapping[str, Any]] = {
+    "functional": FUNCTIONAL_GROUPS | {RING: "[R]"},
+    "alerts": STRUCTURAL_ALERTS,
+}
+
+
+def as_groups(given: str) -> Mapping[str, Any]:
+    """The groups that a file names, or those of chemistry.
+
+    Args:
+        given: "functional" or "alerts", or a JSON file of an object: name to a SMARTS string, to
+            ``{"kinds": ["N", "O"]}``, to ``{"marked": "ground_truth"}`` (an attribute with a flag per node), or to
+            ``{"nodes": [0, 1]}``.
+
+    >>> "NO2" in as_groups("functional")
+    True
+    """
+    if given in KNOWN:
+        return KNOWN[given]
+    if not given or not Path(given).is_file():
+        raise InputError(
+            f"There is no file of groups {given!r}.",
+            argument="questions",
+            expected="groups:functional, groups:alerts, or groups:FILE with a JSON file",
+            got=given,
+        )
+    found = read_json(Path(given))
+    wrong = [name for name, made in found.items() if not _is_group(made)] if isinstance(found, dict) else [given]
+    if wrong or not found:
+        raise InputError(
+            f"In {given}, {wrong[0] if wrong else 'the object'!r} is no group: give a SMARTS string, or an object with "
+            'one of "kinds", "marked" and "nodes".',
+            argument="questions",
+            expected="a JSON object of groups",
+            got=wrong[0] if wrong else found,
+        )
+    for name, made in found.items():
+        if isinstance(made, str) and find_spec("rdkit") is not None:
+            query_of(name, made)
+    return dict(found)
+
+
+def _is_group(made: Any) -> bool:
+    if isinstance(made, str):
+        return bool(made)
+    if not isinstance(made, dict) or len(made) != 1:
+        return False
+    ((how, what),) = made.items()
+    return {"kinds": isinstance(what, list), "marked": isinstance(what, str), "nodes": isinstance(what, list)}.get(
+        how, False
+    )
+
+
+def find_groups(
+    groups: Mapping[str, Any], data: Data, kinds: Sequence[str], molecule: Any
+) -> Iterator[tuple[str, int, list[int]]]:
+    """The groups that a graph has: the name, how often it is there, and all nodes of it, ascending.
+
+    Args:
+        groups: as `as_groups` gives them.
+        data: the graph.
+        kinds: what its nodes are; empty where nobody says.
+        molecule: the RDKit molecule it stands for, or None.
+    """
+    for name, made in groups.items():
+        matches = _matches(name, made, data, kinds, molecule)
+        if nodes := sorted({node for match in matches for node in match}):
+            yield name, len(matches), nodes
+
+
+def _matches(name: str, made: Any, data: Data, kinds: Sequence[str], molecule: Any) -> list[Sequence[int]]:
+    if isinstance(made, str):
+        if molecule is None:
+            raise InputError(f"The group {name!r} is a SMARTS pattern, and this graph is no molecule.")
+        return list(molecule.GetSubstructMatches(query_of(name, made)))
+    ((how, what),) = made.items()
+    if how == "kinds":
+        return [[node] for node, kind in enumerate(kinds) if kind in what]
+    if how == "nodes":
+        return [[node for node in what if node < (data.num_nodes or 0)]]
+    marks = data.get(what, None)
+    if not isinstance(marks, Tensor) or len(marks) != data.num_nodes:
+        raise InputError(f"The group {name!r} needs the attribute {what}, with a flag for every node of the graph.")
+    return [marks.reshape(len(marks), -1).any(dim=1).nonzero().flatten().tolist()]

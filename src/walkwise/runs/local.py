@@ -1,0 +1,178 @@
+"""The engine of one machine: processes that take ranges of graphs and give shards back."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import traceback
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+
+from walkwise.errors import WalkwiseError
+from walkwise.runs.work import Shard, Work
+
+#: How often workers look whether they are still wanted, in seconds.
+_LOOK = 0.5
+
+
+class WorkerError(WalkwiseError):
+    """A worker failed in the library itself, not because of a graph."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Graphs that are still to be explained, and how often a worker has died of them."""
+
+    first: int
+    last: int
+    deaths: int = 0
+
+
+@dataclass(frozen=True)
+class Died:
+    """A worker died while it worked on a job."""
+
+    job: Job
+    why: str
+
+
+Outcome = Shard | Died
+
+
+@dataclass(eq=False)
+class _Worker:
+    process: Any
+    pipe: Connection
+    job: Job | None = None
+    ending: bool = False
+
+
+def local(work: Work, jobs: deque[Job], *, workers: int, stopped: Callable[[], bool], close: int) -> Iterator[Outcome]:
+    """Shards as processes finish them, in any order; more jobs may be added meanwhile.
+
+    A worker that dies is replaced, and its job comes back as :class:`Died`. What is left of a job that took too long
+    for one shard is added to the jobs.
+
+    Args:
+        work: what workers do.
+        jobs: what is to be done; it is emptied.
+        workers: how many processes.
+        stopped: whether no more jobs are to be begun, and those under way end with their batch.
+        close: a file that workers do not hold open.
+    """
+    context: Any = multiprocessing.get_context(_method(work))
+    crew = [_hired(context, work, close) for _ in range(min(workers, len(jobs)))]
+    try:
+        while busy := _put_to_work(crew, jobs, stopped):
+            ready = wait([end for worker in busy for end in (worker.pipe, worker.process.sentinel)], timeout=_LOOK)
+            for place, worker in enumerate(crew):
+                if worker.job is None or not (worker.pipe in ready or worker.process.sentinel in ready):
+                    continue
+                outcome = _received(worker)
+                if isinstance(outcome, Died):
+                    crew[place] = _hired(context, work, close)
+                elif outcome.last < worker.job.last:
+                    jobs.appendleft(replace(worker.job, first=outcome.last))
+                worker.job = None
+                yield outcome
+    finally:
+        for worker in crew:
+            worker.pipe.close()
+            worker.process.terminate()
+        for worker in crew:
+            worker.process.join()
+
+
+def _put_to_work(crew: list[_Worker], jobs: deque[Job], stopped: Callable[[], bool]) -> list[_Worker]:
+    """Hands jobs to those who have none; those who have one come back."""
+    ending = stopped()
+    for worker in crew:
+        if worker.job is None and jobs and not ending:
+            worker.job = jobs.popleft()
+            _told(worker, (worker.job.first, worker.job.last))
+        elif worker.job is not None and ending and not worker.ending:
+            worker.ending = True
+            _told(worker, None)
+    return [worker for worker in crew if worker.job is not None]
+
+
+def _method(work: Work) -> str:
+    """Children share what is in memory, unless a graphics card is in use, which they cannot share, or cannot be."""
+    first = next(work.model.parameters(), torch.empty(0))
+    card = first.is_cuda or (work.device or "").startswith("cuda")
+    return "fork" if "fork" in multiprocessing.get_all_start_methods() and not card else "spawn"
+
+
+def _hired(context: Any, work: Work, close: int) -> _Worker:
+    """A new process that waits for a job."""
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(work, theirs, os.getpid(), close), daemon=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks in a process with threads; a child has one
+        process.start()
+    theirs.close()
+    return _Worker(process, ours)
+
+
+def _told(worker: _Worker, what: tuple[int, int] | None) -> None:
+    """Gives a worker a range of graphs, or tells it to end with its batch."""
+    with contextlib.suppress(OSError):  # it has died already, which its sentinel says
+        worker.pipe.send(what)
+
+
+def _received(worker: _Worker) -> Outcome:
+    """What a worker gives back, or how it died."""
+    assert worker.job is not None
+    try:
+        if worker.pipe.poll():
+            found = worker.pipe.recv()
+            if isinstance(found, Shard):
+                return found
+            raise WorkerError(f"A worker failed: {found}")
+    except (EOFError, OSError):
+        pass
+    worker.process.join()
+    worker.pipe.close()
+    return Died(worker.job, _ended(worker.process.exitcode))
+
+
+def _ended(code: int | None) -> str:
+    """How a process ended, in words.
+
+    >>> _ended(-9), _ended(3)
+    ('its process was ended by SIGKILL', 'its process exited with code 3')
+    """
+    if code is not None and code < 0:
+        with contextlib.suppress(ValueError):
+            return f"its process was ended by {signal.Signals(-code).name}"
+    return f"its process exited with code {code}"
+
+
+def _work(work: Work, pipe: Connection, parent: int, close: int) -> None:
+    """A worker's life: jobs in, shards out, until nobody wants more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if multiprocessing.get_start_method(allow_none=True) != "spawn":
+        with contextlib.suppress(OSError):
+            os.close(close)
+    torch.set_num_threads(1)
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            while not pipe.poll(_LOOK):
+                if os.getppid() != parent:
+                    return
+            told = pipe.recv()
+            if told is None:
+                return
+            try:
+                pipe.send(work.shard(*told, stop=lambda: pipe.poll() or os.getppid() != parent))
+            except Exception:  # not of a graph, which would be a row
+                pipe.send(traceback.format_exc(limit=-3))

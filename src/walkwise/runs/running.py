@@ -1,0 +1,217 @@
+"""The run itself: what is left to do, the engine that does it, and the shards written as they come."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch_geometric.nn import MessagePassing
+
+from walkwise.errors import InputError, as_count
+from walkwise.files import as_path
+from walkwise.rules import RuleLike, as_schedule
+from walkwise.runs.asked import as_questions
+from walkwise.runs.folder import Run, finished, locked, open_run, prepare, write
+from walkwise.runs.local import Died, Job, Outcome, local
+from walkwise.runs.manifest import check_same, manifest_of
+from walkwise.runs.sources import as_source, nodes_of
+from walkwise.runs.work import Work, batch_ranges
+
+#: Graphs that are traced together, and that make a shard, unless the caller says otherwise.
+BATCH, SHARD = 128, 2048
+
+#: A job of which so many workers have died is cut in two.
+_DEATHS = 2
+
+ENGINES = ("local", "ray")
+
+
+def run(
+    model: nn.Module,
+    graphs: Any,
+    questions: Iterable[str] | str,
+    out: str | Path,
+    *,
+    engine: str = "local",
+    workers: int | None = None,
+    batch: int | None = None,
+    target: int | str = "predicted",
+    rule: RuleLike = "auto",
+    index: Any = None,
+    seed: int = 0,
+    device: str | None = None,
+    address: str | None = None,
+    featurise: Callable[[str], Any] | None = None,
+    progress: bool | None = None,
+    model_name: str | None = None,
+    data_name: str | None = None,
+    command: str | None = None,
+) -> Run:
+    """Explains every graph of a data set and writes the answers to a folder, as Parquet; the same call goes on.
+
+    Shards appear whole or not at all. What is there already is not done again, so that after any interruption the same
+    call ends with the rows of an undisturbed run. A graph that fails is a row with its error. After Ctrl-C the batches
+    under way are finished, and the run comes back as far as it is; a second Ctrl-C stops at once.
+
+    Args:
+        model: a model that `walkwise.trace` can trace.
+        graphs: a list of PyG graphs, a data set, a file of SMILES (.csv, .tsv, .parquet), or a folder of files of
+            graphs, which are read as they are needed.
+        questions: what is asked of every graph: "nodes", "edges", "walks:10" (the ten best), "order:0.1" (α = 0.1),
+            "subgraph:5" (of five nodes), "groups:FILE", "curves".
+        out: the folder.
+        engine: "local" for processes of this machine, "ray" for a Ray cluster.
+        workers: how many processes; by default one per core, or what the cluster has.
+        batch: how many graphs are traced together, by default 128.
+        target: what is explained: "predicted", "label" (the graph's y), a column, or "positive" or "negative" of a
+            model with one logit.
+        rule: the LRP rule, as for `walkwise.trace`.
+        index: for a model with an output per node, the nodes to explain of one graph: "all", ids, or a file of ids.
+        seed: for models that draw random numbers.
+        device: where workers compute, "cuda" say; by default where the model is.
+        address: of the Ray cluster; by default one is started on this machine.
+        featurise: makes a graph of a SMILES string; by default with MUTAG's features.
+        progress: show progress on standard error; by default where that is a terminal.
+        model_name: what the model is called in the manifest.
+        data_name: what the data set is called there.
+        command: the command that does this again, for the manifest.
+
+    >>> import tempfile, torch
+    >>> from torch_geometric.data import Data
+    >>> from torch_geometric.nn import GCN
+    >>> from walkwise import runs
+    >>> model = GCN(2, 8, num_layers=2, out_channels=3).eval()
+    >>> graph = Data(torch.ones(3, 2), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     made = runs.run(model, graph, ["nodes", "walks:2"], folder, index="all", workers=1)
+    ...     tables = runs.read(made)
+    >>> len(tables["nodes"]), list(tables["walks:2"].columns)
+    (9, ['graph', 'index', 'rank', 'nodes', 'relevance'])
+    """
+    if engine not in ENGINES:
+        raise InputError(argument="engine", expected=f"one of {', '.join(ENGINES)}", got=engine)
+    if not isinstance(model, nn.Module):
+        raise InputError(argument="model", expected="a torch.nn.Module", got=model)
+    as_schedule(rule)
+    source = as_source(graphs, featurise=featurise)
+    if index is not None:
+        source = nodes_of(source, index, 1 + sum(isinstance(module, MessagePassing) for module in model.modules()))
+    size = as_count(batch, "batch, the graphs traced together,") if batch is not None else BATCH
+    work = Work(model.eval(), source, as_questions(questions), target, rule, size, seed, device)
+    named = data_name or getattr(source, "called", None)
+    manifest = manifest_of(
+        work,
+        model_name=model_name or type(model).__name__,
+        data_name=named if isinstance(named, str) else str(graphs) if isinstance(graphs, str | Path) else "graphs",
+        command=command,
+    )
+    folder = as_path(out, "out")
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder) as lock:
+        check_same(prepare(folder, manifest), manifest, str(folder))
+        crew = workers if workers is not None else (os.cpu_count() or 1)
+        effort = _Effort(engine, as_count(crew, "workers, the number of processes,"), workers is None, address, lock)
+        _work_through(work, folder, effort, progress)
+    return open_run(folder)
+
+
+@dataclass(frozen=True)
+class _Effort:
+    """Who does the work."""
+
+    engine: str
+    workers: int
+    unsaid: bool  # whether the number of workers is ours to choose
+    address: str | None
+    lock: int
+
+    def outcomes(self, work: Work, jobs: deque[Job], stopped: Callable[[], bool]) -> Iterator[Outcome]:
+        """The shards as they come."""
+        if self.engine == "local":
+            return local(work, jobs, workers=self.workers, stopped=stopped, close=self.lock)
+        from walkwise.runs.cluster import on_ray
+
+        workers = None if self.unsaid else self.workers
+        return on_ray(work, jobs, workers=workers, stopped=stopped, address=self.address)
+
+
+def _work_through(work: Work, folder: Path, effort: _Effort, progress: bool | None) -> None:
+    """Does what is left to do."""
+    done, total = finished(folder), len(work.source)
+    left = total - sum(last - first for first, last in done)
+    share = -(-left // (4 * effort.workers))  # so that all are busy to the end
+    size = min(SHARD, max(work.batch, share))
+    jobs = deque(Job(first, last) for first, last in batch_ranges(done, total, size, work.batch))
+    with _interruptible() as stopped, _bar(total, total - left, progress) as shown:
+        outcomes = effort.outcomes(work, jobs, stopped) if jobs else iter(())
+        for outcome in outcomes:
+            shard = _after_death(work, jobs, outcome) if isinstance(outcome, Died) else outcome
+            if shard is not None:
+                write(folder, shard)
+                shown(shard.last - shard.first, shard.failed)
+
+
+def _after_death(work: Work, jobs: deque[Job], died: Died) -> Any:
+    """What to do about a job whose worker died: again, in halves, or, for a single graph, a row that says so."""
+    job = died.job
+    deaths, count = job.deaths + 1, job.last - job.first
+    if deaths < _DEATHS:
+        jobs.append(Job(job.first, job.last, deaths))
+        return None
+    if count == 1:
+        return work.lost(job.first, f"The graph could not be explained: {died.why}.")
+    middle = job.first + count // 2
+    aligned = middle // work.batch * work.batch
+    middle = aligned if job.first < aligned else middle
+    jobs.extend(Job(first, last, deaths - 1) for first, last in ((job.first, middle), (middle, job.last)))
+    return None
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM ask to stop, which a function tells; a second Ctrl-C is an interrupt as ever."""
+    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+        sys.stderr.write("\nFinishing the batches under way; Ctrl-C again stops at once.\n")
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _bar(total: int, done: int, progress: bool | None) -> Iterator[Callable[[int, int], None]]:
+    """A bar with rate, time left and failures, and a function that moves it on."""
+    from tqdm.auto import tqdm
+
+    wanted = sys.stderr.isatty() if progress is None else progress
+    failures = 0
+    with tqdm(total=total, initial=done, unit=" graphs", disable=not wanted, smoothing=0.1) as bar:
+
+        def move(graphs: int, failed: int) -> None:
+            nonlocal failures
+            failures += failed
+            if failed:
+                bar.set_postfix_str(f"{failures} failed")
+            bar.update(graphs)
+
+        yield move

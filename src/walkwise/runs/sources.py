@@ -1,0 +1,386 @@
+"""Where the graphs of a run come from: a list, a table of SMILES, a folder of files, the nodes of one large graph."""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from walkwise.core.lazy import cached_property
+from walkwise.datasets.graph_files import read_graphs
+from walkwise.datasets.graphset import Graphs, GraphSet
+from walkwise.datasets.molecules import from_smiles
+from walkwise.errors import InputError
+from walkwise.questions.neighbours import Ints, Neighbours
+
+#: Files of SMILES, and the columns that are read of them.
+_TABLES = (".csv", ".tsv", ".parquet")
+_LABELS, _NAMES = ("label", "y", "activity"), ("name", "id", "title")
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """Some of the things that a run explains: graphs, or nodes with the graph around each."""
+
+    graphs: list[Data]
+    names: list[str]
+    roots: list[int] | None = None  # the explained node of each graph
+    ids: list[Ints] | None = None  # what each graph's nodes are called
+
+
+class Source(Protocol):
+    """Graphs by number, as workers read them."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """What the output columns mean; empty where nobody says."""
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """What the columns of one-hot features mean; empty where nobody says."""
+
+    def __len__(self) -> int: ...
+
+    def keys(self, first: int, last: int) -> dict[str, Ints]:
+        """The numbers of some items, and of nodes that are explained their ids."""
+
+    def items(self, first: int, last: int) -> Items:
+        """Some items."""
+
+    def name(self, item: int) -> str:
+        """What an item is called, known without reading it."""
+
+    def fingerprint(self) -> str:
+        """A hash of everything in it."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Numbered:
+    """What sources of whole graphs share: their keys."""
+
+    def keys(self, first: int, last: int) -> dict[str, Ints]:
+        """The numbers of some graphs."""
+        return {"graph": np.arange(first, last)}
+
+
+@dataclass(frozen=True, eq=False)
+class Listed(_Numbered):
+    """Graphs in memory."""
+
+    graphs: Sequence[Data]
+    called: str = "graph"
+    class_names: tuple[str, ...] = ()
+    node_names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    def items(self, first: int, last: int) -> Items:
+        """Some graphs."""
+        return Items([self.graphs[g] for g in range(first, last)], [self.name(g) for g in range(first, last)])
+
+    def name(self, item: int) -> str:
+        """The set's name and the graph's number."""
+        return f"{self.called} {item}"
+
+    def fingerprint(self) -> str:
+        """A hash of all tensors."""
+        if isinstance(self.graphs, Graphs):
+            return _hashed([vars(self.graphs)])
+        return _hashed(graph.to_dict() if isinstance(graph, Data) else {} for graph in self.graphs)
+
+
+@dataclass(frozen=True, eq=False)
+class SmilesTable(_Numbered):
+    """Molecules as SMILES, a row each."""
+
+    smiles: pa.ChunkedArray
+    labels: pa.ChunkedArray | None
+    called: pa.ChunkedArray | None
+    featurise: Callable[[str], Data] = from_smiles
+    class_names: tuple[str, ...] = ()
+    node_names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.smiles)
+
+    def items(self, first: int, last: int) -> Items:
+        """Some molecules."""
+        graphs = []
+        for item in range(first, last):
+            text = self.smiles[item].as_py()
+            data = self.featurise(text)
+            if "smiles" not in data:
+                data.smiles = text
+            if self.labels is not None and (label := self.labels[item].as_py()) is not None:
+                data.y = torch.tensor([label])
+            graphs.append(data)
+        return Items(graphs, [self.name(item) for item in range(first, last)])
+
+    def name(self, item: int) -> str:
+        """The name in the table, or the SMILES."""
+        return str((self.smiles if self.called is None else self.called)[item].as_py())
+
+    def fingerprint(self) -> str:
+        """A hash of the columns."""
+        columns = [self.smiles, self.labels, self.called]
+        return _hashed({"column": column.to_pylist() if column is not None else None} for column in columns)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphFiles(_Numbered):
+    """A folder of files of PyG graphs, each with one or several; they are read when they are needed."""
+
+    folder: Path
+    files: tuple[str, ...]
+    before: tuple[int, ...]  # how many graphs stand in the files before each, and in all
+    hashes: str
+    class_names: tuple[str, ...] = ()
+    node_names: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(folder: Path) -> GraphFiles:
+        """The folder's files; a file that cannot be read stands for one graph, which will fail."""
+        files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix in (".pt", ".pth"))
+        if not files:
+            raise InputError(
+                f"There are no files of graphs (.pt) in {folder}.",
+                argument="graphs",
+                expected="a folder of files saved by torch",
+                got=str(folder),
+            )
+        before, digest = [0], hashlib.blake2b(digest_size=16)
+        for name in files:
+            digest.update(f"{name}\0".encode() + hashlib.blake2b((folder / name).read_bytes()).digest())
+            try:
+                count = len(read_graphs(folder / name))
+            except InputError:
+                count = 1
+            before.append(before[-1] + count)
+        return GraphFiles(folder, tuple(files), tuple(before), digest.hexdigest())
+
+    def __len__(self) -> int:
+        return self.before[-1]
+
+    def items(self, first: int, last: int) -> Items:
+        """Some graphs, each file of them read once."""
+        graphs: list[Data] = []
+        file = bisect.bisect_right(self.before, first) - 1
+        while len(graphs) < last - first:
+            begin = self.before[file]
+            held = read_graphs(self.folder / self.files[file])
+            graphs += held[max(0, first - begin) : last - begin]
+            file += 1
+        return Items(graphs, [self.name(item) for item in range(first, last)])
+
+    def name(self, item: int) -> str:
+        """The file, and the place in it where there are several."""
+        file = bisect.bisect_right(self.before, item) - 1
+        several = self.before[file + 1] - self.before[file] > 1
+        return f"{self.files[file]} {item - self.before[file]}" if several else self.files[file]
+
+    def fingerprint(self) -> str:
+        """A hash of the files."""
+        return self.hashes
+
+
+@dataclass(frozen=True, eq=False)
+class NodesOf:
+    """Single nodes of one large graph, each with the nodes that so many steps reach."""
+
+    data: Any  # a Data
+    nodes: Ints
+    hops: int
+    called: str = "graph 0"
+    class_names: tuple[str, ...] = ()
+    node_names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @cached_property
+    def _near(self) -> Neighbours:
+        here, there = self.data.edge_index.numpy()
+        return Neighbours.from_pairs(there, here, int(self.data.num_nodes or 0)).both_ways()
+
+    @cached_property
+    def _into(self) -> tuple[Ints, Ints]:
+        """The edges by the node they lead to, and where each node's begin."""
+        target = self.data.edge_index[1].numpy()
+        counts = np.bincount(target, minlength=int(self.data.num_nodes or 0))
+        return np.argsort(target, kind="stable"), np.concatenate([[0], np.cumsum(counts)])
+
+    def keys(self, first: int, last: int) -> dict[str, Ints]:
+        """Number 0, the one graph, and the nodes."""
+        return {"graph": np.zeros(last - first, dtype=np.int64), "index": self.nodes[first:last]}
+
+    def items(self, first: int, last: int) -> Items:
+        """The surroundings of some nodes."""
+        found = [self._around(int(node)) for node in self.nodes[first:last]]
+        graphs, roots, ids = ([one[i] for one in found] for i in range(3))
+        return Items(graphs, [self.name(item) for item in range(first, last)], roots, ids)  # type: ignore[arg-type]
+
+    def _around(self, node: int) -> tuple[Data, int, Ints]:
+        """The graph around a node, the node's row in it, and what its nodes are called."""
+        ids = self._near.within(node, self.hops)
+        by_target, before = self._into
+        edges = np.concatenate([by_target[before[v] : before[v + 1]] for v in ids.tolist()])
+        inside = np.isin(self.data.edge_index[0].numpy()[edges], ids)
+        kept = torch.from_numpy(np.sort(edges[inside]))
+        rows = torch.from_numpy(ids)
+        made: Any = Data()
+        for key, value in self.data.to_dict().items():
+            if key in ("edge_index", "num_nodes"):
+                continue
+            if self.data.is_edge_attr(key):
+                made[key] = value[kept]
+            elif self.data.is_node_attr(key):
+                made[key] = value[rows] if isinstance(value, Tensor) else [value[i] for i in ids.tolist()]
+        pairs = self.data.edge_index.numpy()[:, kept.numpy()]
+        made.edge_index = torch.from_numpy(np.searchsorted(ids, pairs))
+        made.num_nodes = len(ids)
+        root = int(np.searchsorted(ids, node))
+        if "y" in made and len(made.y) == len(ids):
+            made.y = made.y[root]
+        return made, root, ids
+
+    def name(self, item: int) -> str:
+        """The node."""
+        return f"{self.called}, node {self.nodes[item]}"
+
+    def fingerprint(self) -> str:
+        """A hash of the graph and of the nodes."""
+        return _hashed([self.data.to_dict(), {"nodes": torch.from_numpy(self.nodes)}])
+
+
+def as_source(graphs: Any, *, featurise: Callable[[str], Data] | None = None) -> Source:
+    """Graphs as people have them, as a run reads them.
+
+    Args:
+        graphs: a list of Data, a data set, a file of SMILES (.csv, .tsv, .parquet), a file of graphs (.pt), or a folder
+            of such files.
+        featurise: makes a graph of a SMILES string, by default with MUTAG's features.
+
+    >>> len(as_source([Data(num_nodes=3), Data(num_nodes=2)]))
+    2
+    """
+    if isinstance(graphs, str | Path):
+        return _from_path(Path(graphs), featurise)
+    if isinstance(graphs, GraphSet):
+        return Listed(graphs.graphs, graphs.name, graphs.class_names, graphs.node_names or ())
+    if hasattr(graphs, "fingerprint") and hasattr(graphs, "items"):
+        return graphs  # type: ignore[no-any-return]
+    held: Any = [graphs] if isinstance(graphs, Data) else graphs
+    held = list(held) if isinstance(held, Iterable) and not hasattr(held, "__getitem__") else held
+    if not hasattr(held, "__len__") or not len(held):
+        raise InputError(argument="graphs", expected="graphs, one at least", got=graphs)
+    return Listed(held)
+
+
+def _from_path(path: Path, featurise: Callable[[str], Data] | None) -> Source:
+    if path.is_dir():
+        return GraphFiles.of(path)
+    if not path.is_file():
+        raise InputError(f"There is no file or folder {path}.", argument="graphs", expected="graphs", got=str(path))
+    if path.suffix in _TABLES:
+        return _smiles_table(path, featurise or from_smiles)
+    return Listed(read_graphs(path), path.name)
+
+
+def _smiles_table(path: Path, featurise: Callable[[str], Data]) -> SmilesTable:
+    """The columns of a table that are called smiles, label and name."""
+    try:
+        if path.suffix == ".parquet":
+            from pyarrow import parquet
+
+            table = parquet.read_table(path)
+        else:
+            from pyarrow import csv
+
+            options = csv.ParseOptions(delimiter="\t" if path.suffix == ".tsv" else ",")
+            table = csv.read_csv(path, parse_options=options)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"{path} is no table: {error}.", argument="graphs", expected="a table of SMILES", got=str(path)
+        ) from error
+    named = {name.lower(): table.column(name) for name in table.column_names}
+    if "smiles" not in named or not table.num_rows:
+        raise InputError(
+            f"{path} has no column smiles, or no rows; its columns are {', '.join(table.column_names)}.",
+            argument="graphs",
+            expected="a table with a column smiles",
+            got=", ".join(table.column_names),
+            remedy="Call the column of SMILES strings smiles.",
+        )
+    labels, called = (next((named[n] for n in names if n in named), None) for names in (_LABELS, _NAMES))
+    if labels is not None and not (pa.types.is_integer(labels.type) or pa.types.is_floating(labels.type)):
+        labels = None
+    return SmilesTable(named["smiles"].combine_chunks(), labels, called, featurise)
+
+
+def nodes_of(source: Source, index: Any, hops: int) -> NodesOf:
+    """Single nodes of a source's one graph.
+
+    Args:
+        source: of one graph.
+        index: "all", node ids, or a file with an id per line.
+        hops: how far a node's output reaches.
+    """
+    if len(source) != 1:
+        raise InputError(
+            f"index names nodes of one graph; there are {len(source)} graphs.",
+            expected="one graph",
+            got=len(source),
+        )
+    data = source.items(0, 1).graphs[0]
+    count = int(data.num_nodes or 0)
+    every = isinstance(index, str) and index == "all"
+    nodes = np.arange(count) if every else np.unique(_listed_nodes(index))
+    if not len(nodes) or nodes[0] < 0 or nodes[-1] >= count:
+        raise InputError(argument="index", expected=f'"all", or ids of nodes, 0 to {count - 1}', got=index)
+    return NodesOf(data, nodes, hops, source.name(0), source.class_names, source.node_names)
+
+
+def _listed_nodes(index: Any) -> Ints:
+    from walkwise.files import read_integers
+
+    if isinstance(index, str | Path):
+        return read_integers(Path(index), columns=1).flatten().numpy()
+    try:
+        return np.asarray(index, dtype=np.int64).reshape(-1)
+    except (TypeError, ValueError):
+        raise InputError(argument="index", expected='"all", a file of node ids, or ids', got=index) from None
+
+
+def wider(source: Source) -> Source | None:
+    """The same nodes with more around each, or None where there is no more."""
+    if not isinstance(source, NodesOf) or source.hops > 2 + int(source.data.num_nodes or 0):
+        return None
+    return replace(source, hops=2 * source.hops)
+
+
+def _hashed(entries: Iterable[Mapping[str, Any]]) -> str:
+    """A hash of tensors, arrays and plain values by name."""
+    digest = hashlib.blake2b(digest_size=16)
+    for entry in entries:
+        for key in sorted(entry):
+            value = entry[key]
+            if isinstance(value, Mapping):
+                digest.update(f"{key}:{_hashed([value])}".encode())
+            elif isinstance(value, Tensor):
+                dense = value.detach().cpu()
+                digest.update(f"{key}{dense.dtype}{tuple(dense.shape)}".encode())
+                digest.update(dense.reshape(-1).contiguous().view(torch.uint8).numpy().data if dense.numel() else b"")
+            else:
+                digest.update(f"{key}{value!r}".encode())
+        digest.update(b";")
+    return digest.hexdigest()

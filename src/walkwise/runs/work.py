@@ -1,0 +1,223 @@
+"""What every worker of a run does: batches of graphs in, the rows of every table out, as Parquet."""
+
+from __future__ import annotations
+
+import io
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import torch
+from pyarrow import parquet
+from torch import Tensor, nn
+
+from walkwise.errors import InputError, WalkwiseError
+from walkwise.rules import RuleLike
+from walkwise.runs.answers import answer, failed_row, graph_rows, schema_of
+from walkwise.runs.asked import Question
+from walkwise.runs.explained import Explained, explain, model_outputs
+from walkwise.runs.sources import Items, NodesOf, Source, wider
+
+#: The most nodes that are traced together, of however many graphs.
+_MOST_NODES = 20_000
+
+#: A shard is handed back after so many seconds, so that no more is lost when a worker dies.
+_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The rows of some consecutive graphs: every table as a Parquet file."""
+
+    first: int
+    last: int
+    tables: dict[str, bytes]
+    failed: int
+    seconds: float = 0.0
+
+
+@dataclass(eq=False)
+class Work:
+    """A model, graphs, and what is asked about them: all that a worker needs.
+
+    Args:
+        model: the model, in evaluation mode.
+        source: the graphs.
+        questions: what is asked.
+        target: what is explained of the output.
+        rule: the LRP rule.
+        batch: how many graphs are traced together.
+        seed: of models that draw random numbers.
+        device: where to compute; None for where the model is.
+    """
+
+    model: nn.Module
+    source: Source
+    questions: tuple[Question, ...]
+    target: int | str
+    rule: RuleLike
+    batch: int
+    seed: int = 0
+    device: str | None = None
+    alone: bool | None = field(default=None, init=False)  # whether graphs must be traced one by one; None: not known
+
+    @property
+    def indexed(self) -> bool:
+        """Whether single nodes are explained."""
+        return isinstance(self.source, NodesOf)
+
+    def shard(self, first: int, last: int, *, stop: Callable[[], bool] = lambda: False) -> Shard:
+        """The rows of graphs ``first`` to before ``last``, or of fewer where it is time to stop.
+
+        Batches begin at multiples of ``batch``, so that the same graphs are traced together whoever begins where.
+
+        Args:
+            first: the first graph.
+            last: the one after the last.
+            stop: whether to stop after the batch under way.
+        """
+        begun, parts = time.monotonic(), list[dict[str, pa.Table]]()
+        at = first
+        while at < last and not (parts and (stop() or time.monotonic() - begun > _SECONDS)):
+            end = min(last, (at // self.batch + 1) * self.batch)
+            parts += self._answered(at, end)
+            at = end
+        tables = {name: pa.concat_tables([part[name] for part in parts if name in part]) for name in self._empty}
+        failed = len(tables["graphs"]) - tables["graphs"]["error"].null_count
+        encoded = {name: encode(table) for name, table in tables.items()}
+        return Shard(first, at, encoded, failed, time.monotonic() - begun)
+
+    def lost(self, item: int, why: str) -> Shard:
+        """The shard of one graph whose worker died every time."""
+        part = self._empty | {"graphs": failed_row(self.source.keys(item, item + 1), self.source.name(item), why)}
+        return Shard(item, item + 1, {name: encode(table) for name, table in part.items()}, 1)
+
+    @property
+    def _empty(self) -> dict[str, pa.Table]:
+        """Every table without rows, by the folder it goes to."""
+        kinds = {"graphs": "graphs"} | {question.folder: question.kind for question in self.questions}
+        return {name: schema_of(kind, indexed=self.indexed).empty_table() for name, kind in kinds.items()}
+
+    def _answered(self, first: int, last: int) -> list[dict[str, pa.Table]]:
+        """The tables of a batch; where it fails, of its halves, down to the graph that is to blame."""
+        if last - first > 1 and self.alone:
+            return [part for item in range(first, last) for part in self._answered(item, item + 1)]
+        try:
+            return list(self._tables(first, last))
+        except Exception as error:  # of the user's model, or of data that do not fit it
+            if last - first == 1:
+                keys, name = self.source.keys(first, last), self.source.name(first)
+                return [self._empty | {"graphs": failed_row(keys, name, _said(error))}]
+            middle = (first + last) // 2
+            return self._answered(first, middle) + self._answered(middle, last)
+
+    def _tables(self, first: int, last: int) -> Iterator[dict[str, pa.Table]]:
+        items, keys = self.source.items(first, last), self.source.keys(first, last)
+        for cut in _cuts(items):
+            some = _some(items, cut)
+            batch = self._explained(some, first + cut.start)
+            here = {name: key[cut] for name, key in keys.items()}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                made = {q.folder: answer(q, batch, here) for q in self.questions}
+            yield {"graphs": graph_rows(batch, here, some.names)} | made
+
+    def _explained(self, items: Items, first: int) -> Explained:
+        torch.manual_seed(self.seed)
+        names = self.source.node_names
+        options: dict[str, Any] = {"target": self.target, "rule": self.rule, "device": self.device}
+        made = explain(self.model, items.graphs, roots=items.roots, ids=items.ids, node_names=names, **options)
+        if self.indexed:
+            return self._wide_enough(made, first, len(items.graphs))
+        if self.alone is None and len(items.graphs) > 1:
+            self.alone = self._mixes(made, items)
+            if self.alone:
+                raise WalkwiseError("The model's output for a graph depends on the others in its batch.")
+        return made
+
+    def _mixes(self, made: Explained, items: Items) -> bool:
+        """Whether a graph comes out otherwise alone than in its batch."""
+        single = explain(self.model, items.graphs[:1], target=self.target, rule=self.rule, device=self.device)
+        return not _close(single.outputs, made.outputs[:1])
+
+    def _wide_enough(self, made: Explained, first: int, count: int) -> Explained:
+        """The nodes explained in as much of the graph around them as their outputs depend on."""
+        source = self.source
+        assert isinstance(source, NodesOf)
+        if "whole" not in self.__dict__:
+            whole = source.data if self.device is None else source.data.clone().to(self.device)
+            rows = torch.arange(int(source.data.num_nodes or 0))
+            self.__dict__["whole"] = model_outputs(self.model, whole, rows).cpu()
+        truth = self.__dict__["whole"][source.nodes[first : first + count]]
+        if _close(made.outputs.cpu(), truth):
+            return made
+        more = wider(source)
+        if more is None:
+            raise InputError("The model's output for this node depends on more than the graph around it.")
+        self.source = more
+        return self._explained(more.items(first, first + count), first)
+
+
+def encode(table: pa.Table) -> bytes:
+    """A table as the bytes of a Parquet file."""
+    sink = io.BytesIO()
+    parquet.write_table(table, sink, compression="zstd")
+    return sink.getvalue()
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    """Whether outputs are equal but for rounding."""
+    apart = {torch.float64: 1e-9, torch.float32: 3e-5}.get(other.dtype, 2e-2)
+    return one.shape == other.shape and bool(((one - other).abs() <= apart * other.abs().max()).all())
+
+
+def _cuts(items: Items) -> Iterator[slice]:
+    """Consecutive items that are not too large together."""
+    sizes = [int(graph.num_nodes or 0) for graph in items.graphs]
+    first, nodes = 0, 0
+    for i, size in enumerate(sizes):
+        if i > first and nodes + size > _MOST_NODES:
+            yield slice(first, i)
+            first, nodes = i, 0
+        nodes += size
+    yield slice(first, len(sizes))
+
+
+def _some(items: Items, cut: slice) -> Items:
+    return replace(
+        items,
+        graphs=items.graphs[cut],
+        names=items.names[cut],
+        roots=None if items.roots is None else items.roots[cut],
+        ids=None if items.ids is None else items.ids[cut],
+    )
+
+
+def _said(error: BaseException) -> str:
+    """An error in one line."""
+    words = " ".join(str(error).split())[:500]
+    return words if isinstance(error, WalkwiseError) and words else f"{type(error).__name__}: {words}".rstrip(": ")
+
+
+def batch_ranges(done: list[tuple[int, int]], total: int, size: int, batch: int) -> Iterator[tuple[int, int]]:
+    """What is left to do, in pieces of about a size that end where batches do.
+
+    Args:
+        done: the ranges that are done, ascending.
+        total: how many there are.
+        size: how many a piece has at most.
+        batch: where pieces end.
+
+    >>> list(batch_ranges([(0, 4), (9, 10)], 12, size=4, batch=2))
+    [(4, 8), (8, 9), (10, 12)]
+    """
+    step = max(batch, size // batch * batch)
+    gaps = zip([0, *(last for _, last in done)], [*(first for first, _ in done), total], strict=True)
+    for first, last in gaps:
+        while first < last:
+            end = min(last, (first // batch) * batch + step)
+            yield first, end
+            first = end
