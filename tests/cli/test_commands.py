@@ -400,7 +400,7 @@ def test_a_run_goes_on_and_says_what_it_did(run, own, tmp_path):
     asked = ["run", "ba2motif", "--ask", "nodes", "--ask", "walks:2", "--out", tmp_path / "out", "--workers", 1]
     first = run(*asked)
     assert (first.code, first.err) == (0, "")
-    assert "1000 graphs of 1,000; nodes, walks:2." in first.out
+    assert "1,000 graphs of 1,000; nodes, walks:2." in first.out
     again = run(*asked, "--json").json
     assert again == {
         "command": "run",
