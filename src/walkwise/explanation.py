@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch_geometric.data import Batch
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.display import count, html_box, html_line, html_table, listed, number
@@ -35,6 +36,7 @@ SIZE = 5
 
 #: How many nodes and lines of walks are written out.
 _SHOWN = 8
+_LINES = 5
 
 _TENSORS = ("node_relevance", "edge_index", "edge_relevance", "feature_relevance")
 
@@ -142,7 +144,7 @@ class Explanation:
             f"Best {count(len(self.subgraph.nodes), 'connected node')}: {self._subgraph_words()}",
             self.check.words(),
             f"Top walks, of {self.walks.num_walks:,}:",
-            *(f"  {words}: {value}" for words, value in self._walk_lines()),
+            *(f"  {words}: {value}" for words, value in self._walk_lines()[:_LINES]),
         ]
         return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
 
@@ -399,6 +401,7 @@ def explain(
     >>> contrast.target
     'output 1, not output 0'
     """
+    graph = tuple(_alone(part) for part in graph)
     prediction = predict(
         model, *graph, target=target, against=against, index=index, class_names=class_names, **model_kwargs
     )
@@ -429,6 +432,11 @@ def explain(
         smiles=smiles if isinstance(smiles := getattr(data, "smiles", None), str) else None,
         chain=chain,
     )
+
+
+def _alone(given: Any) -> Any:
+    """The graph itself, where a loader made a batch of it alone: its names stand in lists there."""
+    return given.get_example(0) if isinstance(given, Batch) and given.num_graphs == 1 else given
 
 
 def node_labels(data: Any, num_nodes: int) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from torch_geometric.nn import GCN
 from walkwise.models import save_weights
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Command line\n")[2].partition("\n## ")[0]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs" / "guides" / "command-line.md").read_text(encoding="utf-8")
 COMMANDS = {
     line.partition(" #")[0].strip(): shlex.split(line, comments=True)[1:]

@@ -9,11 +9,13 @@ import pytest
 import torch
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_rgba
-from matplotlib.patches import Ellipse, FancyArrowPatch
+from matplotlib.patches import Ellipse, FancyArrowPatch, Polygon
 
 from walkwise.errors import InputError
 from walkwise.plotting import _style as style
 from walkwise.plotting import graph_heatmap, graph_layout
+from walkwise.plotting.graphs import small_rings
+from walkwise.plotting.layouts import part_that_matters
 
 PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
 
@@ -113,13 +115,42 @@ def test_no_labels(ax):
     assert not ax.texts
 
 
-def test_large_graphs_have_no_labels(ax):
+def test_of_large_graphs_the_part_that_matters_is_drawn(ax):
     rng = np.random.default_rng(0)
     edges = np.stack([np.arange(1, 400), rng.integers(0, np.arange(1, 400))])
-    graph_heatmap(rng.normal(size=400), np.concatenate([edges, edges[::-1]], 1), subgraph=[0, 1, 2], ax=ax)
+    scores = np.where(np.arange(400) % 10 == 0, rng.normal(size=400), 0.0)
+    graph_heatmap(scores, np.concatenate([edges, edges[::-1]], 1), subgraph=[0, 1, 2], ax=ax)
+    (words,) = (text.get_text() for text in ax.texts)
+    assert words == "280 of 400 nodes, of no relevance, are not drawn"
+    assert len(scatters(ax)[-1].get_offsets()) == 120
+    ax.clear()
+    graph_heatmap(scores, edges, positions=rng.normal(size=(400, 2)), ax=ax)  # places that are given are kept
     assert not ax.texts
-    assert len(lines(ax).get_segments()) == 399
-    ax.figure.canvas.draw()
+
+
+def test_the_part_that_matters_is_joined():
+    path = np.stack([np.arange(9), np.arange(1, 10)])
+    weight = np.array([5.0, 0, 0, 4, 0, 0, 0, 0, 0, 3])
+    assert part_that_matters(weight, path, 4).tolist() == [0, 1, 2, 3]
+    assert part_that_matters(weight, path, 5).tolist() == [0, 1, 2, 3, 9]  # six steps away: on its own
+    assert part_that_matters(np.zeros(10), path, 3).tolist() == [0, 1, 2]
+
+
+def test_small_rings_have_no_light_between_their_sides(ax):
+    triangle = np.array([[0, 1, 2], [1, 2, 0]])
+    graph_heatmap(np.ones(3), triangle, subgraph=[0, 1, 2], ax=ax)
+    assert len([patch for patch in ax.patches if isinstance(patch, Polygon)]) == 1
+    assert small_rings(np.array([[0, 1], [1, 2], [2, 3], [3, 0]])) == [[0, 1, 2, 3]]
+    assert small_rings(np.array([[0, 1], [1, 2], [2, 3], [3, 4], [4, 0]])) == []
+
+
+def test_a_band_is_not_cut(ax):
+    places = np.array([[0.0, 0.0], [1.0, 0.0]])
+    graph_heatmap(np.ones(2), np.array([[0], [1]]), positions=places, subgraph=[0, 1], ax=ax)
+    band = ax.collections[0]
+    reach = band.get_sizes().max() ** 0.5 / 2 / style.points_per_unit(ax)
+    assert ax.get_xlim()[0] <= -reach
+    assert ax.get_xlim()[1] >= 1 + reach
 
 
 @pytest.mark.parametrize("num_nodes", [0, 1, 3])

@@ -155,7 +155,7 @@ def test_walks_on_a_molecule(ax):
     top_walks([[0, 1, 2]], [1.0], "CCO", ax=ax)
     (vertices,) = curves(ax)
     assert nodes_along(vertices / 1.5, molecule_layout("CCO") / 1.5) == [0, 1, 2]
-    assert ax.texts[0].get_text() == "O"
+    assert ax.texts[0].get_text() == "OH"
 
 
 def test_walks_over_a_heat_map(ax):

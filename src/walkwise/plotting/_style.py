@@ -14,6 +14,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb
 from torch import Tensor
 
+from walkwise.display import number
 from walkwise.errors import InputError
 
 Floats = npt.NDArray[np.float64]
@@ -77,6 +78,15 @@ def bare(ax: Axes, points: Floats, *, margin: float) -> None:
     ax.set_ylim(low[1] - margin, high[1] + margin)
     ax.set_aspect("equal", adjustable="box")
     ax.axis("off")
+
+
+def make_room(ax: Axes, points: Floats, margin: float) -> None:
+    """Widens the axes where points would be nearer to their edge than the margin."""
+    if len(points):
+        low, high = points.min(0) - margin, points.max(0) + margin
+        (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+        ax.set_xlim(min(left, low[0]), max(right, high[0]))
+        ax.set_ylim(min(bottom, low[1]), max(top, high[1]))
 
 
 def points_per_unit(ax: Axes) -> float:
@@ -201,10 +211,9 @@ def meaning_of(meaning: str, total: float, *more: str) -> str:
     return "\n".join([f"{meaning}, sums to {short(total)}", *filter(None, more)])
 
 
-def short(value: float, *, signed: bool = False) -> str:
-    """A number in two or three digits, with a true minus."""
-    text = f"{value:.2g}" if abs(value) < 0.1 else f"{value:.3g}"
-    return (("+" if signed and value > 0 else "") + text).replace("-", "\N{MINUS SIGN}")
+def short(value: float, *, signed: bool = False, scale: float = 0.0) -> str:
+    """A number in two or three digits, with a true minus; beside others of a scale, rounding is 0."""
+    return number(value, digits=2 if abs(value) < 0.1 else 3, signed=signed, scale=scale)
 
 
 def names_of(labels: Sequence[Any] | None, count: int, name: str) -> list[str]:

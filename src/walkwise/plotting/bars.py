@@ -114,9 +114,10 @@ def _draw_bars(
     """Lying bars from top to bottom, each with its number on the right: at its end, or at zero if it lies below."""
     at = np.arange(len(labels)) + shift
     ax.barh(at, values, height=height, color=colours, label=name)
+    scale = max((abs(value) for value in values), default=0.0)
     look: dict[str, Any] = {"textcoords": "offset points", "size": style.SMALL, "color": style.INK, "va": "center"}
     for y, value in zip(at, values, strict=True):
-        ax.annotate(style.short(value, signed=True), (max(value, 0.0), y), xytext=(3, 0), **look)
+        ax.annotate(style.short(value, signed=True, scale=scale), (max(value, 0.0), y), xytext=(3, 0), **look)
     ax.set_yticks(np.arange(len(labels)), [textwrap.fill(label, 28) for label in labels], size=style.TEXT)
     ax.set_ylim(len(labels) - 0.45, -0.55)
     ax.set_xlim(*_reach(ax, values))

@@ -14,10 +14,13 @@ from matplotlib.patheffects import withStroke
 
 from walkwise.plotting import _style as style
 from walkwise.plotting._style import Bools, Floats, Ints, Nodes, Numbers
-from walkwise.plotting.layouts import places_of
+from walkwise.plotting.layouts import part_that_matters, places_of
 
 #: Above this many nodes there is no room for a text in each.
 _MOST_LABELS = 90
+
+#: Above this many nodes, a graph without places of its own is drawn in part: nodes that matter, and what joins them.
+_LARGE = 120
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +66,8 @@ def graph_heatmap(
     """The axes with a graph drawn on them, its nodes coloured by their scores.
 
     Orange is above zero, blue below, white zero; the scale is the same on both sides. A band encloses the
-    subgraph, a heavy ring each node of the truth. Edges in one direction only have arrowheads.
+    subgraph, a heavy ring each node of the truth. Edges in one direction only have arrowheads. Of more than 120 nodes,
+    unless positions are given, those that matter are drawn, with what joins them; a line says how many are not.
 
     Args:
         node_scores: a score per node, (M,).
@@ -89,6 +93,32 @@ def graph_heatmap(
     M = len(scores)
     edges = style.edges_of(edge_index, M)
     chosen, known = style.node_mask(subgraph, M, "subgraph"), style.node_mask(truth, M, "truth")
+    if positions is None and M > _LARGE:
+        weight = np.abs(scores) + np.where(chosen | known, np.abs(scores).max(initial=0) or 1.0, 0.0)
+        kept = part_that_matters(weight, edges, _LARGE)
+        heavy = None if edge_scores is None else style.numbers(edge_scores, "edge_scores", edges.shape[1])
+        within = np.isin(edges, kept).all(0)
+        row = np.full(M, -1)
+        row[kept] = np.arange(len(kept))
+        names = style.names_of(labels, M, "labels") if labels is None or len(labels) else []
+        drawn = graph_heatmap(
+            scores[kept],
+            row[edges[:, within]],
+            edge_scores=None if heavy is None else heavy[within],
+            subgraph=row[np.flatnonzero(chosen)],
+            truth=row[np.flatnonzero(known)],
+            labels=[names[i] for i in kept] if names else [],
+            meaning=meaning,
+            limit=limit,
+            bar=bar,
+            ax=ax,
+            seed=seed,
+        )
+        left = M - len(kept)
+        most = float(np.abs(np.delete(scores, kept)).max(initial=0))
+        small = f"of at most ±{style.short(most)}" if most else "of no relevance"
+        style.caption(drawn, f"{left} of {M} nodes, {small}, are not drawn", above=True)
+        return drawn
     places = places_of(positions, edges, M, seed)
     ax = style.axes_for(ax)
     links = links_of(edges)
@@ -173,17 +203,41 @@ def draw_band(ax: Axes, places: Floats, links: Links, chosen: Bools, diameter: f
     Discs and thick lines, first dark, then a little smaller and light: together they have one outline,
     however the set is shaped, and stay vectors.
     """
+    if not chosen.any():
+        return
     inside = links.pairs[chosen[links.pairs].all(1)]
     edge = float(np.clip(0.12 * diameter, 0.8, 1.6))
     wide = 1.75 * diameter
+    style.make_room(ax, places[chosen], (0.5 * wide + edge + 1) / style.points_per_unit(ax))
+    for ring in small_rings(inside):  # no light between the sides of a small ring
+        ax.fill(*places[ring].T, facecolor=style.BAND, linewidth=0, zorder=1.1)
     for colour, width, zorder in ((style.BAND_EDGE, wide + 2 * edge, 1.0), (style.BAND, wide, 1.1)):
-        if not chosen.any():
-            break
         x, y = places[chosen].T
         ax.scatter(x, y, s=width**2, color=colour, linewidths=0, zorder=zorder)
         lines = LineCollection(list(places[inside]), colors=colour, linewidths=0.62 * wide + width - wide)
         lines.set(capstyle="round", zorder=zorder)
         ax.add_collection(lines)
+
+
+def small_rings(pairs: Ints) -> list[list[int]]:
+    """The rings of three and of four nodes among some edges, each once, nodes in order.
+
+    >>> small_rings(np.array([[0, 1], [1, 2], [2, 0], [2, 3]]))
+    [[0, 1, 2]]
+    """
+    near: dict[int, set[int]] = {}
+    for u, v in pairs.tolist():
+        if u != v:
+            near.setdefault(u, set()).add(v)
+            near.setdefault(v, set()).add(u)
+    threes = [[u, v, w] for u in near for v in near[u] if u < v for w in near[u] & near[v] if v < w]
+    fours = []
+    for u in near:
+        for w in near:
+            if u < w and w not in near[u]:
+                between = sorted(near[u] & near[w])
+                fours += [[u, v, w, x] for i, v in enumerate(between) for x in between[i + 1 :] if x not in near[v]]
+    return threes + [ring for ring in fours if ring[0] == min(ring)]
 
 
 def draw_labels(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import torch
 
@@ -54,6 +56,61 @@ def places_of(positions: Numbers | None, edges: Ints, num_nodes: int, seed: int)
     if given.shape != (num_nodes, 2):
         raise InputError(f"positions must have shape ({num_nodes}, 2), a place for every node; got {given.shape}.")
     return finite(given.astype(np.float64), "positions")
+
+
+def part_that_matters(weight: Floats, edges: Ints, most: int) -> Ints:
+    """The nodes to draw of a graph that is too large: those of most weight, and the nodes on the way between them.
+
+    Nodes are taken in the order of their weight, each with the shortest way to those that are taken already (if there
+    is one of at most four steps), until there are enough; room that is left goes to neighbours.
+
+    Args:
+        weight: how much each node matters, (M,), at least 0.
+        edges: (2, E).
+        most: how many nodes at most.
+
+    >>> part_that_matters(np.array([3.0, 0, 2, 0, 0]), np.array([[0, 1, 2, 3], [1, 2, 3, 4]]), 3).tolist()
+    [0, 1, 2]
+    """
+    near: list[list[int]] = [[] for _ in weight]
+    for u, v in edges.T.tolist():
+        near[u].append(v)
+        near[v].append(u)
+    order = [int(i) for i in np.argsort(-weight, kind="stable")]
+    taken: dict[int, None] = {}
+    for node in order:
+        if weight[node] <= 0 or len(taken) >= most:
+            break
+        for step in _way(node, taken, near):
+            if len(taken) < most:
+                taken[step] = None
+    for node in list(taken):
+        for other in near[node]:
+            if len(taken) < most:
+                taken[other] = None
+    for node in order[: most - len(taken)] if not taken else []:
+        taken[node] = None
+    return np.array(sorted(taken), dtype=np.int64)
+
+
+def _way(node: int, taken: Mapping[int, None], near: Sequence[Sequence[int]], far: int = 4) -> list[int]:
+    """The node, and the nodes between it and the nearest one taken, if that is not far."""
+    before = {node: node}
+    ring = [node]
+    for _ in range(far):
+        following = []
+        for here in ring:
+            for other in near[here]:
+                if other in taken:
+                    way = [here]
+                    while way[-1] != node:
+                        way.append(before[way[-1]])
+                    return way
+                if other not in before:
+                    before[other] = here
+                    following.append(other)
+        ring = following
+    return [node]
 
 
 def _steps(edges: Ints, num_nodes: int) -> Floats:

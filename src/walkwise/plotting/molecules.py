@@ -15,6 +15,7 @@ from matplotlib.patheffects import withStroke
 from walkwise.plotting import _style as style
 from walkwise.plotting._style import Bools, Floats, Nodes, Numbers
 from walkwise.plotting.chemistry import Skeleton, as_molecule, bond_numbers, skeleton_of
+from walkwise.plotting.graphs import small_rings
 
 # Lengths in ångström, as bonds are: about 1.5 long.
 _DISC, _GLOW, _BOND_HEAT, _GAP = 0.46, 0.66, 0.42, 0.2
@@ -195,6 +196,9 @@ def _draw_band(ax: Axes, drawn: Skeleton, chosen: Bools) -> None:
     """A light band with a dark edge around some atoms and the bonds between them, in the molecule's own lengths."""
     inside = [pair for pair in drawn.bonds if chosen[list(pair)].all()]
     edge = 1.1 / style.points_per_unit(ax)
+    style.make_room(ax, drawn.places[chosen], _BAND + 2 * edge)
+    for ring in small_rings(np.array(inside, dtype=np.int64).reshape(-1, 2)):  # no light between its sides
+        ax.fill(*drawn.places[ring].T, facecolor=style.BAND, linewidth=0, zorder=0.6)
     for colour, more, zorder in ((style.BAND_EDGE, edge, 0.5), (style.BAND, 0.0, 0.6)):
         shapes = [Circle(tuple(place), _BAND + more) for place in drawn.places[chosen]]
         ax.add_collection(PatchCollection(shapes, facecolor=colour, linewidths=0, zorder=zorder))

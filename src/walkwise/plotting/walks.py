@@ -25,6 +25,9 @@ from walkwise.plotting.molecules import MARGIN, draw_skeleton
 #: Above so many walks a new figure is larger.
 _CROWDED = 10
 
+#: Walks that stay within such a share of the structure are looked at more closely.
+_CLOSE = 0.75
+
 
 def top_walks(
     walks: Tensor | Sequence[Sequence[int]],
@@ -42,8 +45,8 @@ def top_walks(
 
     A walk begins with a dot, at the input, and ends with an arrowhead, at the output. The more it matters
     the wider and the darker it is; orange speaks for the class, blue against. Steps along the same edge run in lanes
-    side by side, each on the right in its direction; a walk that stays where it is makes a small loop outside. A
-    line below says how many walks were left out.
+    side by side, each on the right in its direction; a walk that stays where it is makes a small loop outside. Where
+    the walks keep to a small part of the structure, that part is shown. A line below says how many were left out.
 
     Args:
         walks: node ids (K, L + 1), -1 where a walk passes a position by.
@@ -73,9 +76,27 @@ def top_walks(
     places = _draw_structure(ax, structure, positions, labels, visits, seed)
     if any(node >= len(places) for walk in visits for node in walk):
         raise InputError(f"walks name nodes up to {max(map(max, filter(None, visits)))}; positions has {len(places)}.")
-    draw_walks(ax, [visits[i] for i in order], values[order], places)
+    shown = [visits[i] for i in order]
+    if structure is not None:
+        _look_closer(ax, shown, places)
+    draw_walks(ax, shown, values[order], places)
     style.caption(ax, _words(meaning, np.abs(values[order]), len(values)), above=structure is None)
     return ax
+
+
+def _look_closer(ax: Axes, walks: Sequence[Sequence[int]], places: Floats) -> None:
+    """Shows the part of the structure that the walks go through, where that is a small part of it."""
+    visited = places[sorted({node for walk in walks for node in walk})]
+    if not len(visited):
+        return
+    unit = usual_step(walks, places)
+    low, high = visited.min(0) - 1.15 * unit, visited.max(0) + 1.15 * unit
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    if (high - low).max() < _CLOSE * max(right - left, top - bottom):
+        ax.set_xlim(max(left, low[0]), min(right, high[0]))
+        ax.set_ylim(max(bottom, low[1]), min(top, high[1]))
+        for text in ax.texts:
+            text.set_clip_on(True)
 
 
 def _words(meaning: str, drawn: Floats, count: int) -> str:
@@ -93,7 +114,7 @@ def draw_walks(ax: Axes, walks: Sequence[Sequence[int]], values: Floats, places:
     unit = usual_step(walks, places)
     most = float(np.abs(values).max(initial=0)) or 1.0
     lines = lines_of(walks, places)
-    _make_room(ax, np.concatenate([places[:0], *lines]), 0.1 * unit)
+    style.make_room(ax, np.concatenate([places[:0], *lines]), 0.1 * unit)
     widest = float(np.clip(0.6 * narrowest(walks, places) * unit * style.points_per_unit(ax), 0.6, 3.2))
     for i, (line, value) in enumerate(zip(lines, values, strict=True)):
         share = abs(float(value)) / most
@@ -113,15 +134,6 @@ def _paler(colour: str, share: float) -> tuple[float, float, float]:
     full, keep = np.array(to_rgb(colour)), 0.4 + 0.6 * share
     red, green, blue = keep * full + (1 - keep)
     return float(red), float(green), float(blue)
-
-
-def _make_room(ax: Axes, points: Floats, margin: float) -> None:
-    """Widens the axes where points would be nearer to their edge than the margin."""
-    if len(points):
-        low, high = points.min(0) - margin, points.max(0) + margin
-        (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
-        ax.set_xlim(min(left, low[0]), max(right, high[0]))
-        ax.set_ylim(min(bottom, low[1]), max(top, high[1]))
 
 
 def visits_of(walks: Any, count: int) -> list[list[int]]:
