@@ -78,12 +78,6 @@ def test_a_regression_target_plays_no_part(caplog):
     assert torch.equal(a.node_relevance, b.node_relevance)
 
 
-def test_heterogeneous_models_are_refused():
-    explainer = explainer_of(Model("node", 4), MULTICLASS, "node", kind="phenomenon")
-    with pytest.raises(ValueError, match="does not explain heterogeneous models"):
-        explainer({"a": x}, {("a", "to", "a"): edge_index}, target=torch.zeros(8))
-
-
 @pytest.mark.parametrize(
     ("mode", "options", "arguments", "words"),
     [

@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.explain import Explanation
+from torch_geometric.explain import Explanation, HeteroExplanation
 from torch_geometric.explain.algorithm import ExplainerAlgorithm
 from torch_geometric.explain.config import ExplanationType, MaskType, ModelMode, ModelReturnType
 from torch_geometric.nn import HypergraphConv, MessagePassing
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.errors import CoverageWarning, InputError, TargetError
-from walkwise.questions.marginals import edge_relevance, feature_relevance, node_relevance
+from walkwise.questions.marginals import at_nodes, edge_relevance, feature_relevance
 from walkwise.questions.subgraphs import subgraph_relevance
 from walkwise.rules import RuleLike, as_schedule
 from walkwise.tracing import trace
@@ -38,6 +38,16 @@ class SubgraphExplanation(Explanation):
     def chain(self) -> RelevanceChain:
         """The traced prediction."""
         return self._chain
+
+
+class SubgraphHeteroExplanation(HeteroExplanation):
+    """The same for a :class:`~torch_geometric.explain.HeteroExplanation`, with masks and relevances by type."""
+
+    @property
+    def chain(self) -> RelevanceChain:
+        """The traced prediction."""
+        chain: RelevanceChain = self.__dict__["_chain"]
+        return chain
 
 
 class SubgraphLRPExplainer(ExplainerAlgorithm):
@@ -119,22 +129,19 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
 
     def forward(
         self, model: nn.Module, x: Any, edge_index: Any, *, target: Tensor, index: Any = None, **kwargs: Any
-    ) -> SubgraphExplanation:
-        """The masks, the relevances they were made of, and the chain.
+    ) -> SubgraphExplanation | SubgraphHeteroExplanation:
+        """The masks, the relevances they were made of, and the chain; by type of a heterogeneous graph.
 
         Args:
             model: the model, called as ``model(x, edge_index, **kwargs)`` and left as it was found.
-            x: the node features, (M, F).
-            edge_index: the edges, (2, E).
+            x: the node features, (M, F), or {type: (M_t, F_t)}.
+            edge_index: the edges, (2, E), or {edge type: (2, E_t)}.
             target: the class of every row of the output.
             index: the rows to explain: a number, a tensor of them, or a boolean mask.
             **kwargs: passed to the model.
         """
-        if isinstance(x, dict) or isinstance(edge_index, dict):
-            raise InputError(
-                f"{type(self).__name__} does not explain heterogeneous models, which take dictionaries: walks need "
-                "one set of nodes that all layers run on. Give x and edge_index of a homogeneous graph."
-            )
+        if isinstance(x, dict):
+            return self._by_type(model, x, edge_index, target, index, kwargs)
         steps = None if self.explainer_config.edge_mask_type is None else _steps(model, edge_index)
         chain = self._chain(model, x, edge_index, target, index, kwargs)
         explanation = SubgraphExplanation()
@@ -145,6 +152,46 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
             explanation.edge_relevance = edge_relevance(chain, edge_index=steps)
             explanation.edge_mask = self._masked(explanation.edge_relevance)
         return explanation
+
+    def _by_type(
+        self,
+        model: nn.Module,
+        x: dict[str, Tensor],
+        edge_index: Any,
+        target: Tensor,
+        index: Any,
+        kwargs: dict[str, Any],
+    ) -> SubgraphHeteroExplanation:
+        """The explanation of a heterogeneous graph: each mask is divided by its largest entry over all types."""
+        asked = self.explainer_config
+        if asked.edge_mask_type is not None:
+            for edges in edge_index.values():
+                _steps(model, edges)
+        chain = self._chain(model, x, edge_index, target, index, kwargs)
+        explanation = SubgraphHeteroExplanation()
+        explanation.__dict__["_chain"] = chain
+        assert chain.types is not None
+        if (kind := asked.node_mask_type) is not None:
+            nodes, features = chain.types.split(self._node_relevance(chain)), feature_relevance(chain)
+            explanation.set_value_dict("node_relevance", nodes)
+            explanation.set_value_dict("feature_relevance", features)
+            if kind == MaskType.object:
+                masks = {name: relevance[:, None] for name, relevance in nodes.items() if name in x}
+            else:
+                common = kind == MaskType.common_attributes
+                masks = {name: r.sum(0, keepdim=True) if common else r for name, r in features.items()}
+            explanation.set_value_dict("node_mask", self._masked_alike(masks))
+        if asked.edge_mask_type is not None:
+            relevance = edge_relevance(chain)
+            explanation.set_value_dict("edge_relevance", relevance)
+            explanation.set_value_dict("edge_mask", self._masked_alike(relevance))
+        return explanation
+
+    def _masked_alike(self, relevance: dict[Any, Tensor]) -> dict[Any, Tensor]:
+        """Relevance by type as masks in [0, 1], all divided by the same number."""
+        flat = self._masked(torch.cat([r.flatten() for r in relevance.values()]))
+        parts = torch.split(flat, [r.numel() for r in relevance.values()])
+        return {name: part.view_as(r) for (name, r), part in zip(relevance.items(), parts, strict=True)}
 
     def supports(self) -> bool:
         """Whether the settings make sense; where they do not, the reason is logged."""
@@ -163,7 +210,7 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
         return True
 
     def _chain(
-        self, model: nn.Module, x: Tensor, edge_index: Any, target: Tensor, index: Any, kwargs: dict[str, Any]
+        self, model: nn.Module, x: Any, edge_index: Any, target: Tensor, index: Any, kwargs: dict[str, Any]
     ) -> RelevanceChain:
         """The chain of the explained scalar."""
         notes: list[str] = []
@@ -202,9 +249,8 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
         if self.alpha is not None:
             bounds = torch.arange(chain.num_nodes + 1, device=chain.device)
             return subgraph_relevance(chain, (bounds[:-1], bounds), alpha=self.alpha)  # every node alone
-        if self.position is not None:
-            return node_relevance(chain, layer=self.position)
-        return torch.stack([node_relevance(chain, layer=p) for p in range(chain.num_layers + 1)]).sum(0)
+        positions = range(chain.num_layers + 1) if self.position is None else [self.position]
+        return torch.stack([at_nodes(chain, layer=position) for position in positions]).sum(0)
 
     def _masked(self, relevance: Tensor) -> Tensor:
         """Relevance as a mask in [0, 1]."""

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.lazy import cached_property
+from walkwise.core.node_types import NodeTypes
 from walkwise.core.operators import Cast, Step, Visit
 from walkwise.errors import InputError
 from walkwise.rules import LRP_0, Rule
@@ -86,6 +87,7 @@ class RelevanceChain:
     encoder: tuple[Step, ...] = ()  # from the model's input features to the roots
     features: tuple[tuple[int, Tensor], ...] = ()  # the slots and values (M, F) of those features
     notes: tuple[str, ...] = field(default=())
+    types: NodeTypes | None = None  # of a heterogeneous graph
     rule_note: str = ""  # why these rules, where nobody asked for them
     normaliser: float = 0.0  # what log-softmax takes off the explained logit: part of the bias leak, but of no bias
     origin: Origin | None = None  # of a chain of neighbourhoods
@@ -145,7 +147,10 @@ class RelevanceChain:
     def size(self) -> str:
         """Layers and nodes, in words."""
         layers, nodes = ("" if n == 1 else "s" for n in (self.num_layers, self.num_nodes))
-        return f"{self.num_layers} layer{layers}, {self.num_nodes} node{nodes}"
+        kinds = (
+            "" if self.types is None else " (" + ", ".join(f"{n} {name}" for name, n in self.types.counts.items()) + ")"
+        )
+        return f"{self.num_layers} layer{layers}, {self.num_nodes} node{nodes}{kinds}"
 
     @property
     def dtype(self) -> torch.dtype:

@@ -246,7 +246,7 @@ def _masks(chain: RelevanceChain, groups: Mapping[str, Sequence[int]]) -> dict[s
         if isinstance(nodes, (str, bytes)) or not hasattr(nodes, "__iter__") or getattr(nodes, "ndim", 1) == 0:
             raise InputError(f"Group {name!r} is {nodes!r}, not a list of node ids. For a single node write [0].")
     try:
-        mask = as_node_sets(chain, [list(nodes) for nodes in groups.values()]).mask()
+        mask = as_node_sets(chain, [n if isinstance(n, Mapping) else list(n) for n in groups.values()]).mask()
     except InputError as error:
         raise InputError(f"{error} (Subgraph i is the i-th group, from 0: {', '.join(groups)}.)") from None
     masks = {name: mask[:, i] for i, name in enumerate(groups)}

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.contract import all_rows, contract, pull_back, run_backward, unweighted
+from walkwise.core.node_types import NodeValues
 from walkwise.core.operators import Visit
 from walkwise.core.rows import OwnRows, Rows
 from walkwise.errors import InputError
@@ -21,8 +22,8 @@ from walkwise.questions.standings import Standing, standings
 
 @without_gradients
 @asked_of_part(per_node)
-def node_relevance(chain: RelevanceChain, *, layer: int | Literal["start"] = 0) -> Tensor:
-    """The relevance of all walks that stand at a node in one position, for every node: (M,).
+def node_relevance(chain: RelevanceChain, *, layer: int | Literal["start"] = 0) -> NodeValues:
+    """The relevance of all walks that stand at a node in one position, for every node: (M,), or {type: (M_t,)}.
 
         R_l(i) = Σ over walks m with m_l = i of R(m)
 
@@ -50,6 +51,14 @@ def node_relevance(chain: RelevanceChain, *, layer: int | Literal["start"] = 0) 
     >>> torch.equal(ww.node_relevance(chain, layer="start"), parts)  # all walks begin at the input
     True
     """
+    found = at_nodes(chain, layer=layer)
+    return found if chain.types is None else chain.types.split(found)
+
+
+@without_gradients
+@asked_of_part(per_node)
+def at_nodes(chain: RelevanceChain, *, layer: int | Literal["start"] = 0) -> Tensor:
+    """The same for nodes of all types in one row: (M,)."""
     if layer == "start":
         return _begun(chain, range(chain.num_layers + 1))
     layer = _checked_layer(layer, "position", chain.num_layers)
@@ -75,8 +84,8 @@ def _begun(chain: RelevanceChain, positions: Sequence[int]) -> Tensor:
 
 @without_gradients
 @asked_of_part(per_node)
-def feature_relevance(chain: RelevanceChain) -> Tensor:
-    """The relevance of every input feature of every node: (M, F).
+def feature_relevance(chain: RelevanceChain) -> NodeValues:
+    """The relevance of every input feature of every node: (M, F), or {type: (M_t, F_t)}.
 
         R[i, f] = x[i, f] · ∂y/∂x[i, f],
 
@@ -103,18 +112,18 @@ def feature_relevance(chain: RelevanceChain) -> Tensor:
     """
     arrived: dict[int, Tensor] = {}
     contract(chain, all_rows(chain), unweighted, tap=lambda slot, m: arrived.update({slot: m}))
-    if not chain.features:
+    if not chain.features and chain.types is None:
         slot, H = chain.roots[0]
         return arrived[slot][:, 0, 0] * H if slot in arrived else torch.zeros_like(H)
-    ((slot, x),) = chain.features
     begun = [(root, arrived[root]) for root, _ in chain.roots if root in arrived]
-    message = pull_back(chain.encoder, begun, all_rows(chain), unweighted).get(slot)
-    return torch.zeros_like(x) if message is None else message[:, 0, 0] * x
+    messages = pull_back(chain.encoder, begun, all_rows(chain), unweighted)
+    found = [torch.zeros_like(x) if slot not in messages else messages[slot][:, 0, 0] * x for slot, x in chain.features]
+    return found[0] if chain.types is None else dict(zip(chain.types.featured, found, strict=True))
 
 
 @without_gradients
-def edge_relevance(chain: RelevanceChain, *, layer: int | None = None, edge_index: Tensor | None = None) -> Tensor:
-    """The relevance of all walks that step along an edge, for every edge: (E,).
+def edge_relevance(chain: RelevanceChain, *, layer: int | None = None, edge_index: Tensor | None = None) -> NodeValues:
+    """The relevance of all walks that step along an edge, for every edge: (E,), or {edge type: (E_t,)}.
 
         R(u, v) = Σ over layers l, Σ over walks m with m_l = u and m_{l+1} = v of R(m)
 
@@ -150,8 +159,8 @@ def edge_relevance(chain: RelevanceChain, *, layer: int | None = None, edge_inde
     total = torch.zeros(len(keys), dtype=chain.dtype, device=chain.device)
     for step in range(chain.num_layers) if layer is None else [layer]:
         total += _step_relevance(chain, known, step, keys // M, keys % M)
-    shared: Tensor = total / copies
-    return shared[which]
+    shared: Tensor = (total / copies)[which]
+    return shared if chain.types is None or edge_index is not None else chain.types.split_edges(shared)
 
 
 def _of_part(chain: RelevanceChain, pairs: Tensor, layer: int | None, every: bool) -> Tensor:

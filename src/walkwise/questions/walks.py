@@ -47,6 +47,8 @@ def walk_relevance(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]
     >>> abs(float(whole) - chain.input_relevance) < 1e-6
     True
     """
+    if chain.types is not None and isinstance(walks, (list, tuple)):
+        walks = [chain.types.numbers(walk) for walk in walks]
     table = _checked(chain, walks)
     if len(table) == 0:
         return torch.zeros(0, dtype=chain.dtype, device=chain.device)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
+from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.display import count, html_box, html_table
 from walkwise.errors import InputError, as_count
 from walkwise.questions.graphs import Graphs, as_graphs
@@ -72,6 +73,12 @@ class TopWalks:
     expansions: int  # partial walks continued by a search, 0 where all walks were listed
     num_walks: int  # how many walks there are
     route: str = ""  # how they were found, in words
+    types: NodeTypes | None = None  # of a heterogeneous graph
+
+    @property
+    def named(self) -> list[list[TypedNode | None]]:
+        """The walks of a heterogeneous graph by the types of their nodes: (type, i), or None where one passes by."""
+        return [] if self.types is None else [self.types.walk(walk) for walk in self.walks]
 
     @property
     def tied(self) -> list[TiedWalks]:
@@ -87,7 +94,8 @@ class TopWalks:
 
     def __repr__(self) -> str:
         """How many, the best, and the route."""
-        best = f", the first {self.walks[0].tolist()} with {float(self.relevance[0]):.4g}" if len(self.walks) else ""
+        first = self.walks[:1].tolist() if self.types is None else self.named[:1]
+        best = f", the first {first[0]} with {float(self.relevance[0]):.4g}" if first else ""
         return f"TopWalks({len(self.walks)} of {self.num_walks:,} walks{best}; {self.route})"
 
     def _repr_html_(self) -> str:
@@ -225,4 +233,4 @@ def _ranked(walks: Tensor, relevance: Tensor, by: str, expansions: int, total: i
     """Walks that have been found, the best first."""
     score, order = (relevance.abs() if by == "magnitude" else relevance).sort(descending=True, stable=True)
     order = order[ties_in_order(walks[order], score)]
-    return TopWalks(walks[order], relevance[order], expansions, total, route)
+    return TopWalks(walks[order], relevance[order], expansions, total, route, chain.types)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.data.data import BaseData
 
+from walkwise.core.node_types import NodeTypes
 from walkwise.errors import InputError, noted
 from walkwise.tracing.precision import HALVES
 from walkwise.tracing.private import compiled_from
@@ -64,7 +65,17 @@ class Given:
     edge_index: Any
     arguments: dict[str, Any] = field(default_factory=dict)  # what else the model gets
     manner: Manner = Manner()
-    data: Data | None = None  # the graph that all this was taken from
+    data: Any = None  # the graph that all this was taken from
+
+    @property
+    def types(self) -> NodeTypes | None:
+        """The node types of a heterogeneous graph."""
+        return None
+
+    @property
+    def features(self) -> dict[str, Tensor]:
+        """The features that relevance is traced to, by name."""
+        return {"x": self.x} if isinstance(self.x, Tensor) and self.x.is_floating_point() else {}
 
     @property
     def num_nodes(self) -> int:
@@ -132,9 +143,13 @@ _READ = ("edge_attr", "edge_weight", "pos", "batch")
 
 def given_as(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any]) -> Given:
     """What the model is to be called with; of a PyG graph in the place of x, what its ``forward`` takes."""
+    if isinstance(x, Mapping) or isinstance(edge_index, Mapping):
+        from walkwise.tracing.hetero import of_types
+
+        return of_types(model, x, edge_index, arguments)
     if isinstance(x, BaseData) and edge_index is ...:
         return of_graph(model, x, arguments)
-    return Given(model, x, edge_index, arguments, _manner(_parameters(model)))
+    return Given(model, x, edge_index, arguments, _manner(parameters_of(model)))
 
 
 def of_graph(model: nn.Module, data: Any, given: Mapping[str, Any]) -> Given:
@@ -145,16 +160,19 @@ def of_graph(model: nn.Module, data: Any, given: Mapping[str, Any]) -> Given:
         data: a Data or a Batch.
         given: what was given beside it, by name; it takes precedence.
     """
+    if isinstance(data, HeteroData):
+        from walkwise.tracing.hetero import of_hetero_graph
+
+        return of_hetero_graph(model, data, given)
     if not isinstance(data, Data):
-        hetero = " Heterogeneous graphs are not supported." if isinstance(data, HeteroData) else ""
         raise InputError(
-            f"A graph is a torch_geometric Data or Batch, got {type(data).__name__}.{hetero}",
+            f"A graph is a torch_geometric Data, HeteroData or Batch, got {type(data).__name__}.",
             argument="graph",
-            expected="a torch_geometric Data or Batch",
+            expected="a torch_geometric Data, HeteroData or Batch",
             got=type(data).__name__,
         )
     held = {name: data[name] for name in data.keys() if data[name] is not None}  # noqa: SIM118  (it is no dict)
-    parameters = _parameters(model)
+    parameters = parameters_of(model)
     if _takes_whole(parameters, held, given):
         return _whole(model, data, held, given)
     return _by_name(model, data, held, given, parameters)
@@ -162,7 +180,7 @@ def of_graph(model: nn.Module, data: Any, given: Mapping[str, Any]) -> Given:
 
 def wants(model: nn.Module, name: str) -> bool:
     """Whether the model's ``forward`` has a parameter of this name."""
-    return any(parameter.name == name for parameter in _parameters(model))
+    return any(parameter.name == name for parameter in parameters_of(model))
 
 
 def _whole(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[str, Any]) -> Given:
@@ -248,7 +266,7 @@ def _graphs_of(data: Any) -> int | None:
     return int(data.num_graphs) if isinstance(data, Batch) else None
 
 
-def _parameters(model: nn.Module) -> list[inspect.Parameter]:
+def parameters_of(model: nn.Module) -> list[inspect.Parameter]:
     """The parameters of a model's ``forward`` that have names."""
     signature = _signature(model)
     return [] if signature is None else [p for p in signature.parameters.values() if p.kind in _NAMED]

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from walkwise.core.node_types import NodeTypes
 from walkwise.tracing.interpreter import references
 from walkwise.tracing.moves import row_index
 from walkwise.tracing.tape import Op, Tape, filled
@@ -44,14 +45,17 @@ class UnfollowedError(Exception):
 class Identities:
     """The node of every row of a tape's tensors."""
 
-    def __init__(self, tape: Tape, num_nodes: int) -> None:
-        """Nothing is known yet but that the features have a row for every node."""
+    def __init__(self, tape: Tape, num_nodes: int, types: NodeTypes | None = None) -> None:
+        """Nothing is known yet but that features have a row for every node, or for every node of their type."""
         self.tape = tape
         self.num_nodes = num_nodes
         self.reordered = False  # whether layers run on all nodes in another order
         self._joining = ""  # an operation that has put rows of several nodes together
         self._every = torch.arange(num_nodes, device=tape.values[0].device)
+        self.types = types
         self._known: dict[int, Tensor] = {}
+        for slot, name in zip(tape.features, types.featured, strict=True) if types else ():
+            self._known[slot] = _upright(self._of_type(name), tape.values[slot].dim())
         self._maker = {
             slot: (op, output) for op in tape.ops for output, slot in enumerate(op.outputs) if slot is not None
         }
@@ -70,6 +74,11 @@ class Identities:
     def natural(self, ids: Tensor) -> bool:
         """Whether rows are all nodes in their own order."""
         return ids is self._every or (len(ids) == self.num_nodes and bool((ids == self._every).all()))
+
+    def assumed(self, slot: int) -> bool:
+        """Whether a tensor of the model's own is taken for one of all nodes because it has as many rows."""
+        own = slot not in self._maker and slot not in self._rows_of and slot not in self.tape.features
+        return own and self.types is None and self.tape.values[slot].shape[:1] == (self.num_nodes,)
 
     def _of(self, slot: int) -> Tensor:
         """Ids that broadcast against the values of a slot."""
@@ -94,6 +103,8 @@ class Identities:
         if slot in self._rows_of:
             ids = self.nodes(self._rows_of[slot])
             return _upright(ids, value.dim()) if len(ids) == value.shape[0] else _nobody(value)
+        if slot not in self._maker and self.types is not None:
+            return self._own(slot, value)
         if slot not in self._maker:  # a tensor of the model's own
             return _upright(self._every, value.dim()) if value.shape[:1] == (self.num_nodes,) else _nobody(value)
         op, output = self._maker[slot]
@@ -112,6 +123,22 @@ class Identities:
         if moved is None and name in _ORDERING:
             return self._several(op, value)
         return self._added_up(op, value) if moved is None else moved
+
+    def _of_type(self, name: str) -> Tensor:
+        """The nodes of a type.  # (M_t,)"""
+        assert self.types is not None
+        return self._every.narrow(0, self.types.offsets[name], self.types.counts[name])
+
+    def _own(self, slot: int, value: Tensor) -> Tensor:
+        """A tensor of the model's own (an embedding): the nodes of the type that has as many, or that is named."""
+        assert self.types is not None
+        fitting = [name for name, count in self.types.counts.items() if value.shape[:1] == (count,)]
+        said = next((call.type_of[slot] for call in self.tape.calls if slot in call.type_of), None)
+        if said in fitting:
+            fitting = [said]
+        if len(fitting) > 1:
+            raise UnfollowedError(f"a tensor of its own, which may be of {' or '.join(fitting)},")
+        return _upright(self._of_type(fitting[0]), value.dim()) if fitting else _nobody(value)
 
     def _merged(self, op: Op, value: Tensor) -> Tensor:
         """Rows put together entry by entry. Of two nodes' rows it is the one whose tensor has all nodes in order."""

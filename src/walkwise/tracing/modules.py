@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch_geometric.nn import HeteroConv, MessagePassing
+from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.dense.linear import Linear as PygLinear
 
 from walkwise.errors import InputError, TraceError
@@ -26,7 +26,6 @@ class Modules:
     convs: Named = field(default_factory=list)  # message passing
     linears: Named = field(default_factory=list)
     norms: Named = field(default_factory=list)  # of torch_geometric, written out in torch functions
-    heteros: Named = field(default_factory=list)  # layers over several types of edges
     scripts: Named = field(default_factory=list)  # whose attributes Python does not hold
 
 
@@ -61,28 +60,18 @@ def _roles(kind: type) -> tuple[str, ...]:
         roles.append("linears")
     if kind.__module__.startswith("torch_geometric.nn.norm") and kind.__name__ != "DiffGroupNorm":
         roles.append("norms")  # sums and means inside are statistics; in DiffGroupNorm they are its output
-    if issubclass(kind, HeteroConv):
-        roles.append("heteros")
     if issubclass(kind, torch.jit.ScriptModule):
         roles.append("scripts")
     return tuple(roles)
 
 
 def check_layers(modules: Modules) -> None:
-    """Refuse a model without message passing, or with several types of nodes."""
+    """Refuse a model without message passing."""
     if not modules.convs:
         raise TraceError(
             f"{type(modules.all[0][1]).__name__} has no message-passing layer. walkwise explains models built from "
             "torch_geometric.nn.MessagePassing layers."
         )
-    for name, hetero in modules.heteros:
-        types = sorted({end for source, *_, target in hetero.convs.keys() for end in (source, target)})  # noqa: SIM118
-        if len(types) > 1:
-            raise TraceError(
-                f"Layer '{name}' ({type(hetero).__name__}) has nodes of {len(types)} types ({', '.join(types)}); every "
-                "message-passing layer must run on the same nodes. Several types of edges are fine: put all nodes "
-                "into one tensor, as nodes of one type."
-            )
 
 
 def a_weight(modules: Modules) -> Tensor | None:

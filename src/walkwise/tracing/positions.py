@@ -26,6 +26,11 @@ _FLAT = (
     "Layer '{}' ({}) is handed a tensor of shape {}; node features have a row for every node and a column for every "
     "feature, (M, F). Add the column with unsqueeze(1)."
 )
+_OTHER_TYPE = (
+    "Layer '{}' ({}) takes nodes of several types ({}), some of them a tensor of the model's own with as many rows as "
+    "the graph has nodes; they would be taken for one another. Give the graph by type: ww.trace(model, x_dict, "
+    "edge_index_dict), or a HeteroData."
+)
 _CARRIED = "layer '{}' ({}) runs on rows that are no nodes of the graph (clusters, say); walks pass it by"
 
 
@@ -64,6 +69,9 @@ class Positions:
     def _standing(self, call: Call) -> list[int]:
         """Those of the tensors handed to a layer at which walks stand: each of other nodes than those before it."""
         found: list[int] = []
+        kinds = list(dict.fromkeys(call.type_of.values()))
+        if len(kinds) > 1 and any(map(self.identities.assumed, call.handed)):
+            raise TraceError(_OTHER_TYPE.format(call.name, type(call.module).__name__, ", ".join(kinds)))
         for slot in call.handed:
             if self._are_nodes(slot, call):
                 if not any(self._meet(slot, other) for other in found):

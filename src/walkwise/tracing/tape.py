@@ -90,6 +90,7 @@ class Call:
     outputs: list[int] = field(default_factory=list)
     rows_of: dict[int, int] = field(default_factory=dict)  # the slots of what it returned, and whose rows they have
     edge_index: Tensor | None = None  # (2, E) that it was given
+    type_of: dict[int, str] = field(default_factory=dict)  # of slots handed to it: the node types they are said to be
     by_type: bool = False  # whether it returned a dictionary of node tensors
 
     @property

@@ -13,9 +13,10 @@ from torch import Tensor
 from walkwise.errors import TargetError, noted
 from walkwise.tracing.private import unwatched
 
-#: One row of the output, or several.
-Index = int | Sequence[int] | None
 Target = int | str | Sequence[int | str] | Tensor | Callable[[Any], Tensor] | None
+
+#: A row of the output, or several; of a heterogeneous graph, (type, number).
+Index = int | Sequence[int] | tuple[str, int] | None
 
 #: The classes of a binary model with one logit, and the logit's sign in each.
 CLASSES = {"positive": 1, "negative": -1}
@@ -58,8 +59,26 @@ def explained(
         scalar = _by_callable(output, target, index)
         with unwatched():  # this detaching is not the model's
             return Explained(scalar, torch.ones_like(scalar), scalar.detach().reshape(1))
+    output, row = _of_type(output, index)
     with unwatched():
-        return _selected(output, target, against, index, num_graphs, num_nodes)
+        return _selected(output, target, against, row, num_graphs, num_nodes)
+
+
+def _of_type(output: Any, index: Index) -> tuple[Any, Any]:
+    """The output of a node type, and the row in it; an output that is no dictionary has the rows of one type."""
+    name, row = index if isinstance(index, tuple) and len(index) == 2 and isinstance(index[0], str) else (None, index)
+    if isinstance(output, dict):
+        kinds = ", ".join(map(repr, output))
+        if name not in output:
+            raise TargetError(
+                f"The model returned a dict ({kinds}). Where these are types of nodes, say which row is explained with "
+                f"index=(type, i); otherwise select with target=lambda output: ... Got index={index!r}.",
+                argument="index",
+                expected="(type, i)",
+                got=index,
+            )
+        return output[name], row
+    return output, row
 
 
 def _selected(output: Any, target: Any, against: Any, index: Index, num_graphs: int, num_nodes: int) -> Explained:

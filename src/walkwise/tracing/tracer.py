@@ -19,6 +19,7 @@ from walkwise.errors import CoverageWarning, InputError, TargetError
 from walkwise.rules import RuleLike, Schedule, as_schedule
 from walkwise.tracing import linearize
 from walkwise.tracing.arguments import Given, given_as
+from walkwise.tracing.hetero import HeteroGiven
 from walkwise.tracing.identity import Identities
 from walkwise.tracing.lowering import Lowering
 from walkwise.tracing.modules import Modules, a_weight, check_layers, modules_of
@@ -57,7 +58,8 @@ def trace(
 
     Of a PyG ``data`` (a Data, or a Batch as a DataLoader makes them) the model gets, by the names of its ``forward``'s
     parameters, x, edge_index (or adj_t), batch, edge_attr and every other attribute; a ``forward(data)`` gets a copy
-    of the graph itself. Tensors are passed on as they are: ``model(x, edge_index, **model_kwargs)``.
+    of the graph itself. Tensors are passed on as they are: ``model(x, edge_index, **model_kwargs)``. So are the
+    dictionaries of a heterogeneous graph, which a HeteroData gives by name: ``x_dict``, ``edge_index_dict``, ...
 
     The model runs in evaluation mode, as its author wrote it, and is left as it was found.
     Attention coefficients, gates and the statistics of normalisations are held constant; every linear
@@ -65,8 +67,9 @@ def trace(
 
     Args:
         model: a model with torch_geometric message-passing layers.
-        x: a Data or Batch; or the node features, (M, F), or what the model takes in their place (atom numbers, say).
-        edge_index: with features, the edges, (2, E), or a sparse adjacency; left out with a Data.
+        x: a Data, HeteroData or Batch; or the node features, (M, F) or {type: (M_t, F_t)}, or what the model takes in
+            their place (atom numbers, say).
+        edge_index: with features, the edges, (2, E), or a sparse adjacency, or those by type; left out with a Data.
         target: the output column to explain (default: the largest), one per graph of a batch, or a
             callable that makes a scalar from the output. Of a binary model with one logit "positive" (or 1) is the
             logit and "negative" the logit with its sign turned over; 0 is always the first column itself.
@@ -77,7 +80,7 @@ def trace(
             the nodes that its output depends on, and all answers are in the graph's own ids. A list of nodes gives
             the chain of a batch, with a graph for each: the neighbourhood of that node. Its rows are the node ids
             then; ``chain.origin`` says which node of the graph a row is (``nodes``), and, for the argument ``graphs``
-            of the questions, which neighbourhood it is in (``graphs``).
+            of the questions, which neighbourhood it is in (``graphs``). Of outputs by node type, (type, i).
         rule: "auto" (the generalised γ = 3 in every layer), "gamma" (the paper's), "zero", "epsilon", "alphabeta",
             "zplus", a rule, one rule per message-passing layer, or a Schedule.
         fallback: "autograd" lets layers without a closed form be carried by autograd; "error" refuses.
@@ -105,7 +108,7 @@ def trace(
         ordinary,
     ):  # an interrupt must not leave gradients switched off
         given = given_as(model, x, edge_index, model_kwargs)
-        _check_given(given)
+        given.check() if isinstance(given, HeteroGiven) else _check_given(given)
         hoods, notes = _neighbourhoods(given, target, index, fallback)
         return _traced(given, (target, against), index, schedule, fallback, hoods, notes)
 
@@ -139,7 +142,7 @@ def _traced(
     if watch.fresh and not tape.cut:
         check_fresh(watch, runs.handed)
     slot = tape.slot_of(scalar.tensor)
-    check_finite(tape, scalar.outputs, watch.modules, {} if given.x is None else {"x": given.x})
+    check_finite(tape, scalar.outputs, watch.modules, given.features)
     if slot is None:
         raise TargetError(
             "The explained scalar does not depend differentiably on the node features: the target (or the "
@@ -147,7 +150,7 @@ def _traced(
         )
     hidden = [_HIDDEN.format(where) for where in sorted(tape.hidden)]
     with torch.no_grad():
-        identities = Identities(tape, given.num_nodes)
+        identities = Identities(tape, given.num_nodes, given.types)
         lowering = Lowering(tape, slot, schedule, identities)
         idle = [_IDLE.format(call.name, type(call.module).__name__) for call in lowering.idle]
         for note in (*hidden, *(idle if tape.cut else ())):  # cut by what the model has detached, perhaps
@@ -155,7 +158,10 @@ def _traced(
         types = [] if half is None else [(WIDENED if runs.wide else CAST).format(half)]
         crossing = [_CROSSING] if _crosses(given, lowering.positions.edges(tape.calls)) else []
         notes = [*notes, *hidden, *idle, *scalar.notes, *types, *crossing]
-        chain = check_chain(in_one_type(lowering.chain(scalar, notes)))
+        chain = lowering.chain(scalar, notes)
+        if isinstance(given, HeteroGiven):
+            chain = replace(chain, types=given.types, edge_index=given.edges)
+        chain = check_chain(in_one_type(chain))
         return chain if hoods is None else _placed(chain, hoods, whole, not is_several(index))
 
 
@@ -172,7 +178,7 @@ def _neighbourhoods(
     given: Given, target: Target, index: Index, fallback: str
 ) -> tuple[Neighbourhoods | None, tuple[str, ...]]:
     """The neighbourhoods to trace in the place of the graph, if they are better traced, and what to note."""
-    if index is None or callable(target):
+    if index is None or callable(target) or given.types is not None:
         return None, ()
     half = half_of(given.model) is not None
     surveyor = Surveyor(given, lambda part, rows: _Runs(part, (None, None), rows, fallback, half), _check_edges)
@@ -204,8 +210,8 @@ class _Runs:
         model, modules, given = self._shadowed()
         tape = Tape()
         watch = Watch(tape, modules, self.fallback, suspects)
-        if given.x is not None and given.x.is_floating_point():
-            tape.follow_features(given.x)
+        for features in given.features.values():
+            tape.follow_features(features)
         try:
             with same_random_numbers(), torch.enable_grad(), tape:
                 output = given.run(model)
@@ -270,10 +276,12 @@ def _check_input(modules: Modules, given: Given) -> None:
     """Refuse what no relevance can be computed with, before the model runs."""
     check_layers(modules)
     tensors = given.tensors()
-    check_tensors({name: value for name, value in tensors.items() if name != "x"})  # x: where its effect is seen
-    if not any(isinstance(conv, HypergraphConv) for _, conv in modules.convs):  # whose second row names hyperedges
+    check_tensors({n: value for n, value in tensors.items() if n[:1] != "x"})  # x: where its effect is seen
+    if given.types is None and not any(
+        isinstance(conv, HypergraphConv) for _, conv in modules.convs
+    ):  # whose second row names hyperedges
         _check_edges(given.edge_index, given.num_nodes)
-    _check_places(a_weight(modules), given.x, tensors)
+    _check_places(a_weight(modules), given.features, tensors)
 
 
 def _check_edges(edge_index: Any, num_nodes: int) -> None:
@@ -293,15 +301,16 @@ def _check_edges(edge_index: Any, num_nodes: int) -> None:
         raise InputError(f"edge_index names nodes {low} to {high}, but x has {num_nodes} rows (0 to {num_nodes - 1}).")
 
 
-def _check_places(parameter: Tensor | None, x: Tensor | None, tensors: dict[str, Tensor]) -> None:
+def _check_places(parameter: Tensor | None, features: dict[str, Tensor], tensors: dict[str, Tensor]) -> None:
     """Refuse tensors on another device or of another type than the model's weights."""
     if parameter is None:
         return
     for name, tensor in tensors.items():
         if tensor.device != parameter.device:
             raise InputError(f"{name} is on {tensor.device} but the model is on {parameter.device}; move one of them.")
-    if x is not None and x.is_floating_point() and x.dtype != parameter.dtype:
-        raise InputError(f"x is {x.dtype} but the model's weights are {parameter.dtype}; convert one of them.")
+    for x in features.values():
+        if x.dtype != parameter.dtype:
+            raise InputError(f"x is {x.dtype} but the model's weights are {parameter.dtype}; convert one of them.")
 
 
 def _remedy(value: Any, beside: Any = None) -> str:

@@ -96,8 +96,11 @@ class Watch:
             )
         if self.tape.calls and known is None and any(self.tape.slot_of(tensor) is None for tensor in tensors):
             self.fresh.append(len(self.tape.calls))
-        handed = tuple(dict.fromkeys(self.tape.follow(tensor) for tensor in tensors))
-        self.tape.calls.append(Call(name, module, handed, edge_index=self._edges(args, kwargs)))
+        slots = [self.tape.follow(tensor) for tensor in tensors]
+        handed = tuple(dict.fromkeys(slots))
+        self.tape.calls.append(
+            Call(name, module, handed, edge_index=self._edges(args, kwargs), type_of=_said(name, given, slots))
+        )
         self.tape.active = len(self.tape.calls) - 1
         self.given = given
 
@@ -288,6 +291,15 @@ def _on_one_node_set(size: Any, arguments: dict[str, Any]) -> bool:
 
 def _is_ours(form: ClosedForm) -> bool:
     return (form.__module__ or "").startswith("walkwise.")
+
+
+def _said(name: str, given: Any, slots: list[int]) -> dict[int, str]:
+    """The node types that tensors are of, by the keys of a dictionary or the name of a layer ("user__rates__item")."""
+    if isinstance(given, dict):
+        keys = [key for key, item in given.items() if _node_tensors(item)]
+        return {slot: key for slot, key in zip(slots, keys, strict=False) if isinstance(key, str)}
+    ends = [part.strip("<>_") for part in name.rsplit(".", 1)[-1].split("__")]
+    return dict(zip(slots, (ends[0], ends[-1]), strict=False)) if len(ends) >= 3 else {}
 
 
 def _handed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

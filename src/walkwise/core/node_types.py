@@ -1,0 +1,114 @@
+"""The nodes of a heterogeneous graph in one row: those of the first type, then those of the second, and so on."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from walkwise.core.lazy import cached_property
+from walkwise.errors import InputError
+
+#: A node of a heterogeneous graph: its type, and its number among those of its type.
+TypedNode = tuple[str, int]
+EdgeType = tuple[str, str, str]
+#: One value per node, (M,), or of a heterogeneous graph {type: (M_t,)}.
+NodeValues = Any
+
+
+@dataclass(frozen=True, eq=False)
+class NodeTypes:
+    """Node types and how many nodes each has; a node is known by its number in the one row of all of them.
+
+    Args:
+        counts: how many nodes each type has, in the order in which they stand.
+        edge_counts: how many edges each type of edges has, in the order of the chain's ``edge_index``.
+        featured: the types whose features are among the chain's ``features``, in their order.
+
+    >>> types = NodeTypes({"user": 2, "item": 3})
+    >>> types.number(("item", 1)), types.named(3)
+    (3, ('item', 1))
+    >>> types.split(torch.arange(5))
+    {'user': tensor([0, 1]), 'item': tensor([2, 3, 4])}
+    """
+
+    counts: Mapping[str, int]
+    edge_counts: Mapping[EdgeType, int]
+    featured: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        counts: Mapping[str, int],
+        edge_counts: Mapping[EdgeType, int] | None = None,
+        featured: Sequence[str] = (),
+    ) -> None:
+        """Types in their order."""
+        object.__setattr__(self, "counts", dict(counts))
+        object.__setattr__(self, "edge_counts", dict(edge_counts or {}))
+        object.__setattr__(self, "featured", tuple(featured))
+
+    @cached_property
+    def offsets(self) -> dict[str, int]:
+        """The number of each type's first node."""
+        found, total = {}, 0
+        for name, count in self.counts.items():
+            found[name] = total
+            total += count
+        return found
+
+    @property
+    def num_nodes(self) -> int:
+        """M, the nodes of all types."""
+        return sum(self.counts.values())
+
+    def number(self, node: Any) -> int:
+        """The number of a node (type, i); a number stays what it is."""
+        if not isinstance(node, tuple):
+            return operator.index(node)
+        name, i = node if len(node) == 2 else (None, None)
+        count = self.counts.get(name) if isinstance(name, str) else None
+        if count is None:
+            raise InputError(
+                f"A node is (type, i) with a type of {', '.join(map(repr, self.counts))}; got {node!r}.",
+                argument="node",
+                got=node,
+            )
+        i = operator.index(i)  # type: ignore[arg-type]
+        if not 0 <= i < count:
+            raise InputError(f"There is no node {i} of type {name!r}: it has {count}, from 0.", got=node)
+        return self.offsets[name] + i  # type: ignore[index]
+
+    def named(self, node: int) -> TypedNode | None:
+        """The type of a node, and its number among those; None for -1, a position that a walk passes by."""
+        if node < 0:
+            return None
+        name = next(name for name, count in self.counts.items() if node < self.offsets[name] + count)
+        return name, node - self.offsets[name]
+
+    def walk(self, nodes: Sequence[int] | Tensor) -> list[TypedNode | None]:
+        """The nodes of a walk by their types.
+
+        >>> NodeTypes({"user": 2, "item": 3}).walk(torch.tensor([0, -1, 4]))
+        [('user', 0), None, ('item', 2)]
+        """
+        return [self.named(int(node)) for node in nodes]
+
+    def numbers(self, nodes: Any) -> Any:
+        """The numbers of nodes given as {type: ids} or as (type, i) one by one; anything else stays as it is."""
+        if isinstance(nodes, Mapping):
+            return [self.number((name, int(i))) for name, ids in nodes.items() for i in ids]
+        if isinstance(nodes, (list, tuple)) and any(isinstance(node, tuple) for node in nodes):
+            return [-1 if node is None else self.number(node) for node in nodes]
+        return nodes
+
+    def split(self, per_node: Tensor) -> dict[str, Tensor]:
+        """Values of all nodes by type.  # (M, …) -> {type: (M_t, …)}"""
+        return dict(zip(self.counts, torch.split(per_node, list(self.counts.values())), strict=True))
+
+    def split_edges(self, per_edge: Tensor) -> dict[EdgeType, Tensor]:
+        """Values of all edges by type.  # (E, …) -> {type: (E_t, …)}"""
+        return dict(zip(self.edge_counts, torch.split(per_edge, list(self.edge_counts.values())), strict=True))

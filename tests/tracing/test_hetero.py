@@ -1,0 +1,267 @@
+"""Heterogeneous graphs: one node set over all types, against hooks that tell types apart."""
+
+import itertools
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch import nn
+from torch_geometric.data import HeteroData
+from torch_geometric.explain import Explainer, HeteroExplanation
+
+import walkwise as ww
+from walkwise.errors import InputError, TargetError
+
+RATES, RATED, KNOWS = ("user", "rates", "item"), ("item", "rated_by", "user"), ("user", "knows", "user")
+SETS = [
+    {"user": [0, 1], "item": [1]},
+    {"user": [2]},
+    {"item": [0, 1, 2, 3]},
+    {"user": [0, 1, 2, 3], "item": [0, 1, 2, 3]},
+]
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(4)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def data():
+    """As many users as items: they must not be taken for one another."""
+    data = HeteroData()
+    data["user"].x, data["item"].x = torch.randn(4, 3), torch.randn(4, 5)
+    data[RATES].edge_index = torch.tensor([[0, 0, 1, 2, 3], [0, 1, 1, 2, 3]])
+    data[RATED].edge_index = data[RATES].edge_index.flip(0)
+    data[KNOWS].edge_index = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 1]])
+    return data
+
+
+class Convs(nn.Module):
+    """Two HeteroConvs; which layers they hold is up to the caller."""
+
+    def __init__(self, kind=pyg.SAGEConv, aggr="sum"):
+        super().__init__()
+        widths = {"user": 3, "item": 5}
+        kinds = (RATES, RATED, KNOWS)
+        self.first = pyg.HeteroConv({k: kind((widths[k[0]], widths[k[2]]), 4) for k in kinds}, aggr)
+        self.second = pyg.HeteroConv({k: pyg.SAGEConv((4, 4), 4) for k in kinds}, aggr)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x_dict, edge_index_dict):
+        h = {name: h.relu() for name, h in self.first(x_dict, edge_index_dict).items()}
+        return self.head(self.second(h, edge_index_dict)["user"])
+
+
+def hooked(model, data, weights, row, column):
+    """Σ over walks of their nodes' weights times relevance: gradients are weighed by type wherever walks stand."""
+    leaves = {name: x.clone().requires_grad_(True) for name, x in data.x_dict.items()}
+
+    def weigh(tensor, name):
+        tensor.register_hook(lambda g: g * weights[name].view(-1, 1))
+
+    def before(module, args):
+        hidden = {name: h * 1 for name, h in args[0].items()}
+        for name, h in hidden.items():
+            weigh(h, name)
+        return (hidden, *args[1:])
+
+    handles = [model.second.register_forward_pre_hook(before)]
+    for key, conv in model.second.convs.items():
+        handles.append(conv.register_forward_hook(lambda m, a, out, name=key[2]: weigh(out, name)))
+    output = model(leaves, data.edge_index_dict)[row, column]
+    gradients = torch.autograd.grad(output, list(leaves.values()))
+    for handle in handles:
+        handle.remove()
+    return sum(
+        float((weights[name].view(-1, 1) * g * leaves[name].detach()).sum())
+        for name, g in zip(leaves, gradients, strict=True)
+    )
+
+
+@pytest.mark.parametrize("kind", [pyg.SAGEConv, pyg.GraphConv], ids=["SAGE", "GraphConv"])
+@pytest.mark.parametrize("aggr", ["sum", "mean"])
+def test_subgraphs_against_hooks(data, kind, aggr):
+    model = Convs(kind, aggr)
+    chain = ww.trace(model, data, index=1, target=0, rule="zero")
+    assert chain.num_layers == 2
+    for alpha in (0.0, 0.3):
+        ours = ww.subgraph_relevance(chain, SETS, alpha=alpha).tolist()
+        for nodes, relevance in zip(SETS, ours, strict=True):
+            inside = {
+                n: torch.zeros(4).index_fill(0, torch.tensor(nodes.get(n, []), dtype=torch.long), 1.0)
+                for n in ("user", "item")
+            }
+            outside = {n: alpha * (1 - w) for n, w in inside.items()}
+            both = {n: inside[n] + outside[n] for n in inside}
+            expected = hooked(model, data, both, 1, 0) - hooked(model, data, outside, 1, 0)
+            assert relevance == pytest.approx(expected)
+
+
+def answers_agree(chain):
+    """Walks name types, follow edges, and sum to everything else that is asked."""
+    walks = ww.enumerate_walks(chain)
+    relevance = ww.walk_relevance(chain, walks)
+    assert float(relevance.sum()) == pytest.approx(chain.input_relevance)
+    named = [chain.types.walk(walk) for walk in walks]
+    torch.testing.assert_close(ww.walk_relevance(chain, named), relevance)
+    starts = {name: torch.zeros(count) for name, count in chain.types.counts.items()}
+    edges = {tuple(edge) for edge in chain.edge_index.t().tolist()}
+    for walk, ids, value in zip(named, walks.tolist(), relevance.tolist(), strict=True):
+        name, i = next(node for node in walk if node is not None)
+        starts[name][i] += value
+        path = [node for node in ids if node >= 0]
+        assert all(a == b or (a, b) in edges for a, b in itertools.pairwise(path))
+    at_start = ww.node_relevance(chain, layer="start")
+    for name, expected in starts.items():
+        torch.testing.assert_close(at_start[name], expected)
+    for nodes, relevance_of in zip(SETS, ww.subgraph_relevance(chain, SETS).tolist(), strict=True):
+        members = {(name, i) for name, ids in nodes.items() for i in ids}
+        inside = [v for walk, v in zip(named, relevance.tolist(), strict=True) if {n for n in walk if n} <= members]
+        assert relevance_of == pytest.approx(sum(inside), abs=1e-12)
+
+
+class Typed(nn.Module):
+    """Layers that take and return dictionaries."""
+
+    def __init__(self, kind, metadata):
+        super().__init__()
+        self.lin = nn.ModuleDict({"user": nn.Linear(3, 4), "item": nn.Linear(5, 4)})
+        self.convs = nn.ModuleList([kind(4, 4, metadata, heads=2) for _ in range(2)])
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x_dict, edge_index_dict):
+        h = {name: self.lin[name](x).relu() for name, x in x_dict.items()}
+        for conv in self.convs:
+            h = conv(h, edge_index_dict)
+        return self.head(h["user"])
+
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.head = pyg.SAGEConv((-1, -1), 4), pyg.GraphConv((-1, -1), 4), pyg.Linear(-1, 2)
+
+    def forward(self, x, edge_index):
+        return self.head(self.second(self.first(x, edge_index).relu(), edge_index))
+
+
+class Embedded(nn.Module):
+    """Items have no features but a vector of their own, and there are as many as users."""
+
+    def __init__(self):
+        super().__init__()
+        self.items = nn.Embedding(4, 5)
+        self.convs = Convs()
+
+    def forward(self, x_dict, edge_index_dict):
+        return self.convs({"user": x_dict["user"], "item": self.items.weight}, edge_index_dict)
+
+
+MODELS = {
+    "HeteroConv": lambda data: Convs(),
+    "attention": lambda data: Convs(lambda widths, out: pyg.GATConv(widths, out, add_self_loops=False)),
+    "HGT": lambda data: Typed(pyg.HGTConv, data.metadata()),
+    "HAN": lambda data: Typed(pyg.HANConv, data.metadata()),
+    "to_hetero": lambda data: lazily(pyg.to_hetero(Plain(), data.metadata()), data),
+    "embedding": lambda data: Embedded(),
+}
+
+
+def lazily(model, data):
+    model(data.x_dict, data.edge_index_dict)
+    return model
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize("name", MODELS)
+def test_answers_agree_with_one_another(data, name, rule):
+    chain = ww.trace(MODELS[name](data), data.x_dict, data.edge_index_dict, index=("user", 2), target=0, rule=rule)
+    assert chain.num_layers == 2
+    answers_agree(chain)
+
+
+@pytest.mark.parametrize("name", ["HeteroConv", "to_hetero"])
+def test_features_get_gradient_times_input(data, name):
+    model = MODELS[name](data)
+    chain = ww.trace(model, data, index=("user", 2), target=0, rule="zero")
+    leaves = {key: x.clone().requires_grad_(True) for key, x in data.x_dict.items()}
+    output = model(leaves, data.edge_index_dict)
+    output = output["user"] if isinstance(output, dict) else output
+    gradients = torch.autograd.grad(output[2, 0], list(leaves.values()))
+    features = ww.feature_relevance(chain)
+    assert list(features) == ["user", "item"]
+    for (key, x), gradient in zip(leaves.items(), gradients, strict=True):
+        torch.testing.assert_close(features[key], (gradient * x).detach())
+
+
+def test_edges_groups_orders_and_best_walks_by_type(data):
+    chain = ww.trace(Convs(), data, index=1, target=0)
+    by_type = ww.edge_relevance(chain)
+    assert {key: tuple(value.shape) for key, value in by_type.items()} == {RATES: (5,), RATED: (5,), KNOWS: (4,)}
+    every = ww.edge_relevance(chain, edge_index=chain.edge_index)
+    torch.testing.assert_close(torch.cat(list(by_type.values())), every)
+    terms = ww.interactions(chain, {"people": {"user": range(4)}, "goods": {"item": range(4)}})
+    assert terms.union == pytest.approx(chain.input_relevance)
+    order = ww.order_nodes(chain, mode="activation")
+    assert sorted(chain.types.walk(order)) == [(name, i) for name in ("item", "user") for i in range(4)]
+    best = ww.top_walks(chain, 2)
+    assert "('user'" in repr(best) or "('item'" in repr(best)
+
+
+def test_a_model_that_takes_the_graph_itself(data):
+    class Whole(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Convs()
+
+        def forward(self, data):
+            return self.inner(data.x_dict, data.edge_index_dict)
+
+    model = Whole()
+    ours, theirs = ww.trace(model, data, index=0, target=1), ww.trace(model.inner, data, index=0, target=1)
+    a, b = (ww.subgraph_relevance(chain, SETS) for chain in (ours, theirs))
+    torch.testing.assert_close(a, b)
+    assert data["user"].x.grad is None
+
+
+def test_calls_that_do_not_fit(data):
+    model = lazily(pyg.to_hetero(Plain(), data.metadata()), data)
+    with pytest.raises(TargetError, match=r"a dict \('user', 'item'\).*index=\(type, i\)"):
+        ww.trace(model, data, index=1)
+    with pytest.raises(InputError, match="dictionaries by type"):
+        ww.trace(model, data.x_dict, data[KNOWS].edge_index)
+    wrong = dict(data.edge_index_dict) | {KNOWS: torch.tensor([[0, 9], [1, 2]])}
+    with pytest.raises(InputError, match=r"names user nodes 0 to 9, but there are 4"):
+        ww.trace(model, data.x_dict, wrong, index=("user", 1))
+    chain = ww.trace(model, data, index=("user", 1))
+    with pytest.raises(InputError, match="no node 7 of type 'user'"):
+        ww.subgraph_relevance(chain, [{"user": [7]}])
+    with pytest.raises(InputError, match="a type of 'user', 'item'"):
+        ww.subgraph_relevance(chain, [{"shop": [0]}])
+
+
+@pytest.mark.parametrize("node_mask", ["object", "attributes", "common_attributes"])
+def test_the_explainer_gives_masks_by_type(data, node_mask):
+    model = Convs()
+    explainer = Explainer(
+        model,
+        algorithm=ww.SubgraphLRPExplainer(rule="zero"),
+        explanation_type="model",
+        node_mask_type=node_mask,
+        edge_mask_type="object",
+        model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"},
+    )
+    explanation = explainer(data.x_dict, data.edge_index_dict, index=1)
+    assert isinstance(explanation, HeteroExplanation)
+    assert explanation.chain.types.counts == {"user": 4, "item": 4}
+    widths = {"object": (1, 1), "attributes": (3, 5), "common_attributes": (3, 5)}[node_mask]
+    rows = 1 if node_mask == "common_attributes" else 4
+    assert [explanation[n].node_mask.shape for n in ("user", "item")] == [(rows, widths[0]), (rows, widths[1])]
+    assert explanation[RATES].edge_mask.shape == (5,)
+    largest = max(float(explanation[kind].edge_mask.max()) for kind in (RATES, RATED, KNOWS))
+    assert largest == 1
+    torch.testing.assert_close(explanation["item"].node_relevance, ww.node_relevance(explanation.chain)["item"])
