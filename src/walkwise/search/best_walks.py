@@ -188,6 +188,8 @@ def top_walks(
             found += _from_table(steps, k, by, some)
         else:
             found.append(_searched(steps, k, by, max_expansions, ends=some.nodes, progress=progress))
+    if chain.types is not None:
+        found = [replace(best, types=chain.types) for best in found]
     return found[0] if graphs is None else found
 
 
@@ -233,4 +235,4 @@ def _ranked(walks: Tensor, relevance: Tensor, by: str, expansions: int, total: i
     """Walks that have been found, the best first."""
     score, order = (relevance.abs() if by == "magnitude" else relevance).sort(descending=True, stable=True)
     order = order[ties_in_order(walks[order], score)]
-    return TopWalks(walks[order], relevance[order], expansions, total, route, chain.types)
+    return TopWalks(walks[order], relevance[order], expansions, total, route)
