@@ -295,6 +295,9 @@ _NAMED: dict[str, Callable[[], Schedule]] = {
     "positive": lambda: Schedule.constant(PositivePart()),
 }
 
+#: What rules are called.
+NAMES = tuple(_NAMED)
+
 
 def as_schedule(rule: RuleLike) -> Schedule:
     """The schedule meant by a name, a rule, a sequence of rules, or a schedule.

@@ -11,9 +11,11 @@ import torch
 from torch_geometric.data import Data
 
 import walkwise as ww
+from walkwise import models
 from walkwise.errors import InputError
-from walkwise.explorer import Session
-from walkwise.explorer.cases import Desk, draw, open_case
+from walkwise.explorer import Session, exports
+from walkwise.explorer.cases import MOST_DRAWN, Desk, draw, open_case
+from walkwise.explorer.structure import elements
 
 
 def test_a_case_is_the_librarys_trace(motifs, motif):
@@ -141,3 +143,40 @@ def test_wrong_sessions_are_refused(motifs):
         Session(motifs.model, motifs.graphs, names=["one"])
     with pytest.raises(InputError, match="4 graphs, 0 to 3; got 4"):
         open_case(motifs, 4)
+
+
+def test_of_large_graphs_the_part_that_matters_is_drawn(net):
+    torch.manual_seed(0)
+    source = torch.arange(1, 600)
+    edges = torch.stack([source, (source * torch.rand(599)).long()])
+    data = Data(torch.randn(600, 3, dtype=torch.float64), torch.cat([edges, edges.flip(0)], 1))
+    case = open_case(Session(net(pooled=False), [data], index=7), 0)
+    assert len(case.drawing.nodes) == len(case.drawing.places) <= MOST_DRAWN
+    kept = set(case.drawing.nodes)
+    assert 7 in kept
+    assert all(u in kept and v in kept for u, v in case.drawing.edges)
+    best = case.heat.abs().argsort(descending=True)[:40].tolist()
+    assert all(node in kept for node in best if case.heat[node] != 0)
+    drawn = {element["data"]["node"] for element in elements(case) if "node" in element["data"]}
+    assert drawn == kept
+
+
+def test_one_logit_has_two_classes():
+    torch.manual_seed(0)
+    data = Data(
+        torch.rand(5, 3), torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4], [1, 0, 2, 1, 3, 2, 4, 3]]), y=torch.tensor([1])
+    )
+    session = Session(models.GIN(3, 8, 1, 2).eval(), [data], class_names=["safe", "toxic"])
+    safe, toxic = open_case(session, 0, 0), open_case(session, 0, 1)
+    assert (safe.target_title, toxic.target_title, toxic.label) == ("safe", "toxic", "toxic")
+    assert safe.chain.output == pytest.approx(-toxic.chain.output)
+    assert safe.said == toxic.said == int(toxic.chain.output > 0)
+    assert set(exports.shown(toxic)["prediction"]["outputs"]) == {"toxic"}
+
+
+def test_what_the_model_and_the_data_say_is_told(motifs):
+    told = Desk(motifs).told
+    assert [name for name, _, _ in told] == [f"graph {i}" for i in range(4)]
+    for number, (_, said, label) in enumerate(told):
+        case = open_case(motifs, number)
+        assert (said, label) == (case.classes[case.said], case.label)

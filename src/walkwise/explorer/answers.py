@@ -6,7 +6,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from walkwise import smarts
 from walkwise.errors import InputError, TooManyWalksError
 from walkwise.evaluation import activation_along
 from walkwise.explorer.cases import Case
@@ -126,8 +128,7 @@ def order_answer(case: Case, alpha: float | str) -> OrderAnswer:
     """
     at = as_discount(alpha)  # type: ignore[arg-type]
     order = order_nodes(case.chain, alpha=at)
-    with case.lock:
-        curve = activation_along(case.prediction, order.cpu())
+    curve = activation_along(case.prediction, order.cpu())  # on a shadow of the model: others may run it meanwhile
     return OrderAnswer(at, tuple(order.tolist()), tuple(curve.values.double().tolist()), curve.area)
 
 
@@ -172,6 +173,82 @@ def name_group(groups: Mapping[str, Sequence[int]], name: str | None, nodes: Seq
     if not nodes:
         raise InputError(f"The group {called!r} needs nodes: select some first.")
     return {**{n: list(g) for n, g in groups.items()}, called: list(nodes)}
+
+
+def pattern_group(case: Case, name: str, pattern: str) -> list[int]:
+    """The atoms that match a SMARTS pattern, none where there are none.
+
+    Args:
+        case: the prediction of a molecule.
+        name: of the group.
+        pattern: the pattern.
+    """
+    if case.molecule is None:
+        raise InputError("Patterns are for molecules; this graph is none.", argument="pattern", got=pattern)
+    try:
+        return smarts.groups(case.molecule, pattern=pattern).get("pattern", [])
+    except InputError as error:
+        raise InputError(
+            f"{pattern!r} is no SMARTS pattern that RDKit can read, such as [N+](=O)[O-].",
+            argument="pattern",
+            expected="a SMARTS pattern",
+            got=pattern,
+        ) from error
+
+
+def groups_here(case: Case, own: Mapping[str, Any]) -> dict[str, list[int]]:
+    """The groups of a graph: those it offers, and those that a tab has named, patterns found again.
+
+    Args:
+        case: the prediction.
+        own: names, and for each a SMARTS pattern, or nodes, of which those that are there count.
+    """
+    found = {name: list(nodes) for name, nodes in case.drawing.groups.items()}
+    for name, made in own.items():
+        if not isinstance(made, str):
+            nodes = [node for node in made if node < case.num_nodes]
+        else:
+            nodes = pattern_group(case, name, made) if case.molecule is not None else []
+        if nodes:
+            found[name] = nodes
+    return found
+
+
+def overlap_words(groups: Mapping[str, Sequence[int]]) -> str:
+    """Which groups overlap, and what that means here; nothing where none do."""
+    names = list(groups)
+    for i, one in enumerate(names):
+        for other in names[i + 1 :]:
+            if shared := sorted(set(groups[one]) & set(groups[other])):
+                return (
+                    f"{one} and {other} share node {shared[0]}. Bars need groups that do not overlap: remove one of "
+                    "them, or ask with a formula above, which allows it."
+                )
+    return ""
+
+
+def found_graphs(
+    told: Sequence[tuple[str, str | None, str | None]], text: str = "", *, wrong: bool = False, most: int = 60
+) -> list[int]:
+    """The numbers of the graphs whose name, prediction or label has all words of a text.
+
+    Args:
+        told: of every graph its name, what the model says, and what the data say.
+        text: words to look for; nothing finds all.
+        wrong: only those where the model and the data disagree.
+        most: how many at most.
+
+    >>> found_graphs([("a 1", "cycle", "house"), ("a 2", "house", "house")], "house", wrong=True)
+    [0]
+    """
+    words = text.lower().split()
+    found = []
+    for number, (name, said, label) in enumerate(told):
+        line = " ".join(filter(None, (name, said, label))).lower()
+        differs = said is not None and label is not None and said != label
+        if all(word in line for word in words) and (differs or not wrong):
+            found.append(number)
+    return found[:most]
 
 
 def groups_answer(case: Case, groups: Mapping[str, Sequence[int]]) -> Interactions:

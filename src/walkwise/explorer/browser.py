@@ -34,6 +34,7 @@ def connect_browser(app: Dash) -> None:
         Input("step", "data"),
         Input("order", "data"),
         Input("ids", "n_clicks"),
+        Input("edges", "n_clicks"),
         State("graph", "data"),
     )
     in_browser(
@@ -71,6 +72,15 @@ def connect_browser(app: Dash) -> None:
         "picture",
         Output("dressed", "data", allow_duplicate=True),
         Input("export-png", "n_clicks"),
-        State("graph", "data"),
+        Input("export-svg", "n_clicks"),
+        Input("pin", "n_clicks"),
+        State("file", "data"),
         prevent_initial_call=True,
+    )
+    kept = ("graph", "target", "selection", "alpha", "by", "asked", "own")
+    in_browser(
+        "remember",
+        Output("dressed", "data", allow_duplicate=True),
+        *(Input(name, "data") for name in kept),
+        prevent_initial_call="initial_duplicate",
     )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import asdict
 from typing import Any
 
 from dash import ALL, Dash, Input, Output, State, ctx, html, no_update, set_props
 
-from walkwise.errors import WalkwiseError
+from walkwise.display import count
+from walkwise.errors import InputError, WalkwiseError
 from walkwise.explorer import answers, exports, figures, layout, structure
 from walkwise.explorer.browser import connect_browser
-from walkwise.explorer.cases import Desk
+from walkwise.explorer.cases import Case, Desk, View
 from walkwise.plotting._style import short
 from walkwise.questions.subgraphs import as_discount
 
@@ -29,7 +31,7 @@ def connect(app: Dash, desk: Desk) -> None:
     _connect_graph(app, desk)
     _connect_selection(app, desk)
     _connect_order(app, desk)
-    _connect_groups(app)
+    _connect_groups(app, desk)
     _connect_questions(app, desk)
     _connect_exports(app, desk)
     connect_browser(app)
@@ -60,21 +62,40 @@ def _tell(words: str) -> None:
 def _connect_graph(app: Dash, desk: Desk) -> None:
     @app.callback(
         Output("target-choice", "children"),
+        Output("against-choice", "children"),
         Output("target", "data"),
         Output("groups", "data"),
+        Output("seen", "data"),
         Output("selection", "data"),
         Output("hint", "children"),
         Output("structure", "userPanningEnabled"),
         Output("structure", "userZoomingEnabled"),
+        Output("row", "max"),
+        Output("pattern-field", "className"),
+        Output("file", "data"),
         Input("graph", "data"),
+        State("target", "data"),
+        State("own", "data"),
+        State("seen", "data"),
+        State("wish", "data"),
     )
-    def open_graph(graph: int) -> tuple[Any, ...]:
-        case = desk.case(graph)
+    def open_graph(graph: int, target: Any, own: dict[str, Any], seen: list[str], wish: Any) -> tuple[Any, ...]:
+        wished = wish if wish and wish.get("graph") == graph else {}
+        view, case = _opened(desk, graph, wished.get("target") or target, wished=bool(wished))
         options = layout.options([(name, i) for i, name in enumerate(case.classes)])
+        others = layout.options([("nothing", ""), *((name, i) for i, name in enumerate(case.classes))])
         large = case.num_nodes > layout.LARGE
         hold = "Hold shift and drag" if large else "Drag"
         hint = f"Click a node, shift-click for more. {hold} to select a box; or type node ids and press Enter."
-        return options, case.target, dict(case.drawing.groups), [], hint, large, large
+        drawn = len(case.drawing.nodes)
+        if drawn < case.num_nodes:
+            hint = f"Drawn are the {drawn} of {case.num_nodes} nodes that matter, and what joins them. {hint}"
+        groups = answers.groups_here(case, own)
+        names = sorted({*seen, *groups, *own})
+        nodes = [node for node in wished.get("selection", []) if node < case.num_nodes]
+        field = "field" if case.molecule is not None else "gone"
+        place = case.num_nodes - 1
+        return options, others, view, groups, names, nodes, hint, large, large, place, field, _file_name(case.title)
 
     @app.callback(
         Output("structure", "elements"),
@@ -85,7 +106,7 @@ def _connect_graph(app: Dash, desk: Desk) -> None:
         Output("report", "children"),
         *_SHOWN,
     )
-    def show(graph: int, target: int) -> tuple[Any, ...]:
+    def show(graph: int, target: Any) -> tuple[Any, ...]:
         case = desk.case(graph, target)
         words = structure.legend(case)
         ends = words["low"], words["high"], words["words"]
@@ -96,11 +117,67 @@ def _connect_graph(app: Dash, desk: Desk) -> None:
         Output("graph", "data"),
         Input("previous-graph", "n_clicks"),
         Input("next-graph", "n_clicks"),
+        Input({"kind": "open-graph", "graph": ALL}, "n_clicks"),
         State("graph", "data"),
         prevent_initial_call=True,
     )
-    def turn(_previous: int | None, _next: int | None, graph: int) -> int:
+    def turn(_previous: Any, _next: Any, _open: Any, graph: int) -> Any:
+        if not ctx.triggered or not ctx.triggered[0]["value"]:  # a button that has just appeared
+            return no_update
+        if isinstance(ctx.triggered_id, dict):
+            return ctx.triggered_id["graph"]
         return (graph + (1 if ctx.triggered_id == "next-graph" else -1)) % len(desk.session.graphs)
+
+    @app.callback(
+        Output("found", "children"),
+        Output("found-words", "children"),
+        Input("find", "value"),
+        Input("find-all", "n_clicks"),
+        Input("find-wrong", "n_clicks"),
+        prevent_initial_call=True,
+    )
+    def find(text: str | None, _all: Any, _wrong: Any) -> tuple[Any, str]:
+        wrong = ctx.triggered_id == "find-wrong"
+        found = answers.found_graphs(desk.told, text or "", wrong=wrong, most=len(desk.told))
+        shown, kind = found[: layout.MOST_FOUND], "that the model gets wrong" if wrong else "found"
+        more = f", the first {len(shown)} are listed" if len(shown) < len(found) else ""
+        return layout.found_items(desk.told, shown), f"{count(len(found), 'graph')} {kind}{more}."
+
+    @app.callback(
+        Output("target", "data", allow_duplicate=True),
+        Output("row", "value"),
+        Input("row", "value"),
+        Input("explain-node", "n_clicks"),
+        State("selection", "data"),
+        *_PLACE,
+        prevent_initial_call=True,
+    )
+    def pick_node(row: int | None, _clicks: Any, nodes: list[int], graph: int, target: Any) -> tuple[Any, Any]:
+        picked = nodes[0] if ctx.triggered_id == "explain-node" and nodes else row
+        known = desk.case(graph, target)
+        if picked is None or not 0 <= picked < known.num_nodes or picked == known.prediction.index:
+            return no_update, no_update
+        return {**_fields(target), "index": picked}, picked
+
+
+def _opened(desk: Desk, graph: int, target: Any, *, wished: bool) -> tuple[dict[str, Any], Case]:
+    """What is asked of a graph that has just been chosen, and its case: what fits is kept, and the class is its own."""
+    fields = _fields(target)
+    tries = [fields] if wished else []
+    tries += [{**fields, "column": None}, {**fields, "column": None, "against": None}, {"rule": fields["rule"]}]
+    for at, fields in enumerate(tries):
+        try:
+            case = desk.case(graph, fields)
+            return {**_fields(fields), "column": case.target}, case
+        except WalkwiseError:
+            if at == len(tries) - 1:
+                raise
+    raise AssertionError
+
+
+def _fields(target: Any) -> dict[str, Any]:
+    """What a tab keeps of what is asked, as a dictionary."""
+    return asdict(View.of(target))
 
 
 def _connect_selection(app: Dash, desk: Desk) -> None:
@@ -154,12 +231,12 @@ def _connect_selection(app: Dash, desk: Desk) -> None:
         Input("alpha", "data"),
         *_SHOWN,
     )
-    def answer(nodes: list[int], alpha: float, graph: int, target: int) -> tuple[Any, ...]:
+    def answer(nodes: list[int], alpha: float, graph: int, target: Any) -> tuple[Any, ...]:
         case = desk.case(graph, target)
         known = [node for node in nodes if node < case.num_nodes]
         found = answers.selection_answer(case, known, alpha)
         kind = "number for" if found.relevance >= 0 else "number against"
-        number, look = (short(found.relevance, signed=True), kind) if known else ("–", "number")
+        number, look = (short(found.relevance, signed=True, scale=abs(found.total)), kind) if known else ("–", "number")
         return number, look, layout.relevance_words(found), figures.alpha_figure(found)
 
 
@@ -172,7 +249,7 @@ def _connect_order(app: Dash, desk: Desk) -> None:
         *_SHOWN,
         State("order", "data"),
     )
-    def order(alpha: float, _play: Any, _forward: Any, graph: int, target: int, known: dict[str, Any] | None) -> Any:
+    def order(alpha: float, _play: Any, _forward: Any, graph: int, target: Any, known: dict[str, Any] | None) -> Any:
         case = desk.case(graph, target)
         played = ctx.triggered_id in ("play", "forward")
         if played and known and known["order"]:
@@ -190,7 +267,7 @@ def _connect_order(app: Dash, desk: Desk) -> None:
         }
 
     @app.callback(Output("walks", "children"), Input("by", "data"), *_SHOWN)
-    def walks(by: str, graph: int, target: int) -> list[Any]:
+    def walks(by: str, graph: int, target: Any) -> list[Any]:
         case = desk.case(graph, target)
         try:
             return list(layout.walk_items(case, answers.walks_answer(case, by=by)))
@@ -198,39 +275,62 @@ def _connect_order(app: Dash, desk: Desk) -> None:
             return [html.Li(str(error), className="problem")]
 
 
-def _connect_groups(app: Dash) -> None:
+def _connect_groups(app: Dash, desk: Desk) -> None:
     @app.callback(
         Output("groups", "data", allow_duplicate=True),
+        Output("own", "data"),
+        Output("seen", "data", allow_duplicate=True),
         Output("group-name", "value"),
         Output("group-problem", "children"),
         Input("save-group", "n_clicks"),
         Input("group-name", "n_submit"),
+        Input("save-pattern", "n_clicks"),
+        Input("pattern", "n_submit"),
         State("group-name", "value"),
+        State("pattern", "value"),
         State("selection", "data"),
         State("groups", "data"),
+        State("own", "data"),
+        State("seen", "data"),
+        *_PLACE,
         prevent_initial_call=True,
     )
-    def save(_clicks: Any, _submit: Any, name: str, nodes: list[int], groups: dict[str, list[int]]) -> tuple[Any, ...]:
+    def save(*given: Any) -> tuple[Any, ...]:
+        *_, name, pattern, nodes, groups, own, seen, graph, target = given
+        made: Any = nodes
         try:
-            return answers.name_group(groups, name, nodes), "", ""
+            if ctx.triggered_id in ("save-pattern", "pattern"):
+                nodes = answers.pattern_group(desk.case(graph, target), name or "", (pattern or "").strip())
+                made = (pattern or "").strip()
+                if not nodes:
+                    raise InputError(f"Nothing in this molecule matches {made}.", argument="pattern", got=made)
+            groups = answers.name_group(groups, name, nodes)
         except WalkwiseError as error:
-            return no_update, no_update, str(error)
+            return no_update, no_update, no_update, no_update, str(error)
+        called = name.strip()
+        return groups, {**own, called: made}, sorted({*seen, called}), "", ""
 
     @app.callback(
         Output("groups", "data", allow_duplicate=True),
+        Output("own", "data", allow_duplicate=True),
         Output("selection", "data", allow_duplicate=True),
         Input({"kind": "select-group", "name": ALL}, "n_clicks"),
         Input({"kind": "remove-group", "name": ALL}, "n_clicks"),
         State("groups", "data"),
+        State("own", "data"),
         prevent_initial_call=True,
     )
-    def use(_select: Any, _remove: Any, groups: dict[str, list[int]]) -> tuple[Any, Any]:
+    def use(_select: Any, _remove: Any, groups: dict[str, list[int]], own: dict[str, Any]) -> tuple[Any, Any, Any]:
         if not ctx.triggered or not ctx.triggered[0]["value"]:  # a button that has just appeared
-            return no_update, no_update
+            return no_update, no_update, no_update
         name = ctx.triggered_id["name"]
         if ctx.triggered_id["kind"] == "select-group":
-            return no_update, groups[name]
-        return {other: nodes for other, nodes in groups.items() if other != name}, no_update
+            return no_update, no_update, groups[name]
+        return _without(groups, name), _without(own, name), no_update
+
+
+def _without(named: dict[str, Any], name: str) -> dict[str, Any]:
+    return {other: value for other, value in named.items() if other != name}
 
 
 def _connect_questions(app: Dash, desk: Desk) -> None:
@@ -242,14 +342,14 @@ def _connect_questions(app: Dash, desk: Desk) -> None:
         Input("groups", "data"),
         *_SHOWN,
     )
-    def bars(groups: dict[str, list[int]], graph: int, target: int) -> tuple[Any, ...]:
+    def bars(groups: dict[str, list[int]], graph: int, target: Any) -> tuple[Any, ...]:
         items = layout.group_items(groups, {name: answers.format_nodes(nodes) for name, nodes in groups.items()})
         if not groups:
             return items, no_update, {"display": "none"}, ""
         try:
             figure = figures.interaction_figure(answers.groups_answer(desk.case(graph, target), groups))
         except WalkwiseError as error:
-            return items, no_update, {"display": "none"}, str(error)
+            return items, no_update, {"display": "none"}, answers.overlap_words(groups) or str(error)
         return items, figure, {"height": f"{figure['layout']['height']}px"}, ""
 
     @app.callback(
@@ -258,16 +358,21 @@ def _connect_questions(app: Dash, desk: Desk) -> None:
         Input("asked", "data"),
         Input("groups", "data"),
         *_SHOWN,
+        State("seen", "data"),
     )
-    def ask(asked: list[Any], groups: dict[str, list[int]], graph: int, target: int) -> tuple[str, str]:
+    def ask(
+        asked: list[Any], groups: dict[str, list[int]], graph: int, target: Any, seen: list[str]
+    ) -> tuple[str, str]:
         formula = asked[0] if asked else ""
         if not formula.strip():
             return "", ""
+        known: dict[str, list[int]] = {name: [] for name in seen}  # groups of other graphs: no walk here visits them
         try:
-            found = answers.query_answer(desk.case(graph, target), formula, groups)
+            case = desk.case(graph, target)
+            found = answers.query_answer(case, formula, known | groups)
         except WalkwiseError as error:
             return "", str(error)
-        return f"{formula}: {short(found, signed=True)}", ""
+        return f"{formula}: {short(found, signed=True, scale=abs(case.chain.input_relevance))}", ""
 
 
 def _connect_exports(app: Dash, desk: Desk) -> None:

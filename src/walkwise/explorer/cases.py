@@ -5,23 +5,48 @@ from __future__ import annotations
 import functools
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from walkwise.core.chain import RelevanceChain
-from walkwise.errors import InputError, MissingExtraError
+from walkwise.errors import InputError, MissingExtraError, WalkwiseError
+from walkwise.evaluation.naming import answer_title
 from walkwise.evaluation.predictions import Prediction, predict, traced
 from walkwise.explorer.session import Session
 from walkwise.plotting._style import Floats
 from walkwise.plotting.chemistry import Skeleton, as_molecule, skeleton_of
-from walkwise.plotting.layouts import graph_layout
-from walkwise.questions.marginals import node_relevance
+from walkwise.plotting.layouts import graph_layout, part_that_matters
+from walkwise.questions.marginals import edge_relevance, node_relevance
 from walkwise.smarts import functional_groups
+
+#: Above so many nodes, the part of a graph that matters is drawn.
+MOST_DRAWN = 250
+
+
+@dataclass(frozen=True)
+class View:
+    """What is asked of a graph: which class, against which, of which node, by which rule; None for the default."""
+
+    column: int | None = None
+    against: int | None = None
+    rule: str | None = None
+    index: int | None = None
+
+    @classmethod
+    def of(cls, given: Any) -> View:
+        """From what a tab keeps: nothing, a column, or a dictionary of these fields.
+
+        >>> View.of(1), View.of({"column": 1, "rule": "zero"}).rule
+        (View(column=1, against=None, rule=None, index=None), 'zero')
+        """
+        if isinstance(given, Mapping):
+            return cls(**{name: given.get(name) for name in ("column", "against", "rule", "index")})
+        return given if isinstance(given, View) else cls(given)
 
 
 @dataclass(frozen=True)
@@ -38,12 +63,19 @@ class Drawing:
     """Where things stand on the page: the screen's y grows downwards, neighbours are about 1 apart."""
 
     labels: tuple[str, ...]  # (M,) a name per node, perhaps empty
-    places: Floats  # (M, 2)
-    edges: tuple[tuple[int, int], ...]  # every pair of neighbours once
+    places: Floats  # (number of drawn nodes, 2)
+    edges: tuple[tuple[int, int], ...]  # every pair of neighbours that are drawn, once
     lines: tuple[tuple[Line, ...], ...]  # (E,) one line for an edge, or as many as a bond has
     molecule: bool = False
     names: tuple[str, ...] = ()  # (M,) what nodes are called beside their number, where that is not the label
     groups: Mapping[str, list[int]] = field(default_factory=dict)  # parts that are known beforehand
+    rdkit: Any = None  # the molecule, for patterns
+    shown: tuple[int, ...] | None = None  # the nodes that are drawn, ascending; None for all
+
+    @property
+    def nodes(self) -> Sequence[int]:
+        """The nodes that are drawn, in the order of the places."""
+        return range(len(self.labels)) if self.shown is None else self.shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,15 +99,43 @@ class Case:
         return self.chain.num_nodes
 
     @property
+    def molecule(self) -> Any:
+        """The RDKit molecule that the graph is drawn as, or None."""
+        return self.drawing.rdkit
+
+    @property
     def target(self) -> int:
-        """The explained output column."""
+        """The number of the explained class."""
         assert isinstance(self.prediction.target, int)
-        return self.prediction.target
+        return int(not self.prediction.negative) if self.one_logit else self.prediction.target
+
+    @property
+    def one_logit(self) -> bool:
+        """Whether two classes share one logit."""
+        return len(self.prediction.logits) == 1 and len(self.classes) == 2
+
+    @property
+    def said(self) -> int | None:
+        """The number of the class that the model decides for; None where its one output has no classes."""
+        if self.one_logit:
+            return int((float(self.prediction.logits[0]) > 0) != self.prediction.negative)
+        return int(self.prediction.logits.argmax()) if len(self.classes) > 1 else None
 
     @property
     def target_title(self) -> str:
-        """What the explained output column is called."""
-        return self.classes[self.target]
+        """What is explained: a class, perhaps against another."""
+        title, against = self.classes[self.target], self.prediction.against
+        return title if against is None else f"{title}, not {self.classes[against]}"
+
+    @functools.cached_property
+    def edge_heat(self) -> dict[tuple[int, int], float]:
+        """The relevance of every pair of neighbours that is drawn, both directions added up."""
+        if not self.drawing.edges:
+            return {}
+        pairs = torch.tensor(self.drawing.edges, device=self.chain.device).t()
+        both = edge_relevance(self.chain, edge_index=torch.cat([pairs, pairs.flip(0)], dim=1)).double().cpu()
+        sums = (both[: pairs.shape[1]] + both[pairs.shape[1] :]).tolist()
+        return dict(zip(self.drawing.edges, sums, strict=True))
 
     def node_title(self, node: int) -> str:
         """What a node is called: its name and its number."""
@@ -83,30 +143,37 @@ class Case:
         return f"{name}{node}" if len(name) <= 2 else f"{name} ({node})"
 
 
-def open_case(session: Session, graph: int, target: int | None = None, *, lock: threading.RLock | None = None) -> Case:
+def open_case(session: Session, graph: int, view: Any = None, *, lock: threading.RLock | None = None) -> Case:
     """The prediction for one graph, traced.
 
     Args:
         session: the model and the graphs.
         graph: the graph's number.
-        target: the output column, by default the largest output.
-        lock: held by whoever runs the model, where several do.
+        view: what is asked; by default the largest output. A number is a class.
+        lock: held by whoever opens cases, where several do.
     """
     if not 0 <= graph < len(session.graphs):
         raise InputError(f"There are {len(session.graphs)} graphs, 0 to {len(session.graphs) - 1}; got {graph}.")
-    data = session.graphs[graph]
-    prediction = predict(session.model, data, target=target, index=session.index)
+    data, view = session.graphs[graph], View.of(view)
+    index = session.index if view.index is None else view.index
+    names = session.class_names
+    column: Any = view.column
+    if names is not None and len(names) == 2 and column is not None:
+        column = str(names[column]) if column in (0, 1) else column  # of one logit, too
+    prediction = predict(
+        session.model, data, target=column, against=view.against, index=index, class_names=list(names or [])
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the page shows the chain's report, notes included
-        chain = traced(prediction, rule=session.rule)
-    classes = tuple(session.class_title(column) for column in range(len(prediction.logits)))
-    heat = node_relevance(chain).double().cpu()
-    drawing = draw(session, data)
+        chain = traced(prediction, rule=view.rule or session.rule)
+    classes = session.classes(len(prediction.logits))
+    heat = node_relevance(chain, layer="start").double().cpu()
+    drawing = draw(session, data, heat)
     lock = lock or threading.RLock()
-    return Case(graph, session.title(graph), prediction, chain, heat, drawing, classes, _label(data, classes), lock)
+    return Case(graph, session.title(graph), prediction, chain, heat, drawing, classes, label_of(data, classes), lock)
 
 
-def _label(data: Data, classes: tuple[str, ...]) -> str | None:
+def label_of(data: Data, classes: tuple[str, ...]) -> str | None:
     """The class that the data name, if they name one."""
     truth = torch.as_tensor(data.y) if data.y is not None else torch.empty(0)
     whole = truth.numel() == 1 and not truth.is_floating_point()
@@ -122,17 +189,38 @@ class Desk:
         self._lock = threading.RLock()
         self._open = functools.lru_cache(maxsize=room)(functools.partial(open_case, session, lock=self._lock))
 
-    def case(self, graph: int, target: int | None = None) -> Case:
-        """The prediction for a graph and an output column, by default the largest."""
+    def case(self, graph: int, view: Any = None) -> Case:
+        """The prediction for a graph and what is asked of it, by default its largest output."""
         with self._lock:
-            return self._open(graph, target)
+            return self._open(graph, View.of(view))
+
+    @functools.cached_property
+    def told(self) -> list[tuple[str, str | None, str | None]]:
+        """Of every graph its name, what the model says, and what the data say; None where nobody says."""
+        session = self.session
+        found = []
+        for number, data in enumerate(session.graphs):
+            try:
+                prediction = predict(session.model, data, index=session.index)
+                classes = session.classes(len(prediction.logits))
+                said = answer_title(prediction.logits, classes) or None
+                found.append((session.title(number), said, label_of(data, classes)))
+            except (WalkwiseError, RuntimeError, ValueError, TypeError):  # a graph that does not fit is listed, too
+                found.append((session.title(number), None, None))
+        return found
 
 
 # -- drawings -------------------------------------------------------------------------------------
 
 
-def draw(session: Session, data: Data) -> Drawing:
-    """How a graph is drawn: as a molecule where its nodes are atoms and RDKit is there, else by a layout."""
+def draw(session: Session, data: Data, heat: Tensor | None = None) -> Drawing:
+    """How a graph is drawn: as a molecule where its nodes are atoms and RDKit is there, else by a layout.
+
+    Args:
+        session: the model and the graphs.
+        data: the graph.
+        heat: the relevance of its nodes; of a large graph, those that matter are drawn.
+    """
     assert data.edge_index is not None
     labels, atoms = _labels(session, data)
     truth = getattr(data, "ground_truth", None)
@@ -143,9 +231,19 @@ def draw(session: Session, data: Data) -> Drawing:
         except (ValueError, MissingExtraError):  # bonds that cannot be read: still a graph
             pass
     pairs = {(min(u, v), max(u, v)) for u, v in data.edge_index.t().tolist() if u != v}
+    shown = None
+    if heat is not None and len(labels) > MOST_DRAWN:
+        kept = part_that_matters(heat.abs().numpy(), data.edge_index.cpu().numpy(), MOST_DRAWN)
+        row = {int(node): i for i, node in enumerate(kept)}
+        pairs = {pair for pair in pairs if pair[0] in row and pair[1] in row}
+        shown = tuple(row)
+        ends = torch.tensor([[row[u], row[v]] for u, v in pairs], dtype=torch.long).reshape(-1, 2).t()
+        places = graph_layout(ends, len(row))
+    else:
+        places = graph_layout(data.edge_index.cpu(), len(labels))
     edges = tuple(sorted(pairs))
-    places = graph_layout(data.edge_index.cpu(), len(labels))
-    return Drawing(labels, places, edges, ((Line(),),) * len(edges), groups={n: g for n, g in groups.items() if g})
+    known = {n: g for n, g in groups.items() if g}
+    return Drawing(labels, places, edges, ((Line(),),) * len(edges), groups=known, shown=shown)
 
 
 def _labels(session: Session, data: Data) -> tuple[tuple[str, ...], bool]:
@@ -169,7 +267,8 @@ def _molecule(data: Data, symbols: tuple[str, ...], groups: dict[str, list[int]]
     known = {**groups, **functional_groups(molecule)}
     lines = tuple(_bond(drawn, at) for at in range(len(drawn.bonds)))
     labels = tuple(letter or symbol for letter, symbol in zip(drawn.letters, drawn.symbols, strict=True))
-    return Drawing(labels, places, drawn.bonds, lines, True, drawn.symbols, {n: g for n, g in known.items() if g})
+    found = {n: g for n, g in known.items() if g}
+    return Drawing(labels, places, drawn.bonds, lines, True, drawn.symbols, found, molecule)
 
 
 def _bond(drawn: Skeleton, at: int) -> tuple[Line, ...]:

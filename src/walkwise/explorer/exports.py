@@ -90,7 +90,8 @@ def _ids(nodes: Sequence[int]) -> str:
 
 
 def _outputs(case: Case) -> dict[str, float]:
-    return dict(zip(case.classes, case.prediction.logits.double().tolist(), strict=True))
+    logits = case.prediction.logits.double().tolist()
+    return dict(zip(case.classes[-1:] if case.one_logit else case.classes, logits, strict=True))
 
 
 def _nodes(case: Case) -> list[dict[str, Any]]:

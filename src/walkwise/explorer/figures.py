@@ -56,8 +56,10 @@ def interaction_figure(found: Interactions) -> dict[str, Any]:
         "customdata": names,
         "hovertemplate": "%{customdata}: %{x:.4g}<extra></extra>",
     }
+    scale = max(map(abs, values))
     labels = [
-        f"{html.escape(_cut(name))}  <b>{style.short(value)}</b> " for name, value in zip(names, values, strict=True)
+        f"{html.escape(_cut(name))}  <b>{style.short(value, scale=scale)}</b> "
+        for name, value in zip(names, values, strict=True)
     ]
     layout = _layout("", "")
     # Not the axis's own title, which is centred under it: beside long names the axis is shorter than the words.

@@ -5,6 +5,7 @@ A drop-down is a plain <select> whose value assets/explorer.js keeps in the stor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import dash_cytoscape as cyto
@@ -15,9 +16,13 @@ from walkwise.explorer.cases import Case
 from walkwise.explorer.session import Session
 from walkwise.explorer.structure import STYLESHEET
 from walkwise.plotting._style import short
+from walkwise.questions.ties import rounding, tie_runs
+from walkwise.rules import NAMES as RULES
 
 #: Above so many nodes the structure can be moved and zoomed, and boxes need the shift key.
 LARGE = 80
+#: So many graphs are listed where more are found.
+MOST_FOUND = 60
 _CHART: Any = {"displayModeBar": False, "responsive": True}
 _SPEEDS = {"slow": 1600, "normal": 800, "fast": 300}
 
@@ -29,6 +34,7 @@ def page(session: Session) -> html.Div:
             html.A("Skip to the structure", href="#structure-panel", className="skip"),
             _header(session),
             html.P("", id="page-problem", className="problem", role="alert"),
+            _finder(),
             html.Main(
                 [
                     _structure_panel(),
@@ -52,6 +58,10 @@ def _state() -> list[Any]:
         "by": "relevance",
         "asked": [],
         "problem": None,
+        "own": {},
+        "seen": [],
+        "wish": None,
+        "file": "walkwise",
     }
     playing = {"order": None, "step": 0, "speed": _SPEEDS["normal"], "dressed": 0}
     return [
@@ -78,15 +88,33 @@ def _header(session: Session) -> html.Header:
             html.Div(
                 [
                     html.Label("Explain", htmlFor="target-choice"),
-                    choice("target", []),
+                    choice("target", [], field="column"),
+                    html.Label("against", htmlFor="against-choice"),
+                    choice("target", [("nothing", "")], field="against", name="against"),
                 ],
                 className="field",
+            ),
+            html.Div(
+                [
+                    html.Label("Rule", htmlFor="rule-choice"),
+                    choice("target", [("as given", ""), *((name, name) for name in RULES)], field="rule", name="rule"),
+                ],
+                className="field",
+            ),
+            html.Div(
+                [
+                    html.Label("Node", htmlFor="row"),
+                    dcc.Input(id="row", type="number", min=0, step=1, value=session.index, className="short"),
+                    _button("explain-node", "Explain the selected node"),
+                ],
+                className="field" if session.index is not None else "gone",
             ),
             html.P(id="prediction", className="prediction", role="status"),
             html.Div(
                 [
                     html.Span("Export", className="legend-word"),
                     _button("export-png", "PNG", label="Export the structure as PNG"),
+                    _button("export-svg", "SVG", label="Export the structure as SVG"),
                     _button("export-csv", "CSV", label="Export what is shown as CSV"),
                     _button("export-json", "JSON", label="Export what is shown as JSON"),
                 ],
@@ -94,6 +122,40 @@ def _header(session: Session) -> html.Header:
             ),
         ]
     )
+
+
+def _finder() -> html.Details:
+    """Where graphs are looked for by name, prediction and label."""
+    return html.Details(
+        [
+            html.Summary("Find a graph by name, prediction or label"),
+            html.Div(
+                [
+                    html.Label("Words", htmlFor="find"),
+                    dcc.Input(id="find", type="text", placeholder="house", debounce=True),
+                    _button("find-all", "Find"),
+                    _button("find-wrong", "Wrong only"),
+                ],
+                className="field",
+            ),
+            html.P("", id="found-words", className="hint", role="status"),
+            html.Ul(id="found", className="found"),
+        ],
+        className="panel finder",
+    )
+
+
+def found_items(told: Sequence[tuple[str, str | None, str | None]], numbers: Sequence[int]) -> list[html.Li]:
+    """Graphs as buttons that open them, each with what the model and the data say."""
+    items = []
+    for number in numbers:
+        name, said, label = told[number]
+        differs = said is not None and label is not None and said != label
+        words = [f"predicted {said}"] if said else []
+        words += [f"labelled {label}"] if label else []
+        content = [html.Strong(name), html.Span(", ".join(words), className="wrong" if differs else "")]
+        items.append(html.Li(html.Button(content, id={"kind": "open-graph", "graph": number}, type="button")))
+    return items
 
 
 def _structure_panel() -> html.Section:
@@ -131,11 +193,14 @@ def _structure_panel() -> html.Section:
                     _button("all-nodes", "All"),
                     _button("no-nodes", "None"),
                     html.Button("Node ids", id="ids", type="button", **_more(aria_pressed="true")),
+                    html.Button("Edge relevance", id="edges", type="button", **_more(aria_pressed="false")),
+                    _button("pin", "Pin", label="Keep this picture, to compare with another graph or class"),
                 ],
                 className="field nodes",
             ),
             html.P("", id="nodes-problem", className="problem", role="alert"),
             html.P("", id="hint", className="hint"),
+            html.Div(id="pinned", className="pinned"),
             html.Details([html.Summary("How it was traced"), html.Pre(id="report", tabIndex="0")], className="report"),
         ],
         className="panel structure",
@@ -222,6 +287,15 @@ def _groups_card() -> html.Section:
             ],
             className="field",
         ),
+        html.Div(
+            [
+                html.Label("or by SMARTS", htmlFor="pattern"),
+                dcc.Input(id="pattern", type="text", placeholder="[N+](=O)[O-]", className="formula", maxLength=400),
+                _button("save-pattern", "Name the matches"),
+            ],
+            className="field",
+            id="pattern-field",
+        ),
         html.P("", id="group-problem", className="problem", role="alert"),
         html.Ul(id="group-list", className="groups"),
         html.Div(
@@ -239,9 +313,10 @@ def _groups_card() -> html.Section:
     )
 
 
-def choice(store: str, choices: list[tuple[str, Any]]) -> html.Select:
-    """A drop-down whose value is kept in a store."""
-    return html.Select(options(choices), id=f"{store}-choice", **_more(data_store=store))
+def choice(store: str, choices: list[tuple[str, Any]], *, field: str = "", name: str = "") -> html.Select:
+    """A drop-down whose value is kept in a store, or in a field of what a store holds."""
+    more = _more(data_store=store, **({"data_field": field} if field else {}))
+    return html.Select(options(choices), id=f"{name or store}-choice", **more)
 
 
 def options(choices: list[tuple[str, Any]]) -> list[html.Option]:
@@ -250,16 +325,24 @@ def options(choices: list[tuple[str, Any]]) -> list[html.Option]:
 
 
 def walk_items(case: Case, walks: list[WalkAnswer]) -> list[html.Li]:
-    """The walks as buttons: pointing at one, or moving the focus to it, shows it on the structure."""
+    """The walks as buttons: pointing at one, or moving the focus to it, shows it on the structure.
+
+    Walks that tie stand under one line that says how many there are, and what each carries.
+    """
     most = max((abs(walk.relevance) for walk in walks), default=0.0) or 1.0
+    runs = tie_runs([walk.relevance for walk in walks], rounding(case.chain.dtype))
     items = []
-    for walk in walks:
+    for i, walk in enumerate(walks):
         names = [case.node_title(node) for node in walk.nodes if node >= 0]
+        tied = runs.count(runs[i])
+        if tied > 1 and runs[i] == i:
+            words = f"{tied} walks, {short(walk.relevance, signed=True)} each"
+            items.append(html.Li(words, className="tied"))
         width = {"width": f"{100 * abs(walk.relevance) / most:.1f}%"}
         content = [
             html.Span(" → ".join(names), className="path"),
             html.Span(className="amount " + ("for" if walk.relevance >= 0 else "against"), style=width),
-            html.Span(short(walk.relevance, signed=True), className="value"),
+            html.Span("" if tied > 1 else short(walk.relevance, signed=True), className="value"),
         ]
         nodes = ",".join(str(node) for node in walk.nodes if node >= 0)
         items.append(html.Li(html.Button(content, className="walk", type="button", **_more(data_nodes=nodes))))
@@ -292,20 +375,21 @@ def group_items(groups: dict[str, list[int]], formatted: dict[str, str]) -> list
 
 def prediction_words(case: Case) -> list[Any]:
     """What the model says of the graph, in a line."""
-    logits = case.prediction.logits.double()
-    said = int(logits.argmax())
-    words: list[Any] = ["predicts ", html.Strong(case.classes[said]), ", "] if len(logits) > 1 else []
+    node = "" if case.prediction.index is None else f"node {case.prediction.index}: "
+    words: list[Any] = [node] if node else []
+    if case.said is not None:
+        words += ["predicts ", html.Strong(case.classes[case.said]), ", "]
     words += [f"f = {short(float(case.chain.output))}"]
-    words += [f" for {case.target_title}"] if said != case.target else []
+    words += [f" for {case.target_title}"] if case.said is None or case.target_title != case.classes[case.said] else []
     return words + ([] if case.label is None else [f"; labelled {case.label}"])
 
 
 def relevance_words(found: SelectionAnswer) -> str:
     """What the number of the selection is."""
     if not found.nodes:
-        return f"nothing selected; the whole graph has {short(found.total)}"
+        return f"nothing selected; the walks of the whole graph sum to {short(found.total)}"
     count = f"{len(found.nodes)} node{'' if len(found.nodes) == 1 else 's'}"
-    return f"R of {count} at α = {found.alpha:g}; the whole graph has {short(found.total)}"
+    return f"R of {count} at α = {found.alpha:g}; the walks of the whole graph sum to {short(found.total)}"
 
 
 def _card(title: str, *content: Any) -> html.Section:

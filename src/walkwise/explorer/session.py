@@ -24,7 +24,8 @@ class Session:
         graphs: at least one graph, each with x and edge_index.
         names: what the graphs are called; by default their numbers.
         rule: the LRP rule, as for :func:`walkwise.trace`.
-        class_names: what the output columns are called; by default their numbers.
+        class_names: what the output columns are called; by default their numbers. Two for a model with one logit, the
+            negative class first.
         node_names: what the columns of one-hot node features mean, as in ``GraphSet.node_names``. If all are chemical
             symbols, graphs are drawn as molecules.
         index: the explained row, for node-level models.
@@ -61,7 +62,9 @@ class Session:
         """What a graph is called."""
         return f"graph {graph}" if self.names is None else str(self.names[graph])
 
-    def class_title(self, column: int) -> str:
-        """What an output column is called."""
-        named = self.class_names is not None and column < len(self.class_names)
-        return str(self.class_names[column]) if named and self.class_names is not None else f"class {column}"
+    def classes(self, columns: int) -> tuple[str, ...]:
+        """What the classes are called: one per output column, or two that share one logit."""
+        names = tuple(map(str, self.class_names or ()))
+        if columns == 1 and len(names) == 2:
+            return names
+        return tuple(names[column] if column < len(names) else f"class {column}" for column in range(columns))

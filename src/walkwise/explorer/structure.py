@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from matplotlib.colors import to_hex
 
 from walkwise.explorer.cases import Case
 from walkwise.explorer.figures import ORDER
 from walkwise.plotting import _style as style
+from walkwise.plotting._style import Floats
+from walkwise.plotting.graphs import usual_gap
 
 #: The distance of neighbours, in pixels at zoom 1.
 _UNIT = 56.0
@@ -22,6 +25,7 @@ def elements(case: Case) -> list[dict[str, Any]]:
     """The nodes with their places, colours and labels, and the edges; a line for each line of a bond."""
     drawing, colours = case.drawing, node_colours(case)
     long = any(len(label) > 4 for label in drawing.labels)
+    side = _side(drawing.places)
     nodes = [
         {
             "data": {
@@ -30,17 +34,24 @@ def elements(case: Case) -> list[dict[str, Any]]:
                 "graph": case.graph,
                 "label": drawing.labels[i],
                 "full": case.node_title(i),
-                "size": 15 if len(case.node_title(i)) <= 2 else 12,
+                "side": side,
+                "font": 0.42 * side,
+                "size": (0.44 if len(case.node_title(i)) <= 2 else 0.35) * side,
                 "colour": colours[i],
                 "ink": style.ink_on(colours[i]),
             },
             "position": {"x": _UNIT * float(x), "y": _UNIT * float(y)},
-            "classes": "word" if long else "short",
+            "classes": ("word" if long else "short") + (" explained" if i == case.prediction.index else ""),
             "grabbable": False,
         }
-        for i, (x, y) in enumerate(drawing.places)
+        for i, (x, y) in zip(drawing.nodes, drawing.places, strict=True)
     ]
     return nodes + [line for at in range(len(drawing.edges)) for line in _lines(case, at)]
+
+
+def _side(places: Floats) -> float:
+    """How large nodes are, in pixels at zoom 1: as large as the usual gap between them allows."""
+    return float(np.clip(0.62 * usual_gap(places) * _UNIT, 5.0, 34.0))
 
 
 def node_colours(case: Case) -> list[str]:
@@ -63,6 +74,8 @@ def legend(case: Case) -> dict[str, str]:
 def _lines(case: Case, at: int) -> list[dict[str, Any]]:
     """The lines of one edge."""
     u, v = case.drawing.edges[at]
+    heat, most = case.edge_heat[u, v], max(map(abs, case.edge_heat.values())) or 1.0
+    share = heat / most
     return [
         {
             "data": {
@@ -70,6 +83,8 @@ def _lines(case: Case, at: int) -> list[dict[str, Any]]:
                 "source": f"{case.graph}-{u}",
                 "target": f"{case.graph}-{v}",
                 "pair": f"{u}-{v}",
+                "heat": to_hex(style.COLOURS(0.5 + 0.5 * share)) if abs(share) > 0.02 else style.FAINT,
+                "wide": 2 + 5 * abs(share),
                 "end": f"{_APART * line.x:.2f}px {_APART * line.y:.2f}px",
             },
             "classes": "dashed" if line.dashed else "line",
@@ -84,14 +99,14 @@ STYLESHEET: list[dict[str, Any]] = [
     {
         "selector": "node",
         "style": {
-            "width": 34,
-            "height": 34,
+            "width": "data(side)",
+            "height": "data(side)",
             "background-color": "data(colour)",
             "border-width": 1.5,
             "border-color": style.GREY,
             "label": "data(label)",
             "color": "data(ink)",
-            "font-size": 14,
+            "font-size": "data(font)",
             "font-family": "system-ui, sans-serif",
             "text-valign": "center",
             "text-halign": "center",
@@ -101,7 +116,7 @@ STYLESHEET: list[dict[str, Any]] = [
     {"selector": "node.numbered", "style": {"label": "data(full)", "font-size": "data(size)"}},
     {
         "selector": "node.word",
-        "style": {"text-valign": "bottom", "text-margin-y": 3, "color": style.INK, "width": 24, "height": 24},
+        "style": {"text-valign": "bottom", "text-margin-y": 3, "color": style.INK, "font-size": 14},
     },
     {
         "selector": "edge",
@@ -114,6 +129,8 @@ STYLESHEET: list[dict[str, Any]] = [
             "overlay-opacity": 0,
         },
     },
+    {"selector": "edge.heated", "style": {"line-color": "data(heat)", "width": "data(wide)"}},
+    {"selector": "node.explained", "style": {"border-width": 5, "border-style": "double", "border-color": style.INK}},
     {"selector": "edge.dashed", "style": {"line-style": "dashed", "line-dash-pattern": [5, 4]}},
     {
         "selector": "node.placed",

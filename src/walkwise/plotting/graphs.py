@@ -142,14 +142,14 @@ def graph_heatmap(
 
 def draw_frame(ax: Axes, places: Floats) -> float:
     """Makes room for the nodes on bare axes; the diameter of a node in points comes back."""
-    near = _usual_gap(places)
+    near = usual_gap(places)
     across = float(np.ptp(places, axis=0).max()) if len(places) else 0.0
     style.bare(ax, places, margin=max(0.6 * near, 0.02 * across))
     share = min(style.size_in_points(ax)) / max(len(places), 1) ** 0.5
     return float(np.clip(0.64 * near * style.points_per_unit(ax), np.clip(0.35 * share, 2.2, 6), min(share, 20)))
 
 
-def _usual_gap(places: Floats) -> float:
+def usual_gap(places: Floats) -> float:
     """How near most nodes have their nearest: large graphs crowd here and there."""
     if len(places) < 2:
         return 1.0

@@ -3,7 +3,10 @@
   "use strict";
 
   const clientside = (window.dash_clientside = window.dash_clientside || {});
-  const wanted = { graph: 0, selection: [], placed: [], numbered: true };
+  const wanted = { graph: 0, selection: [], placed: [], numbered: true, heated: false };
+  let target = null;
+  let restored = false;
+  let wished = false;
   let playedGraph = null;
 
   function structure() {
@@ -47,6 +50,7 @@
         node.toggleClass("newest", id === newest);
         node.toggleClass("numbered", wanted.numbered);
       });
+      cy.edges().forEach((edge) => edge.toggleClass("heated", wanted.heated));
     });
   }
 
@@ -98,12 +102,82 @@
   document.addEventListener("change", (event) => {
     const store = event.target.dataset ? event.target.dataset.store : null;
     if (store) {
-      const value = event.target.value;
-      clientside.set_props(store, { data: /^\d+$/.test(value) ? Number(value) : value });
+      const text = event.target.value;
+      const value = /^\d+$/.test(text) ? Number(text) : text === "" ? null : text;
+      const field = event.target.dataset.field;
+      clientside.set_props(store, { data: field ? { ...fields(), [field]: value } : value });
     }
   });
 
+  // What is asked of the graph, as a dictionary: the class, the one it is set against, the rule, the node.
+  function fields() {
+    return target !== null && typeof target === "object" ? target : { column: target };
+  }
+
+  // What the address holds after #: a tab that is opened with it begins there.
+  function written() {
+    const found = new URLSearchParams(window.location.hash.slice(1));
+    return found.has("graph") ? found : null;
+  }
+
+  function number(text) {
+    return text === null || text === "" ? null : Number(text);
+  }
+
+  function restore(found) {
+    const graph = Number(found.get("graph")) || 0;
+    const asked = {
+      column: number(found.get("class")), against: number(found.get("against")), rule: found.get("rule"),
+      index: number(found.get("node")),
+    };
+    const selection = (found.get("nodes") || "").split(",").filter(Boolean).map(Number);
+    const alpha = Math.min(1, Math.max(0, Number(found.get("alpha")) || 0));
+    let own = {};
+    try {
+      own = JSON.parse(found.get("groups") || "{}");
+    } catch (error) {
+      own = {};
+    }
+    clientside.set_props("own", { data: own });
+    clientside.set_props("wish", { data: { graph: graph, target: asked, selection: selection } });
+    clientside.set_props("alpha", { data: alpha });
+    clientside.set_props("alpha-range", { value: alpha });
+    clientside.set_props("alpha-typed", { value: String(alpha) });
+    clientside.set_props("by", { data: found.get("by") === "magnitude" ? "magnitude" : "relevance" });
+    if (found.get("formula")) {
+      clientside.set_props("formula", { value: found.get("formula") });
+      clientside.set_props("asked", { data: [found.get("formula"), 1] });
+    }
+    clientside.set_props("graph", { data: graph });
+  }
+
   clientside.walkwise = {
+    // The address says what is shown, so that it can be kept, shared and opened again.
+    remember(graph, shown, selection, alpha, by, asked, own) {
+      if (!restored) {
+        restored = true;
+        const found = written();
+        if (found) {
+          wished = true;
+          restore(found);
+          return clientside.no_update;
+        }
+      } else if (wished && shown !== null) {
+        wished = false;
+        clientside.set_props("wish", { data: null });
+      }
+      target = shown;
+      const now = fields();
+      const pairs = {
+        graph: graph, class: now.column, against: now.against, rule: now.rule, node: now.index,
+        nodes: (selection || []).join(","), alpha: alpha || "", by: by === "magnitude" ? by : "",
+        formula: asked && asked[0] ? asked[0] : "", groups: Object.keys(own || {}).length ? JSON.stringify(own) : "",
+      };
+      const kept = Object.entries(pairs).filter(([, value]) => value !== null && value !== undefined && value !== "");
+      window.history.replaceState(null, "", "#" + new URLSearchParams(kept).toString());
+      return clientside.no_update;
+    },
+
     pick(data, selection, graph) {
       const picked = (data || []).filter((d) => d.graph === graph).map((d) => d.node);
       picked.sort((a, b) => a - b);
@@ -122,12 +196,14 @@
       return runs.map((run) => (run.length > 2 ? run[0] + "-" + run[run.length - 1] : run.join(", "))).join(", ");
     },
 
-    dress(elements, selection, step, order, ids, graph) {
+    dress(elements, selection, step, order, ids, edges, graph) {
       wanted.graph = graph;
       wanted.selection = selection || [];
       wanted.placed = order && order.graph === graph ? order.order.slice(0, step) : [];
       wanted.numbered = (ids || 0) % 2 === 0;
+      wanted.heated = (edges || 0) % 2 === 1;
       document.getElementById("ids").setAttribute("aria-pressed", String(wanted.numbered));
+      document.getElementById("edges").setAttribute("aria-pressed", String(wanted.heated));
       dress();
       return clientside.no_update;
     },
@@ -194,11 +270,14 @@
     },
 
     // The drop-downs show what their stores hold; options may come a moment later.
-    choices(graph, target, speed, by) {
-      const values = { graph, target, speed, by };
+    choices(graph, shown, speed, by) {
+      target = shown;
+      const values = { graph: graph, target: fields(), speed: speed, by: by };
       const write = () =>
         document.querySelectorAll("select[data-store]").forEach((select) => {
-          select.value = String(values[select.dataset.store]);
+          const held = values[select.dataset.store];
+          const value = select.dataset.field ? held[select.dataset.field] : held;
+          select.value = value === null || value === undefined ? "" : String(value);
         });
       write();
       window.setTimeout(write, 60);

@@ -124,20 +124,79 @@
     return canvas;
   }
 
-  function save(canvas, name) {
-    canvas.toBlob((blob) => {
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(blob);
-      link.download = name;
-      link.click();
-      window.setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-    }, "image/png");
+  function keep(blob, name) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(blob);
+    link.download = name;
+    link.click();
+    window.setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   }
 
-  window.dash_clientside.walkwise.picture = function (clicks, graph) {
+  // The structure as SVG: lines, discs and letters as they stand on the page, whole, at zoom 1.
+  function svg(cy) {
+    const box = cy.elements().boundingBox();
+    const [x0, y0, width, height] = [box.x1 - PAD, box.y1 - PAD, box.w + 2 * PAD, box.h + 2 * PAD];
+    const text = (words) => words.replace(/&/g, "&amp;").replace(/</g, "&lt;");
+    const round = (value) => value.toFixed(2);
+    const lines = cy.edges().map((edge) => {
+      const [a, b] = [edge.source().position(), edge.target().position()];
+      const [dx, dy] = edge.data("end").split(" ").map(parseFloat);
+      const dash = edge.hasClass("dashed") ? ' stroke-dasharray="5 4"' : "";
+      return `<line x1="${round(a.x + dx)}" y1="${round(a.y + dy)}" x2="${round(b.x + dx)}" y2="${round(b.y + dy)}" ` +
+        `stroke="${edge.style("line-color")}" stroke-width="${parseFloat(edge.style("width"))}"${dash}/>`;
+    });
+    const discs = cy.nodes().map((node) => {
+      const at = node.position();
+      const radius = node.data("side") / 2;
+      const border = parseFloat(node.style("border-width"));
+      const size = parseFloat(node.style("font-size"));
+      const below = node.hasClass("word") ? radius + size : 0.35 * size;
+      return `<circle cx="${round(at.x)}" cy="${round(at.y)}" r="${round(radius)}" fill="${node.data("colour")}" ` +
+        `stroke="${node.style("border-color")}" stroke-width="${border}"/>` +
+        `<text x="${round(at.x)}" y="${round(at.y + below)}" font-size="${round(size)}" text-anchor="middle" ` +
+        `fill="${node.style("color")}">${text(node.style("label"))}</text>`;
+    });
+    const title = [shownTitle(), words("legend-words")].filter(Boolean).map(text).join("; ");
+    return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="${round(x0)} ${round(y0)} ${round(width)} ${round(height)}" ` +
+      `width="${round(width)}" height="${round(height)}" font-family="sans-serif"><title>${title}</title>` +
+      `<rect x="${round(x0)}" y="${round(y0)}" width="${round(width)}" height="${round(height)}" fill="#ffffff"/>` +
+      lines.join("") + discs.join("") + "</svg>\n";
+  }
+
+  function shownTitle() {
+    const select = document.getElementById("graph-choice");
+    return select.selectedOptions.length ? select.selectedOptions[0].textContent : "";
+  }
+
+  // A picture that stays beside the structure while another graph or class is looked at.
+  function pin(canvas) {
+    const figure = document.createElement("figure");
+    const image = document.createElement("img");
+    const button = document.createElement("button");
+    image.src = canvas.toDataURL("image/png");
+    image.alt = shownTitle() + ": " + words("prediction") + "; " + words("legend-words");
+    button.type = "button";
+    button.textContent = "×";
+    button.setAttribute("aria-label", "Remove the pinned picture of " + shownTitle());
+    button.addEventListener("click", () => figure.remove());
+    const caption = document.createElement("figcaption");
+    caption.textContent = shownTitle() + ": " + words("prediction");
+    figure.append(button, image, caption);
+    document.getElementById("pinned").append(figure);
+  }
+
+  window.dash_clientside.walkwise.picture = function (png, vectors, pinned, name) {
     const cy = document.getElementById("structure")._cyreg.cy;
+    const by = window.dash_clientside.callback_context.triggered_id;
+    if (by === "export-svg") {
+      keep(new Blob([svg(cy)], { type: "image/svg+xml" }), name + ".svg");
+      return window.dash_clientside.no_update;
+    }
     const image = new Image();
-    image.onload = () => save(composed(image, cy), "walkwise-graph-" + graph + ".png");
+    image.onload = () => {
+      const canvas = composed(image, cy);
+      by === "pin" ? pin(canvas) : canvas.toBlob((blob) => keep(blob, name + ".png"), "image/png");
+    };
     image.src = cy.png({ output: "base64uri", bg: "#ffffff", full: false, scale: SCALE });
     return window.dash_clientside.no_update;
   };
