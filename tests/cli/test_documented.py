@@ -50,7 +50,18 @@ def folder(tmp_path, monkeypatch):
 def test_every_command_runs(run, folder):
     pytest.importorskip("rdkit")
     named = {arguments[0] for arguments in COMMANDS.values()}
-    assert named == {"demo", "explain", "order", "walks", "interactions", "compare", "run", "train", "explore"}
+    assert named == {
+        "demo",
+        "explain",
+        "order",
+        "walks",
+        "interactions",
+        "compare",
+        "report",
+        "run",
+        "train",
+        "explore",
+    }
     for arguments in COMMANDS.values():
         if arguments[0] not in (
             "demo",

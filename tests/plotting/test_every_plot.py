@@ -31,6 +31,7 @@ DRAW = {
         Interactions(("a", "b"), {("a",): s[0], ("b",): s[1], ("a", "b"): s[2]}, sum(s)), **to
     ),
     "order_bars": lambda s, **to: plotting.order_bars({"a": s[0], "b": s[1]}, {"a": s[2], "b": 0.1}, **to),
+    "mean_bars": lambda s, **to: plotting.mean_bars({"a": s[0], "b": s[1], "c": s[2]}, dict.fromkeys("abc", 0.1), **to),
     "alpha_curve": lambda s, **to: plotting.alpha_curve([s, s], labels=["one", "other"], **to),
     "activation_curves": lambda s, **to: plotting.activation_curves(s, order=[2, 0, 1], labels=["ours"], **to),
     "sentence_heatmap": lambda s, **to: plotting.sentence_heatmap(

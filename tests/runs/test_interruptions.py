@@ -49,16 +49,25 @@ def slow():
 
 
 @pytest.fixture(scope="module")
-def undisturbed(slow, many, tmp_path_factory):
-    return runs.read(runs.run(slow, many, ASKED, tmp_path_factory.mktemp("whole") / "out", workers=2, batch=4))
+def timed(slow, many, tmp_path_factory):
+    """An undisturbed run, and the seconds it took."""
+    begun = time.monotonic()
+    made = runs.run(slow, many, ASKED, tmp_path_factory.mktemp("whole") / "out", workers=2, batch=4)
+    return runs.read(made), time.monotonic() - begun
 
 
-def test_a_run_that_is_killed_again_and_again_ends_with_the_same_rows(slow, many, undisturbed, tmp_path):
+@pytest.fixture(scope="module")
+def undisturbed(timed):
+    return timed[0]
+
+
+def test_a_run_that_is_killed_again_and_again_ends_with_the_same_rows(slow, many, timed, tmp_path):
+    undisturbed, seconds = timed
     chance, survived = random.Random(0), []
     out = tmp_path / "out"
-    while len(survived) < 5 or not any(0 < count < len(many) for count in survived):
+    while len(survived) < 3 or not any(0 < count < len(many) for count in survived):
         assert len(survived) < 40
-        delay = chance.uniform(0.05, 0.9)
+        delay = seconds * chance.uniform(0.05, 0.9)
         if interrupted(lambda: runs.run(slow, many, ASKED, out, workers=2, batch=4), delay) == 0:
             shutil.rmtree(out)  # it was done before it was killed
         survived.append(sum(last - first for first, last in finished(out)))
@@ -87,16 +96,16 @@ def test_a_worker_that_is_killed_is_replaced_and_its_graphs_are_done_again(slow,
     same(runs.read(made), undisturbed)
 
 
-def test_ctrl_c_finishes_the_batches_under_way(slow, many, undisturbed, tmp_path):
+def test_ctrl_c_finishes_the_batches_under_way(slow, many, timed, tmp_path):
     out = tmp_path / "out"
 
     def run():
         made = runs.run(slow, many, ASKED, out, workers=2, batch=4)
         os._exit(7 if not made.complete else 0)
 
-    assert interrupted(run, 0.7, signal.SIGINT) == 7
+    assert interrupted(run, 0.5 * timed[1], signal.SIGINT) == 7
     assert sum(last - first for first, last in finished(out)) > 0
-    same(runs.read(runs.run(slow, many, ASKED, out, workers=2, batch=4)), undisturbed)
+    same(runs.read(runs.run(slow, many, ASKED, out, workers=2, batch=4)), timed[0])
 
 
 def test_a_full_disk_stops_the_run_and_loses_nothing(model, graphs, tmp_path):
@@ -150,6 +159,14 @@ def test_a_graph_that_fails_is_a_row_with_its_error_and_stops_nobody(model, grap
         well = whole[name][~whole[name].graph.isin(bad)]
         assert tables[name].graph.tolist() == well.graph.tolist()
         np.testing.assert_allclose(tables[name].relevance, well.relevance, atol=1e-12)
+
+
+def test_a_run_in_which_every_graph_fails_alike_is_refused_at_once(graphs, tmp_path):
+    model = Pooled().eval()  # in float32, which does not fit
+    with pytest.raises(
+        InputError, match=r"All of the first 8 graphs fail in the same way: .* dtype, but got Double and Float"
+    ):
+        runs.run(model, graphs, ["nodes"], tmp_path / "out", workers=1, batch=8)
 
 
 class Deadly(nn.Module):

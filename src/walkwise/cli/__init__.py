@@ -12,7 +12,20 @@ except ImportError as error:
 from typing import Annotated
 
 from walkwise import __version__
-from walkwise.cli import compare, demo, explain, explore, interactions, options, order, reproduce, run, train, walks
+from walkwise.cli import (
+    compare,
+    demo,
+    explain,
+    explore,
+    interactions,
+    options,
+    order,
+    report,
+    reproduce,
+    run,
+    train,
+    walks,
+)
 from walkwise.cli.output import Commands
 from walkwise.cli.wording import paragraphs
 
@@ -52,6 +65,7 @@ for command in (
     interactions.interactions,
     compare.compare,
     run.run,
+    report.report,
     train.train,
     explore.explore,
     reproduce.reproduce,

@@ -18,7 +18,7 @@ except ImportError:
 
     raise MissingExtraError("Plots need the package matplotlib. Install it with: pip install 'walkwise[viz]'") from None
 
-from walkwise.plotting.bars import interaction_bars, order_bars
+from walkwise.plotting.bars import interaction_bars, mean_bars, order_bars
 from walkwise.plotting.chemistry import molecule_from_data, molecule_layout
 from walkwise.plotting.curves import activation_curves, alpha_curve
 from walkwise.plotting.graphs import graph_heatmap
@@ -33,6 +33,7 @@ __all__ = [
     "graph_heatmap",
     "graph_layout",
     "interaction_bars",
+    "mean_bars",
     "molecule_from_data",
     "molecule_heatmap",
     "molecule_layout",

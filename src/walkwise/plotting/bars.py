@@ -1,4 +1,4 @@
-"""Interactions between groups of nodes as bars."""
+"""Interactions between groups of nodes as bars, and means with confidence intervals."""
 
 from __future__ import annotations
 
@@ -84,6 +84,49 @@ def order_bars(lower: Mapping[str, float], higher: Mapping[str, float], *, ax: A
     return ax
 
 
+def mean_bars(
+    means: Mapping[str, float],
+    halves: Mapping[str, float],
+    *,
+    meaning: str = "mean relevance",
+    ax: Axes | None = None,
+) -> Axes:
+    """The axes with a bar per name, and on each the confidence interval of its mean.
+
+    Args:
+        means: names and means.
+        halves: half the width of each interval; not a number where there is none.
+        meaning: what the means are of.
+        ax: where to draw, by default a new figure.
+
+    >>> ax = mean_bars({"C": 0.2, "N": -0.1}, {"C": 0.05, "N": 0.02})
+    >>> len(ax.patches), ax.get_xlabel()
+    (2, 'mean relevance')
+    """
+    if set(means) != set(halves):
+        raise InputError(f"means and halves must have the same names, got {sorted(means)} and {sorted(halves)}.")
+    values = style.numbers(list(means.values()), "means")
+    errors = np.nan_to_num(np.array([float(halves[name]) for name in means]))
+    ax = style.axes_for(ax, height=0.9 + 0.24 * len(means))
+    colours = [style.POSITIVE if value >= 0 else style.NEGATIVE for value in values]
+    at = np.arange(len(values))
+    ax.barh(at, values, height=0.7, color=colours)
+    ax.errorbar(values, at, xerr=errors, fmt="none", ecolor=style.INK, elinewidth=1.1, capsize=2.5)
+    _set_names(ax, list(means))
+    ax.set_xlabel(meaning, size=style.TEXT)
+    return ax
+
+
+def _set_names(ax: Axes, labels: list[str]) -> None:
+    """Names of lying bars on the left, the first on top, and a line at zero."""
+    ax.set_yticks(np.arange(len(labels)), [textwrap.fill(label, 28) for label in labels], size=style.TEXT)
+    ax.set_ylim(len(labels) - 0.45, -0.55)
+    ax.axvline(0, color=style.INK, lw=0.8)
+    ax.tick_params(axis="x", labelsize=style.SMALL)
+    ax.tick_params(axis="y", length=0)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+
+
 def _bars(interactions: Interactions, max_bars: int) -> list[_Bar]:
     """The bars from top to bottom."""
     ranked = sorted(interactions.terms, key=lambda names: -abs(interactions.terms[names]))
@@ -118,13 +161,8 @@ def _draw_bars(
     look: dict[str, Any] = {"textcoords": "offset points", "size": style.SMALL, "color": style.INK, "va": "center"}
     for y, value in zip(at, values, strict=True):
         ax.annotate(style.short(value, signed=True, scale=scale), (max(value, 0.0), y), xytext=(3, 0), **look)
-    ax.set_yticks(np.arange(len(labels)), [textwrap.fill(label, 28) for label in labels], size=style.TEXT)
-    ax.set_ylim(len(labels) - 0.45, -0.55)
+    _set_names(ax, labels)
     ax.set_xlim(*_reach(ax, values))
-    ax.axvline(0, color=style.INK, lw=0.8)
-    ax.tick_params(axis="x", labelsize=style.SMALL)
-    ax.tick_params(axis="y", length=0)
-    ax.spines[["top", "right", "left"]].set_visible(False)
 
 
 def _reach(ax: Axes, values: list[float]) -> tuple[float, float]:

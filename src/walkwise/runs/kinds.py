@@ -30,6 +30,8 @@ def node_kinds(data: Data, names: Sequence[str] = ()) -> list[str | None]:
     ['O', 'C']
     >>> node_kinds(Data(torch.tensor([[0.5, 0.5], [0.0, 1.0]])))
     [None, '1']
+    >>> node_kinds(Data(torch.tensor([[0.0, 1.0, 1.0]])), ["C", "N", "H2"])  # the first that holds
+    ['N']
     """
     for key in _CALLED:
         if key in data and len(data[key]) == data.num_nodes:
@@ -38,7 +40,7 @@ def node_kinds(data: Data, names: Sequence[str] = ()) -> list[str | None]:
     if not isinstance(x, Tensor) or x.dim() != 2 or x.shape[1] < 2:
         return [None] * (data.num_nodes or 0)
     named = list(names) if len(names) == x.shape[1] else [str(column) for column in range(x.shape[1])]
-    one_hot = ((x == 0) | (x == 1)).all(dim=1) & (x.sum(dim=1) == 1)
+    one_hot = ((x == 0) | (x == 1)).all(dim=1) & ((x.sum(dim=1) == 1) | (len(names) == x.shape[1]))
     return [named[c] if hot else None for c, hot in zip(x.argmax(dim=1).tolist(), one_hot.tolist(), strict=True)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyarrow import parquet
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
@@ -24,7 +26,7 @@ from walkwise.runs.folder import Run, finished, locked, open_run, prepare, write
 from walkwise.runs.local import Died, Job, Outcome, local
 from walkwise.runs.manifest import check_same, manifest_of
 from walkwise.runs.sources import as_source, nodes_of
-from walkwise.runs.work import Work, batch_ranges
+from walkwise.runs.work import Shard, Work, batch_ranges
 
 #: Graphs that are traced together, and that make a shard, unless the caller says otherwise.
 BATCH, SHARD = 128, 2048
@@ -156,8 +158,23 @@ def _work_through(work: Work, folder: Path, effort: _Effort, progress: bool | No
         for outcome in outcomes:
             shard = _after_death(work, jobs, outcome) if isinstance(outcome, Died) else outcome
             if shard is not None:
+                _check_hope(shard, folder)
                 write(folder, shard)
                 shown(shard.last - shard.first, shard.failed)
+
+
+def _check_hope(shard: Shard, folder: Path) -> None:
+    """Refuse to go on where every graph of a run's first shard fails for the same reason: it is not the graphs."""
+    if shard.failed < max(2, shard.last - shard.first) or finished(folder):
+        return
+    errors = set(parquet.read_table(io.BytesIO(shard.tables["graphs"]), columns=["error"])["error"].to_pylist())
+    if len(errors) == 1:
+        raise InputError(
+            f"All of the first {shard.failed:,} graphs fail in the same way: {errors.pop().rstrip('.')}.",
+            argument="model",
+            expected="a model that can be asked this about these graphs",
+            remedy="Try one of them alone: ww.trace(model, graph).",
+        )
 
 
 def _after_death(work: Work, jobs: deque[Job], died: Died) -> Any:

@@ -62,6 +62,7 @@ class Work:
     batch: int
     seed: int = 0
     device: str | None = None
+    hopeful: bool = field(default=False, init=False)  # whether any graph has been explained
     alone: bool | None = field(default=None, init=False)  # whether graphs must be traced one by one; None: not known
 
     @property
@@ -83,8 +84,11 @@ class Work:
         at = first
         while at < last and not (parts and (stop() or time.monotonic() - begun > _SECONDS)):
             end = min(last, (at // self.batch + 1) * self.batch)
-            parts += self._answered(at, end)
-            at = end
+            made = self._answered(at, end)
+            at, parts = end, parts + made
+            self.hopeful |= any(part["graphs"]["error"].null_count for part in made)
+            if not self.hopeful:
+                break  # all of the first batch failed: is it worth going on?
         tables = {name: pa.concat_tables([part[name] for part in parts if name in part]) for name in self._empty}
         failed = len(tables["graphs"]) - tables["graphs"]["error"].null_count
         encoded = {name: encode(table) for name, table in tables.items()}

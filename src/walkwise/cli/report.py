@@ -1,0 +1,33 @@
+"""``walkwise report``: what a model looks for over a whole data set, as one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from walkwise.cli import options
+from walkwise.cli.output import loading, print_json, say
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run, finished or not.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Where the report goes; default: DIR/report.", show_default=False)
+    ] = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Report on a run: what the model looks for, in one page that needs nothing else.
+
+    What stands on it depends on what the run asked: nodes, groups, subgraph, curves.
+    """
+    with loading():
+        from walkwise import runs
+
+    page = runs.report(folder, out=out)
+    if as_json:
+        print_json({"command": "report", "folder": str(folder), "page": str(page)})
+    else:
+        say(f"Open {page}")

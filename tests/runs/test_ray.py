@@ -1,0 +1,54 @@
+"""The same rows from a Ray cluster, also where one of its two nodes is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from small_runs import same, some_graphs
+from walkwise import runs
+from walkwise.errors import MissingExtraError
+from walkwise.runs.folder import finished
+
+ASKED = ["nodes", "walks:3"]
+
+
+@pytest.mark.slow
+def test_a_cluster_of_two_nodes_of_which_one_is_lost_gives_the_rows_of_one_machine(model, tmp_path, monkeypatch):
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    graphs = some_graphs(240, seed=4)
+    here = runs.read(runs.run(model, graphs, ASKED, tmp_path / "here", workers=1, batch=4))
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        lost = cluster.add_node(num_cpus=1)
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        out = tmp_path / "there"
+
+        def lose() -> None:
+            while not (out / "graphs").is_dir() or not finished(out):  # until something is done
+                time.sleep(0.02)
+            cluster.remove_node(lost, allow_graceful=False)
+
+        thread = threading.Thread(target=lose, daemon=True)
+        thread.start()
+        made = runs.run(model, graphs, ASKED, out, engine="ray", batch=4)
+        thread.join()
+        assert (made.complete, made.failed) == (True, 0)
+        same(runs.read(made), here)
+        assert len([node for node in ray.nodes() if node["Alive"]]) == 1
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def test_without_ray_the_extra_is_named(model, graphs, tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"walkwise\[ray\]"):
+        runs.run(model, graphs, ["nodes"], tmp_path / "out", engine="ray")
