@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar
 
@@ -101,9 +101,16 @@ class RelevanceChain:
     @cached_property
     def input_relevance(self) -> float:
         """The relevance of all walks together: R of the whole graph."""
-        from walkwise.core.contract import all_rows, contract, unweighted
+        arrived = self.arrivals
+        return sum(float(torch.dot(arrived[s].reshape(-1), H.reshape(-1))) for s, H in self.roots if s in arrived)
 
-        return float(without_gradients(contract)(self, all_rows(self), unweighted))
+    @cached_property
+    def arrivals(self) -> Mapping[int, Tensor]:
+        """The messages that come down to where walks begin, when all node weights are 1.  # {slot: (M, N)}"""
+        from walkwise.core.contract import all_rows, run_backward, unweighted
+
+        messages = without_gradients(run_backward)(self, all_rows(self), unweighted)
+        return {slot: messages[slot][:, 0, 0] for slot, _ in self.roots if slot in messages}
 
     @property
     def bias_leak(self) -> float:

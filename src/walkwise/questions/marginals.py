@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
-from walkwise.core.contract import all_rows, contract, pull_back, run_backward, unweighted
+from walkwise.core.contract import all_rows, contract, pull_back, unweighted
 from walkwise.core.node_types import NodeValues
 from walkwise.core.operators import Visit
 from walkwise.core.rows import OwnRows, Rows
@@ -75,10 +75,9 @@ def _begun(chain: RelevanceChain, positions: Sequence[int]) -> Tensor:
     """The walks that begin in these positions, by their first node: ⟨message, H⟩ where they begin, from one pass."""
     slots = {visit.slot for visit in chain.visits if visit.position in positions}
     total = torch.zeros(chain.num_nodes, dtype=chain.dtype, device=chain.device)
-    messages = run_backward(chain, all_rows(chain), unweighted)
     for slot, H in chain.roots:
-        if slot in messages and slot in slots:
-            total += (messages[slot][:, 0, 0] * H).sum(-1)
+        if slot in chain.arrivals and slot in slots:
+            total += torch.einsum("mn,mn->m", chain.arrivals[slot], H)
     return total
 
 
@@ -110,12 +109,11 @@ def feature_relevance(chain: RelevanceChain) -> NodeValues:
     >>> torch.allclose(features.sum(1), ww.node_relevance(chain))
     True
     """
-    arrived: dict[int, Tensor] = {}
-    contract(chain, all_rows(chain), unweighted, tap=lambda slot, m: arrived.update({slot: m}))
+    arrived = chain.arrivals
     if not chain.features and chain.types is None:
         slot, H = chain.roots[0]
-        return arrived[slot][:, 0, 0] * H if slot in arrived else torch.zeros_like(H)
-    begun = [(root, arrived[root]) for root, _ in chain.roots if root in arrived]
+        return arrived[slot] * H if slot in arrived else torch.zeros_like(H)
+    begun = [(root, message.unsqueeze(1).unsqueeze(1)) for root, message in arrived.items()]
     messages = pull_back(chain.encoder, begun, all_rows(chain), unweighted)
     found = [torch.zeros_like(x) if slot not in messages else messages[slot][:, 0, 0] * x for slot, x in chain.features]
     return found[0] if chain.types is None else dict(zip(chain.types.featured, found, strict=True))

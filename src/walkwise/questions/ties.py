@@ -7,6 +7,7 @@ they are no further apart than :func:`rounding` times a scale: their own size, o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,9 +49,17 @@ def ties_in_order(walks: Tensor, score: Tensor) -> Tensor:
     >>> ties_in_order(torch.tensor([[2, 0], [1, 3], [1, 2], [0, 0]]), torch.tensor([5.0, 3.0, 2.9999999, 1.0]))
     tensor([0, 2, 1, 3])
     """
-    runs = tie_runs(score.tolist(), rounding(score.dtype))
-    order = np.lexsort((*walks.cpu().numpy().T[::-1], runs))  # the last key counts most
+    order = order_of_ties(walks.cpu().numpy(), score.tolist(), rounding(score.dtype))
     return torch.from_numpy(order).to(walks.device)
+
+
+def order_of_ties(walks: NDArray[Any], scores: Sequence[float], relative: float) -> NDArray[np.int64]:
+    """The same in main memory, for scores that tie where they are so little apart, relative to their size."""
+    runs = tie_runs(scores, relative)
+    if len(set(runs)) == len(runs):
+        return np.arange(len(runs))
+    order: NDArray[np.int64] = np.lexsort((*walks.T[::-1], runs))  # the last key counts most
+    return order
 
 
 def first_of_the_best(score: NDArray[np.float64], apart: NDArray[np.float64]) -> NDArray[np.int64]:

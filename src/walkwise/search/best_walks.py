@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal, overload
 
 import numpy as np
@@ -15,10 +16,10 @@ from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.display import count, html_box, html_table
 from walkwise.errors import InputError, as_count
 from walkwise.questions.graphs import Graphs, as_graphs
-from walkwise.questions.neighbours import Floats, Ints
+from walkwise.questions.neighbours import Floats, Ints, running_totals
 from walkwise.questions.parts import asked_of_part, named
 from walkwise.questions.steps import WalkSteps, walk_steps
-from walkwise.questions.ties import rounding, tie_runs, ties_in_order
+from walkwise.questions.ties import order_of_ties, rounding, tie_runs, ties_in_order
 from walkwise.questions.walk_table import FEW_WALKS, walk_table
 from walkwise.questions.walks import walk_relevance
 from walkwise.search.best_first import SearchLimitError, best_first
@@ -175,7 +176,7 @@ def top_walks(
     >>> best = top_walks(chain, k=2)
     >>> best.walks.shape, best.num_walks, best.route
     (torch.Size([2, 4]), 17, 'all 17 walks listed')
-    >>> bool(best.relevance[0] == ww.walk_relevance(chain, ww.enumerate_walks(chain)).max())
+    >>> bool(torch.isclose(best.relevance[0], ww.walk_relevance(chain, ww.enumerate_walks(chain)).max()))
     True
     """
     k = as_count(k, "k, the number of walks,")
@@ -199,26 +200,26 @@ def _from_table(steps: WalkSteps, k: int, by: str, graphs: Graphs) -> list[TopWa
     table = walk_table(chain, "walks", ends=nodes if len(nodes) < chain.num_nodes else None)
     assert table is not None  # no limit was given
     score = np.abs(table.relevance) if by == "magnitude" else table.relevance
-    counts, best = _best_of_each(graphs.graph(table.visits.max(axis=1, initial=0)), score, k, len(graphs))
-    walks = torch.from_numpy(table.visits[np.concatenate(best)].astype(np.int64)).to(chain.device)
-    relevance = walk_relevance(chain, walks)
-    sizes = [len(rows) for rows in best]
-    return [
-        _ranked(few, some, by, 0, total, f"all {total:,} walks listed")
-        for few, some, total in zip(
-            torch.split(walks, sizes), torch.split(relevance, sizes), counts.tolist(), strict=True
-        )
-    ]
+    graph = graphs.graph(table.visits.max(axis=1, initial=0)) if len(graphs) > 1 else np.zeros(len(score), np.int64)
+    by_graph = np.argsort(graph, kind="stable") if len(graphs) > 1 else np.arange(len(score))
+    bounds = running_totals(np.bincount(graph, minlength=len(graphs)))
+    best = [_best(score, by_graph[first:last], k) for first, last in pairwise(bounds.tolist())]
+    chosen = np.concatenate(best)
+    walks = torch.from_numpy(table.visits[chosen].astype(np.int64)).to(chain.device)
+    relevance = torch.from_numpy(table.relevance[chosen]).to(chain.device, chain.dtype)
+    orders = [order_of_ties(table.visits[some], score[some].tolist(), rounding(chain.dtype)) for some in best]
+    begun = running_totals(np.array([len(order) for order in orders]))
+    order = torch.from_numpy(np.concatenate(orders) + begun[:-1].repeat(np.diff(begun))).to(chain.device)
+    sizes, totals = np.diff(begun).tolist(), np.diff(bounds).tolist()
+    parts = zip(torch.split(walks[order], sizes), torch.split(relevance[order], sizes), totals, strict=True)
+    return [TopWalks(w, r, 0, total, f"all {total:,} walks listed") for w, r, total in parts]
 
 
-def _best_of_each(graph: Ints, score: Floats, k: int, num_graphs: int) -> tuple[Ints, list[Ints]]:
-    """How many rows every graph has, and which of them are its k best, in no order.  # (G,)"""
-    counts = np.bincount(graph, minlength=num_graphs)
-    by_graph = np.argsort(graph, kind="stable") if num_graphs > 1 else np.arange(len(graph))
-    best = []
-    for here in np.split(by_graph, np.cumsum(counts)[:-1]):
-        best.append(here[np.argpartition(-score[here], k)[:k]] if k < len(here) else here)
-    return counts, best
+def _best(score: Floats, some: Ints, k: int) -> Ints:
+    """The k of some entries with the largest scores, best first."""
+    kept = some[np.argpartition(-score[some], k)[:k]] if k < len(some) else some
+    best: Ints = kept[np.argsort(-score[kept], kind="stable")]
+    return best
 
 
 def _searched(

@@ -26,7 +26,7 @@ def _relu(run: Interpreter, op: Op) -> None:
     """ReLU needs no rule: h / z is its derivative."""
     output = op.outputs[0]
     assert output is not None
-    flow = run.builder.activated(run.flow(op.inputs[0]), run.value(output), _is_positive)
+    flow = run.builder.activated(run.flow(op.inputs[0]), run.value(output), _is_positive, rectifies=True)
     flow.call = op.call
     run.flows[output] = flow
 

@@ -67,7 +67,7 @@ class Coefficients:
     @property
     def nonnegative(self) -> bool:
         """Whether no coefficient is negative."""
-        return self.tensor is None or not bool((self.tensor < 0).any())
+        return self.tensor is None or not _has_negative(self.tensor)
 
 
 def moved(operator: Operator) -> Coefficients:
@@ -143,21 +143,30 @@ class Builder:
             return flow
         return Flow(flow.value, self._ended(flow, flow.value), call=flow.call, gate=flow.gate)
 
-    def activated(self, flow: Flow, value: Tensor, slope: Callable[[Tensor], Tensor]) -> Flow:
-        """The settled flow of an entry-by-entry function, h = z · [h / z]; ``slope`` gives h / z."""
+    def activated(
+        self, flow: Flow, value: Tensor, slope: Callable[[Tensor], Tensor], *, rectifies: bool = False
+    ) -> Flow:
+        """The settled flow of an entry-by-entry function, h = z · [h / z].
+
+        Args:
+            flow: z.
+            value: h.
+            slope: gives h / z.
+            rectifies: whether h is 0 wherever z is negative.
+        """
         if flow.term is not None and flow.weighted:
-            return Flow(value, self._ended(flow, value))  # z · [z / p] · [h / z] needs no division by z
+            return Flow(value, self._ended(flow, value, rectifies))  # z · [z / p] · [h / z] needs no division by z
         settled = self.settle(flow)
         return Flow(value, self.emit([Scale(slope(settled.value))], [settled.slot]))
 
-    def _ended(self, flow: Flow, value: Tensor) -> int:
+    def _ended(self, flow: Flow, value: Tensor, rectified: bool = False) -> int:
         """The slot of a stretch whose output z has become ``value``: each part times [its share of value]."""
         assert flow.term is not None and flow.rule is not None
         if not flow.weighted:  # no weight has been met, so there is nothing for the rule to act on
             return _Plain(self, flow.rule).slot(flow.term)
         rule = flow.rule
         if rule.splits:
-            if rule.one_sided is None or not _one_sided(flow.term, flow.value, value):
+            if rule.one_sided is None or not _one_sided(flow.term, flow.value, None if rectified else value):
                 return self._split(flow, value)
             rule = rule.one_sided
         slot, part, held, _ = _Lifted(self, rule).part(flow.term, None)
@@ -183,9 +192,15 @@ def _with(side: _Side, held: Tensor | None, like: Tensor) -> Tensor:
     return total if held is None else total + held
 
 
-def _one_sided(term: Term, z: Tensor, value: Tensor) -> bool:
-    """Whether contributions have the signs of their weights, and nothing negative keeps any relevance."""
-    if bool((value != 0).logical_and_(z < 0).any()):
+def _one_sided(term: Term, z: Tensor, value: Tensor | None) -> bool:
+    """Whether contributions have the signs of their weights, and nothing negative keeps any relevance.
+
+    ``value`` is what z has become, or None where that is 0 wherever z is negative.
+    """
+    if value is z:
+        if _has_negative(z):
+            return False
+    elif value is not None and bool((value != 0).logical_and_(z < 0).any()):
         return False
     seen: set[int] = set()
     todo = [term]
@@ -195,7 +210,7 @@ def _one_sided(term: Term, z: Tensor, value: Tensor) -> bool:
             continue
         seen.add(id(part))
         if part.slot >= 0:
-            if bool((part.value < 0).any()):
+            if _has_negative(part.value):
                 return False
             continue
         for inner, coefficients in part.maps:
@@ -203,6 +218,10 @@ def _one_sided(term: Term, z: Tensor, value: Tensor) -> bool:
                 return False
             todo.append(inner)
     return True
+
+
+def _has_negative(tensor: Tensor) -> bool:
+    return tensor.numel() > 0 and tensor.min().item() < 0
 
 
 @dataclass(eq=False)
@@ -243,14 +262,15 @@ class _Lifted:
         return self._made[key][2]
 
     def _sum(self, term: Term, turn: Tensor | None) -> _Part:
-        operators, sources, parts, held, raw = [], [], [], [], []
-        folds = False
+        operators, sources, pushing, held, raw = [], [], [], [], []
+        folds, as_it_is = False, term.constant is None
         for inner, coefficients in term.maps:
             operator = coefficients.lifted(self.rule, turn)
             slot, part, lifted_constant, constant = self.part(inner, _turned(turn, coefficients, operator))
             operators.append(operator)
             sources.append(slot)
-            parts.append(operator.push(part))
+            as_it_is = as_it_is and part is inner.value and not coefficients.learned
+            pushing.append((operator, part))
             folds = folds or coefficients.folds
             if lifted_constant is not None and constant is not None:
                 held.append(operator.push(_rows_like(lifted_constant, inner.value)))
@@ -259,10 +279,11 @@ class _Lifted:
             held.append(self.rule.hold(term.constant)[0])
             raw.append(term.constant)
         slot = self.builder.emit(operators, sources)
+        total = term.value if as_it_is and not raw else _sum_of([operator.push(part) for operator, part in pushing])
         if not raw:
-            return slot, _sum_of(parts), None, None
+            return slot, total, None, None
         constant = _sum_of(raw)  # once folded, the biases before a normalisation and its shift are one bias
-        return slot, _sum_of(parts), self.rule.hold(constant)[0] if folds else _sum_of(held), constant
+        return slot, total, self.rule.hold(constant)[0] if folds else _sum_of(held), constant
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -165,7 +165,9 @@ def _columns(scores: Tensor, target: Any, rows: list[int]) -> list[tuple[int, in
         return [(int(best), 1) for best in scores[rows].argmax(dim=1).tolist()]
     if isinstance(target, Tensor):
         target = target.tolist()
-    given = list(target) if isinstance(target, Sequence) and not isinstance(target, str) else [target] * len(rows)
+    if not isinstance(target, Sequence) or isinstance(target, str):
+        return [column_of(target, scores.shape[1])] * len(rows)
+    given = list(target)
     if len(given) != len(rows):
         raise TargetError(f"target names {len(given)} columns for {len(rows)} explained row(s).")
     return [column_of(one, scores.shape[1]) for one in given]
