@@ -84,6 +84,10 @@ class CoverageWarning(UserWarning):
     """A part of the model was explained by its plain gradient because no rule covers it."""
 
 
+class LongSearchWarning(UserWarning):
+    """A search may take minutes before it finds what was asked for, or gives up."""
+
+
 class SamplingWarning(UserWarning):
     """An exact answer would take too long; the one that comes back is estimated, with a standard error."""
 

@@ -1,5 +1,7 @@
 """The exact search against full enumeration, with bounds that really rule walks out."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -10,11 +12,12 @@ from torch import nn
 from torch_geometric.nn import GIN, EdgeConv, GATConv, GCNConv, GINConv, GraphConv, SAGEConv
 
 import walkwise as ww
-from chains import ring, walks_of
+from chains import chain_of, ring, walks_of
 from walkwise import reference
-from walkwise.errors import InputError
+from walkwise.errors import InputError, LongSearchWarning
 from walkwise.questions.steps import descend, openings, walk_steps
 from walkwise.questions.ties import ties_in_order
+from walkwise.search.best_first import best_first
 from walkwise.search.best_walks import SearchLimitError, _searched, top_walks
 from walkwise.search.envelopes import ROOM, bounds
 
@@ -263,3 +266,36 @@ def test_large_graphs_with_few_walks_are_listed():
     assert found.route == f"all {found.num_walks:,} walks listed"
     assert torch.allclose(found.relevance, ww.walk_relevance(chain, ww.enumerate_walks(chain)).topk(5).values)
     assert float(ww.shapley_values(chain).values.sum()) == pytest.approx(chain.input_relevance)
+
+
+def complete(M):
+    nodes = torch.arange(M)
+    pairs = torch.cartesian_prod(nodes, nodes).t()
+    return pairs[:, pairs[0] != pairs[1]]
+
+
+def test_a_search_whose_bounds_take_too_long_is_refused_before_it_begins(monkeypatch):
+    chain = chain_of(1, 12, edges=complete(12))
+    monkeypatch.setattr("walkwise.search.best_walks.FEW_WALKS", 10)
+    found = ww.top_walks(chain, 2)
+    monkeypatch.setattr("walkwise.search.best_first.bounds", lambda *_: pytest.fail("it has begun"))
+    monkeypatch.setattr("walkwise.search.best_first._NUMBERS_EACH", 1)
+    with pytest.raises(SearchLimitError, match=r"Pass max_expansions=[\d,]+ or more") as refused:
+        ww.top_walks(chain, 2)
+    monkeypatch.undo()
+    monkeypatch.setattr("walkwise.search.best_walks.FEW_WALKS", 10)
+    monkeypatch.setattr("walkwise.search.best_first._NUMBERS_EACH", 1)
+    enough = int("".join(filter(str.isdigit, refused.value.remedy.split(" or more")[0])))
+    assert torch.equal(ww.top_walks(chain, 2, max_expansions=enough).walks, found.walks)
+
+
+def test_a_search_that_may_take_minutes_says_so(monkeypatch):
+    chain = chain_of(1, 12, edges=complete(12))
+    monkeypatch.setattr("walkwise.search.best_walks.FEW_WALKS", 10)
+    monkeypatch.setattr("walkwise.search.best_first._LOOK_AFTER", 0.0)
+    monkeypatch.setattr("walkwise.search.best_first._LONG", 0.0)
+    monkeypatch.setattr("walkwise.search.best_walks.best_first", partial(best_first, room=0, batch=1))
+    with pytest.warns(LongSearchWarning, match="may go on for") as heard:
+        ww.top_walks(chain, 2)
+    assert len(heard) == 1
+    assert heard[0].filename == __file__

@@ -516,3 +516,26 @@ def test_empty_requests():
 def test_errors_say_what_is_wrong(arguments, message):
     with pytest.raises(InputError, match=message):
         order_nodes(make_chain("gin", 0), **arguments)
+
+
+def star(M):
+    leaves = torch.arange(1, M)
+    spokes = torch.stack([leaves, torch.zeros_like(leaves)])
+    return torch.cat([spokes, spokes.flip(0)], dim=1)
+
+
+def test_walks_that_are_too_many_are_not_followed_in_vain(monkeypatch):
+    chain = chain_of(1, 40, layers=5, edges=star(40))
+    monkeypatch.setattr("walkwise.search.orders._MOST_ROWS", 2_000)
+    monkeypatch.setattr("walkwise.questions.walk_table._Listing._follow", lambda *_: pytest.fail("it was tried"))
+    assert "surroundings" in ww.order_nodes(chain).route
+
+
+def test_a_list_of_walks_that_takes_too_much_memory_is_given_up(monkeypatch):
+    chain = chain_of(1, 12, edges=star(12))
+    listed = ww.order_nodes(chain)
+    assert "listed" in listed.route
+    monkeypatch.setattr("walkwise.search.orders._MOST_NUMBERS", 100)
+    asked = ww.order_nodes(chain_of(1, 12, edges=star(12)))
+    assert "surroundings" in asked.route
+    assert asked.tolist() == listed.tolist()

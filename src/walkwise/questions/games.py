@@ -25,6 +25,7 @@ from walkwise.questions.graphs import Graphs, as_graphs
 from walkwise.questions.neighbours import Floats, Ints, add_up
 from walkwise.questions.nodesets import budget
 from walkwise.questions.parts import asked_of_part, named, part_of, per_node, rows_of
+from walkwise.questions.progress import shown
 from walkwise.questions.steps import walk_steps
 from walkwise.questions.subgraphs import subgraph_relevance
 from walkwise.questions.walk_table import distinct, named_once, walk_table, whole_table
@@ -100,13 +101,25 @@ def _sets_in_graph(chain: RelevanceChain, found: ShapleyInteractions) -> Shapley
 
 @overload
 def shapley_values(
-    chain: RelevanceChain, *, graphs: None = ..., max_walks: int = ..., permutations: int = ..., seed: int = ...
+    chain: RelevanceChain,
+    *,
+    graphs: None = ...,
+    max_walks: int = ...,
+    permutations: int = ...,
+    seed: int = ...,
+    progress: bool | None = ...,
 ) -> ShapleyValues: ...
 
 
 @overload
 def shapley_values(
-    chain: RelevanceChain, *, graphs: Tensor, max_walks: int = ..., permutations: int = ..., seed: int = ...
+    chain: RelevanceChain,
+    *,
+    graphs: Tensor,
+    max_walks: int = ...,
+    permutations: int = ...,
+    seed: int = ...,
+    progress: bool | None = ...,
 ) -> list[ShapleyValues]: ...
 
 
@@ -119,6 +132,7 @@ def shapley_values(
     max_walks: int = 1_000_000,
     permutations: int = 200,
     seed: int = 0,
+    progress: bool | None = None,
 ) -> ShapleyValues | list[ShapleyValues]:
     """The Shapley value of every node in the game v(S) = R(S): exactly, from the walks, where they can be listed.
 
@@ -137,6 +151,7 @@ def shapley_values(
         max_walks: from more walks than this on, values are sampled.
         permutations: how many orders of the nodes to sample then, at least 2.
         seed: of the sampling.
+        progress: show how many orders have been sampled; by default once that has taken two seconds.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -160,7 +175,7 @@ def shapley_values(
                 f"{permutations} sampled orders of the nodes instead."
             )
             warnings.warn(told, SamplingWarning, stacklevel=4)
-            found.append(_sampled_values(chain, some.nodes, permutations, seed))
+            found.append(_sampled_values(chain, some.nodes, permutations, seed, progress))
     return found[0] if graphs is None else found
 
 
@@ -192,7 +207,9 @@ def _values_from_table(chain: RelevanceChain, graphs: Graphs, walks: Floats) -> 
 
 @without_gradients
 @asked_of_part(_values_in_graph)
-def sampled_shapley_values(chain: RelevanceChain, *, permutations: int = 200, seed: int = 0) -> ShapleyValues:
+def sampled_shapley_values(
+    chain: RelevanceChain, *, permutations: int = 200, seed: int = 0, progress: bool | None = None
+) -> ShapleyValues:
     """Estimates of the Shapley values by sampling orders of the nodes, with standard errors.
 
         φ_i = E over orders of [ v(nodes up to and with i) − v(nodes before i) ]
@@ -203,6 +220,7 @@ def sampled_shapley_values(chain: RelevanceChain, *, permutations: int = 200, se
         chain: the traced prediction, of a graph of any size.
         permutations: how many orders to sample, at least 2.
         seed: of the sampling.
+        progress: as in :func:`shapley_values`.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -215,16 +233,18 @@ def sampled_shapley_values(chain: RelevanceChain, *, permutations: int = 200, se
     ('permutations', torch.Size([3]))
     """
     nodes = np.arange(chain.num_nodes)
-    return _sampled_values(chain, nodes, _checked_permutations(permutations), seed)
+    return _sampled_values(chain, nodes, _checked_permutations(permutations), seed, progress)
 
 
-def _sampled_values(chain: RelevanceChain, nodes: Ints, permutations: int, seed: int) -> ShapleyValues:
+def _sampled_values(
+    chain: RelevanceChain, nodes: Ints, permutations: int, seed: int, progress: bool | None
+) -> ShapleyValues:
     """The values of some nodes that no walk joins to others."""
     M, generator, members = len(nodes), torch.Generator().manual_seed(seed), torch.from_numpy(nodes)
     total = torch.zeros(M, dtype=torch.float64)
     squares = torch.zeros(M, dtype=torch.float64)
     most = max(1, budget(chain) // max(1, M * chain.num_nodes))
-    for first in range(0, permutations, most):
+    for first in shown(range(0, permutations, most), progress, desc="sampled orders", unit_scale=most):
         count = min(most, permutations - first)
         orders = torch.stack([torch.randperm(M, generator=generator) for _ in range(count)])  # (P, M)
         rank = torch.argsort(orders, dim=1)
@@ -273,7 +293,12 @@ def shapley_interactions(chain: RelevanceChain, *, order: int = 2, max_walks: in
 
 @without_gradients
 def sampled_pair_interactions(
-    chain: RelevanceChain, pairs: Sequence[tuple[int, int]] | Tensor, *, permutations: int = 200, seed: int = 0
+    chain: RelevanceChain,
+    pairs: Sequence[tuple[int, int]] | Tensor,
+    *,
+    permutations: int = 200,
+    seed: int = 0,
+    progress: bool | None = None,
 ) -> ShapleyInteractions:
     """Estimates of the Shapley interaction index of chosen pairs by sampling, with standard errors.
 
@@ -287,6 +312,7 @@ def sampled_pair_interactions(
         pairs: the pairs of nodes, (P, 2).
         permutations: how many orders to sample for each pair, at least 2.
         seed: of the sampling.
+        progress: as in :func:`shapley_values`.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -302,10 +328,10 @@ def sampled_pair_interactions(
     M, generator = chain.num_nodes, torch.Generator().manual_seed(seed)
     nodes = _as_pairs(pairs, M)  # (P, 2)
     if chain.part is not None:
-        return _sampled_in_part(chain, nodes.to(chain.device), permutations, seed)
+        return _sampled_in_part(chain, nodes.to(chain.device), permutations=permutations, seed=seed, progress=progress)
     P, most = len(nodes), max(1, budget(chain) // (4 * M * max(1, len(nodes))))
     total, squares = torch.zeros(P, dtype=torch.float64), torch.zeros(P, dtype=torch.float64)
-    for first in range(0, permutations, most):
+    for first in shown(range(0, permutations, most), progress, desc="sampled orders", unit_scale=most):
         count = min(most, permutations - first)
         rank = torch.rand(count, P, M, generator=generator).scatter_(2, nodes.expand(count, P, 2), 2.0)
         # Where the pair comes: with each number of the other nodes before it equally often.
@@ -322,11 +348,11 @@ def sampled_pair_interactions(
     return ShapleyInteractions(2, M, nodes.to(chain.device), mean, error, "permutations")
 
 
-def _sampled_in_part(chain: RelevanceChain, nodes: Tensor, permutations: int, seed: int) -> ShapleyInteractions:
+def _sampled_in_part(chain: RelevanceChain, nodes: Tensor, **options: Any) -> ShapleyInteractions:
     """The pairs of which both nodes are in the part; no walk visits the others."""
     rows = rows_of(chain, nodes)
     inside = (rows >= 0).all(1)
-    found = sampled_pair_interactions(part_of(chain)[0], rows[inside], permutations=permutations, seed=seed)
+    found = sampled_pair_interactions(part_of(chain)[0], rows[inside], **options)
     values, error = (torch.zeros(len(nodes), dtype=chain.dtype, device=chain.device) for _ in range(2))
     values[inside], error[inside] = found.values, found.standard_error
     return ShapleyInteractions(2, chain.num_nodes, nodes, values, error, found.method)

@@ -23,6 +23,7 @@ from walkwise.errors import TooManyWalksError
 from walkwise.questions.neighbours import Bools, Floats, Ints, add_up, step_neighbours
 from walkwise.questions.nodesets import budget
 from walkwise.questions.partial_walks import Arrival, Stages, opening_messages, stages, step_down
+from walkwise.questions.progress import bar
 from walkwise.questions.steps import WalkSteps, walk_steps
 
 #: What tells two entries apart: the walk, how often it visits each node, or which nodes it visits.
@@ -39,6 +40,8 @@ _BATCHES = 8
 _ROOM = 1 << 25
 #: How many finished walks are gathered before those that are alike are added up.
 _MOST_LOOSE = 2_000_000
+#: From so many messages on, a bar shows how far the listing is.
+_MANY_ROWS = 1_000_000
 #: It takes as long to look for so few walks without message as to follow them.
 _FEW = 256
 
@@ -56,9 +59,17 @@ class WalkTable:
 
 
 def walk_table(
-    chain: RelevanceChain, detail: Detail, *, max_rows: float = math.inf, ends: Ints | None = None
+    chain: RelevanceChain,
+    detail: Detail,
+    *,
+    max_rows: float = math.inf,
+    max_numbers: float = math.inf,
+    ends: Ints | None = None,
+    progress: bool | None = None,
 ) -> WalkTable | None:
     """The table of all walks, or None where listing them takes more than ``max_rows`` messages.
+
+    Where that can be told from the neighbours of nodes alone, nothing is listed in vain.
 
     A short table of all walks stays with the chain. Entries that differ in their nodes alone have the visits of one of
     their walks.
@@ -67,13 +78,15 @@ def walk_table(
         chain: the traced prediction.
         detail: what tells two entries apart: "walks" (in no order), "visits" or "nodes".
         max_rows: how many messages at single nodes may be computed.
+        max_numbers: how many node ids the entries may have together.
         ends: list only the walks that stand at one of these nodes (K,) when the read-out reads them; by default all.
+        progress: show how many messages have been computed; by default once that has taken two seconds.
     """
     key = WalkTable, detail
     kept: WalkTable | None = chain.memo.get(key) if ends is None else None
     if kept is not None:
         return kept
-    table = _Listing(stages(chain), detail, max_rows).table(ends)
+    table = _Listing(stages(chain), detail, max_rows, max_numbers, progress).table(ends)
     if table is not None and ends is None and table.visits.size <= _MOST_KEPT:
         chain.memo[key] = table
     return table
@@ -120,8 +133,9 @@ class _Listing:
     Who has been where is bookkeeping in integers and stays in main memory; messages stay where the chain is.
     """
 
-    def __init__(self, at: Stages, detail: Detail, max_rows: float) -> None:
+    def __init__(self, at: Stages, detail: Detail, max_rows: float, max_numbers: float, progress: bool | None) -> None:
         self.at, self.chain, self.detail = at, at.chain, detail
+        self.most_entries, self.progress = max_numbers / (at.chain.num_layers + 1), progress
         self.steps: WalkSteps | None = walk_steps(at.chain) if detail == "walks" else None
         self.rows_left = max_rows
         self.most = max(1, _BATCHES * budget(self.chain) // self.chain.width)  # rows at a time
@@ -138,11 +152,31 @@ class _Listing:
             nodes = np.arange(M) if ends is None else ends
             nodes = nodes[self._reads(position, message)[nodes]]
             self._arrive(waiting, position, nodes, blank[nodes], message[self.at.there(nodes)])
-        if not self._follow(waiting):
-            return None
+        ahead = self._ahead(waiting)
+        if ahead > self.rows_left * math.factorial(min(20, self.chain.num_layers)):
+            return None  # no more walks than that are alike, however they go
+        with bar(self.progress if ahead > _MANY_ROWS else False, desc="listing walks", unit=" messages") as self.shown:
+            if not self._follow(waiting):
+                return None
         self._compare()
+        if self._entries() > self.most_entries:
+            return None
         visits, relevance = self.finished[0] if self.finished else (blank[:0], np.zeros(0))
         return WalkTable(visits if self.steps else np.sort(visits, axis=1), relevance)
+
+    def _ahead(self, waiting: dict[int, list[_Partial]]) -> float:
+        """How many messages at single nodes all walks take that are still to be followed, each by itself."""
+        near = self.at.near
+        here = np.repeat(np.arange(near.num_nodes), near.degree)
+        ahead, total = np.zeros(near.num_nodes), 0.0
+        for position in range(1, self.chain.num_layers + 1):
+            ahead = add_up(here, 1 + ahead[near.nodes], near.num_nodes)
+            total += sum(float(ahead[partial.node].sum()) for partial in waiting.get(position, ()))
+        return total
+
+    def _entries(self) -> int:
+        """How many entries there are so far."""
+        return sum(len(past) for past, _ in self.finished)
 
     def _reads(self, position: int, message: Tensor) -> Bools:
         """Where walks that carry relevance end.  # (M,)"""
@@ -159,8 +193,9 @@ class _Listing:
         partial = self._merged(waiting.pop(position), position)
         counts = self.at.near.degree[partial.node]
         self.rows_left -= int(counts.sum())
-        if self.rows_left < 0:
+        if self.rows_left < 0 or self._entries() > self.most_entries + _MOST_LOOSE:
             return False
+        self.shown.update(int(counts.sum()))
         for part in _chunks(counts, self.most):
             self._step(waiting, position, partial[part])
             if sum(len(p.node) for some in waiting.values() for p in some) > self.room:

@@ -8,13 +8,16 @@ walk with message g then brings at most Σ_n max(g_n, 0) upper_n + min(g_n, 0) l
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from walkwise.errors import WalkwiseError
+from walkwise.errors import LongSearchWarning, WalkwiseError
 from walkwise.questions.neighbours import Ints
 from walkwise.questions.progress import bar
 from walkwise.questions.steps import Partials, WalkSteps, descend, openings
@@ -23,6 +26,12 @@ from walkwise.search.envelopes import ROOM, Bounds, bounds
 #: How many partial walks are continued together: enough to share the work, few enough that a good
 #: walk is known, and others are ruled out by it, before most have been looked at.
 _BATCH = 128
+#: So many numbers of bounds are worth as long a wait as continuing one partial walk.
+_NUMBERS_EACH = 1_000_000
+#: What a pair of neighbours takes besides its matrix, in numbers.
+_NUMBERS_A_PAIR = 20_000
+#: After so many seconds a search says how long it may go on, if that is longer than this.
+_LOOK_AFTER, _LONG = 2.0, 60.0
 
 
 class SearchLimitError(WalkwiseError):
@@ -52,6 +61,7 @@ def best_first(
         batch: how many partial walks are continued together.
         progress: as in :func:`~walkwise.top_walks`.
     """
+    _check_work(steps, max_expansions)
     search = _Search(steps, k, by, bounds(steps, room, progress), batch)
     chain = steps.stages.chain
     blank = torch.full((chain.num_nodes, chain.num_layers + 1), -1, device=chain.device)
@@ -60,10 +70,14 @@ def best_first(
         start[:, at.position] = at.nodes
         search.admit(at, start)
     told = f"best-first search among {steps.num_walks:,} walks, at most"
+    begun, foretold = time.monotonic(), False
     with bar(progress, total=max_expansions, desc=told, unit=" partial walks") as shown:
         while (chosen := search.pop()) is not None:
             if search.expansions + len(chosen.at) > max_expansions:
                 _give_up(search, chosen, max_expansions)
+            if not foretold and (spent := time.monotonic() - begun) > _LOOK_AFTER:
+                foretold = True
+                _foretell(search, spent, max_expansions)
             search.expand(chosen)
             shown.set_postfix(found=search.worst, bound=float(chosen.bound.max()), refresh=False)
             shown.update(len(chosen.at))
@@ -190,6 +204,35 @@ class _Joining:
         walks = self.upper[which // len(self.completions)].clone()
         walks[:, : self.completions.shape[1]] = self.completions[which % len(self.completions)]
         return walks
+
+
+def _check_work(steps: WalkSteps, max_expansions: int) -> None:
+    """Refuse a search whose bounds alone would take too long: where nearly every node is next to every other."""
+    at = steps.stages
+    widths = [at.width(position) for position in at.positions]
+    numbers = len(at.near.nodes) * sum(after * before + _NUMBERS_A_PAIR for before, after in pairwise(widths))
+    if numbers > max_expansions * _NUMBERS_EACH:
+        needed = -(-numbers // _NUMBERS_EACH)
+        raise SearchLimitError(
+            f"There are {steps.num_walks:.4g} walks, and bounds to search among them take {numbers:.2g} numbers: a "
+            f"matrix for each of {len(at.near.nodes):,} pairs of neighbours in every layer.",
+            argument="max_expansions",
+            got=max_expansions,
+            remedy=f"Pass max_expansions={needed:,} or more if you mean to wait for minutes, cut the graph, or use "
+            "walkwise.search.walksearch.top_walks_amp_ave, which is fast but approximate.",
+        )
+
+
+def _foretell(search: _Search, spent: float, max_expansions: int) -> None:
+    """Say how long a search may go on before it gives up, if that is long."""
+    left = (max_expansions - search.expansions) * spent / max(1, search.expansions)
+    if left > _LONG:
+        told = (
+            f"The search among {search.steps.num_walks:,} walks may go on for {left / 60:.1f} minutes, until "
+            f"max_expansions={max_expansions:,} partial walks have been continued. Lower that to hear earlier, ask for "
+            "fewer walks, or use walkwise.search.walksearch.top_walks_amp_ave, which is fast but approximate."
+        )
+        warnings.warn(told, LongSearchWarning, stacklevel=7)
 
 
 def _give_up(search: _Search, chosen: _Open, max_expansions: int) -> None:

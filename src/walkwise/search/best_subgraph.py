@@ -20,6 +20,7 @@ from walkwise.errors import InputError, WalkwiseError, as_count
 from walkwise.questions.graphs import Graphs, as_graphs
 from walkwise.questions.neighbours import Ints, edge_neighbours, running_totals
 from walkwise.questions.parts import asked_of_part, part_of
+from walkwise.questions.progress import bar
 from walkwise.questions.subgraphs import as_discount, subgraph_relevance
 from walkwise.questions.ties import rounding, tie_runs
 
@@ -77,6 +78,7 @@ def find_subgraph(
     beam: int = ...,
     max_subgraphs: int = ...,
     graphs: None = ...,
+    progress: bool | None = ...,
 ) -> FoundSubgraph: ...
 
 
@@ -91,6 +93,7 @@ def find_subgraph(
     beam: int = ...,
     max_subgraphs: int = ...,
     graphs: Tensor,
+    progress: bool | None = ...,
 ) -> list[FoundSubgraph]: ...
 
 
@@ -106,6 +109,7 @@ def find_subgraph(
     beam: int = 16,
     max_subgraphs: int = 1_000_000,
     graphs: Tensor | None = None,
+    progress: bool | None = None,
 ) -> FoundSubgraph | list[FoundSubgraph]:
     """The subgraph S of ``size`` nodes with the largest relevance: argmax over |S| = size of R_α(S).
 
@@ -127,6 +131,7 @@ def find_subgraph(
             :class:`TooManySubgraphsError`, which says how many there are.
         graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then a list comes
             back with the subgraph of each graph, in the chain's node ids.
+        progress: show how many subgraphs have been compared; by default once that has taken two seconds.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -153,12 +158,17 @@ def find_subgraph(
         if wanted:
             space.check_possible()
         searches.append(_METHODS[method](space, beam, max_subgraphs) if wanted else None)
-    found = _together(chain, alpha, [separate.members(g) for g in range(len(separate))], searches)
+    with bar(progress, desc="comparing", unit=" subgraphs") as compared:
+        found = _together(chain, alpha, [separate.members(g) for g in range(len(separate))], searches, compared.update)
     return found[0] if graphs is None else found
 
 
 def _together(
-    chain: RelevanceChain, alpha: float, members: list[Ints], searches: list[Search | None]
+    chain: RelevanceChain,
+    alpha: float,
+    members: list[Ints],
+    searches: list[Search | None],
+    compared: Callable[[int], object],
 ) -> list[FoundSubgraph]:
     """What the searches in all graphs find; what they ask in one round is asked of the chain in one call."""
     found = [_NOTHING] * len(searches)
@@ -178,6 +188,7 @@ def _together(
             flat = torch.from_numpy(ids), torch.from_numpy(running_totals(sizes))
             scores = iter(subgraph_relevance(chain, flat, alpha=alpha).tolist())
             replies = {g: list(islice(scores, len(some))) for g, some in asked.items()}
+            compared(len(sizes))
     return found
 
 

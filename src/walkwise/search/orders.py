@@ -31,6 +31,8 @@ _ROWS_PER_CALL = 1000
 #: The most messages that are worth following to list all walks, for one graph and for several together.
 _MOST_ROWS = 24_000_000
 _MOST_TOGETHER = 4_000_000
+#: How many node ids a list of walks may have: with what is kept beside them, about a gigabyte.
+_MOST_NUMBERS = 12_000_000
 
 
 class NodeOrder(Tensor):
@@ -105,9 +107,9 @@ def order_nodes(
 
     All walks are listed once, gathered by the nodes they visit, and choosing a node updates only what
     shares a walk with it; a list that is not too long serves further orders of the same chain. Where there
-    are too many walks for that (more than about 24 million), every step asks for the candidates that can have
-    changed: with α = 0 from their surroundings, otherwise as one batch of subgraphs, and deep models on large graphs
-    with hubs may then take minutes. ``route`` of the order says which way it was.
+    are too many walks for that (more than about 24 million messages, or a gigabyte), every step asks for the candidates
+    that can have changed: with α = 0 from their surroundings, otherwise as one batch of subgraphs, and deep models on
+    large graphs with hubs may then take minutes. ``route`` of the order says which way it was.
 
     Args:
         chain: the traced prediction.
@@ -119,8 +121,8 @@ def order_nodes(
             of R_α met so far, count as equal to it; by default 1e-9 in float64 and 1e-6 in float32. So do those
             within the rounding of R_α itself, where changes are differences of it. With 0 rounding decides, as in
             a plain argmax.
-        progress: show how many nodes have been chosen, where every step is asked; by default once that has taken two
-            seconds.
+        progress: show how far the list of walks is, or how many nodes have been chosen; by default once that has
+            taken two seconds.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -174,7 +176,7 @@ def _orders(
     graphs = criterion.graphs
     for some in [graphs] if len(graphs) == 1 else graphs.parts(walk_steps(chain).ending, _MOST_TOGETHER):
         part = replace(criterion, graphs=some)
-        table = _table(chain, part)
+        table = _table(chain, part, progress)
         if table is None:
             orders += _step_by_step(chain, part, idle, progress)
         else:
@@ -192,12 +194,13 @@ def _chosen(
     return greedy_orders(contributions, criterion, shown(criterion.graphs.width))
 
 
-def _table(chain: RelevanceChain, criterion: Criterion) -> WalkTable | None:
+def _table(chain: RelevanceChain, criterion: Criterion, progress: bool | None = None) -> WalkTable | None:
     """The walks of the graphs, listed where that is worth it."""
     nodes = criterion.graphs.nodes
     ends = nodes if len(nodes) < chain.num_nodes else None
     detail: Detail = "visits" if any(criterion.alphas) else "nodes"
-    return walk_table(chain, detail, max_rows=_worth(chain, criterion), ends=ends)
+    limits = {"max_rows": _worth(chain, criterion), "max_numbers": _MOST_NUMBERS}
+    return walk_table(chain, detail, **limits, ends=ends, progress=progress)
 
 
 def _worth(chain: RelevanceChain, criterion: Criterion) -> int:
