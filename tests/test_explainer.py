@@ -136,8 +136,8 @@ def test_both_signs_occur_so_the_map_matters():
     assert torch.equal(explanation.node_mask[:, 0] > 0, explanation.node_relevance > 0)
 
 
-def test_negative_relevance_alone_leaves_an_empty_mask():
-    """As in a model whose every weight speaks against its output."""
+def test_negative_relevance_alone_is_the_mask_of_a_negative_regression():
+    """As in a model whose every weight makes its output negative."""
     model = Model("node", 1).requires_grad_(False)
     for parameter in model.parameters():
         parameter.abs_() if parameter.dim() == 2 else parameter.zero_()
@@ -145,8 +145,8 @@ def test_negative_relevance_alone_leaves_an_empty_mask():
     explainer = explainer_of(model, REGRESSION, "node", masks=("attributes", "object"))
     explanation = explainer(x.abs(), edge_index, index=2)
     assert explanation.node_relevance.min() < 0
-    assert not explanation.node_mask.any()
-    assert not explanation.edge_mask.any()
+    assert torch.equal(explanation.node_mask, explanation.feature_relevance / explanation.feature_relevance.min())
+    assert float(explanation.edge_mask.max()) == 1
     assert explainer_of(model, REGRESSION, "node", mask="magnitude")(x.abs(), edge_index, index=2).node_mask.max() == 1
 
 

@@ -26,6 +26,10 @@ from walkwise.tracing.ending import Ending
 #: From signed relevance to [0, 1], before division by the largest entry.
 _MAPS: dict[str, Callable[[Tensor], Tensor]] = {"positive": lambda r: r.clamp(min=0), "magnitude": torch.abs}
 
+_ALL_ZERO = (
+    'All relevance has the sign that mask="positive" leaves out, so that the mask is zero everywhere: everything '
+    'speaks against what is explained. Take mask="magnitude", or explain another class.'
+)
 _NO_LOGITS = "no softmax or sigmoid was seen at the end of the model, so what it returns is explained, not the logits"
 
 
@@ -63,9 +67,10 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
     last softmax or sigmoid.
 
     Masks lie in [0, 1], as PyG's metrics and plots expect: with ``mask="positive"`` a mask is
-    max(R, 0) / max R, with "magnitude" abs(R) / max abs(R); where nothing is left to divide, as when all
-    relevance is negative, it is zero. Beside the masks stand the relevances R that they were made of, with their
-    signs, and the chain:
+    max(R, 0) / max R, with "magnitude" abs(R) / max abs(R). Where everything makes the output of a regression negative,
+    signs are turned over first. Where nothing is left to divide, as when everything speaks against the class that is
+    explained, the mask is zero, with a warning. Beside the masks stand the relevances R that they were
+    made of, with their signs, and the chain:
 
     - ``node_relevance`` (M,) and ``feature_relevance`` (M, F) where a node mask is asked for. The mask is made of
       the first for "object", of the second for "attributes" and of its sum over nodes for "common_attributes".
@@ -150,7 +155,7 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
             self._add_nodes(explanation, chain, x, kind)
         if steps is not None:
             explanation.edge_relevance = edge_relevance(chain, edge_index=steps)
-            explanation.edge_mask = self._masked(explanation.edge_relevance)
+            explanation.edge_mask = self._masked(explanation.edge_relevance, chain)
         return explanation
 
     def _by_type(
@@ -180,16 +185,16 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
             else:
                 common = kind == MaskType.common_attributes
                 masks = {name: r.sum(0, keepdim=True) if common else r for name, r in features.items()}
-            explanation.set_value_dict("node_mask", self._masked_alike(masks))
+            explanation.set_value_dict("node_mask", self._masked_alike(masks, chain))
         if asked.edge_mask_type is not None:
             relevance = edge_relevance(chain)
             explanation.set_value_dict("edge_relevance", relevance)
-            explanation.set_value_dict("edge_mask", self._masked_alike(relevance))
+            explanation.set_value_dict("edge_mask", self._masked_alike(relevance, chain))
         return explanation
 
-    def _masked_alike(self, relevance: dict[Any, Tensor]) -> dict[Any, Tensor]:
+    def _masked_alike(self, relevance: dict[Any, Tensor], chain: RelevanceChain) -> dict[Any, Tensor]:
         """Relevance by type as masks in [0, 1], all divided by the same number."""
-        flat = self._masked(torch.cat([r.flatten() for r in relevance.values()]))
+        flat = self._masked(torch.cat([r.flatten() for r in relevance.values()]), chain)
         parts = torch.split(flat, [r.numel() for r in relevance.values()])
         return {name: part.view_as(r) for (name, r), part in zip(relevance.items(), parts, strict=True)}
 
@@ -239,11 +244,11 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
                 f"{tuple(x.shape)} of {x.dtype}. Ask for node_mask_type='object'."
             )
         if kind == MaskType.object:
-            explanation.node_mask = self._masked(nodes[:, None])
+            explanation.node_mask = self._masked(nodes[:, None], chain)
         else:
             assert features is not None
             common = kind == MaskType.common_attributes
-            explanation.node_mask = self._masked(features.sum(0, keepdim=True) if common else features)
+            explanation.node_mask = self._masked(features.sum(0, keepdim=True) if common else features, chain)
 
     def _node_relevance(self, chain: RelevanceChain) -> Tensor:
         if self.alpha is not None:
@@ -252,11 +257,16 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
         positions = range(chain.num_layers + 1) if self.position is None else [self.position]
         return torch.stack([at_nodes(chain, layer=position) for position in positions]).sum(0)
 
-    def _masked(self, relevance: Tensor) -> Tensor:
-        """Relevance as a mask in [0, 1]."""
-        kept = _MAPS[self.mask](relevance)
+    def _masked(self, relevance: Tensor, chain: RelevanceChain) -> Tensor:
+        """Relevance as a mask in [0, 1]; of a regression that everything makes negative, by how much it does so."""
+        turned = self.model_config.mode == ModelMode.regression and chain.output < 0 and not bool((relevance > 0).any())
+        kept = _MAPS[self.mask](-relevance if turned else relevance)
         largest = kept.max() if kept.numel() else kept.sum()
-        return kept / largest if bool(largest > 0) else torch.zeros_like(kept)
+        if bool(largest > 0):
+            return kept / largest
+        if bool((relevance != 0).any()):
+            warnings.warn(_ALL_ZERO, CoverageWarning, stacklevel=6)
+        return torch.zeros_like(kept)
 
 
 def _steps(model: nn.Module, edge_index: Any) -> Tensor:

@@ -1,9 +1,11 @@
 """Functions that are several others in one mean what they mean when they are written out."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from everywhere import check_same, detached, same, traced
@@ -53,7 +55,71 @@ BATCH = torch.stack([ENTRIES[:4], ENTRIES[1:]])  # (2, 4, 4)
 KERNEL = torch.stack([BATCH[0, :, :3].repeat(2, 1)[i : i + 5] for i in range(3)] * 2)[:5]  # (5, 5, 3)
 LAST = torch.tensor([False, False, False, True])
 
+torch.manual_seed(11)
+GRU, LSTM, RNN = (kind(4, 4).double() for kind in (nn.GRUCell, nn.LSTMCell, nn.RNNCell))
+GRUS = nn.GRU(2, 2, num_layers=2, bidirectional=True).double()
+LSTMS = nn.LSTM(2, 4, batch_first=True).double()
+
+
+def gru(cell, x, memory, held):
+    on_x = F.linear(x, cell.weight_ih, cell.bias_ih).chunk(3, -1)
+    on_memory = F.linear(memory, cell.weight_hh, cell.bias_hh).chunk(3, -1)
+    reset, update = (held(torch.sigmoid(a + b)) for a, b in zip(on_x[:2], on_memory[:2], strict=True))
+    return (1 - update) * torch.tanh(on_x[2] + reset * on_memory[2]) + update * memory
+
+
+def lstm(cell, x, memory, cells, held):
+    both = F.linear(x, cell.weight_ih, cell.bias_ih) + F.linear(memory, cell.weight_hh, cell.bias_hh)
+    let_in, forget, new, let_out = both.chunk(4, -1)
+    cells = held(forget.sigmoid()) * cells + held(let_in.sigmoid()) * new.tanh()
+    return held(let_out.sigmoid()) * cells.tanh(), cells
+
+
+def lstm_of_layer(x, held):
+    weights = SimpleNamespace(**{name.removesuffix("_l0"): weight for name, weight in LSTMS.named_parameters()})
+    memory = cells = torch.zeros(5, 4, dtype=torch.float64)
+    seen = []
+    for step in x.unbind(1):
+        memory, cells = lstm(weights, step, memory, cells, held)
+        seen.append(memory)
+    return torch.stack(seen, 1)
+
+
+def gru_of_layers(x, held):
+    weights = dict(GRUS.named_parameters())
+    for layer in range(2):
+        ways = []
+        for way in ("", "_reverse"):
+            end = f"_l{layer}{way}"
+            cell = SimpleNamespace(**{n.removesuffix(end): v for n, v in weights.items() if n.endswith(end)})
+            memory, seen = torch.zeros(5, 2, dtype=torch.float64), []
+            for step in reversed(x.unbind(0)) if way else x.unbind(0):
+                memory = gru(cell, step, memory, held)
+                seen.append(memory)
+            ways.append(torch.stack(seen[::-1] if way else seen))
+        x = torch.cat(ways, -1)
+    return x
+
+
 COMPOSITES = {
+    "GRU cell": either(lambda w, h: GRU(w.a(h), w.b(h)), lambda w, h, held: gru(GRU, w.a(h), w.b(h), held)),
+    "LSTM cell": either(
+        lambda w, h: sum(LSTM(w.a(h), (w.b(h), h))), lambda w, h, held: sum(lstm(LSTM, w.a(h), w.b(h), h, held))
+    ),
+    "RNN cell": either(
+        lambda w, h: RNN(w.a(h), w.b(h)),
+        lambda w, h, held: torch.tanh(
+            F.linear(w.a(h), RNN.weight_ih, RNN.bias_ih) + F.linear(w.b(h), RNN.weight_hh, RNN.bias_hh)
+        ),
+    ),
+    "LSTM": either(
+        lambda w, h: LSTMS(w.a(h).view(5, 2, 2))[0][:, -1],
+        lambda w, h, held: lstm_of_layer(w.a(h).view(5, 2, 2), held)[:, -1],
+    ),
+    "GRU": either(
+        lambda w, h: GRUS(w.a(h).view(5, 2, 2).transpose(0, 1))[0].mean(0),
+        lambda w, h, held: gru_of_layers(w.a(h).view(5, 2, 2).transpose(0, 1), held).mean(0),
+    ),
     "glu": either(
         lambda w, h: F.glu(torch.cat([w.a(h), w.b(h)], dim=-1)),
         lambda w, h, held: w.a(h) * held(torch.sigmoid(w.b(h))),

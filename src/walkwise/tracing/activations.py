@@ -47,8 +47,6 @@ def pointwise(run: Interpreter, op: Op) -> None:
     output = op.outputs[0]
     if len(refs) != 1 or output is None or run.shape(output) != run.shape(refs[0].slot):
         return gradient(run, op)
-    if op.word.name == "sigmoid" and op.call is None:
-        run.remarks[SQUASHED.format("sigmoid")] = None
     flow, value, shape = run.flow(refs[0].slot), run.value(output), run.shape(refs[0].slot)
 
     def slope(z: Tensor) -> Tensor:
@@ -62,6 +60,8 @@ def pointwise(run: Interpreter, op: Op) -> None:
     kept = flow.gate if op.word.name in _NORMALISING else 0
     made.call, made.gate = op.call, max(GATES.get(op.word.name, 0), kept)
     run.flows[output] = made
+    if op.word.name == "sigmoid" and op.call is None:
+        run.squashes.append((SQUASHED.format("sigmoid"), made.slot))
 
 
 for _handler in (_relu, pointwise):

@@ -40,7 +40,7 @@ class Written:
         run.values = [*run.values, value]
         part = replace(op, word=word(func), func=func, args=args, kwargs=kwargs, inputs=inputs, outputs=(slot,))
         run.run(part)
-        run.uncovered = {name: op if found is part else found for name, found in run.uncovered.items()}
+        run.uncovered = [(op if found is part else found, emitted) for found, emitted in run.uncovered]
         return Ref(slot)
 
     def value(self, item: Any) -> Tensor:

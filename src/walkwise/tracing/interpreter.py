@@ -26,8 +26,9 @@ class Interpreter:
         self.flows: dict[int, Flow] = {}
         self.missing: Callable[[int], Flow] | None = None  # makes the flow of a slot that nothing here has made
         self.lasting = True  # whether what is made must outlive later changes of the model's weights
-        self.uncovered: dict[str, Op] = {}  # operations that no rule speaks of
+        self.uncovered: list[tuple[Op, int]] = []  # operations that no rule speaks of, and the slots they emit
         self.remarks: dict[str, None] = {}
+        self.squashes: list[tuple[str, int]] = []  # remarks on what an operation emits, and the slot of that
         self.by_gradient: set[int] = set()  # the calls that have an operation carried by its derivative
         self._copies: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -143,8 +144,8 @@ class Interpreter:
 
 def gradient(run: Interpreter, op: Op) -> None:
     """No rule: the plain gradient, and the operation is named."""
-    run.uncovered.setdefault(op.word.name, op)
     selection(run, op)
+    run.uncovered += [(op, run.flows[slot].slot) for slot in op.outputs if slot is not None]
 
 
 def selection(run: Interpreter, op: Op) -> None:

@@ -134,6 +134,8 @@ class Lowering:
             gates = [_GATE.format(layers[i].name, layers[i].kind) for i in silent]
             again = Lowering(self.tape, self.output, self.schedule, self.positions.identities, silent | self.silent)
             return again.chain(scalar, [*notes, *gates])
+        self.reached |= {step.target for step in (*steps, *encoder)}
+        squashes = dict.fromkeys(note for note, emitted in run.squashes if emitted in self.reached)
         passed = [slot for layer in layers.values() for slot, _ in (*layer.starts, *layer.ends)]
         named = {*passed, *(slot for slot, _ in (*seeds, *roots))}
         return RelevanceChain(
@@ -151,7 +153,7 @@ class Lowering:
             features=tuple(source),
             rule_note=self.rule_note,
             normaliser=self._normaliser(scalar.direction),
-            notes=(*run.remarks, *self.positions.remarks, *self._uncovered(), *notes),
+            notes=(*run.remarks, *squashes, *self.positions.remarks, *self._uncovered(), *notes),
         )
 
     def _silent(self, layers: dict[int, Layer], steps: Sequence[Step], seeds: Places) -> frozenset[int]:
@@ -254,8 +256,10 @@ class Lowering:
         end = run.builder.settle(run.flow(self.output))
         seed = flat(direction).view(end.value.shape).unsqueeze(1).unsqueeze(1)
         places = {flow.slot: flow.value for flow in run.flows.values() if flow.term is None}
+        steps = self._taken_steps()
+        self.reached = {step.target for step in _reachable(steps, {end.slot})} | {end.slot}
         try:
-            arrived = pull_back(self._taken_steps(), [(end.slot, seed)], AllNodes(self.num_nodes, 1), unweighted)
+            arrived = pull_back(steps, [(end.slot, seed)], AllNodes(self.num_nodes, 1), unweighted)
         except RuntimeError as error:
             raise TraceError(f"torch cannot differentiate the read-out: {error}") from error
         reached = [(slot, message[:, 0, 0]) for slot, message in arrived.items() if slot in places]
@@ -273,8 +277,11 @@ class Lowering:
 
     def _uncovered(self) -> tuple[str, ...]:
         """Warn about operations that no rule covers; returns the notes for the report."""
-        found = self.run.uncovered.items()
-        notes = [f"{name} in {self._where(op)} has no rule; its plain gradient was used" for name, op in found]
+        first: dict[str, Op] = {}
+        for op, emitted in self.run.uncovered:
+            if emitted in self.reached:  # what only makes a gate or a divisor is held constant anyway
+                first.setdefault(op.word.name, op)
+        notes = [f"{name} in {self._where(op)} has no rule; its plain gradient was used" for name, op in first.items()]
         outside = {op.word.name: op for op in (*self.chain_ops, *self.readout_ops) if self._mixes_nodes(op)}
         notes += [_OUTSIDE.format(name, self._where(op)) for name, op in outside.items()]
         for note in notes:

@@ -67,11 +67,29 @@ def _roles(kind: type) -> tuple[str, ...]:
 
 def check_layers(modules: Modules) -> None:
     """Refuse a model without message passing."""
-    if not modules.convs:
+    if modules.convs:
+        return
+    kind = type(modules.all[0][1]).__name__
+    dense = next((m for _, m in modules.all if type(m).__module__.startswith("torch_geometric.nn.dense.dense_")), None)
+    if modules.scripts:
+        name = modules.scripts[0][0] or kind
         raise TraceError(
-            f"{type(modules.all[0][1]).__name__} has no message-passing layer. walkwise explains models built from "
-            "torch_geometric.nn.MessagePassing layers."
+            f"{name!r} is TorchScript, which Python cannot look into.",
+            remedy="Trace the Python model that it was scripted from.",
         )
+    if dense is not None:
+        raise TraceError(
+            f"{kind} passes messages by products with a matrix ({type(dense).__name__}), where walks are out of sight.",
+            remedy="Use the layer for edges (GCNConv for DenseGCNConv, with torch_geometric.utils.dense_to_sparse), or "
+            "call the dense layer from the forward of a torch_geometric.nn.MessagePassing layer of your own that takes "
+            "and returns (M, F).",
+        )
+    raise TraceError(
+        f"{kind} has no message-passing layer. walkwise explains models built from "
+        "torch_geometric.nn.MessagePassing layers.",
+        remedy="Where it adds up neighbours in plain torch (an adjacency matrix times features), put that into the "
+        "forward of a MessagePassing layer.",
+    )
 
 
 def a_weight(modules: Modules) -> Tensor | None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from walkwise.rules import divide
-from walkwise.tracing import composites, selections  # noqa: F401  (they fill the table of functions, too)
+from walkwise.tracing import composites, recurrent, selections  # noqa: F401  (they fill the table of functions, too)
 from walkwise.tracing.activations import SQUASHED, rescaled
 from walkwise.tracing.interpreter import Interpreter, gradient
 from walkwise.tracing.stretch import scaled
@@ -32,10 +32,10 @@ def _softmax(run: Interpreter, op: Op) -> None:
     """As an output, the logit scaled; in a product, a gate."""
     if not _alone(op):
         return gradient(run, op)
-    if op.call is None:
-        run.remarks[SQUASHED.format("softmax")] = None
     assert op.outputs[0] is not None
     rescaled(run, op, divide(run.value(op.outputs[0]), run.value(op.inputs[0])), gate=2)
+    if op.call is None:
+        run.squashes.append((SQUASHED.format("softmax"), run.flows[op.outputs[0]].slot))
 
 
 @handles(torch.log_softmax)

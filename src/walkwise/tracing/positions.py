@@ -31,6 +31,10 @@ _OTHER_TYPE = (
     "the graph has nodes; they would be taken for one another. Give the graph by type: ww.trace(model, x_dict, "
     "edge_index_dict), or a HeteroData."
 )
+_STATIC = (
+    "The first message-passing layer is handed a tensor of shape {}: several feature matrices on one static graph. "
+    "Walks stand at rows of one matrix: trace each by itself, (M, F), or give a Batch with a copy of the graph for all."
+)
 _CARRIED = "layer '{}' ({}) runs on rows that are no nodes of the graph (clusters, say); walks pass it by"
 
 
@@ -55,7 +59,9 @@ class Positions:
                     self.number[slot] = self._next(slot)
         if not self.number:
             rows = identities.tape.values[calls[0][1].handed[0]].shape[0]
-            raise TraceError(_NO_NODES.format(identities.num_nodes, rows))
+            shape = tuple(identities.tape.values[calls[0][1].handed[0]].shape)
+            static = len(shape) == 3
+            raise TraceError(_STATIC.format(shape) if static else _NO_NODES.format(identities.num_nodes, rows))
         feeding = {op.call for op in live(ops, set(self.number))}
         last = max(self.number.values()) + 1
         for index, call in calls:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
+from torch_geometric.nn.models import GroupAddRev
 
 from walkwise.tracing.private import REMEMBERED, compiled_from
 
@@ -92,6 +93,8 @@ class _Shadows:
         own[_MODULES] = {name: None if child is None else self.of(child) for name, child in children}
         self._rest(own)
         own["training"] = False
+        if isinstance(module, GroupAddRev):
+            own["disable"] = True  # its trick to save memory runs out of sight
         if own.get(REMEMBERED) is not None:  # SGConv and its kin would ignore their input
             own[REMEMBERED] = None
         return twin

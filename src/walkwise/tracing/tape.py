@@ -231,7 +231,7 @@ class Tape(TorchFunctionMode):
     def _record(self, known: Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs and not args:
             args, kwargs = positional(known.name, kwargs)
-        if known.name in ("numpy", "array", "tolist"):
+        if known.name in ("numpy", "array", "tolist", "item") or getattr(func, "__name__", "") == "__float__":
             self.hidden.add("in NumPy or Python")
         if kwargs.get("out") is not None or exchanges(func):
             raise TraceError(UNSEEN_WRITE.format("out=... or h.data = ..."))
@@ -284,6 +284,8 @@ class Tape(TorchFunctionMode):
         if isinstance(result, Tensor):
             if result.layout != torch.strided:
                 self.hidden.add("into a sparse matrix")
+            if result.is_complex():
+                self.hidden.add("into complex numbers")
             return result.is_floating_point() and result.layout == torch.strided
         return isinstance(result, (tuple, list)) and any(
             isinstance(t, Tensor) and t.is_floating_point() for t in result

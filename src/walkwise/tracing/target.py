@@ -137,7 +137,13 @@ def _as_table(output: Tensor, index: object, num_graphs: int, num_nodes: int) ->
         return output
     if output.dim() == 0:
         return output.reshape(1, 1)
-    per_row = index is not None or output.shape[0] in (num_graphs, num_nodes)
+    if index is None and output.shape[0] == num_nodes != num_graphs:
+        raise TargetError(
+            f"The output has shape {tuple(output.shape)}, and there are as many nodes: it may be one score per node, "
+            "or the classes of the graph.",
+            remedy="For a node pass index=<its number>; for a class, target=lambda output: output[<the class>].",
+        )
+    per_row = index is not None or output.shape[0] == num_graphs
     return output.unsqueeze(1) if per_row else output.unsqueeze(0)
 
 
@@ -189,11 +195,15 @@ def column_of(target: Any, count: int) -> tuple[int, int]:
             got=target,
             remedy=f"Name the column of the class, 0 to {count - 1}.",
         )
+    if isinstance(target, str):
+        names = ' or, of a binary model with one logit, "positive" or "negative"' if count == 1 else ""
+        raise TargetError(argument="target", expected=f"a column of the output, 0 to {count - 1}{names}", got=target)
     column = _integer(target, "target")
     if column == 1 == count:  # the positive class of two
         return 0, 1
     if not 0 <= column < count:
         words = ' The classes of a binary model with one logit are "positive" and "negative".' if count == 1 else ""
+        words = " Columns are counted from 0, not from the end." if column < 0 else words
         raise TargetError(
             f"target={column} is out of range: the output has {count} column(s), 0 to {count - 1}.{words}",
             argument="target",

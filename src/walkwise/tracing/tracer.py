@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.data import BaseData
 from torch_geometric.nn import HypergraphConv
 
@@ -44,9 +44,9 @@ from walkwise.tracing.watch import Watch, check_fresh, note_handed
 
 def trace(
     model: nn.Module,
-    x: Tensor | Data,
+    x: Tensor | Data | HeteroData | dict[str, Tensor] = ...,  # type: ignore[assignment]
     edge_index: Any = ...,
-    *,
+    *rest: Any,
     target: Target = None,
     against: Target = None,
     index: Index = None,
@@ -70,6 +70,7 @@ def trace(
         x: a Data, HeteroData or Batch; or the node features, (M, F) or {type: (M_t, F_t)}, or what the model takes in
             their place (atom numbers, say).
         edge_index: with features, the edges, (2, E), or a sparse adjacency, or those by type; left out with a Data.
+        *rest: nothing: what else the model takes is given by name.
         target: the output column to explain (default: the largest), one per graph of a batch, or a
             callable that makes a scalar from the output. Of a binary model with one logit "positive" (or 1) is the
             logit and "negative" the logit with its sign turned over; 0 is always the first column itself.
@@ -98,6 +99,7 @@ def trace(
     >>> ww.trace(model, Data(torch.ones(3, 2), edge_index), index=1, target=0)  # doctest: +ELLIPSIS
     RelevanceChain(2 layers, 3 nodes, output=...)
     """
+    _check_call(x, rest, model_kwargs)
     schedule = as_schedule(rule)
     if fallback not in ("autograd", "error"):
         raise InputError(f'fallback must be "autograd" or "error", got {fallback!r}.')
@@ -260,9 +262,37 @@ def _crosses(given: Given, edge_index: Tensor) -> bool:
     return bool((batch[edge_index[0]] != batch[edge_index[1]]).any())
 
 
+def _are_edges(value: Tensor) -> bool:
+    return value.dtype == torch.long and value.dim() == 2 and value.shape[0] == 2 != value.shape[1]
+
+
+def _check_call(x: Any, rest: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Refuse a call whose arguments stand in the wrong places."""
+    if rest:
+        raise InputError(
+            f"After x and edge_index, what the model takes is given by name; got {len(rest)} more in order "
+            f"({', '.join(_kind(value) for value in rest)}).",
+            remedy="Write ww.trace(model, x, edge_index, edge_weight=...), with the names of the model's parameters.",
+        )
+    if x is ...:
+        graph = next((name for name, value in named.items() if isinstance(value, BaseData)), None)
+        raise InputError(
+            "There is no graph to trace: x was left out." + (f" {graph} was given by name." if graph else ""),
+            argument="x",
+            remedy="Write ww.trace(model, data), or ww.trace(model, x, edge_index).",
+        )
+
+
 def _check_given(given: Given) -> None:
     """Refuse what is no graph."""
     x, edge_index, data = given.x, given.edge_index, given.data
+    if isinstance(x, Tensor) and isinstance(edge_index, Tensor) and _are_edges(x) and edge_index.is_floating_point():
+        raise InputError(
+            f"x and edge_index stand in each other's place: x is {x.dtype} {tuple(x.shape)}, edge_index "
+            f"{edge_index.dtype} {tuple(edge_index.shape)}.",
+            argument="x",
+            remedy="Write ww.trace(model, x, edge_index).",
+        )
     if (x is not None or data is None) and (not isinstance(x, Tensor) or x.dim() == 0):
         raise InputError(f"x must be a tensor with one row per node, got {_kind(x)}.{_remedy(x, edge_index)}")
     if given.num_nodes == 0:

@@ -92,7 +92,8 @@ class Watch:
         if not tensors:
             raise TraceError(
                 f"Layer '{name}' ({type(module).__name__}) was handed no floating-point node tensor, so "
-                "there is nothing a walk could begin with. Give it node features (an embedding, say)."
+                "there is nothing a walk could begin with.",
+                remedy=_whole_numbers(args) or "Give it node features (an embedding, say).",
             )
         if self.tape.calls and known is None and any(self.tape.slot_of(tensor) is None for tensor in tensors):
             self.fresh.append(len(self.tape.calls))
@@ -291,6 +292,12 @@ def _on_one_node_set(size: Any, arguments: dict[str, Any]) -> bool:
 
 def _is_ours(form: ClosedForm) -> bool:
     return (form.__module__ or "").startswith("walkwise.")
+
+
+def _whole_numbers(args: tuple[Any, ...]) -> str | None:
+    """What to do where a layer was handed features that are integers."""
+    whole = isinstance(args[0] if args else None, Tensor) and not args[0].is_floating_point() and args[0].dim() == 2
+    return "Its features are integers: convert them, x.float(), or embed them." if whole else None
 
 
 def _said(name: str, given: Any, slots: list[int]) -> dict[int, str]:

@@ -1,0 +1,177 @@
+"""Calls that cannot be meant as they stand, and the words in which they are refused."""
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.explain import Explainer
+
+import walkwise as ww
+from walkwise.errors import CoverageWarning, InputError, TargetError, TraceError
+
+X, EDGES = torch.randn(4, 3), torch.tensor([[0, 1, 1, 2, 3], [1, 0, 2, 3, 0]])
+
+
+class Net(nn.Module):
+    def __init__(self, change=lambda h: h, last=lambda h: h.mean(0, keepdim=True)):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = pyg.GCNConv(3, 4), pyg.GCNConv(4, 4)
+        self.change, self.last = change, last
+
+    def forward(self, x, edge_index, edge_weight=None):
+        return self.last(self.second(self.change(self.first(x, edge_index, edge_weight).relu()), edge_index))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "words"),
+    [
+        ((X, EDGES, torch.ones(5)), {}, r"given by name; got 1 more in order .*shape \(5,\).*edge_weight=\.\.\."),
+        ((), {"data": Data(X, EDGES)}, r"x was left out\. data was given by name\..*ww\.trace\(model, data\)"),
+        ((EDGES, X), {}, r"stand in each other's place.*ww\.trace\(model, x, edge_index\)"),
+        ((X.long(), EDGES), {}, r"integers.*x\.float\(\)"),
+    ],
+    ids=["in order", "by name", "swapped", "integers"],
+)
+def test_arguments(arguments, named, words):
+    with pytest.raises((InputError, TraceError), match=words):
+        ww.trace(Net(), *arguments, **named)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [("foo", "target is a column of the output, 0 to 3; got 'foo'"), (-1, "counted from 0, not from the end")],
+)
+def test_targets(target, words):
+    with pytest.raises(TargetError, match=words):
+        ww.trace(Net(), X, EDGES, target=target)
+
+
+def test_as_many_classes_as_nodes():
+    with pytest.raises(TargetError, match=r"as many nodes.*index=.*target=lambda"):
+        ww.trace(Net(last=lambda h: h.mean(0)), X, EDGES, target=1)
+    assert ww.trace(Net(last=lambda h: h.mean(0)), X, EDGES, target=lambda out: out[1]).num_nodes == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda h: h + h.abs().max().item(), "in NumPy or Python"),
+        (lambda h: h + float(h.abs().max()), "in NumPy or Python"),
+        (lambda h: h + torch.fft.fft(h).abs(), "into complex numbers"),
+    ],
+    ids=["item", "float", "complex"],
+)
+def test_numbers_that_drop_out_of_sight_are_noted(change, words):
+    with pytest.warns(CoverageWarning, match=words):
+        chain = ww.trace(Net(change), X, EDGES, target=1)
+    assert any(words in note for note in chain.notes)
+
+
+def test_operations_that_only_feed_a_gate_or_a_divisor_are_not_named():
+    """Softmax as a gate turns no sign, and what is held constant has no rule to lack."""
+    gated = ww.trace(Net(lambda h: h * h.softmax(-1)), X, EDGES, target=1)
+    divided = ww.trace(Net(lambda h: h / (1 + torch.logsumexp(h, 1, keepdim=True))), X, EDGES, target=1)
+    for chain in (gated, divided):
+        assert not [note for note in chain.notes if "no rule" in note or "turns the sign" in note]
+    with pytest.warns(CoverageWarning, match="logsumexp"):
+        ww.trace(Net(lambda h: h + torch.logsumexp(h, 1, keepdim=True)), X, EDGES, target=1)
+    squashed = ww.trace(Net(last=lambda h: h.mean(0, keepdim=True).softmax(-1)), X, EDGES, target=1)
+    assert any("turns the sign" in note for note in squashed.notes)
+
+
+def test_scripted_and_dense_models_are_named_so():
+    with pytest.raises(TraceError, match=r"is TorchScript.*scripted from"):
+        ww.trace(torch.jit.script(nn.Linear(3, 2)), X, EDGES)
+
+    class Dense(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = pyg.DenseGCNConv(3, 2)
+
+        def forward(self, x, edge_index):
+            return self.conv(x, torch.ones(1, 4, 4))[0]
+
+    with pytest.raises(TraceError, match=r"DenseGCNConv.*dense_to_sparse"):
+        ww.trace(Dense(), X, EDGES)
+
+
+def test_several_matrices_on_one_graph_are_refused():
+    model = Net(last=lambda h: h.mean((0, 1))[None])
+    with pytest.raises(TraceError, match=r"shape \(2, 2, 3\).*static graph"):
+        ww.trace(Shaped(model), X, EDGES[:, :2])
+
+
+class Shaped(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x, edge_index):
+        return self.inner(x.view(2, 2, 3), edge_index)
+
+
+def test_reversible_layers_are_traced_without_their_memory_trick():
+    class Reversible(nn.Module):
+        def __init__(self, disable):
+            super().__init__()
+            torch.manual_seed(0)
+            self.lin, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+            self.conv = pyg.GroupAddRev(pyg.SAGEConv(2, 2), num_groups=2)
+            self.conv.disable = disable
+
+        def forward(self, x, edge_index):
+            return self.head(self.conv(self.lin(x), edge_index)).sum(0, keepdim=True)
+
+    model = Reversible(False)
+    ours, theirs = (ww.trace(m, X, EDGES, target=1) for m in (model, Reversible(True)))
+    torch.testing.assert_close(ww.node_relevance(ours), ww.node_relevance(theirs))
+    assert model.conv.disable is False
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_regression_that_everything_makes_negative_has_a_mask(sign):
+    class Signed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = pyg.SimpleConv()
+
+        def forward(self, x, edge_index):
+            return sign * self.conv(x.abs(), edge_index).sum().view(1, 1)
+
+    model = Signed()
+    explainer = Explainer(
+        model,
+        algorithm=ww.SubgraphLRPExplainer(rule="zero"),
+        explanation_type="model",
+        node_mask_type="object",
+        model_config={"mode": "regression", "task_level": "graph"},
+    )
+    explanation = explainer(X, EDGES)
+    assert float(explanation.node_mask.max()) == 1
+    relevance = sign * explanation.node_relevance
+    torch.testing.assert_close(explanation.node_mask[:, 0], relevance / relevance.max())
+
+
+def test_a_mask_of_nothing_is_warned_about():
+    class Against(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.conv = pyg.SimpleConv()
+
+        def forward(self, x, edge_index):
+            total = self.conv(x.abs(), edge_index).sum(1, keepdim=True)
+            return torch.cat([-total, -2 * total], 1)
+
+    explainer = Explainer(
+        Against(),
+        algorithm=ww.SubgraphLRPExplainer(rule="zero"),
+        explanation_type="model",
+        node_mask_type="object",
+        model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"},
+    )
+    with pytest.warns(CoverageWarning, match="the mask is zero everywhere"):
+        explanation = explainer(X, EDGES, index=1)
+    assert float(explanation.node_mask.abs().max()) == 0
