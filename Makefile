@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo docs test lint format bench quality build audit clean
+.PHONY: help demo docs site test lint format bench quality build audit clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -27,6 +27,9 @@ demo: $(STAMP) ## explain two small models: tables, figures and a page in out/de
 docs: $(STAMP) ## the documentation, in out/docs (warnings are errors)
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs out/docs
 	@echo "Open out/docs/index.html"
+
+site: $(STAMP) ## the documentation as it is published: a folder per version and a list of them, in out/site
+	$(BIN)/python docs/site.py
 
 test: lint ## everything CI checks: lint, types, import rules, tests, doctests, and the documentation's examples
 	@echo "== pytest"

@@ -26,7 +26,8 @@ python_maximum_signature_line_length = 88
 napoleon_use_rtype = False
 
 html_theme = "furo"
-html_title = "Walkwise"
+html_title = f"Walkwise {version}"
+html_js_files = ["versions.js"]
 html_math_renderer = "mathml"
 html_static_path = ["_static"]
 html_css_files = ["walkwise.css"]

@@ -186,3 +186,13 @@ class Perceptron(nn.Module):
 
     def forward(self, x, edge_index):
         return self.lin(x).sum(0, keepdim=True)
+
+
+@pytest.mark.parametrize("target", ["positive", "negative", 1, 0])
+def test_both_classes_of_one_logit(target):
+    torch.manual_seed(0)
+    model, x = GCN(3, 8, num_layers=2, out_channels=1).double(), torch.rand(4, 3, dtype=torch.float64)
+    edge_index = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+    chain = ww.trace(model, x, edge_index, index=1, target=target, rule="zero")
+    found = hooks.subgraph_relevance(model, x, edge_index, [0, 1, 2], index=1, target=target, rule="zero")
+    assert float(found) == pytest.approx(float(ww.subgraph_relevance(chain, [[0, 1, 2]])))

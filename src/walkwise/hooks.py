@@ -150,6 +150,8 @@ class _Question:
                 f"The output has {len(rows)} rows for {graphs} graph(s). Give index=<the row to explain>."
             )
         target = table[rows].argmax(dim=1).tolist() if self.target is None else self.target
+        if table.shape[1] == 1 and (target == 1 or target in ("positive", "negative")):  # the classes of one logit
+            return table[rows].sum() * (-1 if target == "negative" else 1)
         columns = torch.as_tensor(target, device=table.device).expand(len(rows))
         return table[rows].gather(1, columns[:, None]).sum()
 
