@@ -80,6 +80,10 @@ class MissingExtraError(WalkwiseError, ImportError):
     """A function needs a package that is not installed."""
 
 
+class AbandonedError(WalkwiseError):
+    """A long computation was given up because its answer is no longer wanted."""
+
+
 class CoverageWarning(UserWarning):
     """A part of the model was explained by its plain gradient because no rule covers it."""
 

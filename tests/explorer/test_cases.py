@@ -12,10 +12,11 @@ from torch_geometric.data import Data
 
 import walkwise as ww
 from walkwise import models
-from walkwise.errors import InputError
+from walkwise.errors import AbandonedError, InputError
 from walkwise.explorer import Session, exports
 from walkwise.explorer.cases import MOST_DRAWN, Desk, draw, open_case
 from walkwise.explorer.structure import elements
+from walkwise.questions.progress import shown
 
 
 def test_a_case_is_the_librarys_trace(motifs, motif):
@@ -180,3 +181,21 @@ def test_what_the_model_and_the_data_say_is_told(motifs):
     for number, (_, said, label) in enumerate(told):
         case = open_case(motifs, number)
         assert (said, label) == (case.classes[case.said], case.label)
+
+
+def test_a_long_question_is_given_up_when_its_tab_asks_again(motifs):
+    desk, begun = Desk(motifs), []
+
+    def steps():
+        for step in range(5):
+            begun.append(step)
+            if step == 1:
+                with desk.turn("a"):  # the same tab asks again
+                    pass
+            yield step
+
+    with pytest.raises(AbandonedError), desk.turn("a"):
+        list(shown(steps(), progress=False))
+    assert begun == [0, 1]
+    with desk.turn("b"), desk.turn("c"):  # other tabs do not matter
+        assert list(shown(range(3), progress=False)) == [0, 1, 2]

@@ -10,7 +10,7 @@ from typing import Any
 from dash import ALL, Dash, Input, Output, State, ctx, html, no_update, set_props
 
 from walkwise.display import count
-from walkwise.errors import InputError, WalkwiseError
+from walkwise.errors import AbandonedError, InputError, WalkwiseError
 from walkwise.explorer import answers, exports, figures, layout, structure
 from walkwise.explorer.browser import connect_browser
 from walkwise.explorer.cases import Case, Desk, View
@@ -248,15 +248,21 @@ def _connect_order(app: Dash, desk: Desk) -> None:
         Input("forward", "n_clicks"),
         *_SHOWN,
         State("order", "data"),
+        State("tab", "data"),
     )
-    def order(alpha: float, _play: Any, _forward: Any, graph: int, target: Any, known: dict[str, Any] | None) -> Any:
+    def order(*given: Any) -> Any:
+        alpha, _play, _forward, graph, target, known, tab = given
         case = desk.case(graph, target)
         played = ctx.triggered_id in ("play", "forward")
         if played and known and known["order"]:
             return no_update
         if case.num_nodes > layout.LARGE and not played:
             return {"graph": graph, "order": [], "values": [], "figure": figures.order_figure(case, None)}
-        found = answers.order_answer(case, alpha)
+        try:
+            with desk.turn(tab):
+                found = answers.order_answer(case, alpha)
+        except AbandonedError:  # the tab has asked for another order since
+            return no_update
         return {
             "graph": graph,
             "order": found.order,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -22,6 +23,7 @@ from walkwise.plotting._style import Floats
 from walkwise.plotting.chemistry import Skeleton, as_molecule, skeleton_of
 from walkwise.plotting.layouts import graph_layout, part_that_matters
 from walkwise.questions.marginals import edge_relevance, node_relevance
+from walkwise.questions.progress import while_wanted
 from walkwise.smarts import functional_groups
 
 #: Above so many nodes, the part of a graph that matters is drawn.
@@ -90,8 +92,6 @@ class Case:
     drawing: Drawing
     classes: tuple[str, ...]
     label: str | None  # the class that the data name
-    #: Holds while the model runs: tracing watches the model, so two requests must not run it at once.
-    lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def num_nodes(self) -> int:
@@ -143,14 +143,13 @@ class Case:
         return f"{name}{node}" if len(name) <= 2 else f"{name} ({node})"
 
 
-def open_case(session: Session, graph: int, view: Any = None, *, lock: threading.RLock | None = None) -> Case:
+def open_case(session: Session, graph: int, view: Any = None) -> Case:
     """The prediction for one graph, traced.
 
     Args:
         session: the model and the graphs.
         graph: the graph's number.
         view: what is asked; by default the largest output. A number is a class.
-        lock: held by whoever opens cases, where several do.
     """
     if not 0 <= graph < len(session.graphs):
         raise InputError(f"There are {len(session.graphs)} graphs, 0 to {len(session.graphs) - 1}; got {graph}.")
@@ -169,8 +168,7 @@ def open_case(session: Session, graph: int, view: Any = None, *, lock: threading
     classes = session.classes(len(prediction.logits))
     heat = node_relevance(chain, layer="start").double().cpu()
     drawing = draw(session, data, heat)
-    lock = lock or threading.RLock()
-    return Case(graph, session.title(graph), prediction, chain, heat, drawing, classes, label_of(data, classes), lock)
+    return Case(graph, session.title(graph), prediction, chain, heat, drawing, classes, label_of(data, classes))
 
 
 def label_of(data: Data, classes: tuple[str, ...]) -> str | None:
@@ -187,7 +185,16 @@ class Desk:
     def __init__(self, session: Session, *, room: int = 64) -> None:
         self.session = session
         self._lock = threading.RLock()
-        self._open = functools.lru_cache(maxsize=room)(functools.partial(open_case, session, lock=self._lock))
+        self._turns: dict[str, object] = {}  # the last long question of every tab
+        self._open = functools.lru_cache(maxsize=room)(functools.partial(open_case, session))
+
+    @contextmanager
+    def turn(self, tab: str | None) -> Iterator[None]:
+        """What a tab asks here is given up, with an AbandonedError, once the same tab asks again."""
+        mine = object()
+        self._turns[tab or ""] = mine
+        with while_wanted(lambda: not tab or self._turns.get(tab) is mine):
+            yield
 
     def case(self, graph: int, view: Any = None) -> Case:
         """The prediction for a graph and what is asked of it, by default its largest output."""

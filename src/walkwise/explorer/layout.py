@@ -62,6 +62,7 @@ def _state() -> list[Any]:
         "seen": [],
         "wish": None,
         "file": "walkwise",
+        "tab": None,
     }
     playing = {"order": None, "step": 0, "speed": _SPEEDS["normal"], "dressed": 0}
     return [

@@ -1,19 +1,46 @@
-"""A bar for what takes a while: shown when asked for, or by itself after two seconds."""
+"""A bar for what takes a while, shown when asked for, or by itself after two seconds; and a way to give it up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
+
+from walkwise.errors import AbandonedError
 
 T = TypeVar("T")
 #: After so many seconds a bar shows by itself.
 _PATIENCE = 2.0
+
+#: Says whether what is computed here is still wanted.
+_WANTED: ContextVar[Callable[[], bool] | None] = ContextVar("wanted", default=None)
+
+
+@contextmanager
+def while_wanted(wanted: Callable[[], bool]) -> Iterator[None]:
+    """Long computations inside give up, with an AbandonedError, at the next step after this says no.
+
+    >>> with while_wanted(lambda: False):
+    ...     list(shown(range(3), progress=False))
+    Traceback (most recent call last):
+        ...
+    walkwise.errors.AbandonedError: What was computed is no longer wanted.
+    """
+    before = _WANTED.set(wanted)
+    try:
+        yield
+    finally:
+        _WANTED.reset(before)
 
 
 def bar(progress: bool | None, **options: Any) -> Any:
     """A tqdm bar: shown (True), hidden (False), or shown after two seconds (None)."""
     from tqdm.auto import tqdm
 
+    wanted = _WANTED.get()
+    if wanted is not None and options.get("iterable") is not None:
+        options["iterable"] = _checked(options["iterable"], wanted)
     return tqdm(disable=progress is False, delay=_PATIENCE if progress is None else 0, leave=False, **options)
 
 
@@ -21,3 +48,10 @@ def shown(items: Iterable[T], progress: bool | None, **options: Any) -> Iterable
     """The items one after the other, with a bar."""
     some: Iterable[T] = bar(progress, iterable=items, **options)
     return some
+
+
+def _checked(items: Iterable[T], wanted: Callable[[], bool]) -> Iterator[T]:
+    for item in items:
+        if not wanted():
+            raise AbandonedError("What was computed is no longer wanted.")
+        yield item

@@ -156,6 +156,7 @@
     remember(graph, shown, selection, alpha, by, asked, own) {
       if (!restored) {
         restored = true;
+        clientside.set_props("tab", { data: String(Math.random()).slice(2) });
         const found = written();
         if (found) {
           wished = true;
