@@ -425,7 +425,7 @@ def test_contrast_rule_and_edges(tab, molecules, molecule):
     eventually(lambda: of_structure(page, "cy.edges('.heated').length === cy.edges().length"), True)
     heat = of_structure(page, "Object.fromEntries(cy.edges().map(e => [e.data('pair'), e.data('wide')]))")
     most = max(plain.edge_heat, key=lambda pair: abs(plain.edge_heat[pair]))
-    assert heat["{}-{}".format(*most)] == pytest.approx(7.0)
+    assert heat["{}-{}".format(*most)] == pytest.approx(7.0, rel=0.2)
 
 
 def test_groups_formula_and_address_go_from_graph_to_graph(tab, molecules):

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
@@ -27,7 +28,10 @@ from walkwise.questions.progress import while_wanted
 from walkwise.smarts import functional_groups
 
 #: Above so many nodes, the part of a graph that matters is drawn.
-MOST_DRAWN = 250
+MOST_DRAWN = 150
+
+#: ... and of it, the nodes with at least this share of the largest relevance, and what joins them.
+_LEAST = 0.02
 
 
 @dataclass(frozen=True)
@@ -240,7 +244,9 @@ def draw(session: Session, data: Data, heat: Tensor | None = None) -> Drawing:
     pairs = {(min(u, v), max(u, v)) for u, v in data.edge_index.t().tolist() if u != v}
     shown = None
     if heat is not None and len(labels) > MOST_DRAWN:
-        kept = part_that_matters(heat.abs().numpy(), data.edge_index.cpu().numpy(), MOST_DRAWN)
+        weight = heat.abs().numpy()
+        weight = np.where(weight >= _LEAST * weight.max(initial=0), weight, 0.0)
+        kept = part_that_matters(weight, data.edge_index.cpu().numpy(), MOST_DRAWN)
         row = {int(node): i for i, node in enumerate(kept)}
         pairs = {pair for pair in pairs if pair[0] in row and pair[1] in row}
         shown = tuple(row)

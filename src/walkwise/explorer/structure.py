@@ -46,7 +46,7 @@ def elements(case: Case) -> list[dict[str, Any]]:
         }
         for i, (x, y) in zip(drawing.nodes, drawing.places, strict=True)
     ]
-    return nodes + [line for at in range(len(drawing.edges)) for line in _lines(case, at)]
+    return nodes + [line for at in range(len(drawing.edges)) for line in _lines(case, at, side / 17)]
 
 
 def _side(places: Floats) -> float:
@@ -71,8 +71,8 @@ def legend(case: Case) -> dict[str, str]:
     }
 
 
-def _lines(case: Case, at: int) -> list[dict[str, Any]]:
-    """The lines of one edge."""
+def _lines(case: Case, at: int, thin: float) -> list[dict[str, Any]]:
+    """The lines of one edge, as thin as that where edges are not coloured."""
     u, v = case.drawing.edges[at]
     heat, most = case.edge_heat[u, v], max(map(abs, case.edge_heat.values())) or 1.0
     share = heat / most
@@ -84,7 +84,8 @@ def _lines(case: Case, at: int) -> list[dict[str, Any]]:
                 "target": f"{case.graph}-{v}",
                 "pair": f"{u}-{v}",
                 "heat": to_hex(style.COLOURS(0.5 + 0.5 * share)) if abs(share) > 0.02 else style.FAINT,
-                "wide": 2 + 5 * abs(share),
+                "thin": thin,
+                "wide": thin * (1 + 2.5 * abs(share)),
                 "end": f"{_APART * line.x:.2f}px {_APART * line.y:.2f}px",
             },
             "classes": "dashed" if line.dashed else "line",
@@ -121,7 +122,7 @@ STYLESHEET: list[dict[str, Any]] = [
     {
         "selector": "edge",
         "style": {
-            "width": 2,
+            "width": "data(thin)",
             "line-color": "#8a8a8a",
             "curve-style": "straight",
             "source-endpoint": "data(end)",
