@@ -23,7 +23,9 @@ def test_a_cluster_of_two_nodes_of_which_one_is_lost_gives_the_rows_of_one_machi
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     graphs = some_graphs(240, seed=4)
     here = runs.read(runs.run(model, graphs, ASKED, tmp_path / "here", workers=1, batch=4))
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    soon = {"health_check_period_ms": 500}
+    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": soon}  # so that the loss is noticed at once
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         lost = cluster.add_node(num_cpus=1)
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -156,6 +158,12 @@ def _ended(code: int | None) -> str:
     return f"its process exited with code {code}"
 
 
+def _trim() -> None:
+    """Gives memory back that lies free between what is in use, where the C library can: shards leave more and more."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
 def _work(work: Work, pipe: Connection, parent: int, close: int) -> None:
     """A worker's life: jobs in, shards out, until nobody wants more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
@@ -164,6 +172,7 @@ def _work(work: Work, pipe: Connection, parent: int, close: int) -> None:
         with contextlib.suppress(OSError):
             os.close(close)
     torch.set_num_threads(1)
+    gc.freeze()  # what is shared with the parent is not gone through again, which would copy it
     with contextlib.suppress(EOFError, OSError):
         while True:
             while not pipe.poll(_LOOK):
@@ -173,6 +182,7 @@ def _work(work: Work, pipe: Connection, parent: int, close: int) -> None:
             if told is None:
                 return
             try:
+                _trim()
                 pipe.send(work.shard(*told, stop=lambda: pipe.poll() or os.getppid() != parent))
             except Exception:  # not of a graph, which would be a row
                 pipe.send(traceback.format_exc(limit=-3))

@@ -100,6 +100,11 @@ class Work:
         return Shard(item, item + 1, {name: encode(table) for name, table in part.items()}, 1)
 
     @property
+    def folders(self) -> list[str]:
+        """The folders that tables go to."""
+        return ["graphs", *(question.folder for question in self.questions)]
+
+    @property
     def _empty(self) -> dict[str, pa.Table]:
         """Every table without rows, by the folder it goes to."""
         kinds = {"graphs": "graphs"} | {question.folder: question.kind for question in self.questions}
