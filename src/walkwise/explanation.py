@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
@@ -24,7 +22,7 @@ from walkwise.display import count, html_box, html_line, html_table, listed, num
 from walkwise.errors import CoverageWarning, InputError, MissingExtraError, TooManyWalksError
 from walkwise.evaluation.naming import answer_title, explained_title
 from walkwise.evaluation.predictions import Prediction, predict, subgraph_logits, subgraph_values, traced
-from walkwise.files import as_path, read_tensors
+from walkwise.files import as_path, read_tensors, write_tensors
 from walkwise.questions.components import largest_component
 from walkwise.questions.marginals import edge_relevance, feature_relevance, node_relevance
 from walkwise.rules import RuleLike
@@ -309,18 +307,9 @@ class Explanation:
         Args:
             path: the file, usually NAME.safetensors. It is replaced if it is there.
         """
-        tensors = {name: getattr(self, name).contiguous().clone() for name in _TENSORS}
-        tensors |= {"walks": self.walks.walks.contiguous(), "walk_relevance": self.walks.relevance.contiguous()}
-        try:
-            save_file(tensors, str(as_path(path, "path")), metadata={"explanation": json.dumps(self._described())})
-        except (SafetensorError, OSError) as error:
-            raise InputError(
-                f"Cannot write {path}: {error}.",
-                argument="path",
-                expected="a file that can be written",
-                got=str(path),
-                remedy="Is its folder there?",
-            ) from error
+        tensors = {name: getattr(self, name) for name in _TENSORS}
+        tensors |= {"walks": self.walks.walks, "walk_relevance": self.walks.relevance}
+        write_tensors(path, tensors, {"explanation": json.dumps(self._described())})
 
     @classmethod
     def load(cls, path: str | Path) -> Explanation:

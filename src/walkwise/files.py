@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from walkwise.errors import InputError
@@ -187,3 +189,24 @@ def _why(error: BaseException) -> str:
 
 def _unreadable(path: Path, expected: str, why: str) -> InputError:
     return InputError(f"Expected {path} to hold {expected}: {why}.", expected=expected, got=why, remedy=_AGAIN)
+
+
+def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Writes tensors and texts as a safetensors file, which is replaced if it is there.
+
+    Args:
+        path: the file.
+        tensors: names and tensors; each is copied, since such a file holds every tensor once.
+        metadata: names and texts.
+    """
+    held = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    try:
+        save_file(held, str(as_path(path, "path")), metadata=dict(metadata))
+    except (SafetensorError, OSError) as error:
+        raise InputError(
+            f"Cannot write {path}: {error}.",
+            argument="path",
+            expected="a file that can be written",
+            got=str(path),
+            remedy="Is its folder there?",
+        ) from error

@@ -13,14 +13,12 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.nn import GINConv, global_add_pool
 
 from walkwise.errors import InputError
-from walkwise.files import as_path, read_json, read_npz, read_tensors
+from walkwise.files import as_path, read_json, read_npz, read_tensors, write_tensors
 
 
 class _SumOfNodes(nn.Module):
@@ -280,18 +278,7 @@ def save_weights(model: nn.Module, path: str | Path) -> None:
         raise InputError(argument="model", expected="a torch.nn.Module", got=model)
     kind = type(model).__name__
     header = {"model": json.dumps({"kind": kind, **model.sizes})} if isinstance(model, _SumOfNodes) else {}
-    # Copies, since a file of this kind holds every tensor once, and layers may share theirs.
-    state = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
-    try:
-        save_file(state, str(as_path(path, "path")), metadata={"format": "pt", **header})
-    except (SafetensorError, OSError) as error:
-        raise InputError(
-            f"Cannot write {path}: {error}.",
-            argument="path",
-            expected="a file that can be written",
-            got=str(path),
-            remedy="Is its folder there?",
-        ) from error
+    write_tensors(path, model.state_dict(), {"format": "pt", **header})
 
 
 def load_weights(model: nn.Module, path: str | Path) -> nn.Module:

@@ -493,7 +493,7 @@ def _checked_row(rows: Tensor, index: int | None) -> Tensor:
             expected=f"a row of the output, {_range(rows)}",
             remedy="For a node-level model give index=<the row>.",
         )
-    if index not in (None, 0) and len(rows) == 1:
+    if index is not None and len(rows) == 1 and _whole(index, "index", f"a row of the output, {_range(rows)}"):
         raise InputError(
             "The model has one output for the whole graph, not one per node.",
             argument="index",
