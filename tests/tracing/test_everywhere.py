@@ -118,3 +118,24 @@ def test_a_library_layer_and_the_same_written_out_agree():
     chains = [ww.trace(Stack(layer), x, EDGES, target=0, rule="zero") for layer in (conv, Written())]
     a, b = (ww.subgraph_relevance(chain, SETS) for chain in chains)
     torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        lambda held, h: held.to(h),
+        lambda held, h: held.type_as(h),
+        lambda held, h: held.expand_as(h),
+        lambda held, h: held.view_as(h[:1]),
+        lambda held, h: held.reshape_as(h[:1]),
+    ],
+    ids=["to", "type_as", "expand_as", "view_as", "reshape_as"],
+)
+def test_a_constant_in_the_shape_or_type_of_node_features_is_constant(taken):
+    """Just the type or the shape is taken of them: a product with it is a scale, and no rule shares it out."""
+    scale = torch.tensor([[0.5, -1.0, 2.0, 3.0]], dtype=torch.float64)
+    ours, theirs = (
+        traced(lambda w, h, held, how=how: w.a(h) * how(scale, h), "between", same, "zero")
+        for how in (taken, lambda constant, h: constant)
+    )
+    check_same(ours, theirs)

@@ -21,6 +21,8 @@ from walkwise.tracing.words import Handler, Word, asked_to_write, word
 
 _NOT_IN_PLACE = {"inplace": False}
 _REDUCE, _OVER = {"sum", "mean"}, {"dim", "keepdim"}
+#: Functions that take the shape or the type of another tensor, but nothing of its values.
+_AS_ANOTHER = frozenset({"to", "type_as", "expand_as", "view_as", "reshape_as", "sum_to_size"})
 
 
 @dataclass(slots=True)
@@ -238,6 +240,8 @@ class Tape(TorchFunctionMode):
         if known.writes or asked_to_write(known, args, kwargs):
             return self._record_write(known, func, args, kwargs)
         result = func(*args, **kwargs)
+        if known.name in _AS_ANOTHER and args and not self._follows(args[:1]):
+            return result
         if kwargs.get("rounding_mode") or not self._depends(known, result):
             if known.name in ("detach", "data"):
                 self._aliases.add(result)

@@ -1,0 +1,118 @@
+"""What every architecture of the zoo is held to."""
+
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+import walkwise as ww
+from walkwise import reference
+from walkwise.errors import WalkwiseError
+from zoo.held import Held, gradient_times_input
+from zoo.models import EDGES, Entry, M, hetero
+
+SETS = [[0, 1], [2], [0, 2, 3, 5], list(range(M)), []]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A line of the table."""
+
+    name: str
+    origin: str
+    layers: str
+    route: str
+    result: str
+
+
+def made(entry: Entry):
+    """The model, in evaluation mode and double precision, with biases that are not zero."""
+    torch.manual_seed(6)
+    model = entry.build()
+    if isinstance(model, torch.jit.ScriptModule):
+        return model
+    for name, parameter in model.double().named_parameters():
+        if "bias" in name:
+            torch.nn.init.uniform_(parameter, 0.05, 0.3)  # with negative ones small models are easily dead
+    return model.eval()
+
+
+def inputs(entry: Entry):
+    generator = torch.Generator().manual_seed(1)
+    if entry.graph == "hetero":
+        data = hetero()
+        return {n: x.double() for n, x in data.x_dict.items()}, data.edge_index_dict
+    if entry.graph == "numbers":
+        return torch.randint(0, 10, (M, 1), generator=generator), EDGES
+    return torch.randn(M, 4, generator=generator, dtype=torch.float64), EDGES
+
+
+@contextmanager
+def _double_precision():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def checked(entry: Entry) -> Result:
+    """The entry's line, after everything that is claimed of it was checked."""
+    with _double_precision(), warnings.catch_warnings():
+        model, (x, edges) = made(entry), inputs(entry)
+        warnings.simplefilter("ignore")
+        if entry.refused is not None:
+            with pytest.raises(WalkwiseError, match=entry.refused) as caught:
+                ww.trace(model, x, edges, target=0)
+            return Result(entry.name, entry.origin, "–", "–", f"refused: {_first_sentence(str(caught.value))}")
+        for rule in ("zero", "auto"):
+            chain = ww.trace(model, x, edges, target=0, rule=rule)
+            _check_walks(chain)
+            if rule == "zero" and entry.gradient:
+                _check_gradient(model, x, edges, chain)
+    kinds = list(dict.fromkeys(layer.kind for layer in chain.layers))
+    routes = " and ".join(sorted({layer.route for layer in chain.layers}))
+    result = "exact: LRP-0 is the gradient" if entry.gradient else "walks sum up"
+    return Result(entry.name, entry.origin, ", ".join(kinds), routes, result)
+
+
+def _check_walks(chain):
+    """All walks, one by one, sum to what is asked of subgraphs and of the whole."""
+    walks = ww.enumerate_walks(chain)
+    relevance = ww.walk_relevance(chain, walks)
+    scale = float(relevance.abs().sum())
+    assert scale > 1e-6, "nothing to compare: the model is dead on this input"
+    assert float(relevance.sum()) == pytest.approx(chain.input_relevance, abs=1e-9 * scale)
+    table = dict(zip(map(tuple, walks.tolist()), relevance.tolist(), strict=True))
+    sets = [[i for i in nodes if i < chain.num_nodes] for nodes in SETS]
+    for alpha in (0.0, 0.4):
+        ours = ww.subgraph_relevance(chain, sets, alpha=alpha).tolist()
+        expected = [reference.subgraph_relevance(table, nodes, alpha) for nodes in sets]
+        assert ours == pytest.approx(expected, abs=1e-9 * scale)
+
+
+def _check_gradient(model, x, edges, chain):
+    """Gradient times input of the model that detaches what is held constant."""
+    features = ww.feature_relevance(chain)
+    model.requires_grad_(False)  # so that a product with a weight is none of two followed tensors
+    if isinstance(x, dict):
+        leaves = {name: value.clone().requires_grad_(True) for name, value in x.items()}
+        with Held():
+            output = model(leaves, edges)[0, 0]
+        gradients = torch.autograd.grad(output, list(leaves.values()))
+        for (name, value), gradient in zip(x.items(), gradients, strict=True):
+            _check_close(features[name], gradient * value)
+        return
+    expected = gradient_times_input(model, x, edges, lambda out: out[0, 0])
+    _check_close(features, expected)
+
+
+def _check_close(ours, theirs):
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9 * float(theirs.abs().max()))
+
+
+def _first_sentence(message: str) -> str:
+    return message.split(". ")[0].split(": ")[0].rstrip(".")
