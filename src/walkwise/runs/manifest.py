@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import sys
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from torch import nn
 from walkwise.errors import InputError
 from walkwise.rules import RuleLike
 from walkwise.runs.answers import SCHEMA
+from walkwise.runs.sources import hashed
 from walkwise.runs.work import Work
 
 #: What must be the same when a run goes on, and what it is called in a message.
@@ -103,13 +103,7 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any], folder: str) -
 
 def model_hash(model: nn.Module) -> str:
     """A hash of what a model is made of: its modules as they print, and its parameters and buffers."""
-    digest = hashlib.blake2b(f"{type(model).__qualname__}\n{model!r}".encode(), digest_size=16)
-    for name, tensor in sorted(model.state_dict().items()):
-        if isinstance(tensor, torch.Tensor):
-            dense = tensor.detach().cpu().contiguous()
-            digest.update(f"{name}{dense.dtype}{tuple(dense.shape)}".encode())
-            digest.update(dense.reshape(-1).view(torch.uint8).numpy().data if dense.numel() else b"")
-    return digest.hexdigest()
+    return hashed([{"class": type(model).__qualname__, "modules": repr(model)}, model.state_dict()])
 
 
 def rule_name(rule: RuleLike) -> str:

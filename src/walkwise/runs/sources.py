@@ -95,8 +95,8 @@ class Listed(_Numbered):
     def fingerprint(self) -> str:
         """A hash of all tensors."""
         if isinstance(self.graphs, Graphs):
-            return _hashed([vars(self.graphs)])
-        return _hashed(graph.to_dict() if isinstance(graph, Data) else {} for graph in self.graphs)
+            return hashed([vars(self.graphs)])
+        return hashed(graph.to_dict() if isinstance(graph, Data) else {} for graph in self.graphs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +133,7 @@ class SmilesTable(_Numbered):
     def fingerprint(self) -> str:
         """A hash of the columns."""
         columns = [self.smiles, self.labels, self.called]
-        return _hashed({"column": column.to_pylist() if column is not None else None} for column in columns)
+        return hashed({"column": column.to_pylist() if column is not None else None} for column in columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +259,7 @@ class NodesOf:
 
     def fingerprint(self) -> str:
         """A hash of the graph and of the nodes."""
-        return _hashed([self.data.to_dict(), {"nodes": torch.from_numpy(self.nodes)}])
+        return hashed([self.data.to_dict(), {"nodes": torch.from_numpy(self.nodes)}])
 
 
 def as_source(graphs: Any, *, featurise: Callable[[str], Data] | None = None) -> Source:
@@ -368,14 +368,14 @@ def wider(source: Source) -> Source | None:
     return replace(source, hops=2 * source.hops)
 
 
-def _hashed(entries: Iterable[Mapping[str, Any]]) -> str:
+def hashed(entries: Iterable[Mapping[str, Any]]) -> str:
     """A hash of tensors, arrays and plain values by name."""
     digest = hashlib.blake2b(digest_size=16)
     for entry in entries:
         for key in sorted(entry):
             value = entry[key]
             if isinstance(value, Mapping):
-                digest.update(f"{key}:{_hashed([value])}".encode())
+                digest.update(f"{key}:{hashed([value])}".encode())
             elif isinstance(value, Tensor):
                 dense = value.detach().cpu()
                 digest.update(f"{key}{dense.dtype}{tuple(dense.shape)}".encode())
