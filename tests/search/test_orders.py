@@ -342,6 +342,17 @@ def test_equal_candidates_come_by_index(mode, route):
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_nodes_by_index_where_biases_absorb_everything(mode, route):
+    torch.manual_seed(0)
+    model = GIN(2, 4, num_layers=3, out_channels=1).double()
+    model.convs[-1].nn.lins[-1].weight.data.zero_()
+    ring = torch.tensor([[m, (m + 1) % 50] for m in range(50)]).t()  # from some size on, only walks with relevance are listed
+    chain = ww.trace(model, torch.rand(50, 2, dtype=torch.double), ring, target=lambda output: output.sum())
+    assert chain.input_relevance == 0
+    assert order_nodes(chain, mode=mode, alpha=0.5).tolist() == list(range(50))
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_tolerance_takes_symmetric_nodes_by_index(mode, route):
     torch.manual_seed(0)
     ring = torch.stack([torch.arange(6), (torch.arange(6) + 1) % 6])
