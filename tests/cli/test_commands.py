@@ -107,7 +107,7 @@ def test_order(run, chain, mode):
         assert found["curve"] == pytest.approx(curve.values.tolist(), abs=1e-6)
         assert found["area"] == pytest.approx(curve.area)
     words = run("order", "ba2motif", "--graph", GRAPH, "--mode", mode).out
-    assert f"{mode.capitalize()} order, α = 0" in words
+    assert f"{mode.capitalize()} order, α = {'0.5' if mode == 'activation' else '0'}:" in words
 
 
 def test_walks(run, chain):

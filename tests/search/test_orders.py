@@ -312,7 +312,7 @@ def test_graphs_of_a_batch_are_ordered_apart(mode, shuffled, route):
         nodes = (batch == g).nonzero().flatten().tolist()
         assert_greedy(order[0], chain, mode, 0.0, nodes)
         assert_greedy(order[1], chain, mode, 0.5, nodes)
-    first = order_nodes(chain, mode=mode, graphs=batch)
+    first = order_nodes(chain, mode=mode, alpha=0.0, graphs=batch)
     assert [o.tolist() for o in first] == [o[0].tolist() for o in orders]
 
 
@@ -346,7 +346,9 @@ def test_nodes_by_index_where_biases_absorb_everything(mode, route):
     torch.manual_seed(0)
     model = GIN(2, 4, num_layers=3, out_channels=1).double()
     model.convs[-1].nn.lins[-1].weight.data.zero_()
-    ring = torch.tensor([[m, (m + 1) % 50] for m in range(50)]).t()  # from some size on, only walks with relevance are listed
+    ring = torch.tensor(
+        [[m, (m + 1) % 50] for m in range(50)]
+    ).t()  # from some size on, only walks with relevance are listed
     chain = ww.trace(model, torch.rand(50, 2, dtype=torch.double), ring, target=lambda output: output.sum())
     assert chain.input_relevance == 0
     assert order_nodes(chain, mode=mode, alpha=0.5).tolist() == list(range(50))
@@ -539,14 +541,22 @@ def test_walks_that_are_too_many_are_not_followed_in_vain(monkeypatch):
     chain = chain_of(1, 40, layers=5, edges=star(40))
     monkeypatch.setattr("walkwise.search.orders._MOST_ROWS", 2_000)
     monkeypatch.setattr("walkwise.questions.walk_table._Listing._follow", lambda *_: pytest.fail("it was tried"))
-    assert "surroundings" in ww.order_nodes(chain).route
+    assert "surroundings" in ww.order_nodes(chain, alpha=0.0).route
 
 
 def test_a_list_of_walks_that_takes_too_much_memory_is_given_up(monkeypatch):
     chain = chain_of(1, 12, edges=star(12))
-    listed = ww.order_nodes(chain)
+    listed = ww.order_nodes(chain, alpha=0.0)
     assert "listed" in listed.route
     monkeypatch.setattr("walkwise.search.orders._MOST_NUMBERS", 100)
-    asked = ww.order_nodes(chain_of(1, 12, edges=star(12)))
+    asked = ww.order_nodes(chain_of(1, 12, edges=star(12)), alpha=0.0)
     assert "surroundings" in asked.route
     assert asked.tolist() == listed.tolist()
+
+
+@pytest.mark.parametrize(("mode", "default"), [("activation", 0.5), ("pruning", 0.0)])
+def test_each_mode_has_its_own_default(mode, default):
+    chain = chain_of(3, 12)
+    assert order_nodes(chain, mode=mode).tolist() == order_nodes(chain, mode=mode, alpha=default).tolist()
+    others = [order_nodes(chain, mode=mode, alpha=a).tolist() for a in (0.0, 0.5) if a != default]
+    assert order_nodes(chain, mode=mode).tolist() not in others

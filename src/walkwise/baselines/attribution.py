@@ -13,8 +13,8 @@ from torch import Tensor
 from walkwise.core.chain import RelevanceChain
 from walkwise.evaluation import scores_of_order
 from walkwise.questions.subgraphs import subgraph_relevance
-from walkwise.search.greedy import greedy_order
-from walkwise.search.orders import order_nodes
+from walkwise.search.greedy import as_mode, greedy_order
+from walkwise.search.orders import DISCOUNTS, order_nodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,11 +87,12 @@ def _(explanation: RelevanceChain, sets: Tensor, *, alpha: float = 0.0) -> Tenso
     return subgraph_relevance(explanation, sets, alpha=alpha)
 
 
-def node_order(explanation: Explanation, mode: str = "activation", *, alpha: float = 0.0) -> Tensor:
+def node_order(explanation: Explanation, mode: str = "activation", *, alpha: float | None = None) -> Tensor:
     """The nodes in the greedy order by the explanation's own scores of node sets: (M,).
 
     In activation mode that is the most important first, in pruning mode the least important first
-    (section 7.2.1). Scores of nodes alone, if none is negative, come out sorted.
+    (section 7.2.1). Scores of nodes alone, if none is negative, come out sorted. α is by default that of
+    `walkwise.order_nodes`.
 
     >>> node_order(Attribution(torch.tensor([0.2, 0.9, 0.4]))).tolist()
     [1, 2, 0]
@@ -101,10 +102,11 @@ def node_order(explanation: Explanation, mode: str = "activation", *, alpha: flo
     if isinstance(explanation, Attribution) and explanation.edges is None and mode == "activation":
         return explanation.nodes.argsort(descending=True, stable=True).cpu()
     count = explanation.num_nodes if isinstance(explanation, Walks) else len(explanation.nodes)
-    return greedy_order(lambda sets: subgraph_scores(explanation, sets, alpha=alpha).cpu(), count, mode)
+    at = DISCOUNTS[as_mode(mode)] if alpha is None else alpha
+    return greedy_order(lambda sets: subgraph_scores(explanation, sets, alpha=at).cpu(), count, mode)
 
 
-def node_scores(explanation: Explanation, *, alpha: float = 0.0) -> Tensor:
+def node_scores(explanation: Explanation, *, alpha: float | None = None) -> Tensor:
     """A score per node, higher for more important: (M,).
 
     The method's own where it scores nodes; where it scores steps or walks, M for the first node of the

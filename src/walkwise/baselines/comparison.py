@@ -31,6 +31,7 @@ from walkwise.evaluation import (
 )
 from walkwise.evaluation.predictions import Prediction, check_on, graph_list, predict
 from walkwise.questions.subgraphs import as_discounts
+from walkwise.search.orders import DISCOUNTS
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def compare(
     graphs: Iterable[Data],
     *,
     metrics: str | Sequence[str] | Mapping[str, Metric] = ("auac", "aupc"),
-    alphas: float | Iterable[float] = (0.0,),
+    alphas: float | Iterable[float] = (DISCOUNTS["activation"],),
     target: int | str | Callable[[Data], int | str] | None = None,
     index: int | Callable[[Data], int] | None = None,
     motif: Callable[[Data], Motif] | None = None,

@@ -52,6 +52,7 @@ def compare(
         from walkwise import baselines
         from walkwise.cli.asked import opened, predicted
         from walkwise.cli.sources import truth_of
+        from walkwise.search.orders import DISCOUNTS
     session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     chosen = _chosen(session, graph, limit)
     _check_motifs(session, chosen, metrics)
@@ -65,7 +66,7 @@ def compare(
         session.model,
         [session.graph(number) for number in chosen],
         metrics=metrics,
-        alphas=alpha or [0.0],
+        alphas=alpha or (DISCOUNTS["activation"],),
         target=column,
         index=index,
         motif=truth_of if {"accuracy", "auroc"} & set(metrics) else None,

@@ -46,16 +46,16 @@ def order(
     found = []
     for number in options.graph_numbers(graph, smiles):
         asked = ask(session, number, target=target, against=against, index=index, rule=rule)
-        found.append((asked, asked.head("order") | {"mode": mode, "orders": _orders(asked, mode, alpha or [0.0])}))
+        found.append((asked, asked.head("order") | {"mode": mode, "orders": _orders(asked, mode, alpha)}))
     answer(found, _show, as_json=as_json)
 
 
-def _orders(asked: Asked, mode: str, alphas: list[float]) -> list[dict[str, Any]]:
+def _orders(asked: Asked, mode: str, given: list[float] | None) -> list[dict[str, Any]]:
     from walkwise.evaluation import activation_along, pruning_along
-    from walkwise.search.orders import order_nodes
+    from walkwise.search.orders import DISCOUNTS, order_nodes
 
     along = activation_along if mode == "activation" else pruning_along
-    found = []
+    alphas, found = given or [DISCOUNTS[mode]], []
     orders = order_nodes(asked.chain, mode=mode, alpha=alphas, progress=progress())
     for alpha, nodes in zip(alphas, orders, strict=True):
         curve = along(asked.prediction, nodes, progress=progress())

@@ -53,7 +53,9 @@ class _ShortTable:
         self.at = (np.arange(0, len(self.psi), P + 1).reshape(T, P) + outside[:, None]).ravel()  # (T · P,)
         steps = (criterion.sign * times).ravel()
         moves = np.bincount((visited * T + np.arange(T)[:, None]).ravel(), steps, self.width * T)
-        self.moves = moves.astype(np.int64).reshape(self.width, T).repeat(P, axis=1)  # (M, T · P) how far a node moves all
+        self.moves = (
+            moves.astype(np.int64).reshape(self.width, T).repeat(P, axis=1)
+        )  # (M, T · P) how far a node moves all
         self.visited, self.chosen = visited.ravel(), np.zeros(self.width, dtype=bool)
         self.change: Floats = self._added_up()
 
