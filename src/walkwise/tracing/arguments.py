@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import FunctionType
 from typing import Any, NoReturn
 
 import torch
@@ -279,10 +281,19 @@ def _signature(model: nn.Module) -> inspect.Signature | None:
     if isinstance(declared, dict) and all(isinstance(name, str) for name in declared):
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         return inspect.Signature([inspect.Parameter(name, kind) for name in declared])
+    if "forward" not in model.__dict__ and type(type(model).forward) is FunctionType:
+        return _method_signature(type(model).forward)
     try:
         return inspect.signature(model.forward)
     except (TypeError, ValueError):
         return None
+
+
+@functools.lru_cache(maxsize=256)
+def _method_signature(method: FunctionType) -> inspect.Signature:
+    """How a method of a class is called, without the object."""
+    signature = inspect.signature(method)
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
 def _missing(model: nn.Module, signature: inspect.Signature, missing: list[str], held: Mapping[str, Any]) -> NoReturn:

@@ -64,12 +64,18 @@ class Identities:
     def nodes(self, slot: int) -> Tensor:
         """The node of every row of a tensor, NOBODY where it is none or several.  # (K,)"""
         found, rows = self._of(slot), self.tape.values[slot].shape[0]
+        if self._is_every(found):  # by far the most common
+            return self._every
         table = found.expand(rows, *found.shape[1:]).reshape(rows, -1)
         alone = table[:, 0] if table.shape[1] == 1 else _one_of(table)[:, 0]
         if bool((alone == SEVERAL).any()):
             raise UnfollowedError(self._joining)
         in_order = rows == self.num_nodes and bool(((alone == self._every) | (alone == NOBODY)).all())
         return self._every if in_order and bool((alone >= 0).any()) else alone  # a constant stands for its row's node
+
+    def _is_every(self, ids: Tensor) -> bool:
+        """Whether ids are the very numbers of all nodes, in whatever shape."""
+        return ids.numel() == self.num_nodes and ids.data_ptr() == self._every.data_ptr()
 
     def natural(self, ids: Tensor) -> bool:
         """Whether rows are all nodes in their own order."""
@@ -142,6 +148,9 @@ class Identities:
 
     def _merged(self, op: Op, value: Tensor) -> Tensor:
         """Rows put together entry by entry. Of two nodes' rows it is the one whose tensor has all nodes in order."""
+        first = self._known[op.inputs[0]]
+        if first.dim() == value.dim() and all(self._is_every(self._known[slot]) for slot in op.inputs):
+            return first
         merged = _nobody(value)
         for slot in op.inputs:
             ids = self._known[slot]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -158,7 +158,7 @@ def _traced(
         for note in (*hidden, *(idle if tape.cut else ())):  # cut by what the model has detached, perhaps
             warnings.warn(f"{note}.", CoverageWarning, stacklevel=3)
         types = [] if half is None else [(WIDENED if runs.wide else CAST).format(half)]
-        crossing = [_CROSSING] if _crosses(given, lowering.positions.edges(tape.calls)) else []
+        crossing = [_CROSSING] if _crosses(given, lambda: lowering.positions.edges(tape.calls)) else []
         notes = [*notes, *hidden, *idle, *scalar.notes, *types, *crossing]
         chain = lowering.chain(scalar, notes)
         if isinstance(given, HeteroGiven):
@@ -254,11 +254,12 @@ def _unwrapped(model: nn.Module) -> nn.Module:
     return compiled_from(model) or model
 
 
-def _crosses(given: Given, edge_index: Tensor) -> bool:
+def _crosses(given: Given, edges: Callable[[], Tensor]) -> bool:
     """Whether edges lead from one graph of a batch to another."""
     batch = given.tensors().get("batch")
-    if batch is None or batch.shape != (given.num_nodes,) or not edge_index.numel() or given.num_graphs == 1:
+    if batch is None or batch.shape != (given.num_nodes,) or given.num_graphs == 1:
         return False
+    edge_index = edges()
     return bool((batch[edge_index[0]] != batch[edge_index[1]]).any())
 
 
