@@ -49,9 +49,10 @@ format: $(STAMP) ## rewrite the code in the house format
 	$(BIN)/python -m ruff check --fix-only .
 	$(BIN)/python -m ruff format .
 
-bench: $(STAMP) ## time the fast paths
+bench: $(STAMP) ## time the fast paths; writes docs/performance.md
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/orders.py
+	$(BIN)/python benchmarks/performance.py
 
 quality: $(STAMP) ## explainers against known truth: hours, goes on where it stopped; SHORT=1: minutes; in out/quality
 	OMP_NUM_THREADS=1 PYTHONPATH=benchmarks $(BIN)/python -m quality $(if $(SHORT),--short) $(ARGS)

@@ -27,11 +27,13 @@ from cases import (
     connected_subgraphs,
     mutag,
     other_layers,
+    random_graph,
     reddit,
     three_regular,
 )
 from timing import Ratio
 from timing import compare as compare_by
+from torch_geometric.nn import GIN
 
 import walkwise as ww
 
@@ -227,7 +229,32 @@ def growth(seconds: float) -> Iterator[Row]:
             yield Row.timed("growth", f"{M} / 1000 nodes", f"{name}, {count} of 5 nodes", ratio, 2.0)
 
 
+def goals(seconds: float) -> Iterator[Row]:
+    """Walks and orders of a molecule and of a thousand, against forward and backward; one node of a large graph."""
+    one, many = mutag(), batched(mutag(), 1000)
+    each: dict[str, Callable[[Case], object]] = {
+        "trace + node relevance": lambda case: ww.node_relevance(_trace(case)),
+        "trace + top 10 walks": lambda case: ww.top_walks(_trace(case), 10, graphs=case.batch),
+        "trace + order": lambda case: ww.order_nodes(_trace(case), graphs=case.batch),
+    }
+    chain = _trace(one)
+    ratio = compare(lambda: ww.top_walks(chain.to(chain.dtype), 10), one.forward_backward, seconds=seconds)
+    yield Row.timed("goals", one.name, "top 10 walks / forward+backward", ratio, 2.0)
+    for (name, ask), goal in zip(each.items(), (1.0, 5.0, 5.0), strict=True):
+        ratio = compare(lambda ask=ask: ask(many), many.forward_backward, seconds=seconds)
+        yield Row.timed("goals", many.name, f"{name} / forward+backward", ratio, goal)
+    graphs, model = [random_graph(M, 5 * M) for M in (1_000_000, 10_000)], GIN(16, 64, 3, 2).eval()
+
+    def explain(case: Case, turn: Iterator[int]) -> object:
+        return ww.trace(model, case.x, case.edge_index, index=next(turn), target=0)
+
+    turns = [cycle(range(100, 200)) for _ in graphs]
+    ratio = compare(lambda: explain(graphs[0], turns[0]), lambda: explain(graphs[1], turns[1]), seconds=seconds)
+    yield Row.timed("goals", "1M / 10 000 nodes", "trace one node, GIN-3/64, graph known", ratio, 2.0)
+
+
 GROUPS: dict[str, Callable[[float], Iterator[Row]]] = {
+    "goals": goals,
     "trace": trace,
     "batch": batch,
     "polynomial": polynomial,

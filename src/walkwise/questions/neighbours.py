@@ -88,6 +88,13 @@ class Neighbours:
         there, here = self.of(np.arange(self.num_nodes))
         return Neighbours.from_pairs(np.concatenate([here, there]), np.concatenate([there, here]), self.num_nodes)
 
+    def ways(self, steps: int) -> Floats:
+        """In how many ways one can come to each node by so many steps.  # (M,)"""
+        here, ways = np.repeat(np.arange(self.num_nodes), self.degree), np.ones(self.num_nodes)
+        for _ in range(steps):
+            ways = add_up(here, ways[self.nodes], self.num_nodes)
+        return ways
+
     def within(self, node: int, hops: int) -> Ints:
         """The nodes that so many steps can reach from a node, itself included.  # (K,)"""
         reached = np.array([node])

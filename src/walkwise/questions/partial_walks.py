@@ -17,10 +17,10 @@ from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.contract import all_rows, contract, run_backward
-from walkwise.core.edges import Edges
+from walkwise.core.edges import DENSE, Edges
 from walkwise.core.lazy import cached_property
 from walkwise.core.operators import Visit
-from walkwise.core.rows import Fan
+from walkwise.core.rows import Fan, OwnRows, Rows
 from walkwise.errors import TooManyWalksError
 from walkwise.questions.neighbours import Ints, Neighbours, as_array, step_neighbours
 from walkwise.questions.nodesets import budget
@@ -57,8 +57,24 @@ class Stages:
             widths[visit] = message.shape[-1]
             return message
 
-        contract(self.chain, all_rows(self.chain), measure)
+        contract(self.chain, self._a_row, measure)
         return widths
+
+    @property
+    def _a_row(self) -> Rows:
+        """The fewest rows that a message can have."""
+        if not self.chain.local or self.chain.num_nodes <= DENSE:
+            return all_rows(self.chain)
+        first = torch.zeros(1, dtype=torch.long, device=self.chain.device)
+        return OwnRows(self.chain.num_nodes, 1, first, first)
+
+    @cached_property
+    def opening(self) -> dict[int, Tensor]:
+        """What the read-out sends to every node, by position.  # {position: (M, 1, N)}"""
+        arrived: dict[Visit, Tensor] = {}
+        run_backward(self.chain, all_rows(self.chain), lambda visit, message: _stop(arrived, visit, message))
+        found = ((position, self.joined(position, arrived)) for position in reversed(self.positions))
+        return {position: message[:, 0] for position, message in found if message is not None}
 
     def width(self, position: int) -> int:
         """N at a position, 0 where no message reaches it."""
@@ -163,14 +179,6 @@ def stages(chain: RelevanceChain) -> Stages:
         memo["stages"] = Stages(chain, Neighbours.everywhere(chain.num_nodes) if near is None else near)
     known: Stages = memo["stages"]
     return known
-
-
-def opening_messages(at: Stages) -> dict[int, Tensor]:
-    """What the read-out sends to every node, by position.  # {position: (M, 1, N)}"""
-    arrived: dict[Visit, Tensor] = {}
-    run_backward(at.chain, all_rows(at.chain), lambda visit, message: _stop(arrived, visit, message))
-    found = ((position, at.joined(position, arrived)) for position in reversed(at.positions))
-    return {position: message[:, 0] for position, message in found if message is not None}
 
 
 def step_down(at: Stages, position: int, nodes: Ints, message: Tensor) -> Arrival:

@@ -12,7 +12,7 @@ from torch import Tensor
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.lazy import cached_property
 from walkwise.questions.neighbours import Bools, Floats, Ints, add_up, as_array
-from walkwise.questions.partial_walks import Stages, opening_messages, stages, step_down
+from walkwise.questions.partial_walks import Stages, stages, step_down
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Partials:
 def openings(steps: WalkSteps, ends: Ints | None = None) -> list[Partials]:
     """The partial walks of one node: what the read-out sends to each node it reads, or to those of them (K,)."""
     found = []
-    for position, message in opening_messages(steps.stages).items():
+    for position, message in steps.stages.opening.items():
         reads = np.flatnonzero(steps.ends[position] & (steps.ways[position] > 0))
         nodes = steps.stages.there(reads if ends is None else np.intersect1d(reads, ends))
         found.append(Partials(position, nodes, message[nodes], torch.zeros_like(nodes)))
@@ -124,7 +124,7 @@ def walk_steps(chain: RelevanceChain) -> WalkSteps:
 
 
 def _walk_steps(at: Stages) -> WalkSteps:
-    ends = {p: _reached(message) for p, message in opening_messages(at).items()}
+    ends = {p: _reached(message) for p, message in at.opening.items()}
     generator = torch.Generator().manual_seed(0)
     possible: dict[tuple[int, int], Bools] = {}
     for position in at.positions:

@@ -22,7 +22,7 @@ from walkwise.core.chain import RelevanceChain
 from walkwise.errors import TooManyWalksError
 from walkwise.questions.neighbours import Bools, Floats, Ints, add_up, step_neighbours
 from walkwise.questions.nodesets import budget
-from walkwise.questions.partial_walks import Arrival, Stages, opening_messages, stages, step_down
+from walkwise.questions.partial_walks import Arrival, Stages, stages, step_down
 from walkwise.questions.progress import bar
 from walkwise.questions.steps import WalkSteps, walk_steps
 
@@ -148,7 +148,7 @@ class _Listing:
         M = self.chain.num_nodes
         blank = np.full((M, self.chain.num_layers + 1), -1, np.min_scalar_type(-(M + 1)))
         waiting: dict[int, list[_Partial]] = {}
-        for position, message in opening_messages(self.at).items():
+        for position, message in self.at.opening.items():
             nodes = np.arange(M) if ends is None else ends
             nodes = nodes[self._reads(position, message)[nodes]]
             self._arrive(waiting, position, nodes, blank[nodes], message[self.at.there(nodes)])

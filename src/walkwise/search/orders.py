@@ -17,7 +17,6 @@ from walkwise.questions.graphs import as_graphs
 from walkwise.questions.neighbours import Ints, as_array, step_neighbours
 from walkwise.questions.parts import of_one_node, part_of
 from walkwise.questions.progress import shown
-from walkwise.questions.steps import walk_steps
 from walkwise.questions.subgraphs import as_discount
 from walkwise.questions.ties import rounding
 from walkwise.questions.walk_table import Detail, WalkTable, walk_table
@@ -177,11 +176,12 @@ def _orders(
     if not criterion.alphas or not chain.num_nodes:
         sizes = sizes if idle is None else [idle.num_nodes]
         return [(np.zeros((len(criterion.alphas), size), dtype=np.int64), "nothing to order") for size in sizes]
-    if step_neighbours(chain) is None:
+    near = step_neighbours(chain)
+    if near is None:
         return _step_by_step(chain, criterion, idle, progress)
     orders: list[tuple[Ints, str]] = []
     graphs = criterion.graphs
-    for some in [graphs] if len(graphs) == 1 else graphs.parts(walk_steps(chain).ending, _MOST_TOGETHER):
+    for some in [graphs] if len(graphs) == 1 else graphs.parts(near.ways(chain.num_layers), _MOST_TOGETHER):
         part = replace(criterion, graphs=some)
         table = _table(chain, part, progress)
         if table is None:

@@ -176,7 +176,9 @@ def _columns(scores: Tensor, target: Any, rows: list[int]) -> list[tuple[int, in
     given = list(target)
     if len(given) != len(rows):
         raise TargetError(f"target names {len(given)} columns for {len(rows)} explained row(s).")
-    return [column_of(one, scores.shape[1]) for one in given]
+    plain = all(type(one) is int for one in given)
+    known = {one: column_of(one, scores.shape[1]) for one in dict.fromkeys(given)} if plain else {}
+    return [known[one] for one in given] if plain else [column_of(one, scores.shape[1]) for one in given]
 
 
 def column_of(target: Any, count: int) -> tuple[int, int]:
