@@ -184,7 +184,8 @@ def floors(machine: Machine, budget: float) -> list[tuple[str, ...]]:
 
 def _cell(took: float, beside: float, floor: float) -> str:
     over = f"{took / floor:.3g} ×" if floor > 1e-9 else "–"
-    return f"{_time(took)}; {took / beside:.2g}; {over}"
+    ratio = took / beside
+    return f"{_time(took)}; {f'{ratio:.0f}' if ratio > 99 else f'{ratio:.2g}'}; {over}"
 
 
 def _time(took: float) -> str:
@@ -319,11 +320,12 @@ def page(
     for name in names:
         slopes = (exponent(found[what].get(name, [])) for what in found)
         grown.append((name, *("" if slope is None else f"{slope:.2f}" for slope in slopes)))
-    about = ", ".join(f"{key} {value}" for key, value in run.header().items() if key not in ("cpus", "load"))
+    about = ", ".join(f"{key} {value}" for key, value in run.header().items() if key != "cpus")
     rates = f"{machine.flops / 1e9:.0f} GFlop/s and copies at {machine.bytes / 1e9:.1f} GB/s"
     return f"""# Performance
 
-Written by `python benchmarks/performance.py` (a part of `make bench`), in one run: {about}.
+Written by `python benchmarks/performance.py` (a part of `make bench`), in one run:
+{about} (the load of a machine that did other work as well spoils times).
 Large products ran at {rates}. All times are processor time of one thread, the
 fastest of a few calls; on a busy machine look at ratios rather than at times.
 
@@ -331,7 +333,8 @@ fastest of a few calls; on a busy machine look at ratios rather than at times.
 
 In every cell: the time; the time over one forward and backward pass of the model; the time over the question's floor.
 The floor is what its matrix products take at the rates above, counted as they are issued, and nothing else: no Python,
-no bookkeeping, no element-wise work. Small graphs are all Python, so that their distance to the floor is large.
+no bookkeeping, no element-wise work. Small graphs are all Python, so that their distance to the floor is large; where
+operands stay in the cache it may be below 1.
 Questions are put to a chain that has not been asked anything, and those about walks list all of them; those about
 subgraphs are put to a chain that has answered one like it.
 
