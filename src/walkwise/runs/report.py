@@ -161,7 +161,8 @@ def _by_name(
         enough = every[every.graphs >= _LEAST] if (every.graphs >= _LEAST).sum() >= 3 else every
         strongest = enough.reindex(enough["mean"].abs().sort_values(ascending=False).index)[:_ROWS]
         some = strongest.sort_values("mean", ascending=False)
-        grids.append(Grid(f"Explained: {name}", columns, [cells(row) for _, row in some.iterrows()]))
+        rows = [cells(row) for _, row in some.iterrows()]
+        grids.append(Grid(f"Explained: {name}", columns, rows, wide=len(columns) > 4))
         figure = Figure(figsize=(4.4, 0.9 + 0.26 * len(some)), layout="constrained")
         means = dict(zip(some.pattern, some["mean"], strict=True))
         plotting.mean_bars(means, dict(zip(some.pattern, some.half, strict=True)), ax=figure.add_subplot())
