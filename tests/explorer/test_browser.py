@@ -339,11 +339,13 @@ def test_words_under_the_interactions_are_not_cut(tab):
     page.fill("#group-name", "the aromatic ring of the molecule")
     page.click("#save-group")
     words = page.locator("#interactions .annotation-text")
-    expect(page.locator("#interactions .ytick").first).to_contain_text("the aromatic ring")
+    expect(page.locator("#interactions .ytick", has_text="the aromatic ring").first).to_be_visible()
+    drawing = page.locator("#interactions .main-svg").first
     for width in (1280, 1000):
         page.set_viewport_size({"width": width, "height": 800})
         expect(words).to_contain_text("that visit exactly these groups")
-        chart, box = page.locator("#interactions .main-svg").first.bounding_box(), words.bounding_box()
+        eventually(lambda: None not in (drawing.bounding_box(), words.bounding_box()), True)  # while it is drawn anew
+        chart, box = drawing.bounding_box(), words.bounding_box()
         assert chart["x"] <= box["x"]
         assert box["x"] + box["width"] <= chart["x"] + chart["width"]
         assert box["y"] + box["height"] <= chart["y"] + chart["height"]
