@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from quality import aggregate, candidates, figure, report, sanity
-from quality.methods import Case, Method, PassedByError, all_methods
+from quality.methods import Case, Method, PassedByError, Together, all_methods
 from quality.networks import DESIGNS
 from quality.running import Plan, carry_out, dropped, explainable, is_learned, meaning, trained
 from quality.store import Run, Store, write
@@ -27,7 +27,7 @@ from walkwise.errors import WalkwiseError
 
 SHORT_DESIGNS = ("gin-relu", "gcn-gelu", "sage-gelu-norm", "gat-relu")
 #: The methods whose distance from the first is told task by task, where they exist.
-FOLLOWED = ("lrp, auto", "order, auto, α = 0", "lrp, general γ = 3", "lrp, gamma", "sgnn-lrp")
+FOLLOWED = ("sgnn-lrp", "lrp, auto", "shapley, auto", "lrp, gamma")
 #: The rules among which the validation tasks choose, with today's default and LRP-0 beside them.
 CHOICES = [f"lrp, {name}" for name in (*candidates.CANDIDATES, "gamma", "γ = 3", "zero", "z+")]
 DRAWN = ("α = 0", "α = 0.3", "αβ")  # of the discounts, those in the figure
@@ -92,7 +92,7 @@ def checks(plan: Plan, methods: Sequence[Method], store: Store) -> dict[str, dic
 
 def scores_of(method: Method, prediction: Any) -> torch.Tensor:
     torch.manual_seed(0)
-    return method.answer(Case(prediction, prediction.model, 5)).scores
+    return method.answer(Case(prediction, Together(prediction.model, [prediction]), 0, 5)).scores
 
 
 def check_table(found: dict[str, dict[str, float] | str]) -> str:

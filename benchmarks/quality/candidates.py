@@ -65,7 +65,7 @@ CANDIDATES: dict[str, Candidate] = {
 ALL = RULES | CANDIDATES
 
 #: The rules under which orders, Shapley values and best subgraphs are compared.
-ASKED = ("auto", "gamma", "γ = 3", "general γ = 3")
+ASKED = ("auto", "gamma")
 
 
 def rule_for(name: str, network: Network) -> RuleLike:

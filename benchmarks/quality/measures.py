@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from sklearn.metrics import roc_auc_score
+from scipy.stats import rankdata
 from torch import Tensor
 
 from walkwise.evaluation import fidelities
@@ -32,12 +32,19 @@ class Answer:
     scores: Tensor  # (M,) higher for more important
     nodes: tuple[int, ...] | None = None  # a subgraph, where it names one itself
     magnitude: float | None = None
+    seconds: float | None = None  # where it was asked for together with other predictions
 
 
 def auroc(scores: Tensor, truths: Tensor) -> float:
-    """The area under the ROC curve against the best of the alternative truths (K, M)."""
+    """The area under the ROC curve against the best of the alternative truths (K, M).
+
+    From ranks, equal scores sharing theirs: many times faster than scikit-learn's, to which tests compare it.
+    """
     values = torch.nan_to_num(scores.double(), nan=-math.inf).clamp(-1e300, 1e300).numpy()
-    return max(float(roc_auc_score(truth.numpy(), values)) for truth in truths)
+    ranks = rankdata(values)
+    inside = truths.numpy().astype(float)
+    counts = inside.sum(1)
+    return float(((inside @ ranks - counts * (counts + 1) / 2) / (counts * (len(values) - counts))).max())
 
 
 def top(scores: Tensor, count: int) -> tuple[int, ...]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import inspect
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
 
 import walkwise as ww
 from quality import candidates
@@ -23,10 +26,11 @@ from walkwise.evaluation.predictions import Prediction, traced
 ALPHAS = (0.0, 0.1, 0.3, 0.5, 0.7, 1.0)
 
 #: Explainers that need seconds per graph: how many graphs of each model they get. The short form leaves them out.
-SLOW = {"subgraphx": 2, "gnnexplainer": 5, "pgmexplainer": 5, "pgexplainer": 10}
+SLOW = {"subgraphx": 2, "gnnexplainer": 5, "gnnexplainer-paper": 2, "pgmexplainer": 5, "pgexplainer": 10}
 #: The same for those that take some tenths of a second; the short form has them.
 SLOWER = {"integrated-gradients": 15, "gnn-lrp": 5}  # gnn-lrp has the scores of sgnn-lrp
-ASKED_GRAPHS = 20  # for orders, Shapley values and searches
+SEARCHED = (0.0, 0.1, 0.3)  # the discounts of searches for the best subgraph, and of nodes by themselves
+ASKED_GRAPHS = 20  # for these searches
 MOST_NODES = 150  # greedy orders, Shapley values and searches pass larger graphs by
 
 
@@ -34,26 +38,96 @@ class PassedByError(Exception):
     """A prediction that a method is not asked about."""
 
 
+class Together:
+    """The library's own answers for all explained graphs of one model: every question is asked once for all of them."""
+
+    def __init__(self, network: Network, predictions: Sequence[Prediction]) -> None:
+        self.network, self.predictions = network, predictions
+        self._known: dict[tuple[str, ...], tuple[list[Any], float]] = {}
+
+    def relevance(self, rule: str) -> tuple[list[Tensor], float]:
+        """The relevance of every node, graph by graph, and the seconds per graph."""
+        return self._once(
+            ("relevance", rule), lambda: self._split(rule, lambda chain: ww.node_relevance(chain, layer="start"))
+        )
+
+    def visits(self, rule: str) -> tuple[list[Tensor], float]:
+        """The mean over all positions of a walk of the relevance that stands at a node."""
+
+        def mean(chain: ww.RelevanceChain) -> Tensor:
+            return torch.stack([ww.node_relevance(chain, layer=p) for p in range(chain.num_layers + 1)]).mean(0)
+
+        return self._once(("visits", rule), lambda: self._split(rule, mean))
+
+    def alone(self, rule: str, alpha: float) -> tuple[list[Tensor], float]:
+        """R_α of every node by itself."""
+
+        def each(chain: ww.RelevanceChain) -> Tensor:
+            bounds = torch.arange(chain.num_nodes + 1)
+            return ww.subgraph_relevance(chain, (bounds[:-1], bounds), alpha=alpha)
+
+        return self._once(("alone", rule, f"{alpha}"), lambda: self._split(rule, each))
+
+    def orders(self, rule: str, mode: str) -> tuple[list[Tensor], float]:
+        """For every graph the orders for all α, (A, M)."""
+
+        def ask() -> list[Tensor]:
+            chain, graphs = self._batch(rule)
+            return [order - order.min() for order in ww.order_nodes(chain, mode=mode, alpha=ALPHAS, graphs=graphs)]
+
+        return self._once(("orders", rule, mode), ask)
+
+    def shapley(self, rule: str) -> tuple[list[Tensor], float]:
+        """The Shapley value of every node."""
+
+        def ask() -> list[Tensor]:
+            chain, graphs = self._batch(rule)
+            return [found.values for found in ww.shapley_values(chain, graphs=graphs)]
+
+        return self._once(("shapley", rule), ask)
+
+    def chain(self, rule: str, number: int) -> ww.RelevanceChain:
+        """One prediction, traced."""
+        return traced(self.predictions[number], rule=candidates.rule_for(rule, self.network))
+
+    def _split(self, rule: str, ask: Callable[[ww.RelevanceChain], Tensor]) -> list[Tensor]:
+        return list(ask(self._batch(rule)[0]).split([prediction.num_nodes for prediction in self.predictions]))
+
+    def _batch(self, rule: str) -> tuple[ww.RelevanceChain, Tensor]:
+        """All graphs in one chain, and the graph of every node."""
+        batch = Batch.from_data_list([Data(p.x, p.edge_index) for p in self.predictions])
+        rows = torch.arange(len(self.predictions))
+        graphs = None if self.network.level == "node" else batch.batch
+        if self.network.level == "node":
+            rows = batch.ptr[:-1] + torch.tensor([int(p.index) for p in self.predictions])
+        columns = torch.tensor([int(p.target) for p in self.predictions])
+        chain = ww.trace(
+            self.network,
+            batch.x,
+            batch.edge_index,
+            batch=graphs,
+            target=lambda output: output[rows, columns].sum(),
+            rule=candidates.rule_for(rule, self.network),
+        )
+        return chain, batch.batch
+
+    def _once(self, key: tuple[str, ...], ask: Callable[[], list[Any]]) -> tuple[list[Any], float]:
+        if key not in self._known:
+            begun = time.process_time()
+            found = ask()
+            self._known[key] = found, (time.process_time() - begun) / len(found)
+        return self._known[key]
+
+
 @dataclass
 class Case:
     """One prediction, and what several methods need of it."""
 
     prediction: Prediction
-    network: Network
+    together: Together
+    number: int  # of the prediction, among those of the model
     size: int  # how many nodes the truth has
     trained: dict[str, Explain] = field(default_factory=dict)
-    spent: float = 0.0  # seconds of what was taken over from another method
-    _chains: dict[str, tuple[ww.RelevanceChain, float]] = field(default_factory=dict)
-
-    def chain(self, rule: str) -> ww.RelevanceChain:
-        """The traced prediction under a rule; traced once, the time told to every method."""
-        if rule in self._chains:
-            self.spent += self._chains[rule][1]
-        else:
-            begun = time.process_time()
-            chain = traced(self.prediction, rule=candidates.rule_for(rule, self.network))
-            self._chains[rule] = chain, time.process_time() - begun
-        return self._chains[rule][0]
 
 
 @dataclass(frozen=True)
@@ -61,7 +135,7 @@ class Method:
     """A name, what it answers, and what the name means (results of another meaning are not taken over)."""
 
     name: str
-    group: str  # "explainer", "rule", "candidate", "order", "pruning", "game" or "search"
+    group: str  # "explainer", "rule", "candidate", "score", "order", "pruning", "game" or "search"
     answer: Callable[[Case], Answer]
     meaning: str = ""
     graphs: int | None = None  # per model, where not all
@@ -92,10 +166,16 @@ def all_methods(short: bool = False) -> tuple[list[Method], dict[str, str]]:
 def _asked(rule: str, meaning: str) -> Iterable[Method]:
     for alpha in ALPHAS:
         by = f"{rule}, α = {alpha:g}"
-        yield Method(f"order, {by}", "order", _order(rule, "activation", alpha), meaning, ASKED_GRAPHS)
-        yield Method(f"pruning, {by}", "pruning", _order(rule, "pruning", alpha), meaning, ASKED_GRAPHS)
-    yield Method(f"shapley, {rule}", "game", _shapley(rule), meaning, ASKED_GRAPHS)
-    yield Method(f"best subgraph, {rule}", "search", _search(rule), meaning, ASKED_GRAPHS)
+        yield Method(f"order, {by}", "order", _order(rule, "activation", alpha), meaning)
+        yield Method(f"pruning, {by}", "pruning", _order(rule, "pruning", alpha), meaning)
+    yield Method(f"visits, {rule}", "score", _of(lambda all_: all_.visits(rule)), meaning)
+    for alpha in SEARCHED:
+        by = f"{rule}, α = {alpha:g}"
+        yield Method(f"alone, {by}", "score", _of(lambda all_, a=alpha: all_.alone(rule, a)), meaning)
+    yield Method(f"shapley, {rule}", "game", _shapley(rule), meaning)
+    for alpha in SEARCHED:
+        by = f"{rule}, α = {alpha:g}"
+        yield Method(f"best subgraph, {by}", "search", _search(rule, alpha), meaning, ASKED_GRAPHS)
 
 
 def _default_rule(name: str) -> str:
@@ -114,10 +194,18 @@ def _registered(name: str) -> Callable[[Case], Answer]:
 
 def _relevance(rule: str) -> Callable[[Case], Answer]:
     def answer(case: Case) -> Answer:
-        chain = case.chain(rule)
-        scores = ww.node_relevance(chain)
+        found, seconds = case.together.relevance(rule)
+        scores = found[case.number]
         output = abs(case.prediction.value("logit"))
-        return Answer(scores, magnitude=float(scores.abs().sum()) / max(output, 1e-12))
+        return Answer(scores, magnitude=float(scores.abs().sum()) / max(output, 1e-12), seconds=seconds)
+
+    return answer
+
+
+def _of(ask: Callable[[Together], tuple[list[Tensor], float]]) -> Callable[[Case], Answer]:
+    def answer(case: Case) -> Answer:
+        found, seconds = ask(case.together)
+        return Answer(found[case.number], seconds=seconds)
 
     return answer
 
@@ -125,8 +213,9 @@ def _relevance(rule: str) -> Callable[[Case], Answer]:
 def _order(rule: str, mode: str, alpha: float) -> Callable[[Case], Answer]:
     def answer(case: Case) -> Answer:
         _check_size(case)
-        order = ww.order_nodes(case.chain(rule), mode=mode, alpha=alpha)
-        return Answer(scores_of_order(order if mode == "activation" else order.flip(0)))
+        found, seconds = case.together.orders(rule, mode)
+        order = found[case.number][ALPHAS.index(alpha)]
+        return Answer(scores_of_order(order if mode == "activation" else order.flip(0)), seconds=seconds / len(ALPHAS))
 
     return answer
 
@@ -137,19 +226,19 @@ def _shapley(rule: str) -> Callable[[Case], Answer]:
         with warnings.catch_warnings():
             warnings.simplefilter("error", SamplingWarning)
             try:
-                return Answer(ww.shapley_values(case.chain(rule)).values)
+                found, seconds = case.together.shapley(rule)
             except SamplingWarning:
                 raise PassedByError("too many walks for exact Shapley values") from None
+        return Answer(found[case.number], seconds=seconds)
 
     return answer
 
 
-def _search(rule: str) -> Callable[[Case], Answer]:
+def _search(rule: str, alpha: float) -> Callable[[Case], Answer]:
     def answer(case: Case) -> Answer:
         _check_size(case)
-        chain = case.chain(rule)
-        found = ww.find_subgraph(chain, case.size)
-        inside = torch.zeros(chain.num_nodes)
+        found = ww.find_subgraph(case.together.chain(rule, case.number), case.size, alpha=alpha)
+        inside = torch.zeros(case.prediction.num_nodes)
         inside[list(found.nodes)] = 1
         return Answer(inside, nodes=found.nodes)
 
@@ -157,5 +246,5 @@ def _search(rule: str) -> Callable[[Case], Answer]:
 
 
 def _check_size(case: Case) -> None:
-    if case.prediction.num_nodes > MOST_NODES:
+    if max(p.num_nodes for p in case.together.predictions) > MOST_NODES:
         raise PassedByError(f"more than {MOST_NODES} nodes")

@@ -1,10 +1,11 @@
-"""The models that are explained, and their training: small, on the processor, seconds each."""
+"""The models that are explained, and their training: small, seconds each."""
 
 from __future__ import annotations
 
 import copy
 import math
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,6 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, global_add_p
 
 from quality.planted import LAYERS
 from quality.tasks import Split, Task
-from walkwise.datasets import pack
 
 ENOUGH = 0.95  # the accuracy on test examples below which a model is dropped
 WIDTH = 32
@@ -99,42 +99,90 @@ class Fit:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Packed:
+    """Graphs end to end, of which any run of consecutive ones is a batch."""
+
+    x: Tensor  # (M, F)
+    edge_index: Tensor  # (2, E)
+    y: Tensor  # (G,)
+    graph: Tensor  # (M,) the graph of every node
+    nodes: tuple[int, ...]  # where every graph's nodes begin, and where the last ends
+    edges: tuple[int, ...]
+
+    def shuffled(self) -> Packed:
+        """The same graphs in a new order."""
+        order = torch.randperm(len(self.y))
+        node_counts, edge_counts = (torch.tensor(ends).diff()[order] for ends in (self.nodes, self.edges))
+        nodes, edges = ([0, *counts.cumsum(0).tolist()] for counts in (node_counts, edge_counts))
+        old = torch.tensor(self.nodes)[order] - torch.tensor(nodes[:-1])
+        rows = torch.arange(nodes[-1]) + old.repeat_interleave(node_counts)
+        shift = (torch.tensor(self.edges)[order] - torch.tensor(edges[:-1])).repeat_interleave(edge_counts)
+        where = (torch.arange(edges[-1]) + shift).to(self.x.device)
+        ends = self.edge_index[:, where] - old.repeat_interleave(edge_counts).to(self.x.device)
+        graph = torch.arange(len(order)).repeat_interleave(node_counts).to(self.x.device)
+        device = self.x.device
+        return Packed(self.x[rows.to(device)], ends, self.y[order.to(device)], graph, tuple(nodes), tuple(edges))
+
+    def output(self, network: nn.Module, first: int, end: int) -> tuple[Tensor, Tensor]:
+        """What a network says of the graphs first ≤ i < end, and what is right.  # (B, C), (B,)"""
+        a, b = self.nodes[first], self.nodes[end]
+        ends = self.edge_index[:, self.edges[first] : self.edges[end]] - a
+        return network(self.x[a:b], ends, self.graph[a:b] - first), self.y[first:end]
+
+
+def packed(task: Task, graphs: Sequence[Data]) -> Packed:
+    """Graphs end to end."""
+    nodes = torch.tensor([0, *(len(d.x) for d in graphs)]).cumsum(0)
+    edges = torch.tensor([0, *(d.edge_index.shape[1] for d in graphs)]).cumsum(0)
+    y = torch.tensor([float(d.y) if task.level == "number" else int(d.y) for d in graphs])
+    ends = torch.cat([d.edge_index + start for d, start in zip(graphs, nodes, strict=False)], 1)
+    graph = torch.arange(len(graphs)).repeat_interleave(nodes.diff())
+    return Packed(torch.cat([d.x for d in graphs]), ends, y, graph, tuple(nodes.tolist()), tuple(edges.tolist()))
+
+
 class Examples:
     """The examples of a split as tensors: graphs in batches, or the nodes of one graph."""
 
-    def __init__(self, split: Split, task: Task) -> None:
-        self.task, self.whole = task, split.whole
-        parts = (split.train, split.validation, split.test)
-        if split.whole is None:
-            plain = [Data(d.x, d.edge_index, y=_label(task, d.y)) for part in parts for d in part]
-            self.graphs = pack(plain)
-            ends = torch.tensor([0, *(len(part) for part in parts)]).cumsum(0).tolist()
-            self.parts = [torch.arange(ends[i], ends[i + 1]) for i in range(3)]
-        else:
-            self.parts = [torch.tensor(part) for part in parts]
+    BATCH = 128
 
-    def outputs(self, network: nn.Module, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """What a network says of some examples, and what is right.  # (B, C), (B,)"""
+    def __init__(self, split: Split, task: Task, device: str = "cpu") -> None:
+        self.task, self.whole = task, split.whole if split.whole is None else split.whole.to(device)
+        self.parts: dict[str, Any] = {}
+        for part in ("train", "validation", "test"):
+            given = getattr(split, part)
+            self.parts[part] = torch.tensor(given) if self.whole is not None else moved(packed(task, given), device)
+
+    def outputs(self, network: nn.Module, part: str) -> tuple[Tensor, Tensor]:
+        """What a network says of the examples of a part, and what is right.  # (B, C), (B,)"""
+        given = self.parts[part]
         if self.whole is not None:
-            return network(self.whole.x, self.whole.edge_index)[numbers], self.whole.y[numbers]
-        batch = self.graphs.batch(numbers)
-        return network(batch.x, batch.edge_index, batch.batch), batch.y
+            return network(self.whole.x, self.whole.edge_index)[given], self.whole.y[given]
+        return given.output(network, 0, len(given.y))
 
-    def batches(self) -> list[Tensor]:
-        """The numbers of the training examples in a new order, some at a time."""
-        train = self.parts[0]
-        return [train] if self.whole is not None else list(train[torch.randperm(len(train))].split(64))
+    def batches(self, network: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
+        """What a network says of the training examples in a new order, some at a time."""
+        if self.whole is not None:
+            yield self.outputs(network, "train")
+            return
+        train = self.parts["train"].shuffled()
+        for first in range(0, len(train.y), self.BATCH):
+            yield train.output(network, first, min(first + self.BATCH, len(train.y)))
 
-    def loss(self, network: nn.Module, numbers: Tensor) -> Tensor:
-        found, right = self.outputs(network, numbers)
+    def loss(self, found: Tensor, right: Tensor) -> Tensor:
         if self.task.level == "number":
             return nn.functional.mse_loss(found[:, 0], right)
         return nn.functional.cross_entropy(found, right)
 
-    def accuracy(self, network: nn.Module, numbers: Tensor) -> float:
+    def accuracy(self, network: nn.Module, part: str) -> float:
         with torch.no_grad():
-            found, right = self.outputs(network, numbers)
-        return float(is_right(self.task, found, right).double().mean())
+            return float(is_right(self.task, *self.outputs(network, part)).double().mean())
+
+
+def moved(graphs: Packed, device: str) -> Packed:
+    """The same graphs on another device."""
+    tensors = (t.to(device) for t in (graphs.x, graphs.edge_index, graphs.y, graphs.graph))
+    return Packed(*tensors, graphs.nodes, graphs.edges)
 
 
 def is_right(task: Task, found: Tensor, right: Tensor) -> Tensor:
@@ -142,38 +190,38 @@ def is_right(task: Task, found: Tensor, right: Tensor) -> Tensor:
     return (found[:, 0] - right).abs() < 0.5 if task.level == "number" else found.argmax(1) == right
 
 
-def _label(task: Task, y: Any) -> Tensor:
-    return torch.tensor([float(y)]) if task.level == "number" else torch.tensor([int(y)])
+def fit(network: Network, examples: Examples, *, epochs: int, device: str = "cpu") -> Fit:
+    """Adam until the validation loss has not fallen for three tenths of the epochs given, or these are over.
 
-
-def fit(network: Network, examples: Examples, *, seconds: float, patience: float = 0.3) -> Fit:
-    """Adam until the validation loss has not fallen for a while (a share of the time given), or time is up.
-
-    The rate is halved where the loss stays; the weights of the least validation loss are kept.
+    The rate is halved where the loss stays; the weights of the least validation loss are kept. A task whose
+    examples are the nodes of one graph has one step an epoch, and so twenty times as many epochs.
     """
     begun = time.process_time()
+    epochs *= 20 if examples.whole is not None else 1
+    network.to(device)
     optimizer = torch.optim.Adam(network.parameters(), lr=5e-3)
-    rate = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=8)
-    best, least, fell, epoch = copy.deepcopy(network.state_dict()), math.inf, begun, 0
-    while time.process_time() - begun < seconds:
-        epoch += 1
+    rate = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=max(8, epochs // 12))
+    best, least, fell, epoch = copy.deepcopy(network.state_dict()), math.inf, 0, 0
+    for epoch in range(1, epochs + 1):
         network.train()
-        for numbers in examples.batches():
+        for found, right in examples.batches(network):
             optimizer.zero_grad()
-            examples.loss(network, numbers).backward()
+            examples.loss(found, right).backward()
             nn.utils.clip_grad_norm_(network.parameters(), 2.0)
             optimizer.step()
         network.eval()
         with torch.no_grad():
-            now = float(examples.loss(network, examples.parts[1]))
+            now = float(examples.loss(*examples.outputs(network, "validation")))
         rate.step(now)
         if now < least:
-            best, least, fell = copy.deepcopy(network.state_dict()), now, time.process_time()
-        if least < 1e-3 or time.process_time() - fell > patience * seconds:
+            best, least, fell = copy.deepcopy(network.state_dict()), now, epoch
+        if least < 1e-3 or epoch - fell > 0.3 * epochs:
             break
     network.load_state_dict(best)
     network.eval()
-    return Fit(examples.accuracy(network, examples.parts[2]), epoch, time.process_time() - begun)
+    accuracy = examples.accuracy(network, "test")
+    network.to("cpu")
+    return Fit(accuracy, epoch, time.process_time() - begun)
 
 
 def build(design: Design, task: Task, split: Split, seed: int) -> Network:

@@ -9,7 +9,7 @@ import numpy as np
 
 from quality.aggregate import Choice, Interval, Overall, Results, Standing, mean, values_of
 
-OURS = ("order", "pruning", "shapley", "best subgraph", "lrp", "sgnn-lrp", "gnn-lrp")
+OURS = ("order", "pruning", "visits", "alone", "shapley", "best subgraph", "lrp", "sgnn-lrp", "gnn-lrp")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

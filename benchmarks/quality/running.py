@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from tqdm.auto import tqdm
 
 from quality.measures import Fidelities, measured
-from quality.methods import Case, Method, PassedByError
+from quality.methods import Case, Method, PassedByError, Together
 from quality.networks import DESIGNS, ENOUGH, Examples, Network, build, fit, is_right
 from quality.store import Record, Run, Store, digest
 from quality.tasks import TASKS, Split, Task, UnavailableError, has_truth
@@ -36,8 +36,8 @@ class Plan:
     short: bool = False
 
     @property
-    def training_seconds(self) -> float:
-        return 12.0 if self.short else 60.0
+    def epochs(self) -> int:
+        return 30 if self.short else 100
 
     def runs(self) -> list[Run]:
         return [Run(task, design, seed) for seed in self.seeds for task in self.tasks for design in self.designs]
@@ -106,7 +106,7 @@ def trained(plan: Plan, run: Run, split: Split, store: Store) -> Network | None:
     task, told = TASKS[run.task], store.fit(run)
     network = build(DESIGNS[run.design], task, split, run.seed)
     if told is None or not store.models(run).exists():
-        found = fit(network, Examples(split, task), seconds=task.effort * plan.training_seconds)
+        found = fit(network, Examples(split, task), epochs=round(task.effort * plan.epochs))
         told = {"accuracy": found.accuracy, "epochs": found.epochs, "seconds": found.seconds, "digest": digest(network)}
         store.save_fit(run, network, told)
     else:
@@ -145,15 +145,16 @@ def explain_all(plan: Plan, run: Run, network: Network, split: Split, methods: S
     assert told is not None
     records = {m.name: store.record(run, m.name, meaning(m, told["digest"])) for m in methods}
     learned: dict[str, Explain] = {}
-    written, count = time.monotonic(), 0
-    for one in explainable(network, task, split, plan.graphs):
-        count += 1
+    written = time.monotonic()
+    explained = list(explainable(network, task, split, plan.graphs))
+    together = Together(network, [one.prediction for one in explained])
+    for one in explained:
         todo = [m for m in methods if one.number < asked(plan, m) and not records[m.name].done(one.number)]
         for method in todo:
             if is_learned(method) and method.name not in learned:
                 learned[method.name] = learn(method.name, network, task, split, run.seed)
         size = int(one.truths[:, one.seen].sum(1).min())
-        case = Case(one.prediction, network, size, learned)
+        case = Case(one.prediction, together, one.number, size, learned)
         fidelity = Fidelities(one.prediction, task.level == "number")
         for method in todo:
             answer_into(records[method.name], method, case, one, fidelity, run.seed)
@@ -161,7 +162,7 @@ def explain_all(plan: Plan, run: Run, network: Network, split: Split, methods: S
             save(run, records, store)
             written = time.monotonic()
     save(run, records, store)
-    store.save_fit(run, network, told | {"explainable": count, "all_tried": count < plan.graphs})
+    store.save_fit(run, network, told | {"explainable": len(explained), "all_tried": len(explained) < plan.graphs})
 
 
 def save(run: Run, records: dict[str, Record], store: Store) -> None:
@@ -172,14 +173,13 @@ def save(run: Run, records: dict[str, Record], store: Store) -> None:
 def answer_into(record: Record, method: Method, case: Case, one: Explained, fidelity: Fidelities, seed: int) -> None:
     """Ask one method about one graph and write down what came of it."""
     torch.manual_seed(seed * 100_003 + one.number)
-    case.spent = 0.0
     begun = time.process_time()
     try:
         answer = method.answer(case)
     except (PassedByError, WalkwiseError) as error:
         record.left[str(one.number)] = str(error)
         return
-    seconds = time.process_time() - begun + case.spent
+    seconds = time.process_time() - begun if answer.seconds is None else answer.seconds
     record.graphs[str(one.number)] = measured(answer, one.truths, one.seen, fidelity) | {"seconds": seconds}
 
 

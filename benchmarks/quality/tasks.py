@@ -94,7 +94,7 @@ def _stored(name: str, seed: int, short: bool) -> Split:
     if name == "ba2motif":
         found = known_truths.ba2motif(data_folder(), seed)
     else:
-        found = known_truths.molecules(data_folder(), name, 4500 if short else 8000, seed)
+        found = known_truths.molecules(data_folder(), name, 2500 if short else 4500, seed)
     return Split(found.train, found.validation, found.test)
 
 
@@ -108,9 +108,9 @@ TASKS = {
         Task(
             "ba2motif", "BA-2motif: house or cycle on a tree, constant features", "graph", partial(_stored, "ba2motif")
         ),
-        Task("benzene", "molecules with a benzene ring", "graph", partial(_stored, "benzene"), effort=3),
-        Task("logic7", "molecules, a logical formula of groups (7)", "graph", partial(_stored, "logic7"), effort=3),
-        Task("logic8", "molecules, a logical formula of groups (8)", "graph", partial(_stored, "logic8"), effort=3),
+        Task("benzene", "molecules with a benzene ring", "graph", partial(_stored, "benzene"), effort=1.5),
+        Task("logic7", "molecules, a logical formula of groups (7)", "graph", partial(_stored, "logic7"), effort=1.5),
+        Task("logic8", "molecules, a logical formula of groups (8)", "graph", partial(_stored, "logic8"), effort=1.5),
         Task(
             "house-on-tree",
             "house or 5-cycle on a binary tree",

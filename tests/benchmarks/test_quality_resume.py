@@ -19,7 +19,7 @@ def plan(monkeypatch):
         return Split(graphs[:20], graphs[20:25], graphs[25:])
 
     monkeypatch.setitem(TASKS, "tiny", Task("tiny", "", "graph", load))
-    monkeypatch.setattr(Plan, "training_seconds", 0.2)
+    monkeypatch.setattr(Plan, "epochs", 2)
     monkeypatch.setattr(running, "ENOUGH", 0.0)
     monkeypatch.setattr(running, "explainable", always_right(running.explainable))
     monkeypatch.setattr(running, "FLUSH", 0.0)
