@@ -10,12 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import known_truths
 import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from quality import molecules, planted
+from quality import molecules, planted, published
 
 HERE = Path(__file__).parent
 
@@ -92,9 +91,9 @@ def _stored(name: str, seed: int, short: bool) -> Split:
     if not any((data_folder() / f"{file}{end}").exists() for end in ("", ".xz")):
         raise UnavailableError(f"no {file} in WALKWISE_DATA/data")
     if name == "ba2motif":
-        found = known_truths.ba2motif(data_folder(), seed)
+        found = published.ba2motif(data_folder(), seed)
     else:
-        found = known_truths.molecules(data_folder(), name, 2500 if short else 4500, seed)
+        found = published.molecules(data_folder(), name, 2500 if short else 4500, seed)
     return Split(found.train, found.validation, found.test)
 
 
