@@ -30,7 +30,7 @@ SHORT_DESIGNS = ("gin-relu", "gcn-gelu", "sage-gelu-norm", "gat-relu")
 FOLLOWED = ("sgnn-lrp", "lrp, auto", "shapley, auto", "lrp, gamma")
 #: The rules among which the validation tasks choose, with today's default and LRP-0 beside them.
 CHOICES = [f"lrp, {name}" for name in (*candidates.CANDIDATES, "gamma", "γ = 3", "zero", "z+")]
-DRAWN = ("α = 0", "α = 0.3", "αβ")  # of the discounts, those in the figure
+DRAWN = ("α = 0", "α = 0.5", "αβ")  # of the discounts, those in the figure
 
 
 def collected(plan: Plan, methods: Sequence[Method], store: Store) -> aggregate.Results:

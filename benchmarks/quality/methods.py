@@ -31,7 +31,7 @@ SLOW = {"subgraphx": 2, "gnnexplainer": 5, "gnnexplainer-paper": 2, "pgmexplaine
 SLOWER = {"integrated-gradients": 15, "gnn-lrp": 5}  # gnn-lrp has the scores of sgnn-lrp
 SEARCHED = (0.0, 0.1, 0.3)  # the discounts of searches for the best subgraph, and of nodes by themselves
 ASKED_GRAPHS = 20  # for these searches
-MOST_NODES = 150  # greedy orders, Shapley values and searches pass larger graphs by
+MOST_NODES = 1000  # greedy orders, Shapley values and searches pass larger graphs by
 
 
 class PassedByError(Exception):
