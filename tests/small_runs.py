@@ -54,8 +54,11 @@ def same(one, other):
         assert table.equals(other[name]), name
 
 
-def interrupted(call, delay, number=signal.SIGKILL):
-    """Calls in a process of its own, which gets a signal after a while; its exit code, negative for a signal."""
+def interrupted(call, when, number=signal.SIGKILL):
+    """Calls in a process of its own, which gets a signal; its exit code, negative for a signal.
+
+    The signal comes after ``when`` seconds, or once ``when()`` is true.
+    """
     child = os.fork()
     if child == 0:
         try:
@@ -64,6 +67,11 @@ def interrupted(call, delay, number=signal.SIGKILL):
             os._exit(0)
         finally:
             os._exit(1)
-    time.sleep(delay)
+    if callable(when):
+        end = time.monotonic() + 60
+        while not when() and time.monotonic() < end:
+            time.sleep(0.01)
+    else:
+        time.sleep(when)
     os.kill(child, number)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

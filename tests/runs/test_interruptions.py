@@ -103,7 +103,7 @@ def test_ctrl_c_finishes_the_batches_under_way(slow, many, timed, tmp_path):
         made = runs.run(slow, many, ASKED, out, workers=2, batch=4)
         os._exit(7 if not made.complete else 0)
 
-    assert interrupted(run, 0.5 * timed[1], signal.SIGINT) == 7
+    assert interrupted(run, lambda: list(out.rglob("*.parquet")), signal.SIGINT) == 7
     assert sum(last - first for first, last in finished(out)) > 0
     same(runs.read(runs.run(slow, many, ASKED, out, workers=2, batch=4)), timed[0])
 
