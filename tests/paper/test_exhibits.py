@@ -318,6 +318,8 @@ def test_figure_6_judges_by_the_best_discount():
         "published",
         "best α (AUAC, AUPC)",
     ]
+    own = figure6.draw([{**r, "weights": "trained here"} for r in rows])  # another model: nothing published of it
+    assert "published" not in [text.get_text() for text in own.legends[0].get_texts()]
     figure.canvas.draw()
     box = legend.get_window_extent()
     assert 0 <= box.x0 < box.x1 <= figure.bbox.width  # in two lines where there are two columns only
