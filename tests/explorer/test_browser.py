@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import re
-import time
 
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 import walkwise as ww
+from waiting import eventually
 from walkwise.explorer.answers import walks_answer
 from walkwise.explorer.cases import open_case
 from walkwise.plotting._style import short
@@ -38,14 +38,6 @@ def of_structure(page, expression):
     return page.evaluate(
         f"(() => {{ const cy = document.getElementById('structure')._cyreg.cy; return {expression} }})()"
     )
-
-
-def eventually(look, expected):
-    """Looks until it sees what is expected; the page's policy forbids waiting in the page itself."""
-    end = time.monotonic() + 20
-    while (seen := look()) != expected and time.monotonic() < end:
-        time.sleep(0.05)
-    assert seen == expected
 
 
 def with_class(page, name):

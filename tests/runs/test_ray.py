@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
 from small_runs import same, some_graphs
+from waiting import eventually
 from walkwise import runs
 from walkwise.errors import MissingExtraError
 from walkwise.runs.folder import finished
@@ -32,8 +32,7 @@ def test_a_cluster_of_two_nodes_of_which_one_is_lost_gives_the_rows_of_one_machi
         out = tmp_path / "there"
 
         def lose() -> None:
-            while not (out / "graphs").is_dir() or not finished(out):  # until something is done
-                time.sleep(0.02)
+            eventually(lambda: (out / "graphs").is_dir() and bool(finished(out)))
             cluster.remove_node(lost, allow_graceful=False)
 
         thread = threading.Thread(target=lose, daemon=True)
@@ -42,7 +41,7 @@ def test_a_cluster_of_two_nodes_of_which_one_is_lost_gives_the_rows_of_one_machi
         thread.join()
         assert (made.complete, made.failed) == (True, 0)
         same(runs.read(made), here)
-        assert len([node for node in ray.nodes() if node["Alive"]]) == 1
+        eventually(lambda: sum(node["Alive"] for node in ray.nodes()) == 1)  # the cluster notices the loss by and by
     finally:
         ray.shutdown()
         cluster.shutdown()
