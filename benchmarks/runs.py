@@ -78,26 +78,39 @@ def bare_loops(model: torch.nn.Module, graphs: Graphs, workers: int) -> float:
     return workers * len(graphs) / (time.perf_counter() - begun)
 
 
-def resident(pid: int) -> float:
-    """Memory of a process and of its children that they do not share, in MB."""
-    pids = [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
-    total = 0.0
-    for one in pids:
+def resident(pid: int) -> dict[int, float]:
+    """Memory of a process and of each of its children, in MB; what several share is divided among them."""
+    used = {}
+    for one in [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]:
         for line in Path(f"/proc/{one}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
-                total += int(line.split()[1]) / 1024
-    return total
+                used[one] = int(line.split()[1]) / 1024
+    return used
 
 
-def rate(count: int, workers: int, sample: int) -> None:
+def print_memory(seen: list[tuple[float, dict[int, float]]]) -> None:
+    """The most that all processes together, and each of them, had in every tenth of the time."""
+    names = {
+        pid: f"worker {i}" if i else "writer" for i, pid in enumerate(sorted({p for _, used in seen for p in used}))
+    }
+    print("memory (MB) | all | " + " | ".join(names.values()))
+    for tenth in np.array_split(np.arange(len(seen)), 10):
+        some = [seen[i] for i in tenth]
+        if some:
+            each = [f"{max(used.get(pid, 0.0) for _, used in some):.0f}" for pid in names]
+            whole = max(sum(used.values()) for _, used in some)
+            print(f"to {some[-1][0]:.0f} s | {whole:.0f} | {' | '.join(each)}", flush=True)
+
+
+def rate(count: int, workers: int, sample: int, out: Path | None) -> None:
     """A run, beside bare loops over the first of its graphs."""
     torch.set_num_threads(1)
     model, graphs = models.bundled("mutag").requires_grad_(False), molecules(count)
     some = molecules(sample)
     bare_loop(model, molecules(500))  # warm
     for number in sorted({1, workers}):
-        print(f"bare loop, {number} at a time: {bare_loops(model, some, number):.0f} graphs a second")
-    memory: list[tuple[float, float]] = []
+        print(f"bare loop, {number} at a time: {bare_loops(model, some, number):.0f} graphs a second", flush=True)
+    memory: list[tuple[float, dict[int, float]]] = []
     done = threading.Event()
 
     def look() -> None:
@@ -111,15 +124,13 @@ def rate(count: int, workers: int, sample: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         threading.Thread(target=look, daemon=True).start()
         begun = time.perf_counter()
-        made = runs.run(model, graphs, ASKED, Path(folder) / "run", workers=workers, progress=True)
+        made = runs.run(model, graphs, ASKED, out or Path(folder) / "run", workers=workers, progress=True)
         seconds = time.perf_counter() - begun
         done.set()
-        size = sum(path.stat().st_size for path in Path(folder).rglob("*.parquet"))
+        size = sum(path.stat().st_size for path in made.folder.rglob("*.parquet"))
         print(f"{made.total:,} graphs in {seconds:.0f} s: {made.total / seconds:.0f} a second with {workers} workers")
         print(f"{size / made.total:.0f} bytes a graph on disk, {len(finished(made.folder))} shards")
-    quarter = max(1, len(memory) // 4)
-    parts = [memory[i : i + quarter] for i in range(0, len(memory), quarter)][:4]
-    print("memory (MB), by quarters:", ", ".join(f"{max(used for _, used in part):.0f}" for part in parts))
+    print_memory(memory)
     print(f"bare loop again, {workers} at a time: {bare_loops(model, some, workers):.0f} graphs a second")
 
 
@@ -173,9 +184,10 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=4000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--count", type=int, default=50)
+    parser.add_argument("--out", type=Path, default=None, help="keep the run in this folder")
     given = parser.parse_args()
     if given.what == "rate":
-        rate(given.graphs or 100_000, given.workers, given.sample)
+        rate(given.graphs or 100_000, given.workers, given.sample, given.out)
     else:
         kills(given.count, given.graphs or 1200, given.workers)
 

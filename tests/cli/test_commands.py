@@ -325,6 +325,40 @@ def test_the_explorer_gets_the_model_and_the_graphs(run, monkeypatch):
     assert (len(got["graphs"]), got["class_names"], got["rule"]) == (1000, ("cycle", "house"), "auto")
 
 
+def test_the_explorer_opens_a_run_with_what_it_was_made_of(run, own, monkeypatch, tmp_path):
+    pytest.importorskip("pyarrow")
+    got = {}
+
+    def of_run(folder, model, graphs, *, featurise):
+        got.update(folder=folder, model=model, graphs=graphs, featurise=featurise)
+        return got
+
+    explorer = types.ModuleType("walkwise.explorer")
+    explorer.Session = types.SimpleNamespace(of_run=of_run)
+    explorer.serve = lambda session, **options: got.update(options)
+    monkeypatch.setitem(sys.modules, "walkwise.explorer", explorer)
+    (tmp_path / "a.csv").write_text("smiles\nCCO\n")
+    made = run("run", "mutag", tmp_path / "a.csv", "--out", tmp_path / "my run", "--workers", 1)
+    assert f"walkwise explore '{tmp_path / 'my run'}'" in made.out
+    assert run("explore", tmp_path / "my run", "--port", 0, "--no-browser").code == 0
+    assert (got["folder"], got["graphs"], type(got["model"]).__name__) == (
+        tmp_path / "my run",
+        str(tmp_path / "a.csv"),
+        "GIN",
+    )
+    asked = ["run", f"{own}:build", f"{own}:load", "--index", "all", "--ask", "nodes", "--out", "theirs"]
+    (tmp_path / "one.py").write_text(f"from {own} import load as several\ndef load():\n    return several()[0]\n")
+    asked[2] = "one:load"
+    assert run(*asked).code == 0
+    found = run("explore", "theirs", "--port", 0, "--no-browser")  # a folder may come from anybody: its code is not run
+    assert found.code == 2
+    assert f"names code to run, {own}:build, so name them yourself: walkwise explore MODEL GRAPHS --run theirs" in (
+        " ".join(found.err.split())
+    )
+    assert run("explore", f"{own}:build", "one:load", "--run", "theirs", "--port", 0, "--no-browser").code == 0
+    assert (got["folder"], type(got["model"]).__name__) == (Path("theirs"), "GCN")
+
+
 def test_without_its_extra_the_explorer_says_so(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "walkwise.explorer", None)
     found = run("explore")

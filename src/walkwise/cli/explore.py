@@ -3,24 +3,51 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.names import check_port
+from walkwise.cli.names import SourceError, check_model, check_port, is_import_path
 from walkwise.cli.output import loading
+from walkwise.cli.run import commanded, find_graphs
 from walkwise.errors import MissingExtraError
+
+_MANIFEST = "manifest.json"
+
+
+def _model_or_run(given: str) -> str:
+    return given if (Path(given) / _MANIFEST).is_file() else check_model(given)
 
 
 def explore(
-    model: options.ModelName = "ba2motif",
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|DIR",
+            help="The model to explore, named as in the other commands, or the folder of a run, whose graphs are then "
+            "listed in a table.",
+            callback=_model_or_run,
+        ),
+    ] = "ba2motif",
     graphs: options.DataName = None,
     weights: options.Weights = None,
     data: options.DataRoot = None,
     smiles: options.Smiles = None,
     index: options.Index = None,
     rule: options.RuleName = "auto",
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="The folder of a run of this model over these graphs: list them in a table.",
+            show_default=False,
+            exists=True,
+            file_okay=False,
+        ),
+    ] = None,
+    featurise: options.Featurise = None,
     host: Annotated[str, typer.Option(help="The address to listen on; by default, only this computer can connect.")] = (
         "127.0.0.1"
     ),
@@ -30,14 +57,20 @@ def explore(
 ) -> None:
     """Open a page to explore predictions with: pick a graph, select nodes, and read their relevance."""
     check_port(host, port)
+    named: dict[str, Any] = {"model": model, "graphs": graphs, "weights": weights, "data": data, "featurise": featurise}
     with loading():
         from walkwise.cli.asked import ask, opened
+    if run is None and (Path(model) / _MANIFEST).is_file():
+        run, named = Path(model), _named_by(Path(model))
     try:
         explorer = import_module("walkwise.explorer")
     except MissingExtraError:
         raise
     except ImportError as error:
         raise MissingExtraError(f"The explorer cannot start ({error}): pip install 'walkwise[explore]'.") from error
+    if run is not None:
+        explorer.serve(_run_session(explorer, run, named), host=host, port=port, open_browser=browser)
+        return
     session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     ask(session, 0, target=None, index=index, rule=rule)  # what does not fit shows here, not in the page
     shown = explorer.Session(
@@ -50,3 +83,34 @@ def explore(
         index=index,
     )
     explorer.serve(shown, host=host, port=port, open_browser=browser)
+
+
+def _run_session(explorer: Any, run: Path, named: dict[str, Any]) -> Any:
+    """The session of a run, of the model and the graphs that are named, or else that the run names."""
+    from walkwise.cli.sources import import_path, load_model
+
+    featurise = named.pop("featurise")
+    made = import_path(featurise) if featurise else None
+    model, graphs = named["model"], named["graphs"]
+    network = load_model(model, weights=named["weights"])
+    return explorer.Session.of_run(run, network, find_graphs(model, graphs, named["data"]), featurise=made)
+
+
+def _named_by(run: Path) -> dict[str, Any]:
+    """The model and the graphs of a run, as its command named them; code that it named is not run."""
+    from walkwise.files import read_json
+
+    manifest = read_json(run / _MANIFEST)
+    command = manifest.get("command") if isinstance(manifest, dict) else None
+    words = commanded(str(command)) if command else {}
+    code = [word for word in words.values() if is_import_path(word)]
+    if not words or code:
+        why = f"names code to run, {code[0]}," if code else "does not say where its model and its graphs are,"
+        raise SourceError(
+            f"{run / _MANIFEST} {why} so name them yourself: walkwise explore MODEL GRAPHS --run {run}.",
+            argument="model",
+            expected="a run of a model and of graphs in files, or of bundled ones",
+            got=code[0] if code else None,
+        )
+    places = {name: Path(words[name]) if name in words else None for name in ("weights", "data")}
+    return {"model": words["model"], "graphs": words.get("graphs"), "featurise": None} | places

@@ -134,6 +134,14 @@ Functional = Annotated[
 Size = Annotated[
     int | None, typer.Option(min=1, help="The number of nodes in the most relevant set.", show_default=False)
 ]
+Featurise = Annotated[
+    str | None,
+    typer.Option(
+        metavar="IMPORT",
+        help="What makes a graph of a SMILES string, as an import path; default: MUTAG's features.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print a single JSON object and nothing else.")]
 Debug = Annotated[bool, typer.Option("--debug", callback=set_debug, help="Show the traceback if something fails.")]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -30,4 +31,4 @@ def report(
     if as_json:
         print_json({"command": "report", "folder": str(folder), "page": str(page)})
     else:
-        say(f"Open {page}")
+        say(f"Open {page}\nGraph by graph: walkwise explore {shlex.quote(str(folder))}")

@@ -78,14 +78,7 @@ def run(
     batch: Annotated[
         int | None, typer.Option(min=1, help="How many graphs are traced together.", show_default="128")
     ] = None,
-    featurise: Annotated[
-        str | None,
-        typer.Option(
-            metavar="IMPORT",
-            help="What makes a graph of a SMILES string, as an import path; default: MUTAG's features.",
-            show_default=False,
-        ),
-    ] = None,
+    featurise: options.Featurise = None,
     seed: Annotated[int, typer.Option(help="Of models that draw random numbers.")] = 0,
     device: Annotated[
         str | None, typer.Option(help="Where workers compute, cuda say; default: on processors.", show_default=False)
@@ -123,7 +116,7 @@ def run(
     command = _command(model, graphs, asked, out, given)
     made = runs.run(
         network if device is None else network.to(device),
-        _graphs(model, graphs, data),
+        find_graphs(model, graphs, data),
         asked,
         out,
         engine=engine,
@@ -149,7 +142,7 @@ def run(
         raise typer.Exit(130)
 
 
-def _graphs(model: str, graphs: str | None, root: Path | None) -> Any:
+def find_graphs(model: str, graphs: str | None, root: Path | None) -> Any:
     """The graphs that are named: those in memory with their names, those in files as a path."""
     from walkwise.cli.sources import load_graphs
     from walkwise.runs.sources import Listed
@@ -181,6 +174,19 @@ def _command(model: str, graphs: str | None, ask: list[str], out: Path, given: d
     return shlex.join(words)
 
 
+def commanded(command: str) -> dict[str, str]:
+    """What a run's command named: the model, the graphs, and the options that take one value.
+
+    >>> commanded("walkwise run mutag --ask nodes --ask walks:3 --out 'my run' --batch 5")
+    {'model': 'mutag', 'out': 'my run', 'batch': '5'}
+    """
+    words = shlex.split(command)
+    first = next((at for at, word in enumerate(words) if word.startswith("--")), len(words))
+    named = dict(zip(("model", "graphs"), words[2:first], strict=False))
+    pairs = zip(words[first::2], words[first + 1 :: 2], strict=False)
+    return named | {name.removeprefix("--"): value for name, value in pairs if name != "--ask"}
+
+
 def _report(made: Run) -> dict[str, Any]:
     return {
         "command": "run",
@@ -196,4 +202,8 @@ def _show(made: Run, command: str) -> None:
     say(f"{made.folder}: {count(made.done, 'graph')} of {made.total:,}; {', '.join(made.questions)}.")
     if made.failed:
         say(f"{count(made.failed, 'graph')} failed; the column error of the table graphs says why.")
-    say(f"Stopped early. This goes on:\n{command}" if not made.complete else f"Next: walkwise report {made.folder}")
+    if not made.complete:
+        say(f"Stopped early. This goes on:\n{command}")
+        return
+    folder = shlex.quote(str(made.folder))
+    say(f"What the model looks for: walkwise report {folder}\nGraph by graph:           walkwise explore {folder}")

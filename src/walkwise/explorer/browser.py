@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from dash import ClientsideFunction, Dash, Input, Output, State
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State
 
 
-def connect_browser(app: Dash) -> None:
+def connect_browser(app: Dash, *, table: bool = False) -> None:
     """Registers the callbacks that never reach the server.
 
     Args:
         app: the application, its layout set.
+        table: whether the page has the table of a run.
     """
 
     def in_browser(name: str, *wires: Any, **options: Any) -> None:
@@ -84,3 +85,21 @@ def connect_browser(app: Dash) -> None:
         *(Input(name, "data") for name in kept),
         prevent_initial_call="initial_duplicate",
     )
+    if table:
+        in_browser(
+            "list",
+            Output("listed", "data"),
+            Output("pattern-listed", "data", allow_duplicate=True),
+            Output("list-smarts", "value"),
+            Input({"kind": "sort", "column": ALL}, "n_clicks"),
+            Input({"kind": "show", "which": ALL}, "n_clicks"),
+            Input("list-text", "value"),
+            Input("list-smarts", "value"),
+            Input("list-back", "n_clicks"),
+            Input("list-forward", "n_clicks"),
+            Input("pattern-listed", "data"),
+            State("listed", "data"),
+            prevent_initial_call=True,
+        )
+        seen = Input("rows", "children"), Input("place", "data"), Input("pattern-listed", "data")
+        in_browser("opened", Output("rows", "lang"), *seen)

@@ -11,7 +11,7 @@ from dash import ALL, Dash, Input, Output, State, ctx, html, no_update, set_prop
 
 from walkwise.display import count
 from walkwise.errors import AbandonedError, InputError, WalkwiseError
-from walkwise.explorer import answers, exports, figures, layout, structure
+from walkwise.explorer import answers, exports, figures, layout, parts, structure
 from walkwise.explorer.browser import connect_browser
 from walkwise.explorer.cases import Case, Desk, View
 from walkwise.plotting._style import short
@@ -29,12 +29,18 @@ def connect(app: Dash, desk: Desk) -> None:
         desk: the cases that answers come from.
     """
     _connect_graph(app, desk)
+    if desk.session.listing is None:
+        _connect_choice(app, desk)
+    else:
+        from walkwise.explorer.table import connect_table  # needs the extra runs
+
+        connect_table(app, desk, desk.session.listing)
     _connect_selection(app, desk)
     _connect_order(app, desk)
     _connect_groups(app, desk)
     _connect_questions(app, desk)
     _connect_exports(app, desk)
-    connect_browser(app)
+    connect_browser(app, table=desk.session.listing is not None)
 
 
 def report_error(error: Exception) -> None:
@@ -82,8 +88,8 @@ def _connect_graph(app: Dash, desk: Desk) -> None:
     def open_graph(graph: int, target: Any, own: dict[str, Any], seen: list[str], wish: Any) -> tuple[Any, ...]:
         wished = wish if wish and wish.get("graph") == graph else {}
         view, case = _opened(desk, graph, wished.get("target") or target, wished=bool(wished))
-        options = layout.options([(name, i) for i, name in enumerate(case.classes)])
-        others = layout.options([("nothing", ""), *((name, i) for i, name in enumerate(case.classes))])
+        options = parts.options([(name, i) for i, name in enumerate(case.classes)])
+        others = parts.options([("nothing", ""), *((name, i) for i, name in enumerate(case.classes))])
         large = case.num_nodes > layout.LARGE
         hold = "Hold shift and drag" if large else "Drag"
         hint = f"Click a node, shift-click for more. {hold} to select a box; or type node ids and press Enter."
@@ -114,6 +120,24 @@ def _connect_graph(app: Dash, desk: Desk) -> None:
         return structure.elements(case), *ends, layout.prediction_words(case), str(case.chain)
 
     @app.callback(
+        Output("target", "data", allow_duplicate=True),
+        Output("row", "value"),
+        Input("row", "value"),
+        Input("explain-node", "n_clicks"),
+        State("selection", "data"),
+        *_PLACE,
+        prevent_initial_call=True,
+    )
+    def pick_node(row: int | None, _clicks: Any, nodes: list[int], graph: int, target: Any) -> tuple[Any, Any]:
+        picked = nodes[0] if ctx.triggered_id == "explain-node" and nodes else row
+        known = desk.case(graph, target)
+        if picked is None or not 0 <= picked < known.num_nodes or picked == known.prediction.index:
+            return no_update, no_update
+        return {**_fields(target), "index": picked}, picked
+
+
+def _connect_choice(app: Dash, desk: Desk) -> None:
+    @app.callback(
         Output("graph", "data"),
         Input("previous-graph", "n_clicks"),
         Input("next-graph", "n_clicks"),
@@ -142,22 +166,6 @@ def _connect_graph(app: Dash, desk: Desk) -> None:
         shown, kind = found[: layout.MOST_FOUND], "that the model gets wrong" if wrong else "found"
         more = f", the first {len(shown)} are listed" if len(shown) < len(found) else ""
         return layout.found_items(desk.told, shown), f"{count(len(found), 'graph')} {kind}{more}."
-
-    @app.callback(
-        Output("target", "data", allow_duplicate=True),
-        Output("row", "value"),
-        Input("row", "value"),
-        Input("explain-node", "n_clicks"),
-        State("selection", "data"),
-        *_PLACE,
-        prevent_initial_call=True,
-    )
-    def pick_node(row: int | None, _clicks: Any, nodes: list[int], graph: int, target: Any) -> tuple[Any, Any]:
-        picked = nodes[0] if ctx.triggered_id == "explain-node" and nodes else row
-        known = desk.case(graph, target)
-        if picked is None or not 0 <= picked < known.num_nodes or picked == known.prediction.index:
-            return no_update, no_update
-        return {**_fields(target), "index": picked}, picked
 
 
 def _opened(desk: Desk, graph: int, target: Any, *, wished: bool) -> tuple[dict[str, Any], Case]:

@@ -13,6 +13,7 @@ from dash import dcc, html
 
 from walkwise.explorer.answers import SelectionAnswer, WalkAnswer
 from walkwise.explorer.cases import Case
+from walkwise.explorer.parts import attributes, button, choice
 from walkwise.explorer.session import Session
 from walkwise.explorer.structure import STYLESHEET
 from walkwise.plotting._style import short
@@ -29,12 +30,18 @@ _SPEEDS = {"slow": 1600, "normal": 800, "fast": 300}
 
 def page(session: Session) -> html.Div:
     """The whole page, before anything is answered."""
+    if session.listing is None:
+        choose, find = _graph_field(session), _finder()
+    else:
+        from walkwise.explorer.table import table_panel, title_field  # needs the extra runs
+
+        choose, find = title_field(), table_panel(session.listing)
     return html.Div(
         [
             html.A("Skip to the structure", href="#structure-panel", className="skip"),
-            _header(session),
+            _header(session, choose),
             html.P("", id="page-problem", className="problem", role="alert"),
-            _finder(),
+            find,
             html.Main(
                 [
                     _structure_panel(),
@@ -72,20 +79,11 @@ def _state() -> list[Any]:
     ]
 
 
-def _header(session: Session) -> html.Header:
-    choices = [(session.title(i), i) for i in range(len(session.graphs))]
+def _header(session: Session, choose: html.Div) -> html.Header:
     return html.Header(
         [
             html.H1([html.Span("Walkwise"), " explorer"]),
-            html.Div(
-                [
-                    html.Label("Graph", htmlFor="graph-choice"),
-                    _button("previous-graph", "‹", label="Previous graph"),
-                    choice("graph", choices),
-                    _button("next-graph", "›", label="Next graph"),
-                ],
-                className="field",
-            ),
+            choose,
             html.Div(
                 [
                     html.Label("Explain", htmlFor="target-choice"),
@@ -106,7 +104,7 @@ def _header(session: Session) -> html.Header:
                 [
                     html.Label("Node", htmlFor="row"),
                     dcc.Input(id="row", type="number", min=0, step=1, value=session.index, className="short"),
-                    _button("explain-node", "Explain the selected node"),
+                    button("explain-node", "Explain the selected node"),
                 ],
                 className="field" if session.index is not None else "gone",
             ),
@@ -114,14 +112,28 @@ def _header(session: Session) -> html.Header:
             html.Div(
                 [
                     html.Span("Export", className="legend-word"),
-                    _button("export-png", "PNG", label="Export the structure as PNG"),
-                    _button("export-svg", "SVG", label="Export the structure as SVG"),
-                    _button("export-csv", "CSV", label="Export what is shown as CSV"),
-                    _button("export-json", "JSON", label="Export what is shown as JSON"),
+                    button("export-png", "PNG", label="Export the structure as PNG"),
+                    button("export-svg", "SVG", label="Export the structure as SVG"),
+                    button("export-csv", "CSV", label="Export what is shown as CSV"),
+                    button("export-json", "JSON", label="Export what is shown as JSON"),
                 ],
                 className="field exports",
             ),
         ]
+    )
+
+
+def _graph_field(session: Session) -> html.Div:
+    """The choice of a graph."""
+    choices = [(session.title(i), i) for i in range(len(session.graphs))]
+    return html.Div(
+        [
+            html.Label("Graph", htmlFor="graph-choice"),
+            button("previous-graph", "‹", label="Previous graph"),
+            choice("graph", choices),
+            button("next-graph", "›", label="Next graph"),
+        ],
+        className="field",
     )
 
 
@@ -134,8 +146,8 @@ def _finder() -> html.Details:
                 [
                     html.Label("Words", htmlFor="find"),
                     dcc.Input(id="find", type="text", placeholder="house", debounce=True),
-                    _button("find-all", "Find"),
-                    _button("find-wrong", "Wrong only"),
+                    button("find-all", "Find"),
+                    button("find-wrong", "Wrong only"),
                 ],
                 className="field",
             ),
@@ -180,7 +192,7 @@ def _structure_panel() -> html.Section:
                 ),
                 className="canvas",
                 role="img",
-                **_more(
+                **attributes(
                     aria_label="The graph, nodes coloured by relevance. Nodes are also selected by the field below."
                 ),
             ),
@@ -190,12 +202,12 @@ def _structure_panel() -> html.Section:
                 [
                     html.Label("Selected nodes", htmlFor="nodes"),
                     dcc.Input(id="nodes", type="text", placeholder="none: try 0-4, 7", debounce=False),
-                    _button("apply-nodes", "Select"),
-                    _button("all-nodes", "All"),
-                    _button("no-nodes", "None"),
-                    html.Button("Node ids", id="ids", type="button", **_more(aria_pressed="true")),
-                    html.Button("Edge relevance", id="edges", type="button", **_more(aria_pressed="false")),
-                    _button("pin", "Pin", label="Keep this picture, to compare with another graph or class"),
+                    button("apply-nodes", "Select"),
+                    button("all-nodes", "All"),
+                    button("no-nodes", "None"),
+                    html.Button("Node ids", id="ids", type="button", **attributes(aria_pressed="true")),
+                    html.Button("Edge relevance", id="edges", type="button", **attributes(aria_pressed="false")),
+                    button("pin", "Pin", label="Keep this picture, to compare with another graph or class"),
                 ],
                 className="field nodes",
             ),
@@ -254,10 +266,10 @@ def _order_card() -> html.Section:
         "Greedy order",
         html.Div(
             [
-                _button("back", "−1", label="One step back"),
-                _button("play", "Play"),
-                _button("forward", "+1", label="One step forward"),
-                _button("rewind", "Reset"),
+                button("back", "−1", label="One step back"),
+                button("play", "Play"),
+                button("forward", "+1", label="One step forward"),
+                button("rewind", "Reset"),
                 html.Label("Speed", htmlFor="speed-choice", className="hidden"),
                 choice("speed", list(_SPEEDS.items())),
             ],
@@ -284,7 +296,7 @@ def _groups_card() -> html.Section:
             [
                 html.Label("Name", htmlFor="group-name"),
                 dcc.Input(id="group-name", type="text", placeholder="ring", maxLength=40),
-                _button("save-group", "Name the selection"),
+                button("save-group", "Name the selection"),
             ],
             className="field",
         ),
@@ -292,7 +304,7 @@ def _groups_card() -> html.Section:
             [
                 html.Label("or by SMARTS", htmlFor="pattern"),
                 dcc.Input(id="pattern", type="text", placeholder="[N+](=O)[O-]", className="formula", maxLength=400),
-                _button("save-pattern", "Name the matches"),
+                button("save-pattern", "Name the matches"),
             ],
             className="field",
             id="pattern-field",
@@ -303,7 +315,7 @@ def _groups_card() -> html.Section:
             [
                 html.Label("Walks that visit", htmlFor="formula"),
                 dcc.Input(id="formula", type="text", placeholder="ring & NO2", className="formula"),
-                _button("ask", "Ask"),
+                button("ask", "Ask"),
             ],
             className="field",
         ),
@@ -312,17 +324,6 @@ def _groups_card() -> html.Section:
         html.P("", id="interactions-problem", className="problem", role="alert"),
         dcc.Graph(id="interactions", config=_CHART, style={"display": "none"}),
     )
-
-
-def choice(store: str, choices: list[tuple[str, Any]], *, field: str = "", name: str = "") -> html.Select:
-    """A drop-down whose value is kept in a store, or in a field of what a store holds."""
-    more = _more(data_store=store, **({"data_field": field} if field else {}))
-    return html.Select(options(choices), id=f"{name or store}-choice", **more)
-
-
-def options(choices: list[tuple[str, Any]]) -> list[html.Option]:
-    """The entries of a drop-down: what is shown, and what it stands for."""
-    return [html.Option(words, value=str(value)) for words, value in choices]
 
 
 def walk_items(case: Case, walks: list[WalkAnswer]) -> list[html.Li]:
@@ -346,7 +347,7 @@ def walk_items(case: Case, walks: list[WalkAnswer]) -> list[html.Li]:
             html.Span("" if tied > 1 else short(walk.relevance, signed=True), className="value"),
         ]
         nodes = ",".join(str(node) for node in walk.nodes if node >= 0)
-        items.append(html.Li(html.Button(content, className="walk", type="button", **_more(data_nodes=nodes))))
+        items.append(html.Li(html.Button(content, className="walk", type="button", **attributes(data_nodes=nodes))))
     return items
 
 
@@ -366,7 +367,7 @@ def group_items(groups: dict[str, list[int]], formatted: dict[str, str]) -> list
                     id={"kind": "remove-group", "name": name},
                     type="button",
                     className="remove",
-                    **_more(aria_label=f"Remove the group {name}"),
+                    **attributes(aria_label=f"Remove the group {name}"),
                 ),
             ]
         )
@@ -395,13 +396,3 @@ def relevance_words(found: SelectionAnswer) -> str:
 
 def _card(title: str, *content: Any) -> html.Section:
     return html.Section([html.H2(title), *content], className="panel card")
-
-
-def _button(name: str, text: str, *, label: str | None = None) -> html.Button:
-    named = {} if label is None else _more(aria_label=label, title=label)
-    return html.Button(text, id=name, type="button", **named)
-
-
-def _more(**attributes: str) -> dict[str, Any]:
-    """Attributes whose names have a hyphen, written with an underscore."""
-    return {name.replace("_", "-"): value for name, value in attributes.items()}

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from torch_geometric.data import Data
 
 from walkwise.errors import InputError
-from walkwise.rules import RuleLike
+from walkwise.rules import NAMES, RuleLike
+
+if TYPE_CHECKING:
+    from walkwise.runs.listing import Listing
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +34,7 @@ class Session:
         node_names: what the columns of one-hot node features mean, as in ``GraphSet.node_names``. If all are chemical
             symbols, graphs are drawn as molecules.
         index: the explained row, for node-level models.
+        listing: the table of a run over these graphs, which the page then shows; see :meth:`of_run`.
 
     >>> import torch
     >>> from torch_geometric.nn import GCN
@@ -44,6 +50,56 @@ class Session:
     class_names: Sequence[str] | None = None
     node_names: Sequence[str] | None = None
     index: int | None = None
+    listing: Listing | None = None
+
+    @classmethod
+    def of_run(
+        cls,
+        folder: str | Path,
+        model: nn.Module,
+        graphs: Any,
+        *,
+        rule: RuleLike | None = None,
+        featurise: Callable[[str], Data] | None = None,
+    ) -> Session:
+        """The session of a run: the page shows a table of its graphs, and each opens as the run explained it.
+
+        Needs the extra ``runs``. Another model, or other graphs, are refused.
+
+        Args:
+            folder: of the run, finished or not.
+            model: the model that it was made with.
+            graphs: its graphs, as :func:`walkwise.runs.run` takes them.
+            rule: its rule, where that has no name.
+            featurise: what makes a graph of a SMILES string, where the run was given that.
+        """
+        from walkwise.runs import open_run
+        from walkwise.runs.listing import Listing
+        from walkwise.runs.manifest import check_origin
+        from walkwise.runs.sources import GraphsOf, as_source, nodes_of
+
+        run, source = open_run(folder), as_source(graphs, featurise=featurise)
+        listing = Listing(run, GraphsOf(source))
+        known = run.manifest["rule"]
+        if rule is None and known not in NAMES:
+            raise InputError(
+                f"The run's rule, {known}, has no name.", argument="rule", expected="the rule itself", remedy="Give it."
+            )
+        explained = listing.explained_nodes
+        if explained is None:
+            check_origin(run.manifest, model, source.fingerprint())
+        else:
+            check_origin(run.manifest, model, nodes_of(source, explained, 1).fingerprint() if run.complete else None)
+        return cls(
+            model,
+            GraphsOf(source),
+            names=[source.name(graph) for graph in range(len(source))],
+            rule=known if rule is None else rule,
+            class_names=tuple(run.manifest["class_names"]) or None,
+            node_names=tuple(run.manifest["node_names"]) or None,
+            index=None if explained is None else int(explained[0]),
+            listing=listing,
+        )
 
     def __post_init__(self) -> None:
         if not len(self.graphs):

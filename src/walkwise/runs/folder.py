@@ -103,22 +103,25 @@ def read(folder: str | Path | Run) -> dict[str, pd.DataFrame]:
     Args:
         folder: of the run, finished or not.
     """
-    from pyarrow import parquet
-
     run = folder if isinstance(folder, Run) else open_run(folder)
-    names = {"graphs": "graphs"} | {name: name.replace(":", "-") for name in run.questions}
-    tables = {}
-    for name, place in names.items():
-        paths = [run.folder / place / shard_name(first, last) for first, last in finished(run.folder)]
-        frames = [parquet.ParquetFile(path).read() for path in paths]
-        tables[name] = _frame(frames)
-    return tables
+    return {name: rows_of(run, name) for name in ("graphs", *run.questions)}
 
 
-def _frame(tables: list[Any]) -> pd.DataFrame:
+def rows_of(run: Run, question: str, columns: list[str] | None = None) -> pd.DataFrame:
+    """One of the tables of a run.
+
+    Args:
+        run: the run.
+        question: what was asked, or "graphs".
+        columns: those that are wanted; by default all.
+    """
     import pandas as pd
     import pyarrow as pa
+    from pyarrow import parquet
 
+    place = run.folder / question.replace(":", "-")
+    paths = [place / shard_name(first, last) for first, last in finished(run.folder)]
+    tables = [parquet.ParquetFile(path).read(columns=columns) for path in paths]
     return pa.concat_tables(tables).to_pandas() if tables else pd.DataFrame({"graph": []})
 
 

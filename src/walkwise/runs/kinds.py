@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -64,6 +65,7 @@ def as_molecule(data: Data, kinds: Sequence[str | None]) -> Any:
     return molecule
 
 
+@lru_cache(maxsize=1)
 def _symbols() -> frozenset[str]:
     """The symbols of all elements."""
     table = import_module("rdkit.Chem").GetPeriodicTable()

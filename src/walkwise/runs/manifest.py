@@ -101,6 +101,25 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any], folder: str) -
         )
 
 
+def check_origin(manifest: Mapping[str, Any], model: nn.Module, data_hash: str | None) -> None:
+    """Refuse a model or graphs that are not those of a run.
+
+    Args:
+        manifest: of the run.
+        model: the model.
+        data_hash: of the graphs; None where nobody can say.
+    """
+    differs = [] if manifest["model_hash"] == model_hash(model) else ["this model"]
+    differs += [] if data_hash in (None, manifest["data_hash"]) else ["these graphs"]
+    if differs:
+        raise InputError(
+            f"The run is not of {' and '.join(differs)}: it was made with {manifest['model']} and {manifest['data']}.",
+            argument=differs[0].split()[1],
+            expected="the model and the graphs of the run",
+            remedy="Name those that it was made with.",
+        )
+
+
 def model_hash(model: nn.Module) -> str:
     """A hash of what a model is made of: its modules as they print, and its parameters and buffers."""
     return hashed([{"class": type(model).__qualname__, "modules": repr(model)}, model.state_dict()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -45,7 +46,7 @@ def report(folder: str | Path | Run, *, out: str | Path | None = None) -> Path:
         f"What {run.manifest['model']} looks for in {run.manifest['data']}",
         _lead(run, tables),
         sections,
-        commands=[str(run.manifest["command"])] if run.manifest.get("command") else [f"walkwise report {run.folder}"],
+        commands=_commands(run),
         foot=_foot(run),
     )
     path = to / "report.html"
@@ -88,6 +89,14 @@ def _lead(run: Run, tables: findings.Tables) -> str:
     if not run.complete:
         words += f" The run is not finished: {run.total - run.done:,} are still to come."
     return words
+
+
+def _commands(run: Run) -> list[str]:
+    """What makes the run again, and what opens it, graph by graph."""
+    folder, command = shlex.quote(str(run.folder)), run.manifest.get("command")
+    if command:
+        return [str(command), f"walkwise report {folder}", f"walkwise explore {folder}"]
+    return [f"walkwise report {folder}", f"walkwise explore MODEL GRAPHS --run {folder}"]
 
 
 def _foot(run: Run) -> str:

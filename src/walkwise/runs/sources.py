@@ -194,6 +194,22 @@ class GraphFiles(_Numbered):
 
 
 @dataclass(frozen=True, eq=False)
+class GraphsOf(Sequence[Data]):
+    """The graphs of a source, read when they are asked for."""
+
+    source: Source
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, item: Any) -> Any:
+        if isinstance(item, slice):
+            return [self[at] for at in range(*item.indices(len(self)))]
+        at = range(len(self))[item]
+        return self.source.items(at, at + 1).graphs[0]
+
+
+@dataclass(frozen=True, eq=False)
 class NodesOf:
     """Single nodes of one large graph, each with the nodes that so many steps reach."""
 

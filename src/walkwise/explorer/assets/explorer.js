@@ -99,6 +99,14 @@
     }
   });
 
+  // A row of the table opens its graph, wherever it is clicked.
+  document.addEventListener("click", (event) => {
+    const row = event.target.closest ? event.target.closest("tr[data-row]") : null;
+    if (row && !event.target.closest("button")) {
+      row.querySelector("button").click();
+    }
+  });
+
   document.addEventListener("change", (event) => {
     const store = event.target.dataset ? event.target.dataset.store : null;
     if (store) {
@@ -266,6 +274,59 @@
       return came.includes("graph") ? "" : clientside.no_update;
     },
 
+    // What is wanted of the table: here, not on the server, so that clicks that follow each other quickly all count.
+    list(sorts, shows, text, smarts, back, forward, pattern, before) {
+      const listed = { ...before };
+      let chosen = clientside.no_update;
+      let typed = clientside.no_update;
+      const sortByPattern = (picked) => {
+        if (picked !== null) {
+          Object.assign(listed, { sort: "pattern", falling: true });
+        } else if (listed.sort === "pattern") {
+          Object.assign(listed, { sort: "graph", falling: false });
+        }
+      };
+      const came = clientside.callback_context.triggered.map((t) => t.prop_id.slice(0, t.prop_id.lastIndexOf(".")));
+      came.forEach((by) => {
+        const turned = { "list-back": -1, "list-forward": 1 }[by];
+        listed.page = turned ? Math.max(0, listed.page + turned) : 0;
+        if (by === "list-text") {
+          listed.text = text || "";
+        } else if (by === "list-smarts" && (smarts || typeof pattern !== "number")) {
+          chosen = (smarts || "").trim() || null;
+          sortByPattern(chosen);
+        } else if (by === "pattern-listed") {
+          typed = typeof pattern === "string" ? clientside.no_update : "";
+          sortByPattern(pattern);
+        } else if (by.startsWith("{")) {
+          const asked = JSON.parse(by);
+          if (asked.kind === "show") {
+            listed.kind = asked.which;
+          } else {
+            listed.falling = listed.sort === asked.column && !listed.falling;
+            listed.sort = asked.column;
+          }
+        }
+      });
+      return [listed, chosen, typed];
+    },
+
+    // The row of the graph that is shown, and the structure in sight once a row was opened.
+    opened(rows, place, pattern) {
+      document.getElementById("pattern-listed-choice").value = typeof pattern === "number" ? String(pattern) : "";
+      const came = clientside.callback_context.triggered.map((t) => t.prop_id.split(".")[0]);
+      window.setTimeout(() => {
+        document.querySelectorAll("tr[data-row]").forEach((row) =>
+          row.classList.toggle("current", row.dataset.row === String(place))
+        );
+        const panel = document.getElementById("structure-panel");
+        if (came.includes("place") && panel.getBoundingClientRect().top > 0.6 * window.innerHeight) {
+          panel.scrollIntoView({ block: "start" });
+        }
+      }, 30);
+      return clientside.no_update;
+    },
+
     same(value) {
       return value;
     },
@@ -276,6 +337,9 @@
       const values = { graph: graph, target: fields(), speed: speed, by: by };
       const write = () =>
         document.querySelectorAll("select[data-store]").forEach((select) => {
+          if (!(select.dataset.store in values)) {
+            return;
+          }
           const held = values[select.dataset.store];
           const value = select.dataset.field ? held[select.dataset.field] : held;
           select.value = value === null || value === undefined ? "" : String(value);
