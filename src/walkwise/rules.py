@@ -111,8 +111,8 @@ class Epsilon(Rule):
 
     def ratio(self, value: Tensor, surrogate: Tensor) -> Tensor:
         """``value / (surrogate ± ε)`` with the surrogate's sign."""
-        push = torch.where(surrogate < 0, -self.epsilon, self.epsilon)
-        return divide(value, surrogate + push)
+        push = torch.full_like(surrogate, self.epsilon)  # in the surrogate's own type
+        return divide(value, surrogate + torch.where(surrogate < 0, -push, push))
 
 
 @dataclass(frozen=True)

@@ -265,3 +265,16 @@ def test_the_explainer_gives_masks_by_type(data, node_mask):
     largest = max(float(explanation[kind].edge_mask.max()) for kind in (RATES, RATED, KNOWS))
     assert largest == 1
     torch.testing.assert_close(explanation["item"].node_relevance, ww.node_relevance(explanation.chain)["item"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_single(data, dtype):
+    model = Convs().eval().to(dtype)
+    halves = {name: x.to(dtype) for name, x in data.x_dict.items()}
+    chain = ww.trace(model, halves, data.edge_index_dict, index=1, target=0)
+    exact = ww.trace(
+        model.double(), {name: x.double() for name, x in halves.items()}, data.edge_index_dict, index=1, target=0
+    )
+    assert any("was run, and its relevance computed, in torch.float32" in note for note in chain.notes)
+    for name, relevance in ww.node_relevance(chain).items():
+        torch.testing.assert_close(relevance.double(), ww.node_relevance(exact)[name], rtol=1e-4, atol=1e-5)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GAT, GCN, GIN, GraphConv
+from torch_geometric.nn import APPNP, GAT, GCN, GIN, GraphConv
 
 import walkwise as ww
 from walkwise.errors import InputError, TraceError
@@ -54,6 +54,25 @@ def test_half_precision_shared_weights_and_buffers(graph):
     torch.testing.assert_close(ww.node_relevance(chain).double(), ww.node_relevance(exact), rtol=1e-3, atol=1e-4)
 
 
+def test_half_precision_of_a_model_without_weights(graph):
+    """Its features say what type it is in."""
+
+    class Steps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.steps = APPNP(3, 0.3)
+
+        def forward(self, x, edge_index):
+            return self.steps(x, edge_index).tanh()
+
+    x, edge_index = graph()
+    x = x.bfloat16()
+    chain = ww.trace(Steps(), x, edge_index, index=0, target=1)
+    exact = ww.trace(Steps(), x.double(), edge_index, index=0, target=1)
+    assert chain.output == pytest.approx(exact.output, rel=1e-5)
+    assert any("bfloat16" in note and "float32" in note for note in chain.notes)
+
+
 def test_a_model_that_casts_to_half_precision_itself(graph):
     class Casting(nn.Module):
         def __init__(self):
@@ -96,9 +115,24 @@ def test_infinities_that_an_activation_hides_are_refused(graph, kind):
         parameter.data.abs_().mul_(1e30)
     x = x.abs().float() * 1e10
     assert bool(model(x, edge_index).isfinite().all())
-    with pytest.raises(InputError, match=r"too large for torch\.float32.*layer 'convs\.0'.*float64"):
+    with pytest.raises(InputError, match=r"layer 'convs\.0'.*too large for torch\.float32.*float64"):
         ww.trace(model, x, edge_index, index=0, target=0)
     assert ww.trace(model.double(), x.double(), edge_index, index=0, target=0).output
+
+
+def test_roots_of_negative_degrees_are_refused_as_what_they_are(graph):
+    """GCN's normalisation has no number for a node whose edge weights sum to less than 0."""
+    model, (x, edge_index) = GCN(3, 8, 2, 2).eval().double(), graph()
+    weight = -torch.ones(edge_index.shape[1], dtype=x.dtype)
+    with pytest.raises(InputError, match=r"layer 'convs\.0' is not finite: NaN.*edge weights"):
+        ww.trace(model, x, edge_index, edge_weight=weight, index=0, target=0)
+
+
+def test_a_stabiliser_has_the_type_of_what_it_stabilises():
+    """0.1 in single precision is off by 1.5e-9."""
+    z = torch.tensor([0.3, -0.2, 0.0], dtype=torch.float64)
+    expected = torch.tensor([0.3 / 0.4, -0.2 / -0.3, 0.0], dtype=torch.float64)
+    torch.testing.assert_close(Epsilon(0.1).ratio(z, z), expected, rtol=1e-15, atol=0)
 
 
 def test_relevance_that_is_no_number_is_refused(net, graph):

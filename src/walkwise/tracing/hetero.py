@@ -17,6 +17,7 @@ from walkwise.core.lazy import cached_property
 from walkwise.core.node_types import EdgeType, NodeTypes
 from walkwise.errors import InputError
 from walkwise.tracing.arguments import Given, Manner, parameters_of
+from walkwise.tracing.precision import HALVES
 
 _DICT = "_dict"
 
@@ -80,8 +81,8 @@ class HeteroGiven(Given):
         return {name: value for name, value in pairs if isinstance(value, Tensor) and value.layout == torch.strided}
 
     def copied(self, dtype: torch.dtype | None = None) -> HeteroGiven:
-        """The input anew, for every run, since a model may write into it."""
-        return replace(self, x=_again(self.x), arguments=_again(self.arguments))
+        """The input anew, for every run, since a model may write into it; half-precision numbers in another type."""
+        return replace(self, x=_again(self.x, dtype), arguments=_again(self.arguments, dtype))
 
     def check(self) -> None:
         """Refuse what is no heterogeneous graph."""
@@ -157,9 +158,11 @@ class _Graph(Manner):
         return graph
 
 
-def _again(value: Any) -> Any:
-    """Nested arguments with copies of their floating-point tensors."""
+def _again(value: Any, dtype: torch.dtype | None) -> Any:
+    """Nested arguments with copies of their floating-point tensors, half-precision ones in another type."""
     if isinstance(value, Mapping):
-        return {key: _again(item) for key, item in value.items()}
+        return {key: _again(item, dtype) for key, item in value.items()}
+    if dtype is not None and isinstance(value, Tensor) and value.dtype in HALVES:
+        return value.detach().to(dtype)
     dense = isinstance(value, Tensor) and value.is_floating_point() and value.layout == torch.strided
     return value.detach().clone() if dense else value

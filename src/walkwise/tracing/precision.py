@@ -33,9 +33,10 @@ _SWALLOWED = (
 )
 
 
-def half_of(model: nn.Module) -> torch.dtype | None:
-    """The half-precision type that all of a model's weights are in, or None."""
-    floating = (tensor.dtype for tensor in model.parameters() if tensor.is_floating_point())
+def half_of(model: nn.Module, features: Mapping[str, Tensor]) -> torch.dtype | None:
+    """The half-precision type that all of a model's weights are in (its features, if it has none), or None."""
+    weights = any(True for _ in model.parameters())
+    floating = (t.dtype for t in (model.parameters() if weights else features.values()) if t.is_floating_point())
     first = next(floating, None)
     return first if first in HALVES and all(kind == first for kind in floating) else None
 
@@ -84,13 +85,22 @@ def check_finite(tape: Tape, outputs: Tensor, modules: Modules, given: Mapping[s
     overflown = next((op for op in tape.ops if op.word.name in _LINEAR and not _finite(tape, op)), None)
     if overflown is not None:
         name = "the read-out" if overflown.call is None else f"layer '{tape.calls[overflown.call].name}'"
-        raise InputError(
-            f"Inside the model numbers become too large for {outputs.dtype}: what {overflown.word.name} makes in "
-            f"{name} is not finite.",
-            remedy="Trace the model and its input in float64, or scale the features.",
-        )
+        made = torch.cat([tape.values[slot].reshape(-1) for slot in overflown.outputs if slot is not None])
+        what, remedy = _unfinished(made)
+        raise InputError(f"What {overflown.word.name} makes in {name} is not finite: {what}.", remedy=remedy)
     if not bool(outputs.isfinite().all()):
         raise InputError(f"The model's output is not finite ({outputs.tolist()}); nothing can be explained.")
+
+
+def _unfinished(made: Tensor) -> tuple[str, str]:
+    """What is wrong with numbers that are not finite, and what to do about it."""
+    if bool(made.isnan().any()) and not bool(made.isinf().any()):
+        return (
+            "NaN, as of 0 / 0 or the root of a negative number",
+            "Look at the edge weights and other inputs there.",
+        )
+    wider = "" if made.dtype == torch.float64 else "Trace the model and its input in float64, or scale the features."
+    return f"numbers become too large for {made.dtype}", wider or "Scale the features."
 
 
 def _finite(tape: Tape, op: Op) -> bool:

@@ -133,7 +133,7 @@ def _traced(
 ) -> RelevanceChain:
     """The chain of a graph, or of neighbourhoods in it."""
     given = whole if hoods is None else hoods.of(whole)
-    half = half_of(given.model)
+    half = half_of(given.model, given.features)
     runs = _Runs(given, target, index if hoods is None else hoods.centres, fallback, half is not None)
     tape, watch, scalar = runs.run()
     if hoods is not None and not ran_as_before(whole, tape):
@@ -182,7 +182,7 @@ def _neighbourhoods(
     """The neighbourhoods to trace in the place of the graph, if they are better traced, and what to note."""
     if index is None or callable(target) or given.types is not None:
         return None, ()
-    half = half_of(given.model) is not None
+    half = half_of(given.model, given.features) is not None
     surveyor = Surveyor(given, lambda part, rows: _Runs(part, (None, None), rows, fallback, half), _check_edges)
     with torch.no_grad():
         return surveyor.several(index) if is_several(index) else surveyor.one(index)
