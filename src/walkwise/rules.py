@@ -66,6 +66,15 @@ class Rule:
         first, second = (None if share == 0 else share * self.ratio(value, part) for share, part in sides)
         return first, second
 
+    @property
+    def by_size(self) -> bool:
+        """Whether a rule that splits can also be said of contributions c and their sizes |c|, see ``size_factors``."""
+        return False
+
+    def size_factors(self, value: Tensor, z: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+        """What contributions and their sizes are multiplied by, given the sum of sizes Σ|c| (biases in it)."""
+        raise NotImplementedError
+
     def lift(self, weight: Tensor) -> Tensor:
         """The surrogate W↑ of a weight matrix (or bias); never the weight itself, which training may change."""
         return weight.clone()
@@ -172,12 +181,22 @@ class GeneralisedGamma(Rule):
         """The paper's γ."""
         return Gamma(self.gamma)
 
+    @property
+    def by_size(self) -> bool:
+        """c + γ c⁺ and c + γ c⁻ are (1 + γ/2) c ± (γ/2) |c|."""
+        return True
+
+    def size_factors(self, value: Tensor, z: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+        """(1 + γ/2) and ± γ/2, both times value / ((1 + γ/2) z ± (γ/2) Σ|c|), with the sign of z: nothing cancels."""
+        half = self.gamma / 2
+        signed = (z >= 0).to(z.dtype).sub_(0.5).mul_(self.gamma)  # ± γ/2
+        ratio = self.ratio(value, torch.add(signed * sizes, z, alpha=1 + half))
+        return (1 + half) * ratio, signed.mul_(ratio)
+
     def factors(self, value: Tensor, z: Tensor, plus: Tensor, minus: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """value / (z + γ P), times 1 + γ for the contributions that have the sign of z."""
-        positive = z >= 0
-        ratio = self.ratio(value, z + self.gamma * torch.where(positive, plus, minus))
-        favoured = (1 + self.gamma) * ratio
-        return torch.where(positive, favoured, ratio), torch.where(positive, ratio, favoured)
+        either, size = self.size_factors(value, z, plus - minus)
+        return either + size, either - size
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from torch import Tensor
 from walkwise.core.operators import MOVING, Differential
 from walkwise.rules import divide
 from walkwise.tracing.activations import pointwise
+from walkwise.tracing.expressions import SAME, Coefficients, Term, moved, scaled
 from walkwise.tracing.interpreter import Interpreter, flat, gradient
-from walkwise.tracing.stretch import SAME, Coefficients, Flow, Term, moved, scaled
+from walkwise.tracing.stretch import Flow
 from walkwise.tracing.tape import Op, Ref
 from walkwise.tracing.words import handles
 

@@ -1,25 +1,27 @@
-"""Batch normalisations in evaluation belong to the layer right before them."""
+"""What belongs to the layer right before it: a batch normalisation in evaluation, and the ReLU that ends the layer."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from walkwise.tracing.tape import Call, Op
 
+_FOLDED = frozenset({"batch_norm", "relu"})
 
-def fold_batch_norms(ops: Sequence[Op], calls: Sequence[Call]) -> None:
-    """Give a batch normalisation right after a layer to that layer, if nothing else reads what the layer gave."""
-    if not any(op.word.name == "batch_norm" for op in ops):
-        return
-    producer = {slot: op for op in ops for slot in op.outputs if slot is not None}
-    readers: dict[int, int] = {}
+
+def fold_into_layers(ops: Sequence[Op], calls: Sequence[Call]) -> None:
+    """Give what follows a layer right away to that layer, if nothing else reads what the layer gave.
+
+    With a normalisation, its weights are the layer's. With a ReLU, a negative sum passes nothing on, and the rule need
+    not say how it would be shared.
+    """
+    producer = {slot: op for op in ops for slot in op.outputs}
+    readers = Counter(slot for op in ops for slot in op.inputs)
     for op in ops:
-        for slot in op.inputs:
-            readers[slot] = readers.get(slot, 0) + 1
-    for op in ops:
-        before = producer.get(op.inputs[0]) if op.word.name == "batch_norm" else None
-        if before is None or before.call is None or op.call is not None or readers[op.inputs[0]] > 1:
+        before = producer.get(op.inputs[0]) if op.call is None and op.word.name in _FOLDED else None
+        if before is None or before.call is None or readers[op.inputs[0]] > 1:
             continue
         call = calls[before.call]
-        call.outputs = [op.outputs[0] if s == op.inputs[0] else s for s in call.outputs]  # type: ignore[misc]
+        call.outputs = [op.outputs[0] if slot == op.inputs[0] else slot for slot in call.outputs]  # type: ignore[misc]
         op.call = before.call

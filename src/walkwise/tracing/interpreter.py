@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from walkwise.core.operators import MOVING, Differential
-from walkwise.tracing.stretch import Builder, Coefficients, Flow, Term, moved
+from walkwise.tracing.expressions import Coefficients, Term, moved
+from walkwise.tracing.stretch import Builder, Flow
 from walkwise.tracing.tape import Op, Ref, filled
 
 

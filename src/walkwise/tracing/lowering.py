@@ -15,7 +15,7 @@ from walkwise.core.rows import AllNodes
 from walkwise.errors import CoverageWarning, TraceError
 from walkwise.rules import Rule, Schedule
 from walkwise.tracing import moves, normalisations, weights  # noqa: F401  (they fill the table of functions)
-from walkwise.tracing.folding import fold_batch_norms
+from walkwise.tracing.folding import fold_into_layers
 from walkwise.tracing.fusing import fused
 from walkwise.tracing.identity import Identities
 from walkwise.tracing.interpreter import Interpreter, flat
@@ -82,7 +82,7 @@ class Lowering:
                 "The explained output does not depend on any message-passing layer. walkwise explains models "
                 "with torch_geometric.nn.MessagePassing layers; is the target the right part of the output?"
             )
-        fold_batch_norms(self.ops, tape.calls)
+        fold_into_layers(self.ops, tape.calls)
         rules = schedule.rules(len(self.calls))
         self.rules = {index: rule for (index, _), rule in zip(self.calls, rules, strict=True)}
         self.readout_rule, self.rule_note = schedule.readout, schedule.note

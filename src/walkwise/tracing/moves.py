@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from walkwise.core.operators import Embed, Gather, Operator, Reshape, RowMap, Scatter, SumRows
+from walkwise.tracing.expressions import moved
 from walkwise.tracing.interpreter import Interpreter, flat, gradient, leaves, structural
-from walkwise.tracing.stretch import moved
 from walkwise.tracing.tape import Op, Ref
 from walkwise.tracing.words import handles, named
 

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from walkwise.rules import divide
 from walkwise.tracing import composites, recurrent, selections  # noqa: F401  (they fill the table of functions, too)
 from walkwise.tracing.activations import SQUASHED, rescaled
+from walkwise.tracing.expressions import scaled
 from walkwise.tracing.interpreter import Interpreter, gradient
-from walkwise.tracing.stretch import scaled
 from walkwise.tracing.tape import Op, Ref
 from walkwise.tracing.words import handles
 

@@ -3,95 +3,20 @@
 Under a rule that is not LRP-0 a linear map cannot become part of the chain by itself: the paper's γ divides by
 what comes out after the sum over neighbours *and* neurons, αβ and the generalised γ tell contributions apart
 path by path. So the maps of a layer are kept as an expression over settled tensors. When something ends the
-stretch (an activation, the end of the layer, a second weight matrix) the rule says how it is to be written:
-once with lifted weights, or twice with the positive and the negative contributions apart.
+stretch (an activation, the end of the layer, a second weight matrix) the rule says how it is to be written.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from walkwise.core.operators import Aggregate, Embed, Gather, Identity, Operator, RowMap, Scale, Scatter, Send, Step
+from walkwise.core.operators import Operator, Scale, Step
 from walkwise.rules import Rule
-
-Make = Callable[[Tensor], Operator]
-
-#: The slot and the value of the contributions of one sign, or None where there are none.
-_Side = tuple[int, Tensor] | None
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Coefficients:
-    """A linear map: ``make(tensor)``, or an operator without negative coefficients."""
-
-    operator: Operator | None = None
-    make: Make | None = None
-    tensor: Tensor | None = None
-    learned: bool = False  # a weight matrix: what rules lift
-    by_neuron: bool = False  # whether the rows of the tensor are the neurons of the output
-    folds: bool = False  # a normalisation that is one map with the weights and biases before it
-    borrowed: bool = False  # whether the tensor is the model's own, which training may change
-
-    def whole(self) -> Operator:
-        """The map as it is."""
-        if self.operator is not None:
-            return self.operator
-        assert self.make is not None and self.tensor is not None
-        return self.make(self.tensor.clone() if self.borrowed else self.tensor)
-
-    def lifted(self, rule: Rule, turn: Tensor | None) -> Operator:
-        """The map with a rule's lifted weights; ``turn`` is -1 at neurons whose sign is turned over afterwards."""
-        if not self.learned:
-            return self.whole()
-        assert self.make is not None and self.tensor is not None
-        if turn is None or not self.by_neuron:
-            return self.make(rule.lift(self.tensor))
-        turned = turn[: len(self.tensor)].view(-1, 1)
-        return self.make(rule.lift(self.tensor * turned) * turned)
-
-    def signed(self) -> tuple[Operator | None, Operator | None]:
-        """Its positive and its negative coefficients apart; None where there are none."""
-        if self.operator is not None:
-            return self.operator, None
-        assert self.make is not None and self.tensor is not None
-        low, high = (float(end) for end in torch.aminmax(self.tensor)) if self.tensor.numel() else (0.0, 0.0)
-        if low >= 0:
-            return self.whole(), None
-        return None if high <= 0 else self.make(self.tensor.clamp(min=0)), self.make(self.tensor.clamp(max=0))
-
-    @property
-    def nonnegative(self) -> bool:
-        """Whether no coefficient is negative."""
-        return self.tensor is None or not _has_negative(self.tensor)
-
-
-def moved(operator: Operator) -> Coefficients:
-    """A map whose coefficients are 0 or positive."""
-    return Coefficients(operator)
-
-
-_SAME = Identity()
-SAME = Coefficients(_SAME)
-
-
-def scaled(factor: Tensor, *, folds: bool = False) -> Coefficients:
-    """factor ⊙, entry by entry."""
-    return Coefficients(make=Scale, tensor=factor, folds=folds)
-
-
-@dataclass(eq=False, slots=True)
-class Term:
-    """Σ map(term) + constant, or (``slot``) a settled tensor of the chain."""
-
-    value: Tensor  # (K, N)
-    slot: int = -1
-    maps: Sequence[tuple[Term, Coefficients]] = ()
-    constant: Tensor | None = None
+from walkwise.tracing.expressions import UNCHANGED, Lifted, Plain, Signs, Sizes, Term, one_sided, with_held
 
 
 @dataclass(eq=False, slots=True)
@@ -130,7 +55,7 @@ class Builder:
 
     def emit(self, operators: Sequence[Operator], sources: Sequence[int]) -> int:
         """A new slot that holds the sum of the operators' outputs."""
-        if len(operators) == 1 and operators[0] is _SAME:
+        if len(operators) == 1 and operators[0] is UNCHANGED:
             return sources[0]
         slot = self.count
         self.count += 1
@@ -163,234 +88,32 @@ class Builder:
         """The slot of a stretch whose output z has become ``value``: each part times [its share of value]."""
         assert flow.term is not None and flow.rule is not None
         if not flow.weighted:  # no weight has been met, so there is nothing for the rule to act on
-            return _Plain(self, flow.rule).slot(flow.term)
+            return Plain(self.emit).slot(flow.term)
         rule = flow.rule
         if rule.splits:
-            if rule.one_sided is None or not _one_sided(flow.term, flow.value, None if rectified else value):
-                return self._split(flow, value)
+            if rule.one_sided is None or not one_sided(flow.term, flow.value, None if rectified else value):
+                return self._by_size(flow, value) if rule.by_size else self._by_sign(flow, value)
             rule = rule.one_sided
-        slot, part, held, _ = _Lifted(self, rule).part(flow.term, None)
+        slot, part, held, _ = Lifted(self.emit, rule).part(flow.term, None)
         surrogate = part if held is None else part + held
         return self.emit([Scale(rule.ratio(value, surrogate))], [slot])
 
-    def _split(self, flow: Flow, value: Tensor) -> int:
+    def _by_size(self, flow: Flow, value: Tensor) -> int:
+        """The same for a rule that weighs contributions and their sizes."""
+        assert flow.term is not None and flow.rule is not None
+        sized = Sizes(self.emit).part(flow.term)
+        total = sized.total if sized.held is None else sized.total + sized.held
+        factors = flow.rule.size_factors(value, flow.value, total)
+        return self.emit([Scale(factor) for factor in factors], [sized.slot, sized.sizes])
+
+    def _by_sign(self, flow: Flow, value: Tensor) -> int:
         """The same for a rule that tells positive and negative contributions apart."""
         assert flow.term is not None and flow.rule is not None
-        split = _Signs(self, flow.rule).parts(flow.term)
+        split = Signs(self.emit, flow.rule).parts(flow.term)
         held = split.held or (None, None)
-        sums = [_with(side, constant, flow.value) for side, constant in zip(split.sides, held, strict=True)]
+        sums = [with_held(side, constant, flow.value) for side, constant in zip(split.sides, held, strict=True)]
         factors = flow.rule.factors(value, flow.value, *sums)
         terms = [(Scale(f), side[0]) for f, side in zip(factors, split.sides, strict=True) if f is not None and side]
         if not terms:  # nothing contributes
             return self.emit([Scale(torch.zeros_like(value))], [self.new_slot()])
         return self.emit([operator for operator, _ in terms], [slot for _, slot in terms])
-
-
-def _with(side: _Side, held: Tensor | None, like: Tensor) -> Tensor:
-    """The sum of one sign's contributions, with the constants that stand in its denominator."""
-    total = torch.zeros_like(like) if side is None else side[1]
-    return total if held is None else total + held
-
-
-def _one_sided(term: Term, z: Tensor, value: Tensor | None) -> bool:
-    """Whether contributions have the signs of their weights, and nothing negative keeps any relevance.
-
-    ``value`` is what z has become, or None where that is 0 wherever z is negative.
-    """
-    if value is z:
-        if _has_negative(z):
-            return False
-    elif value is not None and bool((value != 0).logical_and_(z < 0).any()):
-        return False
-    seen: set[int] = set()
-    todo = [term]
-    while todo:
-        part = todo.pop()
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
-        if part.slot >= 0:
-            if _has_negative(part.value):
-                return False
-            continue
-        for inner, coefficients in part.maps:
-            if not (coefficients.learned or coefficients.folds or coefficients.nonnegative):
-                return False
-            todo.append(inner)
-    return True
-
-
-def _has_negative(tensor: Tensor) -> bool:
-    return tensor.numel() > 0 and tensor.min().item() < 0
-
-
-@dataclass(eq=False)
-class _Plain:
-    """An expression written as it is."""
-
-    builder: Builder
-    rule: Rule
-    _made: dict[int, int] = field(default_factory=dict)
-
-    def slot(self, term: Term) -> int:
-        if term.slot >= 0:
-            return term.slot
-        if id(term) not in self._made:
-            operators = [coefficients.whole() for _, coefficients in term.maps]
-            self._made[id(term)] = self.builder.emit(operators, [self.slot(inner) for inner, _ in term.maps])
-        return self._made[id(term)]
-
-
-#: Slot, surrogate, its lifted constants, and the constants as they are.
-_Part = tuple[int, Tensor, Tensor | None, Tensor | None]
-
-
-@dataclass(eq=False)
-class _Lifted:
-    """An expression written once, its weights lifted."""
-
-    builder: Builder
-    rule: Rule
-    _made: dict[tuple[int, int], tuple[Term, Tensor | None, _Part]] = field(default_factory=dict)
-
-    def part(self, term: Term, turn: Tensor | None) -> _Part:
-        if term.slot >= 0:
-            return term.slot, term.value, None, None
-        key = id(term), id(turn)
-        if key not in self._made:
-            self._made[key] = term, turn, self._sum(term, turn)
-        return self._made[key][2]
-
-    def _sum(self, term: Term, turn: Tensor | None) -> _Part:
-        operators, sources, pushing, held, raw = [], [], [], [], []
-        folds, as_it_is = False, term.constant is None
-        for inner, coefficients in term.maps:
-            operator = coefficients.lifted(self.rule, turn)
-            slot, part, lifted_constant, constant = self.part(inner, _turned(turn, coefficients, operator))
-            operators.append(operator)
-            sources.append(slot)
-            as_it_is = as_it_is and part is inner.value and not coefficients.learned
-            pushing.append((operator, part))
-            folds = folds or coefficients.folds
-            if lifted_constant is not None and constant is not None:
-                held.append(operator.push(_rows_like(lifted_constant, inner.value)))
-                raw.append(coefficients.whole().push(_rows_like(constant, inner.value)))
-        if term.constant is not None:
-            held.append(self.rule.hold(term.constant)[0])
-            raw.append(term.constant)
-        slot = self.builder.emit(operators, sources)
-        total = term.value if as_it_is and not raw else _sum_of([operator.push(part) for operator, part in pushing])
-        if not raw:
-            return slot, total, None, None
-        constant = _sum_of(raw)  # once folded, the biases before a normalisation and its shift are one bias
-        return slot, total, self.rule.hold(constant)[0] if folds else _sum_of(held), constant
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Split:
-    """The contributions of both signs, with the constants that stand beside them."""
-
-    sides: tuple[_Side, _Side]
-    held: tuple[Tensor, Tensor] | None = None  # in the denominators
-    constant: Tensor | None = None  # as it is
-
-
-@dataclass(eq=False)
-class _Signs:
-    """An expression written twice: what contributes positively, and what contributes negatively."""
-
-    builder: Builder
-    rule: Rule
-    _made: dict[int, tuple[Term, _Split]] = field(default_factory=dict)
-
-    def parts(self, term: Term) -> _Split:
-        if id(term) not in self._made:
-            self._made[id(term)] = term, (self._leaf(term) if term.slot >= 0 else self._sum(term))
-        return self._made[id(term)][1]
-
-    def _leaf(self, term: Term) -> _Split:
-        low, high = (float(end) for end in torch.aminmax(term.value)) if term.value.numel() else (0.0, 0.0)
-        if low >= 0:
-            return _Split(((term.slot, term.value), None))
-        if high <= 0:
-            return _Split((None, (term.slot, term.value)))
-        masks = [(term.value > 0).to(term.value.dtype), (term.value < 0).to(term.value.dtype)]
-        plus, minus = ((self.builder.emit([Scale(mask)], [term.slot]), term.value * mask) for mask in masks)
-        return _Split((plus, minus))
-
-    def _sum(self, term: Term) -> _Split:
-        """Positive coefficients keep a contribution's sign, negative ones turn it over."""
-        inner = [(self.parts(part), part.value, coefficients) for part, coefficients in term.maps]
-        signed = [(split, value, coefficients.signed()) for split, value, coefficients in inner]
-        pieces: tuple[list[tuple[Operator, int, Tensor]], ...] = ([], [])
-        for split, _, operators in signed:
-            for turned, side in itertools.product((0, 1), (0, 1)):
-                operator, part = operators[turned], split.sides[side]
-                if operator is not None and part is not None:
-                    pieces[side ^ turned].append((operator, part[0], operator.push(part[1])))
-        sides = self._emitted(pieces[0]), self._emitted(pieces[1])
-        raw = [
-            coefficients.whole().push(_rows_like(split.constant, value))
-            for split, value, coefficients in inner
-            if split.constant is not None
-        ]
-        raw += [] if term.constant is None else [term.constant]
-        if not raw:
-            return _Split(sides)
-        constant = _sum_of(raw)
-        if any(coefficients.folds for _, coefficients in term.maps):  # one bias with those before it
-            plus, minus = self.rule.hold(constant)
-            return _Split(sides, (plus, minus), constant)
-        return _Split(sides, self._held(term, signed, constant), constant)
-
-    def _held(
-        self,
-        term: Term,
-        signed: list[tuple[_Split, Tensor, tuple[Operator | None, Operator | None]]],
-        like: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        """The constants as they stand in the two denominators."""
-        totals = [torch.zeros_like(like), torch.zeros_like(like)]
-        for split, value, operators in signed:
-            for turned, side in itertools.product((0, 1), (0, 1)):
-                operator = operators[turned]
-                if operator is not None and split.held is not None:
-                    pushed = operator.push(_rows_like(split.held[side], value))
-                    totals[side ^ turned] = totals[side ^ turned] + pushed
-        if term.constant is not None:
-            totals = [total + own for total, own in zip(totals, self.rule.hold(term.constant), strict=True)]
-        return totals[0], totals[1]
-
-    def _emitted(self, pieces: list[tuple[Operator, int, Tensor]]) -> _Side:
-        if not pieces:
-            return None
-        slot = self.builder.emit([operator for operator, _, _ in pieces], [source for _, source, _ in pieces])
-        return slot, _sum_of([value for _, _, value in pieces])
-
-
-def _turned(turn: Tensor | None, coefficients: Coefficients, operator: Operator) -> Tensor | None:
-    """Which neurons of a map's input are turned over after it, given those of its output.  # (N,) or None"""
-    if coefficients.folds and coefficients.tensor is not None and coefficients.tensor.shape[0] == 1:
-        if bool((coefficients.tensor >= 0).all()):
-            return turn
-        own = torch.where(coefficients.tensor[0] < 0, -1.0, 1.0).to(coefficients.tensor.dtype)
-        return own if turn is None else own * turn
-    if turn is None or isinstance(operator, (Aggregate, Gather, Identity, Scale, Scatter, Send)):
-        return turn
-    if isinstance(operator, Embed):
-        return turn.narrow(0, operator.start, operator.length)
-    if isinstance(operator, RowMap) and not coefficients.learned:
-        return torch.where(turn @ operator.matrix < 0, -1.0, 1.0).to(turn.dtype)
-    return None
-
-
-def _rows_like(constant: Tensor, value: Tensor) -> Tensor:
-    """A constant with as many rows and columns as the value it was added to."""
-    return constant if constant.shape == value.shape else constant.expand_as(value)
-
-
-def _sum_of(tensors: Sequence[Tensor]) -> Tensor:
-    total = tensors[0]
-    for tensor in tensors[1:]:
-        total = total + tensor
-    return total

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from walkwise.core.operators import MOVING, Aggregate, Differential, Operator, RowMap, Scale, Send
 from walkwise.tracing.arithmetic import product
+from walkwise.tracing.expressions import SAME, Coefficients, moved, scaled
 from walkwise.tracing.interpreter import Interpreter, gradient, leaves, structural
-from walkwise.tracing.stretch import SAME, Coefficients, moved, scaled
 from walkwise.tracing.tape import Op, Ref
 from walkwise.tracing.words import handles
 
