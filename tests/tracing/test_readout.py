@@ -49,8 +49,8 @@ def test_seeds_are_the_gradients_of_the_read_out(name):
     columns = [1, 0] if batch else [1]
     chain = ww.trace(model, x, edges, target=columns, **batch)
     early = model.first(x, edges).relu().detach().requires_grad_(True)
-    late = model.second(early, edges).detach().requires_grad_(True)  # walks end here, before the activation
-    output = model.readout(model.head, early, late.relu(), batch.get("batch"))
+    late = model.second(early, edges).relu().detach().requires_grad_(True)  # walks end here: the ReLU is the layer's
+    output = model.readout(model.head, early, late, batch.get("batch"))
     scalar = sum(row[column] for row, column in zip(output, columns, strict=True))
     expected = torch.autograd.grad(scalar, [early, late], allow_unused=True)
     found = [(value, seed) for (_, seed), (_, value) in zip(chain.seeds, chain.readout, strict=True)]

@@ -67,6 +67,11 @@ class Operator(ABC):
         """The most neurons a message has on its way through; 0 where it keeps those it has."""
         return 0
 
+    @property
+    def growth(self) -> Tensor | float | None:
+        """At most so many times larger the largest entry of a message becomes; None where that is not known."""
+        return None
+
     @abstractmethod
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """The message at the input, given the message at the output."""
@@ -84,6 +89,11 @@ class Operator(ABC):
 class Identity(Operator):
     """Passes a message on as it is."""
 
+    @property
+    def growth(self) -> float:
+        """Nothing grows."""
+        return 1.0
+
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """The message."""
         return message
@@ -100,6 +110,11 @@ class Visit(Operator):
     position: int
     slot: int  # of its input
 
+    @property
+    def growth(self) -> float:
+        """Nothing grows."""
+        return 1.0
+
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """The message, unweighted."""
         return message
@@ -114,6 +129,11 @@ class Scale(Operator):
     """Multiplies entry by entry: activations, ratios, normalisations, gates."""
 
     factor: Tensor  # (M, N), (1, N), (M, 1) or (1, 1)
+
+    @property
+    def growth(self) -> Tensor:
+        """The largest factor."""
+        return largest(self.factor)
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """factor ⊙ message."""
@@ -141,6 +161,11 @@ class RowMap(Operator):
         """The longer side of the matrix."""
         return max(self.matrix.shape)
 
+    @property
+    def growth(self) -> Tensor:
+        """The largest entry, as often as it can be added up."""
+        return largest(self.matrix) * len(self.matrix)
+
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """message · matrix."""
         flat = _product(message.reshape(-1, message.shape[-1]), self.matrix)
@@ -166,6 +191,13 @@ class Perceptron(Operator):
         """The longest side of a matrix."""
         return max([max(matrix.shape) for matrix, _ in self.maps])
 
+    @property
+    def growth(self) -> Tensor:
+        """That of every matrix and factor."""
+        found = [largest(matrix) * len(matrix) for matrix, _ in self.maps]
+        found += [largest(factor) for _, factor in self.maps if factor is not None]
+        return torch.stack(found).prod()
+
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """(factor ⊙ message) · matrix, from the last map to the first."""
         K, B, D, _ = message.shape
@@ -188,6 +220,11 @@ class Perceptron(Operator):
         return Perceptron(tuple((cast(m), None if f is None else cast(f)) for m, f in self.maps))
 
 
+def largest(tensor: Tensor) -> Tensor:
+    """The size of the largest entry; 0 if there is none."""
+    return torch.linalg.vector_norm(tensor, float("inf")) if tensor.numel() else tensor.new_zeros(())
+
+
 def _product(rows: Tensor, matrix: Tensor) -> Tensor:
     """rows · matrix; many rows and few columns are multiplied several times quicker lying than standing."""
     if len(rows) >= _MANY_ROWS and 1 < matrix.shape[1] < _FEW_COLUMNS and rows.device.type == "cpu":
@@ -208,6 +245,11 @@ class Embed(Operator):
         """All columns."""
         return self.width
 
+    @property
+    def growth(self) -> float:
+        """Nothing grows."""
+        return 1.0
+
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """The message's columns that came from this input."""
         return message.narrow(-1, self.start, self.length)
@@ -227,6 +269,12 @@ class Aggregate(Operator):
     root: float = 0.0
 
     reach = 1
+
+    @property
+    def growth(self) -> Tensor | float:
+        """All edges could leave one node."""
+        each = 1.0 if self.weight is None else largest(self.weight)
+        return each * len(self.edges.source) + abs(self.root)
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """(Λᵀ + root) · message over the rows at hand."""
@@ -303,6 +351,11 @@ class Gather(Operator):
 
     reach = None
 
+    @property
+    def growth(self) -> float:
+        """All rows could be picked from one."""
+        return float(len(self.index))
+
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """Every row gets the messages of the rows that were picked from it."""
         return message.new_zeros(self.num_rows, *message.shape[1:]).index_add_(0, self.index, message)
@@ -324,6 +377,11 @@ class Scatter(Operator):
     num_rows: int  # of the output
 
     reach = None
+
+    @property
+    def growth(self) -> float:
+        """Nothing grows."""
+        return 1.0
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """Every row gets the message of the row it went to."""
@@ -348,6 +406,11 @@ class SumRows(Operator):
 
     reach = None
 
+    @property
+    def growth(self) -> float:
+        """The share."""
+        return abs(self.share)
+
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """Every row gets the message, times the share."""
         message = message.permute(3, 1, 2, 0) if self.as_rows else message  # (1, B, D, N)
@@ -367,6 +430,11 @@ class Reshape(Operator):
     after: torch.Size
 
     reach = None
+
+    @property
+    def growth(self) -> float:
+        """Nothing grows."""
+        return 1.0
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """The message in the rows from before."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from walkwise.core.chain import RelevanceChain
+from walkwise.core.operators import largest
 from walkwise.errors import InputError, TraceError
 from walkwise.tracing.modules import Modules, check_weights
 from walkwise.tracing.private import buffers_of, parameters_of
@@ -126,6 +128,9 @@ def check_tensors(given: Mapping[str, Tensor]) -> None:
 
 def check_chain(chain: RelevanceChain) -> RelevanceChain:
     """The chain itself, if its relevance is a finite number; with a note where it is lost in numbers too small."""
+    features, bound = _bounds(chain)
+    if bound < torch.finfo(chain.dtype).max and not 0 < features < _TINY:
+        return chain  # sure without a pass through it
     remedy = _remedy(chain)
     if not math.isfinite(chain.input_relevance):
         where = next((name for name, pairs in _parts(chain) if not all(_whole(t) for _, t in pairs)), None)
@@ -134,10 +139,32 @@ def check_chain(chain: RelevanceChain) -> RelevanceChain:
             f"The relevance of the walks is {chain.input_relevance}, of an output of {chain.output:.6g}: {reason}.",
             remedy=remedy,
         )
-    largest = max(float(H.abs().max()) if H.numel() else 0.0 for _, H in chain.roots)
-    if 0 < largest < _TINY and abs(chain.input_relevance) <= _NOTHING * abs(chain.output) != 0.0:
-        return replace(chain, notes=(*chain.notes, _SWALLOWED.format(largest, remedy)))
+    if 0 < features < _TINY and abs(chain.input_relevance) <= _NOTHING * abs(chain.output) != 0.0:
+        return replace(chain, notes=(*chain.notes, _SWALLOWED.format(features, remedy)))
     return chain
+
+
+def _bounds(chain: RelevanceChain) -> tuple[float, float]:
+    """The largest entry where walks begin, and what no sum of relevance can exceed: often far less is there."""
+    growths = [operator.growth for step in chain.steps for operator in step.operators]
+    sizes = [largest(value) for _, value in (*chain.roots, *chain.seeds)]
+    numbers = _numbers([*sizes, *growths])
+    at_roots, at_seeds = numbers[: len(chain.roots)], numbers[len(chain.roots) : len(sizes)]
+    bounds: dict[int, float] = defaultdict(float)  # of the messages, by slot
+    for (slot, _), size in zip(chain.seeds, at_seeds, strict=True):
+        bounds[slot] += size
+    growing = iter(reversed(numbers[len(sizes) :]))
+    for step in reversed(chain.steps):
+        for source in reversed(step.sources):
+            bounds[source] += bounds[step.target] * next(growing)
+    relevance = sum(bounds[slot] * size * H.numel() for (slot, H), size in zip(chain.roots, at_roots, strict=True))
+    return max(at_roots, default=0.0), max(relevance, *bounds.values())
+
+
+def _numbers(given: Sequence[Tensor | float | None]) -> list[float]:
+    """Numbers, all read from the device at once; what is not known is infinite."""
+    read = iter(torch.stack([n.to(torch.float64) for n in given if isinstance(n, Tensor)]).tolist())
+    return [next(read) if isinstance(n, Tensor) else math.inf if n is None else n for n in given]
 
 
 def _parts(chain: RelevanceChain) -> tuple[tuple[str, Sequence[tuple[int, Tensor]]], ...]:
