@@ -27,6 +27,7 @@ KINDS = {
     "GAT": lambda i, o, bias: pyg.GATConv(i, o // 2, heads=2, bias=bias),
     "SG": lambda i, o, bias: pyg.SGConv(i, o, K=2, bias=bias),
     "Transformer": lambda i, o, bias: pyg.TransformerConv(i, o, bias=bias),
+    "ARMA": lambda i, o, bias: pyg.ARMAConv(i, o, bias=bias),  # carried by autograd
 }
 
 

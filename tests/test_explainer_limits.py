@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch_geometric.explain.config import ExplainerConfig, ModelConfig
-from torch_geometric.nn import GATConv, GCNConv, HypergraphConv, TransformerConv
+from torch_geometric.nn import ARMAConv, GATConv, GCNConv, HypergraphConv
 
 import walkwise as ww
 from explained import BINARY, MULTICLASS, REGRESSION, Model, columns, edge_index, explainer_of, x
@@ -14,7 +14,7 @@ from walkwise.errors import CoverageWarning, InputError, TargetError, Unsupporte
 # -- the model ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [GCNConv, GATConv, TransformerConv])
+@pytest.mark.parametrize("make", [GCNConv, GATConv, ARMAConv])
 def test_the_model_is_left_alone(unchanged, make):
     """By the algorithm itself, with layers in closed form and by autograd."""
     model = Model("node", 4, lambda z: z.softmax(dim=-1), make).train()
@@ -29,7 +29,7 @@ def test_the_model_is_left_alone(unchanged, make):
         with pytest.raises(TargetError):
             algorithm(model, x, edge_index, target=target, index=99)
     assert [layer.route for layer in explanation.chain.layers] == (
-        ["autograd"] * 2 if make is TransformerConv else ["closed form"] * 2
+        ["autograd"] * 2 if make is ARMAConv else ["closed form"] * 2
     )
 
 
@@ -108,7 +108,7 @@ def test_outputs_that_are_not_a_tensor():
 
 
 def test_falling_back_can_be_refused():
-    explainer = explainer_of(Model("node", 4, make=TransformerConv), MULTICLASS, "node", fallback="error")
+    explainer = explainer_of(Model("node", 4, make=ARMAConv), MULTICLASS, "node", fallback="error")
     with pytest.raises(UnsupportedLayerError, match=r"convs\.0"):
         explainer(x, edge_index, index=2)
 

@@ -19,7 +19,7 @@ from chains import chain_of
 from walkwise.core.operators import Aggregate, Identity, Step
 from walkwise.errors import InputError
 
-KINDS = ["GCN", "GIN", "SAGE", "GAT", "SG", "Transformer"]
+KINDS = ["GCN", "GIN", "SAGE", "GAT", "SG", "Transformer", "ARMA"]
 SUBGRAPHS = [[0, 1], [2, 3, 5], list(range(6))]
 
 
@@ -68,7 +68,7 @@ def test_casting_keeps_the_numbers(net, graph, kind, rule):
         assert torch.equal(same, exact[name]), name
 
 
-@pytest.mark.parametrize("kind", ["GCN", "Transformer"])
+@pytest.mark.parametrize("kind", ["GCN", "Transformer", "ARMA"])
 def test_a_float32_model_computed_in_float64(net, graph, kind):
     model, (x, edge_index) = net(kind).float(), graph()
     chain = ww.trace(model, x.float(), edge_index, target=0)
@@ -78,7 +78,7 @@ def test_a_float32_model_computed_in_float64(net, graph, kind):
 
 
 def test_casting_leaves_the_chain_as_it_was(net, graph):
-    chain = ww.trace(net("Transformer"), *graph())
+    chain = ww.trace(net("ARMA"), *graph())
     before = answers(chain)
     chain.to(dtype=torch.float32)
     assert all(torch.equal(value, before[name]) for name, value in answers(chain).items())
@@ -154,7 +154,8 @@ def test_walks_add_up(net, graph, kind, seed, nodes):
         ("GIN", False, True, True),
         ("GAT", False, True, True),
         ("SG", False, False, True),  # two hops between positions
-        ("Transformer", False, False, True),  # nobody knows how far autograd reaches
+        ("Transformer", False, True, True),
+        ("ARMA", False, False, True),  # nobody knows how far autograd reaches
         ("GCN", True, True, False),  # walks may end early
         ("SG", True, False, False),
     ],

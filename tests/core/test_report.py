@@ -90,7 +90,7 @@ def test_every_layer_has_a_line(net, graph, kind):
     assert header.split()[:4] == ["layer", "kind", "route", "rule"]
     for words in ("relevance out", "relevance in", "absorbed"):
         assert words in header
-    route = "autograd" if kind == "Transformer" else "closed form"
+    route = "autograd" if kind == "ARMA" else "closed form"
     layer = type(model.convs[0]).__name__
     facts = [("convs.0", layer, route, "Gamma(gamma=2.0)"), ("convs.1", layer, route, "Zero()")]
     lines = [line for line in lines if not line.startswith("caution:")]

@@ -8,7 +8,9 @@ from torch.nn import functional as F
 
 import walkwise as ww
 from walkwise import reference
+from walkwise.questions import subgraphs
 from walkwise.rules import AlphaBeta, Epsilon, Gamma, GeneralisedGamma, PositivePart, ZPlus, as_schedule
+from walkwise.tracing import lowering
 
 M = 5
 # Directed, with a self-loop (3), edges given twice (2 -> 0) and an isolated node (4).
@@ -307,6 +309,57 @@ TWINS = {
     "RGCN-blocks": (pyg.RGCNConv, lambda c, i, o: c(i, o, 2, num_blocks=1), ["edge_type"]),
 }
 
+#: Layers without a form of their own: what they do edge by edge is put together as sums over edges.
+DEGREES = torch.tensor([0, 1, 2, 1])
+BY_EDGES = {
+    "Transformer": (lambda i, o: pyg.TransformerConv(i, o // 2, heads=2, edge_dim=2), ["edge_attr"]),
+    "Transformer-beta": (lambda i, o: pyg.TransformerConv(i, o, heads=2, concat=False, beta=True), []),
+    "Transformer-rootless": (lambda i, o: pyg.TransformerConv(i, o, root_weight=False), []),
+    "GEN-softmax": (lambda i, o: pyg.GENConv(i, o, edge_dim=2), ["edge_attr"]),
+    "GEN-powermean": (lambda i, o: pyg.GENConv(i, o, aggr="powermean"), []),
+    "ResGated": (pyg.ResGatedGraphConv, []),
+    "PNA": (lambda i, o: pyg.PNAConv(i, o, ["mean", "sum", "max", "min"], ["identity", "amplification"], DEGREES), []),
+    "PNA-std": (lambda i, o: pyg.PNAConv(i, o, ["mean", "std"], ["identity"], DEGREES), []),
+    "CG": (lambda i, o: pyg.CGConv(i, 2), ["edge_attr"]),
+    "SAGE-max": (lambda i, o: pyg.SAGEConv(i, o, aggr="max"), []),
+    "FeaSt": (lambda i, o: pyg.FeaStConv(i, o, heads=2), []),
+    "General": (pyg.GeneralConv, []),
+    "EdgeConv": (lambda i, o: pyg.EdgeConv(mlp_with_norm(2 * i, o), aggr="max"), []),
+    "NN": (lambda i, o: pyg.NNConv(i, o, nn.Linear(2, i * o)), ["edge_attr"]),
+}
+#: Of these, the ones whose messages are not linear in the neighbour, or have a matrix for every edge.
+NOT_SUMS = {"EdgeConv", "NN"}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+@pytest.mark.parametrize("name", BY_EDGES)
+def test_sums_over_edges_say_what_rows_of_edges_say(name, rule, x, monkeypatch):
+    make, arguments = BY_EDGES[name]
+    kwargs = options(*arguments)
+    width = 3 if name == "CG" else 4
+    model = with_norms(with_biases(Stack([make(3, width), make(width, width)])))
+    model.head = nn.Linear(width, 2)
+    short = ww.trace(model, x, EDGES, target=1, rule=rule, **kwargs)
+    monkeypatch.setattr(lowering, "summed", lambda steps, *_: list(steps))
+    long = ww.trace(model, x, EDGES, target=1, rule=rule, **kwargs)
+    assert not long.local
+    if name not in NOT_SUMS | {"PNA-std"}:
+        assert short.local
+    assert {layer.route for layer in short.layers} == {"autograd" if name == "NN" else "closed form"}
+    monkeypatch.setattr(subgraphs, "_FEW_ROWS", 0)
+    walks = ww.enumerate_walks(long)
+    scale = float(ww.walk_relevance(long, walks).abs().sum())
+    for query in (
+        lambda c: ww.subgraph_relevance(c, SUBGRAPHS, alpha=[0.0, 0.4]),
+        lambda c: ww.subgraph_polynomial(c, SUBGRAPHS),
+        lambda c: ww.walk_relevance(c, walks),
+        lambda c: ww.node_relevance(c, layer=1),
+        lambda c: ww.edge_relevance(c, layer=0, edge_index=EVERY_PAIR),
+        lambda c: ww.top_walks(c, k=1000).relevance.sum(),
+        lambda c: ww.feature_relevance(c),
+    ):
+        assert torch.allclose(query(short), query(long), rtol=0, atol=1e-11 * scale)
+
 
 def with_norms(model):
     for module in model.modules():
@@ -330,15 +383,16 @@ class Normalised(Stack):
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 @pytest.mark.parametrize("norm", [nn.Identity, nn.BatchNorm1d, nn.LayerNorm, pyg.GraphNorm])
 @pytest.mark.parametrize("name", TWINS)
-def test_autograd_gives_what_the_closed_form_gives(name, norm, rule, x):
+def test_rows_of_edges_give_what_the_closed_form_gives(name, norm, rule, x, monkeypatch):
     kind, make, arguments = TWINS[name]
     kwargs = options(*arguments)
     closed = with_norms(with_biases(Normalised([make(kind, 3, 4), make(kind, 4, 4)], norm(4))))
     mine = MINE[kind]
     asked = Normalised([make(mine, 3, 4), make(mine, 4, 4)], norm(4)).eval()
     asked.load_state_dict(closed.state_dict())
+    monkeypatch.setattr(lowering, "summed", lambda steps, *_: list(steps))
     chains = [ww.trace(model, x, EDGES, target=1, rule=rule, **kwargs) for model in (closed, asked)]
-    assert {layer.route for layer in chains[1].layers} == {"autograd"}
+    assert not chains[1].local
     if name != "RGCN-blocks":
         assert {layer.route for layer in chains[0].layers} == {"closed form"}
     scale = ww.walk_relevance(chains[0], ww.enumerate_walks(chains[0])).abs().sum()

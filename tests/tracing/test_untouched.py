@@ -13,7 +13,7 @@ from torch_geometric.nn import GATConv, GCNConv, GraphConv, SGConv, global_mean_
 import walkwise as ww
 from walkwise.errors import TargetError, UnsupportedLayerError
 
-KINDS = ["GCN", "GIN", "GAT", "SG", "Transformer"]
+KINDS = ["GCN", "GIN", "GAT", "SG", "ARMA"]
 
 
 class BrokenMessageConv(GCNConv):
@@ -66,7 +66,7 @@ def test_tracing_leaves_no_trace(net, graph, unchanged, kind, grad):
 
 
 def test_no_grad_gives_the_same_chain(net, graph):
-    model, (x, edge_index) = net("Transformer"), graph()
+    model, (x, edge_index) = net("ARMA"), graph()
     with torch.no_grad():
         quiet = ww.trace(model, x, edge_index)
     usual = ww.trace(model, x, edge_index)
@@ -74,7 +74,7 @@ def test_no_grad_gives_the_same_chain(net, graph):
 
 
 def test_inference_mode_gives_the_same_chain(net, graph):
-    model, (x, edge_index) = net("Transformer"), graph()
+    model, (x, edge_index) = net("ARMA"), graph()
     with torch.inference_mode():
         quiet = ww.node_relevance(ww.trace(model, x, edge_index))
     assert torch.equal(quiet.clone(), ww.node_relevance(ww.trace(model, x, edge_index)))
@@ -126,8 +126,8 @@ def test_features_that_require_grad_stay_so(net, graph, unchanged):
         (lambda i, o, bias: BrokenMessageConv(i, o), {}, RuntimeError, "broken message"),
         (lambda i, o, bias: GraphConv(i, o), {"edge_weight": torch.ones(3).double()}, RuntimeError, "size"),
         ("GCN", {"target": 9}, TargetError, "target=9 is out of range"),
-        ("Transformer", {"target": broken_target}, RuntimeError, "broken target"),
-        ("Transformer", {"fallback": "error"}, UnsupportedLayerError, r"convs\.0"),
+        ("ARMA", {"target": broken_target}, RuntimeError, "broken target"),
+        ("ARMA", {"fallback": "error"}, UnsupportedLayerError, r"convs\.0"),
         ("GCN", {"rule": [ww.rules.Zero()]}, ww.errors.InputError, "1 rules"),
         ("GCN", {"unknown": 1}, TypeError, "unknown"),
     ],

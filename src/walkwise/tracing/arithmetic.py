@@ -166,7 +166,6 @@ def _bilinear(run: Interpreter, op: Op, moving: int, factor: Tensor, share: floa
     places = [place for place, a in enumerate(op.args) if isinstance(a, Ref)]
     at = run.values[op.args[places[moving]].slot].detach()
     shape = run.shape(op.outputs[0])  # type: ignore[arg-type]
-    run._note_gradient(op)
 
     def make(coefficients: Tensor) -> Differential:
         args = list(op.args)

@@ -30,7 +30,6 @@ class Interpreter:
         self.uncovered: list[tuple[Op, int]] = []  # operations that no rule speaks of, and the slots they emit
         self.remarks: dict[str, None] = {}
         self.squashes: list[tuple[str, int]] = []  # remarks on what an operation emits, and the slot of that
-        self.by_gradient: set[int] = set()  # the calls that have an operation carried by its derivative
         self._copies: dict[int, tuple[Tensor, Tensor]] = {}
 
     def run(self, op: Op) -> None:
@@ -111,7 +110,6 @@ class Interpreter:
         self, op: Op, slot: int, output: int = 0, *, others_zero: bool = False, swap: dict[int, Tensor] | None = None
     ) -> Differential:
         """An operation as a map of one of its inputs, the others at their values (or zero)."""
-        self._note_gradient(op)
         values = self.values
 
         def fill(other: int) -> Any:
@@ -123,10 +121,6 @@ class Interpreter:
         args, kwargs = (self.kept(args), self.kept(kwargs)) if self.lasting else (args, kwargs)
         shape = values[op.outputs[output]].shape  # type: ignore[index]
         return Differential(op.func, args, kwargs, values[slot].detach(), output, shape)
-
-    def _note_gradient(self, op: Op) -> None:
-        if op.call is not None:
-            self.by_gradient.add(op.call)
 
     def kept(self, nested: Any) -> Any:
         """Arguments with copies of their tensors: the model's own may change, the chain must not."""
@@ -170,10 +164,10 @@ def structural(run: Interpreter, op: Op) -> None:
         maps = [
             (flow, moved(run.derivative(op, source, output, others_zero=several))) for source, flow in flows.items()
         ]
-        run.combine(op, maps, _base(run, op, flows, output), output)
+        run.combine(op, maps, base_of(run, op, flows, output), output)
 
 
-def _base(run: Interpreter, op: Op, flows: dict[int, Flow], output: int) -> Tensor | None:
+def base_of(run: Interpreter, op: Op, flows: dict[int, Flow], output: int) -> Tensor | None:
     """What an operation gives where all its inputs are zero, if a stretch needs to know."""
     if op.call is None and all(flow.settled for flow in flows.values()):
         return None

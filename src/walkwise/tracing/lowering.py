@@ -10,7 +10,7 @@ from torch import Tensor
 
 from walkwise.core.chain import Layer, RelevanceChain
 from walkwise.core.contract import pull_back, unweighted
-from walkwise.core.operators import Step
+from walkwise.core.operators import Differential, Step
 from walkwise.core.rows import AllNodes
 from walkwise.errors import CoverageWarning, TraceError
 from walkwise.rules import Rule, Schedule
@@ -19,6 +19,7 @@ from walkwise.tracing.folding import fold_into_layers
 from walkwise.tracing.fusing import fused
 from walkwise.tracing.identity import Identities
 from walkwise.tracing.interpreter import Interpreter, flat
+from walkwise.tracing.messages import summed
 from walkwise.tracing.positions import Positions
 from walkwise.tracing.stretch import Flow
 from walkwise.tracing.tape import Call, Op, Tape, live
@@ -123,6 +124,7 @@ class Lowering:
     def chain(self, scalar: Explained, notes: Sequence[str]) -> RelevanceChain:
         """The relevance chain of an explained scalar in the output slot; ``notes`` go into the report."""
         self.run = run = Interpreter(self.tape.values)
+        self.slots_of: dict[int, range] = {}  # that a call has made
         roots, encoder, source = self._encoder()
         run.missing = self._around
         layers = self._run_chain()
@@ -138,13 +140,14 @@ class Lowering:
         squashes = dict.fromkeys(note for note, emitted in run.squashes if emitted in self.reached)
         passed = [slot for layer in layers.values() for slot, _ in (*layer.starts, *layer.ends)]
         named = {*passed, *(slot for slot, _ in (*seeds, *roots))}
+        steps = summed(steps, named, run.builder.new_slot, seeds[0][1].dtype)
         return RelevanceChain(
             steps=tuple(fused(steps, named, self.num_nodes)),
             seeds=tuple(seeds),
             readout=tuple(readout),
             readout_rule=self.readout_rule,
             roots=tuple(roots),
-            layers=tuple(layers.values()),
+            layers=self._routed(layers, steps),
             num_nodes=self.num_nodes,
             num_layers=self.positions.last,
             outputs=scalar.outputs,
@@ -218,6 +221,7 @@ class Lowering:
     def _run_call(self, index: int, ops: list[Op]) -> Layer:
         """A message-passing call."""
         run, call = self.run, self.tape.calls[index]
+        first = run.builder.count
         inside = {slot for op in ops for slot in op.outputs}
         read = dict.fromkeys(slot for op in ops for slot in op.inputs if slot not in inside)
         for slot in read:
@@ -232,9 +236,15 @@ class Lowering:
         self._stand(returned)
         after = {slot: run.flows[slot] if self.positions.natural(slot) else before[slot] for slot in returned}
         ends = tuple((flow.slot, flow.value) for flow in after.values())
-        route = "closed form" if call.closed and index not in run.by_gradient else "autograd"
+        self.slots_of[index] = range(first, run.builder.count)
         kind, position = type(call.module).__name__, self._position(call)
-        return Layer(call.name, kind, route, self.rules[index], position, ends, starts)
+        return Layer(call.name, kind, "closed form", self.rules[index], position, ends, starts)
+
+    def _routed(self, layers: dict[int, Layer], steps: Sequence[Step]) -> tuple[Layer, ...]:
+        """The layers, those that steps by autograd carry named so."""
+        by_autograd = [step.target for step in steps if any(type(o) is Differential for o in step.operators)]
+        carried = {index for index in layers for slot in by_autograd if slot in self.slots_of[index]}
+        return tuple(replace(layer, route="autograd") if i in carried else layer for i, layer in layers.items())
 
     def _position(self, call: Call) -> int:
         """The position of a layer's input; of one that walks pass by, that of the last layer before it."""

@@ -7,14 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walkwise.core.operators import Embed, Gather, Operator, Reshape, RowMap, Scatter, SumRows
+from walkwise.core.operators import Embed, Gather, Reshape, RowMap, Scale, Scatter, SumRows
 from walkwise.tracing.expressions import moved
-from walkwise.tracing.interpreter import Interpreter, flat, gradient, leaves, structural
-from walkwise.tracing.tape import Op, Ref
+from walkwise.tracing.interpreter import Interpreter, base_of, flat, gradient, leaves, structural
+from walkwise.tracing.tape import Op, Ref, filled
 from walkwise.tracing.words import handles, named
 
 #: Rows no wider than that are probed for the matrix that an operation is on each of them.
 _PROBED = 2048
+#: In so many rows it is checked.
+_LOOKED_AT = 256
 
 
 @handles(
@@ -41,7 +43,7 @@ def _cat(run: Interpreter, op: Op) -> None:
     natural = [run.values[t.slot] if isinstance(t, Ref) else t for t in tensors]
     output = op.outputs[0]
     if output is None or {t.dim() for t in natural} != {2} or dim not in (1, -1):
-        return structural(run, op)
+        return _within_rows(run, op) if dim else structural(run, op)
     width, start, terms = run.shape(output)[1], 0, []
     constant = torch.zeros_like(run.values[output]) if op.call is not None else None
     for given, tensor in zip(tensors, natural, strict=True):
@@ -86,37 +88,59 @@ def _within_rows(run: Interpreter, op: Op) -> None:
     matrices = _row_matrices(run, op)
     if matrices is None:
         return structural(run, op)
-    flow = run.read(op, op.inputs[0], within=op.call is not None)
-    for output, matrix in matrices.items():
-        run.combine(op, [(flow, moved(RowMap(matrix)))], output=output)
+    flows = {slot: run.read(op, slot, within=op.call is not None) for slot in op.inputs}
+    for output, by_input in matrices.items():
+        maps = [(flows[slot], moved(RowMap(matrix))) for slot, matrix in by_input.items()]
+        run.combine(op, maps, base_of(run, op, flows, output), output)
 
 
-def _row_matrices(run: Interpreter, op: Op) -> dict[int, Tensor] | None:
-    """The matrix of every output, or None where rows are mixed or too wide to look."""
-    if len(op.inputs) != 1:
+def _row_matrices(run: Interpreter, op: Op) -> dict[int, dict[int, Tensor]] | None:
+    """The matrix of every output by every input, or None where rows are mixed or too wide to look."""
+    shapes = [run.shape(slot) for slot in (*op.inputs, *op.outputs) if slot is not None]
+    rows = shapes[0][:1]
+    if any(len(s) < 2 or s[:1] != rows or not 0 < s[1:].numel() <= _PROBED for s in shapes):
         return None
-    given = run.values[op.inputs[0]]
-    before = flat(given)
-    wide = before.shape[1] > _PROBED or given.dim() < 2
-    if wide or any(s is not None and run.value(s).shape[:1] != before.shape[:1] for s in op.outputs):
-        return None
+    found: dict[int, dict[int, Tensor]] = {o: {} for o, slot in enumerate(op.outputs) if slot is not None}
+    for given in op.inputs:
+        images = _images(run, op, given)
+        for output, matrices in found.items():
+            shape = run.value(given).shape[1], run.value(op.outputs[output]).shape[1]  # type: ignore[arg-type]
+            if images is None or images[output].numel() != shape[0] * shape[1]:
+                return None
+            matrices[given] = images[output].reshape(shape).t().contiguous()
+    return found if all(_agree(run, op, output, by_input) for output, by_input in found.items()) else None
+
+
+def _images(run: Interpreter, op: Op, given: int) -> tuple[Tensor, ...] | None:
+    """What an operation makes of the unit vectors of one of its inputs, all else being zero."""
+    before = run.value(given)
     units = torch.eye(before.shape[1], dtype=before.dtype, device=before.device)
+
+    def rows_like(tensor: Tensor, values: Tensor | None = None) -> Tensor:
+        shape = len(units), *tensor.shape[1:]
+        return tensor.new_zeros(shape) if values is None else values.view(shape)
+
+    def fill(slot: int) -> Tensor:
+        return rows_like(run.values[slot], units if slot == given else None)
+
+    constants = [a for a in leaves((op.args, op.kwargs)) if isinstance(a, Tensor) and a.shape[:1] == before.shape[:1]]
+    args, kwargs = filled((op.args, op.kwargs), fill, {id(a): rows_like(a) for a in constants})
     try:
-        images = op.run(lambda _: units.view(-1, *given.shape[1:]))
+        result = op.func(*args, **kwargs)
     except Exception:  # it asks for as many rows as there are
         return None
-    found = {}
-    for output, slot in enumerate(op.outputs):
-        if slot is None:
-            continue
-        value = run.value(slot)
-        if images[output].numel() != len(units) * value.shape[1]:
-            return None
-        matrix = images[output].reshape(len(units), -1).t().contiguous()
-        if not _alike(before @ matrix.t(), value):
-            return None
-        found[output] = matrix
-    return found
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
+def _agree(run: Interpreter, op: Op, output: int, matrices: dict[int, Tensor]) -> bool:
+    """Whether matrices give what an operation has given, constants aside, in some rows all over."""
+    value = run.value(op.outputs[output])  # type: ignore[arg-type]
+    some = torch.linspace(0, len(value) - 1, min(len(value), _LOOKED_AT), device=value.device).long()
+    total = sum(run.value(slot)[some] @ matrix.t() for slot, matrix in matrices.items())
+    constants = any(isinstance(a, Tensor) for a in leaves((op.args, op.kwargs)))
+    if constants:
+        total = total + flat(op.run(lambda slot: torch.zeros_like(run.values[slot]))[output])[some]
+    return _alike(total, value[some])  # type: ignore[arg-type]
 
 
 def _alike(a: Tensor, b: Tensor) -> bool:
@@ -142,32 +166,32 @@ def _reduce(run: Interpreter, op: Op) -> None:
 @handles(torch.scatter_add, torch.index_add)
 def _scatter(run: Interpreter, op: Op) -> None:
     """Rows added up by number."""
-    found = _row_scatter(run, op)
+    found = None if op.kwargs else row_scatter(run, op)
     if found is None:
         return structural(run, op)
-    slot, operator, base = found
+    slot, operator = found
     flow = run.read(op, slot, within=op.call is not None)
-    constant = flat(base.detach()).clone() if op.call is not None else None
+    constant = flat(op.args[0].detach()).clone() if op.call is not None else None
     run.combine(op, [(flow, moved(operator))], constant)
 
 
-def _row_scatter(run: Interpreter, op: Op) -> tuple[int, Operator, Tensor] | None:
-    """What is added up, how, and what it is added to, if that is all an operation does."""
-    if op.kwargs or len(op.args) != 4 or op.outputs[0] is None:
+def row_scatter(run: Interpreter, op: Op) -> tuple[int, Scatter] | None:
+    """What is put together at its places in a constant, and how, if that is all an operation does."""
+    if len(op.args) < 4 or op.outputs[0] is None:
         return None
-    base, dim, index, source = op.args
+    base, dim, index, source = op.args[:4]
     if isinstance(base, Ref) or not isinstance(source, Ref) or not isinstance(index, Tensor):
         return None
     value = run.values[source.slot]
     if (dim != 0 and dim != -value.dim()) or value.dim() == 0 or base.dim() != value.dim():
         return None
-    if op.word.name == "scatter_add" and value.dim() > 1:
+    if op.word.name.startswith("scatter") and value.dim() > 1:
         if index.shape != value.shape or not _same_in_every_column(index):
             return None
         index = index.reshape(index.shape[0], -1)[:, 0] if index.numel() else index.new_zeros(index.shape[0])
     if index.shape[0] != value.shape[0] or value.shape[1:] != base.shape[1:]:
         return None
-    return source.slot, Scatter(index.clone(), base.shape[0]), base
+    return source.slot, Scatter(index.clone(), base.shape[0])
 
 
 def _same_in_every_column(index: Tensor) -> bool:
@@ -189,10 +213,13 @@ def _filling(run: Interpreter, op: Op) -> None:
     run.combine(op, maps, flat(base.detach()))
 
 
+for _func in named("transpose", "permute", "movedim", "expand", "expand_as", "broadcast_to", "repeat", "tile", "stack"):
+    handles(_func)(_within_rows)
+
 for _func in named(
-    "transpose", "permute", "t", "T", "mT", "H", "mH", "adjoint", "movedim", "expand", "expand_as", "broadcast_to",
-    "repeat", "tile", "stack", "hstack", "vstack", "dstack", "column_stack", "gather", "take_along_dim", "take",
-    "index_copy", "repeat_interleave", "roll", "reversed", "flip", "fliplr", "flipud", "rot90", "masked_scatter",
+    "t", "T", "mT", "H", "mH", "adjoint", "hstack", "vstack", "dstack", "column_stack", "gather", "take_along_dim",
+    "take", "index_copy", "repeat_interleave", "roll", "reversed", "flip", "fliplr", "flipud", "rot90",
+    "masked_scatter",
     "masked_select", "tril", "triu", "cumsum", "nan_to_num", "to", "type", "float", "double", "half", "bfloat16",
     "type_as", "sparse_mm", "trace", "diagonal", "diag", "hsplit", "vsplit", "dsplit", "unfold", "as_strided",
     "block_diag", "diag_embed", "diagflat", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d",
@@ -211,10 +238,24 @@ for _func in named(
     handles(_func)(structural)
 
 for _func in named(
-    "index_put", "setitem", "pad", "masked_fill", "where", "index_fill", "constant_pad_nd", "fill", "fill_diagonal",
+    "index_put", "setitem", "pad", "where", "index_fill", "constant_pad_nd", "fill", "fill_diagonal",
     "unsafe_index_put",
 ):  # fmt: skip
     handles(_func)(_filling)
+
+
+@handles(torch.masked_fill)
+def _masked(run: Interpreter, op: Op) -> None:
+    """A number in the place of some entries, by a mask of the same shape; the others stay."""
+    given, mask, number = (*op.args, *op.kwargs.values())[:3]
+    output = op.outputs[0]
+    if output is None or not isinstance(given, Ref) or isinstance(number, (Tensor, Ref)) or op.kwargs:
+        return _filling(run, op)
+    if mask.shape != run.shape(output):
+        return _filling(run, op)
+    flow = run.read(op, given.slot, within=op.call is not None)
+    hidden = flat(mask).to(flow.value.dtype)
+    run.combine(op, [(flow, moved(Scale(1 - hidden)))], hidden * number if op.call is not None and number else None)
 
 
 @handles(torch.scatter)

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from walkwise.core.operators import MOVING, Differential
+from walkwise.core.operators import MOVING, Differential, Scale, Scatter
 from walkwise.tracing.composites import Written
 from walkwise.tracing.interpreter import Interpreter, gradient, selection, structural
+from walkwise.tracing.moves import row_scatter
+from walkwise.tracing.stretch import Flow
 from walkwise.tracing.tape import Op, Ref
 from walkwise.tracing.words import handles, named
 
@@ -48,7 +50,21 @@ def _scatter_reduce(run: Interpreter, op: Op) -> None:
         return structural(run, op)
     if reduce == "prod":
         return gradient(run, op)
+    found = row_scatter(run, op) if op.kwargs.get("include_self") is False else None
+    if found is not None:
+        return _winners(run, op, *found)
     selection(run, _without_itself(op, -torch.inf if reduce in ("amax", "max") else torch.inf))
+
+
+def _winners(run: Interpreter, op: Op, slot: int, scatter: Scatter) -> None:
+    """The largest or smallest of the rows that come to each place, neuron by neuron; those that tie share."""
+    assert op.outputs[0] is not None
+    value, given = run.value(op.outputs[0]), run.value(slot)
+    won = (given == value.index_select(0, scatter.index)).to(value.dtype)  # (E, N)
+    shares = won / scatter.push(won).index_select(0, scatter.index)
+    flow = run.read(op, slot)
+    picked = run.builder.emit([Scale(shares)], [flow.slot])
+    run.flows[op.outputs[0]] = Flow(value, run.builder.emit([scatter], [picked]), call=op.call)
 
 
 def _without_itself(op: Op, last: float) -> Op:
@@ -86,7 +102,6 @@ def _evened_before(run: Interpreter, op: Op, dim: int | None) -> None:
     value, flow = run.values[slot].detach(), run.read(op, slot)
     if value.dim() == 0 or not _has_ties(value, dim):
         return selection(run, op)
-    run._note_gradient(op)
     even = Differential(evened, (MOVING, value.clone(), dim), {}, value, 0, value.shape)
     kept = run.flows[slot]
     run.flows[slot] = replace(flow, slot=run.builder.emit([even], [flow.slot]))

@@ -15,7 +15,7 @@ from torch_geometric.data.data import BaseData
 from torch_geometric.nn import HypergraphConv
 
 from walkwise.core.chain import RelevanceChain
-from walkwise.errors import CoverageWarning, InputError, TargetError
+from walkwise.errors import CoverageWarning, InputError, TargetError, UnsupportedLayerError
 from walkwise.rules import RuleLike, Schedule, as_schedule
 from walkwise.tracing import linearize
 from walkwise.tracing.arguments import Given, given_as
@@ -84,7 +84,7 @@ def trace(
             of the questions, which neighbourhood it is in (``graphs``). Of outputs by node type, (type, i).
         rule: "auto" (the generalised γ = 3 in every layer), "gamma" (the paper's), "zero", "epsilon", "alphabeta",
             "zplus", a rule, one rule per message-passing layer, or a Schedule.
-        fallback: "autograd" lets layers without a closed form be carried by autograd; "error" refuses.
+        fallback: "autograd" lets what has no closed form in a layer be carried by autograd; "error" refuses.
         **model_kwargs: passed to the model; they take precedence over the attributes of a Data. With ``batch`` the
             explained scalar is the sum of the graphs' own outputs, and walks stay in their graph as edges do.
 
@@ -111,7 +111,7 @@ def trace(
     ):  # an interrupt must not leave gradients switched off
         given = given_as(model, x, edge_index, model_kwargs)
         given.check() if isinstance(given, HeteroGiven) else _check_given(given)
-        hoods, notes = _neighbourhoods(given, target, index, fallback)
+        hoods, notes = _neighbourhoods(given, target, index)
         return _traced(given, (target, against), index, schedule, fallback, hoods, notes)
 
 
@@ -134,10 +134,10 @@ def _traced(
     """The chain of a graph, or of neighbourhoods in it."""
     given = whole if hoods is None else hoods.of(whole)
     half = half_of(given.model, given.features)
-    runs = _Runs(given, target, index if hoods is None else hoods.centres, fallback, half is not None)
+    runs = _Runs(given, target, index if hoods is None else hoods.centres, half is not None)
     tape, watch, scalar = runs.run()
     if hoods is not None and not ran_as_before(whole, tape):
-        hoods, notes = _neighbourhoods(whole, target[0], index, fallback)
+        hoods, notes = _neighbourhoods(whole, target[0], index)
         return _traced(whole, target, index, schedule, fallback, hoods, notes)
     if unreached := watch.unreached():  # run again and look whether they lose sight of what they take in
         tape, watch, scalar = runs.run(unreached)
@@ -161,10 +161,22 @@ def _traced(
         crossing = [_CROSSING] if _crosses(given, lambda: lowering.positions.edges(tape.calls)) else []
         notes = [*notes, *hidden, *idle, *scalar.notes, *types, *crossing]
         chain = lowering.chain(scalar, notes)
+        if fallback == "error":
+            _refuse_autograd(chain)
         if isinstance(given, HeteroGiven):
             chain = replace(chain, types=given.types, edge_index=given.edges)
         chain = check_chain(in_one_type(chain))
         return chain if hoods is None else _placed(chain, hoods, whole, not is_several(index))
+
+
+def _refuse_autograd(chain: RelevanceChain) -> None:
+    """Refuse a layer that is carried by autograd."""
+    for layer in chain.layers:
+        if layer.route == "autograd":
+            raise UnsupportedLayerError(
+                f"layer '{layer.name}' ({layer.kind}) has no linearization. Register one with "
+                f'walkwise.trace.linearize.register({layer.kind}), or trace with fallback="autograd".'
+            )
 
 
 def _placed(chain: RelevanceChain, hoods: Neighbourhoods, whole: Given, one: bool) -> RelevanceChain:
@@ -176,14 +188,12 @@ def _placed(chain: RelevanceChain, hoods: Neighbourhoods, whole: Given, one: boo
     return replace(chain, num_nodes=whole.num_nodes, edge_index=edge_index, part=chain) if one else chain
 
 
-def _neighbourhoods(
-    given: Given, target: Target, index: Index, fallback: str
-) -> tuple[Neighbourhoods | None, tuple[str, ...]]:
+def _neighbourhoods(given: Given, target: Target, index: Index) -> tuple[Neighbourhoods | None, tuple[str, ...]]:
     """The neighbourhoods to trace in the place of the graph, if they are better traced, and what to note."""
     if index is None or callable(target) or given.types is not None:
         return None, ()
     half = half_of(given.model, given.features) is not None
-    surveyor = Surveyor(given, lambda part, rows: _Runs(part, (None, None), rows, fallback, half), _check_edges)
+    surveyor = Surveyor(given, lambda part, rows: _Runs(part, (None, None), rows, half), _check_edges)
     with torch.no_grad():
         return surveyor.several(index) if is_several(index) else surveyor.one(index)
 
@@ -195,7 +205,6 @@ class _Runs:
     given: Given
     target: tuple[Target, Target]  # the explained output, and the one it is set against
     index: Index
-    fallback: str
     wide: bool  # whether a model in half precision runs in float32
 
     def run(self, suspects: Sequence[str] = ()) -> tuple[Tape, Watch, Explained]:
@@ -211,7 +220,7 @@ class _Runs:
     def _run(self, suspects: Sequence[str]) -> tuple[Tape, Watch, Explained]:
         model, modules, given = self._shadowed()
         tape = Tape()
-        watch = Watch(tape, modules, self.fallback, suspects)
+        watch = Watch(tape, modules, suspects)
         for features in given.features.values():
             tape.follow_features(features)
         try:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from walkwise.errors import TraceError, UnsupportedLayerError
+from walkwise.errors import TraceError
 from walkwise.tracing.linearize import ClosedForm, EdgeShelf, PropagateCall, closed_form
 from walkwise.tracing.modules import Modules
 from walkwise.tracing.native import Native, is_native
@@ -25,14 +25,13 @@ _OUT_OF_SIGHT = (
 class Watch:
     """Tells the tape where message-passing calls begin and end, by what it puts on a shadow's modules."""
 
-    def __init__(self, tape: Tape, modules: Modules, fallback: str, suspects: Sequence[str] = ()) -> None:
+    def __init__(self, tape: Tape, modules: Modules, suspects: Sequence[str] = ()) -> None:
         """Watch the modules of a shadow.
 
         ``suspects`` are the names of linear modules to be checked for losing sight of what they take in.
         """
         self.tape = tape
         self.modules = modules
-        self.fallback = fallback
         self.shelf = EdgeShelf()
         self.native = Native(tape, self.shelf)
         self.depth = 0
@@ -155,12 +154,6 @@ class Watch:
                     if affine is not None:
                         return self._closed(form, conv, affine, original, (edge_index, size, arguments))
             self.tape.calls[self.tape.active].closed = False
-            if self.fallback != "autograd":
-                kind = type(conv).__name__
-                raise UnsupportedLayerError(
-                    f"layer '{name}' ({kind}) has no linearization. Register one with "
-                    f'walkwise.trace.linearize.register({kind}), or trace with fallback="autograd".'
-                )
             return original(edge_index, size=size, **arguments)
 
         return propagate

@@ -32,7 +32,6 @@ def _linear(run: Interpreter, op: Op) -> None:
 
 def _by_rows(run: Interpreter, op: Op, slot: int) -> Callable[[Tensor], Operator]:
     """A weight on the last of several dimensions."""
-    run._note_gradient(op)
     at, shape = run.values[slot].detach(), run.shape(op.outputs[0])  # type: ignore[arg-type]
     return lambda matrix: Differential(F.linear, (MOVING, matrix), {}, at, 0, shape)
 
@@ -89,7 +88,6 @@ def _from_the_left(run: Interpreter, op: Op, left: Any, right: Ref) -> None:
     if not isinstance(left, Tensor) or left.layout != torch.strided:
         return structural(run, op)
     at, shape = run.values[right.slot].detach(), run.shape(op.outputs[0])  # type: ignore[arg-type]
-    run._note_gradient(op)
 
     def make(matrix: Tensor) -> Operator:
         return Differential(torch.matmul, (matrix, MOVING), {}, at, 0, shape)
