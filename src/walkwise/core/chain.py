@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar
 
@@ -179,25 +179,8 @@ class RelevanceChain:
 
     @cached_property
     def local(self) -> bool:
-        """Whether the rows of S alone decide the walks inside S.
-
-        True where no map reaches beyond direct neighbours between two positions and the read-out
-        reads nothing that has moved since the last one.
-        """
-        hops: dict[int, int] = {}  # since the last position
-        for step in self.steps:
-            if step.visit is not None:
-                continue
-            after = 0
-            for source, operator in zip(step.sources, step.operators, strict=True):
-                if operator.reach is None:
-                    return False
-                after = max(after, hops.get(source, 0) + operator.reach)
-            if after > 1:
-                return False
-            if after:
-                hops[step.target] = after
-        return not any(slot in hops for slot, _ in self.seeds)
+        """Whether the rows of S alone decide the walks inside S."""
+        return are_local(self.steps, [slot for slot, _ in self.seeds])
 
     @cached_property
     def straight(self) -> bool:
@@ -268,6 +251,27 @@ class RelevanceChain:
     def __str__(self) -> str:
         """The report."""
         return self.report()
+
+
+def are_local(steps: Sequence[Step], read: Iterable[int]) -> bool:
+    """Whether no map reaches beyond direct neighbours between two positions.
+
+    Nor may the read-out, which reads some slots, read anything that has moved since the last position.
+    """
+    hops: dict[int, int] = {}  # since the last position
+    for step in steps:
+        if step.visit is not None:
+            continue
+        after = 0
+        for source, operator in zip(step.sources, step.operators, strict=True):
+            if operator.reach is None:
+                return False
+            after = max(after, hops.get(source, 0) + operator.reach)
+        if after > 1:
+            return False
+        if after:
+            hops[step.target] = after
+    return not any(slot in hops for slot in read)
 
 
 def _device(given: torch.device | str | None) -> torch.device | None:

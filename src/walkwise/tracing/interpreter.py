@@ -29,6 +29,7 @@ class Interpreter:
         self.lasting = True  # whether what is made must outlive later changes of the model's weights
         self.uncovered: list[tuple[Op, int]] = []  # operations that no rule speaks of, and the slots they emit
         self.remarks: dict[str, None] = {}
+        self.stacks: dict[int, list[int]] = {}  # the slots of tensors that were put on top of each other
         self.squashes: list[tuple[str, int]] = []  # remarks on what an operation emits, and the slot of that
         self._copies: dict[int, tuple[Tensor, Tensor]] = {}
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from walkwise.core.chain import Layer, RelevanceChain
+from walkwise.core.chain import Layer, RelevanceChain, are_local
 from walkwise.core.contract import pull_back, unweighted
 from walkwise.core.operators import Differential, Step
 from walkwise.core.rows import AllNodes
@@ -19,6 +19,7 @@ from walkwise.tracing.folding import fold_into_layers
 from walkwise.tracing.fusing import fused
 from walkwise.tracing.identity import Identities
 from walkwise.tracing.interpreter import Interpreter, flat
+from walkwise.tracing.layouts import Layouts, by_node, layouts
 from walkwise.tracing.messages import summed
 from walkwise.tracing.positions import Positions
 from walkwise.tracing.stretch import Flow
@@ -40,6 +41,9 @@ _OUTSIDE = (
 _SUMS = frozenset({"scatter_add", "index_add", "scatter_reduce", "index_reduce", "matmul", "sparse_mm", "rmatmul"})
 
 
+_FAR = "questions about subgraphs cost a pass over the whole graph, because {}"
+#: Graphs in which that is worth a note.
+_MANY_NODES = 1000
 _GATE = "layer '{}' ({}) makes nothing but factors that are held constant (scores, a gate); it is on no walk"
 
 
@@ -140,7 +144,12 @@ class Lowering:
         squashes = dict.fromkeys(note for note, emitted in run.squashes if emitted in self.reached)
         passed = [slot for layer in layers.values() for slot, _ in (*layer.starts, *layer.ends)]
         named = {*passed, *(slot for slot, _ in (*seeds, *roots))}
-        steps = summed(steps, named, run.builder.new_slot, seeds[0][1].dtype)
+        steps, found = self._near(steps, named, tuple(seeds))
+        if found is not None:
+            seeds, readout = list(found.places(seeds)), list(found.places(readout))
+            layers = {
+                i: replace(la, starts=found.places(la.starts), ends=found.places(la.ends)) for i, la in layers.items()
+            }
         return RelevanceChain(
             steps=tuple(fused(steps, named, self.num_nodes)),
             seeds=tuple(seeds),
@@ -158,6 +167,36 @@ class Lowering:
             normaliser=self._normaliser(scalar.direction),
             notes=(*run.remarks, *squashes, *self.positions.remarks, *self._uncovered(), *notes),
         )
+
+    def _near(self, steps: Sequence[Step], named: set[int], seeds: Places) -> tuple[list[Step], Layouts | None]:
+        """The steps as sums over edges, with a row for every node where that keeps them between neighbours."""
+        like, read = seeds[0][1], [slot for slot, _ in seeds]
+
+        def sums(given: Sequence[Step]) -> list[Step]:
+            return summed(given, named, self.run.builder.new_slot, like.dtype)
+
+        plain = sums(steps)
+        if are_local(plain, read):
+            return plain, None
+        found = layouts(steps, self.num_nodes, like)
+        laid_out = by_node(steps, found, like)
+        near = None if laid_out is None else sums(laid_out)
+        if near is not None and are_local(near, read):
+            return near, found
+        if self.num_nodes >= _MANY_NODES:
+            self.run.remarks[_FAR.format(self._why_far(plain))] = None
+        return plain, None
+
+    def _why_far(self, steps: Sequence[Step]) -> str:
+        """Why walks do not keep to neighbours: the first step that may lead anywhere, or too many of them."""
+        far = [step for step in steps if any(operator.reach is None for operator in step.operators)]
+        if not far:
+            return "the model passes messages more than once between two positions of a walk"
+        index = next((i for i, slots in self.slots_of.items() if far[0].target in slots), None)
+        if index is None:
+            return "rows of nodes are put together between the layers"
+        call = self.tape.calls[index]
+        return f"what layer '{call.name}' ({type(call.module).__name__}) does cannot be told edge by edge"
 
     def _silent(self, layers: dict[int, Layer], steps: Sequence[Step], seeds: Places) -> frozenset[int]:
         """The calls that no relevance passes, where there are others: a gate is all that is made of them."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.operators import Embed, Gather, Reshape, RowMap, Scale, Scatter, SumRows
-from walkwise.tracing.expressions import moved
+from walkwise.tracing.expressions import SAME, moved, scaled
 from walkwise.tracing.interpreter import Interpreter, base_of, flat, gradient, leaves, structural
 from walkwise.tracing.tape import Op, Ref, filled
 from walkwise.tracing.words import handles, named
@@ -151,6 +151,8 @@ def _alike(a: Tensor, b: Tensor) -> bool:
 @handles(torch.sum, torch.mean)
 def _reduce(run: Interpreter, op: Op) -> None:
     """A sum or mean over the rows, or over parts of every row."""
+    if _reduce_stack(run, op):
+        return None
     given = dict(zip(("dim", "keepdim"), op.args[1:], strict=False)) | op.kwargs
     value, output = run.values[op.inputs[0]], op.outputs[0]
     over_rows = given.get("dim") in (0, -2, (0,), [0], (-2,), [-2]) and value.dim() == 2
@@ -161,6 +163,28 @@ def _reduce(run: Interpreter, op: Op) -> None:
     run.combine(
         op, [(flow, moved(SumRows(value.shape[0], share, run.shape(output)[0] != 1 or not given.get("keepdim"))))]
     )
+
+
+@handles(torch.stack)
+def _stack(run: Interpreter, op: Op) -> None:
+    """Tensors on top of each other, of which a sum or mean is perhaps to be made."""
+    tensors, *dim = op.args if op.args else op.kwargs.values()
+    over = [*dim, *op.kwargs.values()][:1] if op.args else dim
+    if op.outputs[0] is not None and over in ([], [0]) and all(isinstance(tensor, Ref) for tensor in tensors):
+        run.stacks[op.outputs[0]] = [tensor.slot for tensor in tensors]
+    _within_rows(run, op)
+
+
+def _reduce_stack(run: Interpreter, op: Op) -> bool:
+    """Write the sum or mean of tensors that were put on top of each other; whether that is what is asked for."""
+    slots, given = run.stacks.get(op.inputs[0]), [*op.args[1:], *op.kwargs.values()]
+    if slots is None or op.outputs[0] is None or given not in ([0], [0, False]):
+        return False
+    share = 1 / len(slots) if op.word.name == "mean" else 1.0
+    flows = [run.read(op, slot, within=op.call is not None) for slot in slots]
+    times = SAME if share == 1 else scaled(flows[0].value.new_full((1, 1), share))
+    run.combine(op, [(flow, times) for flow in flows])
+    return True
 
 
 @handles(torch.scatter_add, torch.index_add)
@@ -213,7 +237,7 @@ def _filling(run: Interpreter, op: Op) -> None:
     run.combine(op, maps, flat(base.detach()))
 
 
-for _func in named("transpose", "permute", "movedim", "expand", "expand_as", "broadcast_to", "repeat", "tile", "stack"):
+for _func in named("transpose", "permute", "movedim", "expand", "expand_as", "broadcast_to", "repeat", "tile"):
     handles(_func)(_within_rows)
 
 for _func in named(

@@ -1,0 +1,176 @@
+"""Steps between rows of some nodes, written with a row for every node.
+
+In a heterogeneous or a pooled graph a tensor has rows for the nodes of one type, or for those that are left. Laid out
+by node, with zeros where a node has no row, its steps are steps between nodes as everywhere else, and a question about
+a subgraph needs just the rows of its nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from walkwise.core.edges import Edges
+from walkwise.core.operators import (
+    Aggregate,
+    Embed,
+    Gather,
+    Identity,
+    Operator,
+    RowMap,
+    Scale,
+    Scatter,
+    Send,
+    Step,
+    Visit,
+)
+
+_BY_ROW = (Identity, Scale, RowMap, Embed, Visit)
+
+
+@dataclass(eq=False)
+class Layouts:
+    """Which node every row of a slot is, for the slots whose rows are nodes."""
+
+    every: Tensor  # (M,) all nodes in their own order
+    nodes: dict[int, Tensor] = field(default_factory=dict)  # by slot, (K,), each node once
+
+    @property
+    def num_nodes(self) -> int:
+        """M."""
+        return len(self.every)
+
+    def laid_out(self, slot: int, value: Tensor) -> Tensor:
+        """A slot's value with a row for every node.  # (K, N) -> (M, N)"""
+        ids = self.nodes.get(slot)
+        if ids is None or self.natural(ids):
+            return value
+        return value.new_zeros(self.num_nodes, *value.shape[1:]).index_copy_(0, ids, value)
+
+    def places(self, given: Sequence[tuple[int, Tensor]]) -> tuple[tuple[int, Tensor], ...]:
+        """Slots and values, those with a layout with a row for every node."""
+        return tuple((slot, self.laid_out(slot, value)) for slot, value in given)
+
+    def natural(self, ids: Tensor) -> bool:
+        """Whether rows are all nodes in their own order."""
+        return ids is self.every
+
+    def mask(self, ids: Tensor, like: Tensor) -> Tensor:
+        """1 at the nodes that have a row.  # (M, 1)"""
+        return like.new_zeros(self.num_nodes, 1).index_fill_(0, ids, 1)
+
+
+def layouts(steps: Sequence[Step], num_nodes: int, like: Tensor) -> Layouts:
+    """Which node every row is, as visits, and what picks rows and puts them in their places, say."""
+    found = Layouts(torch.arange(num_nodes, device=like.device))
+    known = found.nodes
+    for step in steps:
+        if step.visit is not None:
+            known[step.target] = known[step.sources[0]] = found.every
+    before = -1
+    while before < len(known):
+        before = len(known)
+        for step in steps:
+            for operator, source in zip(step.operators, step.sources, strict=True):
+                _forward(operator, source, step.target, known)
+        for step in reversed(steps):
+            for operator, source in zip(step.operators, step.sources, strict=True):
+                _backward(operator, source, step.target, known)
+    return found
+
+
+def _forward(operator: Operator, source: int, target: int, known: dict[int, Tensor]) -> None:
+    """What a step's source says of the rows of its target."""
+    if source not in known or target in known:
+        return
+    if isinstance(operator, _BY_ROW) or (isinstance(operator, Aggregate) and len(known[source]) == _rows(operator)):
+        known[target] = known[source]
+    elif isinstance(operator, Gather) and _each_once(operator.index):
+        known[target] = known[source][operator.index]
+
+
+def _backward(operator: Operator, source: int, target: int, known: dict[int, Tensor]) -> None:
+    """What a step's target says of the rows of its source."""
+    if target not in known or source in known:
+        return
+    if isinstance(operator, _BY_ROW):
+        known[source] = known[target]
+    elif isinstance(operator, Scatter) and _each_once(operator.index):
+        known[source] = known[target][operator.index]
+
+
+def _rows(operator: Aggregate) -> int:
+    return operator.edges.num_nodes
+
+
+def _each_once(index: Tensor) -> bool:
+    return not index.numel() or int(torch.bincount(index).max()) == 1
+
+
+def by_node(steps: Sequence[Step], found: Layouts, like: Tensor) -> list[Step] | None:
+    """The steps with a row for every node in the slots that have a layout; None where some cannot be written so."""
+    written = []
+    for step in steps:
+        operators = [
+            _written(operator, found.nodes.get(source), found.nodes.get(step.target), found, like)
+            for operator, source in zip(step.operators, step.sources, strict=True)
+        ]
+        if None in operators:
+            return None
+        written.append(Step(tuple(o for o in operators if o is not None), step.sources, step.target))
+    return written
+
+
+def _written(
+    operator: Operator, source: Tensor | None, target: Tensor | None, found: Layouts, like: Tensor
+) -> Operator | None:
+    """A map between rows of nodes as one between all nodes."""
+    M = found.num_nodes
+    if source is None and target is None:
+        return operator
+    if source is None:
+        assert target is not None
+        return Scatter(target[operator.index], M) if isinstance(operator, Scatter) else None
+    if target is None:
+        return Gather(source[operator.index], M) if isinstance(operator, Gather) else None
+    if isinstance(operator, _BY_ROW):
+        return _lifted(operator, source, found) if _same(source, target) else None
+    if isinstance(operator, Gather):
+        return _moved(source[operator.index], target, found, like)
+    if isinstance(operator, Scatter):
+        return _moved(source, target[operator.index], found, like)
+    if isinstance(operator, (Aggregate, Send)):
+        return _along(operator, source, target, found)
+    return None
+
+
+def _lifted(operator: Operator, ids: Tensor, found: Layouts) -> Operator:
+    if isinstance(operator, Scale) and operator.factor.shape[0] != 1 and not found.natural(ids):
+        factor = operator.factor
+        return Scale(factor.new_zeros(found.num_nodes, factor.shape[1]).index_copy_(0, ids, factor))
+    return operator
+
+
+def _moved(source: Tensor, target: Tensor, found: Layouts, like: Tensor) -> Operator:
+    """Rows of these nodes that become rows of those."""
+    if _same(source, target):
+        return Scale(found.mask(source, like))
+    return Aggregate(Edges(source, target, found.num_nodes))
+
+
+def _along(operator: Aggregate | Send, source: Tensor, target: Tensor, found: Layouts) -> Operator | None:
+    """Sums over edges between rows as sums over edges between nodes."""
+    root = operator.root if isinstance(operator, Aggregate) else 0.0
+    if found.natural(source) and found.natural(target) and isinstance(operator, Aggregate):
+        return operator
+    if root and not _same(source, target):
+        return None
+    edges = operator.edges
+    return Aggregate(Edges(source[edges.source], target[edges.target], found.num_nodes), operator.weight, root)
+
+
+def _same(source: Tensor, target: Tensor) -> bool:
+    return source is target or torch.equal(source, target)

@@ -1,0 +1,108 @@
+"""Chains of heterogeneous and pooled graphs, laid out by node, say what they say row by row."""
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch import nn
+from torch_geometric.data import HeteroData
+
+import walkwise as ww
+from walkwise.core.report import balances
+from walkwise.questions import subgraphs
+from walkwise.tracing import lowering
+
+USERS, ITEMS = 7, 5
+RATES = torch.tensor([[0, 1, 1, 2, 3, 4, 6, 6], [0, 0, 1, 2, 2, 3, 4, 0]])
+FOLLOWS = torch.tensor([[0, 1, 2, 5, 6], [1, 2, 0, 6, 5]])
+TYPES = ("user", "rates", "item"), ("item", "rated by", "user"), ("user", "follows", "user")
+
+
+def graph():
+    torch.manual_seed(3)
+    data = HeteroData()
+    data["user"].x, data["item"].x = torch.randn(USERS, 3).double(), torch.randn(ITEMS, 3).double()
+    for kind, edges in zip(TYPES, (RATES, RATES.flip(0), FOLLOWS), strict=True):
+        data[kind].edge_index = edges
+    return data
+
+
+class Typed(nn.Module):
+    """Two layers of one convolution per edge type, and a head on the items."""
+
+    def __init__(self, make, aggr="sum"):
+        super().__init__()
+        layer = [pyg.HeteroConv({kind: make(i) for kind in TYPES}, aggr=aggr) for i in (3, 4)]
+        self.a, self.b, self.head = *layer, nn.Linear(4, 2)
+
+    def forward(self, x_dict, edge_index_dict):
+        hidden = {kind: h.relu() for kind, h in self.a(x_dict, edge_index_dict).items()}
+        return self.head(self.b(hidden, edge_index_dict)["item"]).sum(0, keepdim=True)
+
+
+class Pooled(nn.Module):
+    """A layer, a pooling that keeps some of the nodes, and another layer."""
+
+    def __init__(self, pool):
+        super().__init__()
+        self.a, self.pool, self.b, self.head = pyg.GCNConv(3, 4), pool, pyg.SAGEConv(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x, edge_index):
+        x, edge_index, *_ = self.pool(self.a(x, edge_index).relu(), edge_index)
+        return self.head(self.b(x, edge_index).sum(0, keepdim=True))
+
+
+MODELS = {
+    "SAGE by type": lambda: Typed(lambda i: pyg.SAGEConv((i, i), 4)),
+    "attention by type": lambda: Typed(lambda i: pyg.GATConv((i, i), 2, heads=2, add_self_loops=False), "mean"),
+    "transformer by type": lambda: Typed(lambda i: pyg.TransformerConv((i, i), 4)),
+    "top k": lambda: Pooled(pyg.TopKPooling(4, 0.6)),
+    "self-attention": lambda: Pooled(pyg.SAGPooling(4, 0.6)),
+}
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto", "gamma", "alphabeta"])
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_by_node_say_what_rows_of_types_say(name, rule, monkeypatch):
+    torch.manual_seed(1)
+    model = MODELS[name]().double().eval()
+    data = graph()
+    typed = isinstance(model, Typed)
+    both = torch.cat([data["user"].x, data["item"].x])
+    joined = torch.cat([RATES + torch.tensor([[0], [USERS]]), RATES.flip(0) + torch.tensor([[USERS], [0]])], dim=1)
+    given = (data,) if typed else (both, joined)
+    near = ww.trace(model, *given, target=1, rule=rule)
+    monkeypatch.setattr(lowering, "by_node", lambda *_: None)
+    far = ww.trace(model, *given, target=1, rule=rule)
+    assert near.local
+    assert not far.local
+    monkeypatch.setattr(subgraphs, "_FEW_ROWS", 0)
+    sets = [[0, 1, 7, 8], [6, 11, 7], [5], list(range(12))]
+    walks = ww.enumerate_walks(far)
+    for query in (
+        lambda c: ww.subgraph_relevance(c, sets, alpha=[0.0, 0.3]),
+        lambda c: ww.subgraph_polynomial(c, sets),
+        lambda c: ww.walk_relevance(c, walks),
+        lambda c: ww.top_walks(c, k=1000).relevance.sum(),
+        lambda c: torch.tensor([c.input_relevance, c.amplification]),
+        lambda c: torch.tensor([[b.relevance_in, b.relevance_out] for b in balances(c)]),
+    ):
+        ours, theirs = query(near), query(far)
+        assert float(theirs.abs().max()) > 0
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_a_large_graph_says_why_questions_cost_all_of_it():
+    def notes(conv):
+        model = nn.Module()
+        model.conv = conv
+        model.forward = lambda x, edge_index: model.conv(x, edge_index).sum().view(1, 1)
+        ring = torch.arange(1000)
+        chain = ww.trace(model, torch.rand(1000, 2), torch.stack([ring, ring.roll(1)]), rule="zero")
+        assert chain.local == (not chain.notes)
+        return chain.notes
+
+    assert notes(pyg.TransformerConv(2, 2)) == ()
+    whole = "questions about subgraphs cost a pass over the whole graph, because "
+    assert notes(pyg.ARMAConv(2, 2)) == (f"{whole}what layer 'conv' (ARMAConv) does cannot be told edge by edge",)
+    several = "the model passes messages more than once between two positions of a walk"
+    assert notes(pyg.SGConv(2, 2, K=2)) == (whole + several,)
