@@ -3,11 +3,11 @@
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import GCNConv, MaxAggregation, SAGEConv, global_max_pool
+from torch_geometric.nn import GCNConv, MaxAggregation, ResGatedGraphConv, SAGEConv, global_max_pool
 
 import walkwise as ww
 from walkwise.core.contract import tapped_messages
-from walkwise.tracing.selections import evened
+from walkwise.tracing.selections import _parts, _windows, evened, shared
 
 AROUND = torch.stack([torch.arange(6), torch.arange(1, 7) % 6])
 EDGES = torch.cat([AROUND, AROUND.flip(0)], dim=1)  # a ring: every node is like every other
@@ -30,6 +30,10 @@ READOUTS = {
         0, graph_of(h)[:, None].expand(-1, 4), h, "amax", include_self=False
     ),
     "max_pool1d": lambda h: nn.functional.max_pool1d(h.t()[None], 6)[0].t(),
+    "max_pool1d with padding": lambda h: nn.functional.max_pool1d(h.t()[None], 6, padding=3, stride=7)[0].t()[:1],
+    "max_pool2d": lambda h: nn.functional.max_pool2d(h[None, None], (6, 1), padding=(3, 0))[0, 0][:1],
+    "max_pool1d that gives places": lambda h: nn.functional.max_pool1d(h.t()[None], 6, return_indices=True)[0][0].t(),
+    "adaptive_max_pool2d": lambda h: nn.functional.adaptive_max_pool2d(h[None, None], (1, 4))[0, 0],
     "adaptive_max_pool1d": lambda h: nn.functional.adaptive_max_pool1d(h.t()[None], 1)[0].t(),
     "sort": lambda h: h.sort(dim=0, descending=True).values[:1],
     "topk": lambda h: h.topk(2, dim=0).values[1:],
@@ -41,7 +45,7 @@ READOUTS = {
     "fmax": lambda h: torch.fmax(h.flip(0), h).sum(0, keepdim=True),
 }
 #: Those that look at nodes by their numbers, so that their own answer depends on them.
-BY_NUMBER = {"maximum"}
+BY_NUMBER = {"maximum", "max_pool1d with padding", "max_pool2d"}
 
 
 class Model(nn.Module):
@@ -91,6 +95,56 @@ def test_the_relevance_of_what_is_picked_is_kept():
         leaf = x.clone().requires_grad_(True)
         (gradient,) = torch.autograd.grad(model(leaf, EDGES)[0, 0], leaf)
         assert chain.input_relevance == pytest.approx(float((gradient * x).sum()), rel=1e-9), name
+
+
+@pytest.mark.parametrize("length", [7, 8])
+@pytest.mark.parametrize("beyond", [False, True])
+@pytest.mark.parametrize(("kernel", "stride", "padding", "dilation"), [(3, 2, 1, 1), (4, 3, 2, 1), (2, 3, 1, 2)])
+def test_windows_are_those_of_torch(length, beyond, kernel, stride, padding, dilation):
+    x = torch.randn(2, 3, length, length + 1, dtype=torch.float64)
+    tables = [_windows(n, kernel, stride, padding, dilation, beyond) for n in x.shape[-2:]]
+    expected = nn.functional.max_pool2d(x, kernel, stride, padding, dilation, beyond)
+    torch.testing.assert_close(shared(x, x, tables), expected)
+    cubes = torch.randn(1, 2, 5, 6, 7, dtype=torch.float64)
+    tables = [_parts(n, size) for n, size in zip(cubes.shape[-3:], (2, 4, 7), strict=True)]
+    torch.testing.assert_close(shared(cubes, cubes, tables), nn.functional.adaptive_max_pool3d(cubes, (2, 4, 7)))
+
+
+def test_what_is_padded_takes_no_part():
+    values, like = torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[-3.0, -3.0, -5.0]])
+    assert shared(values, like, [_windows(3, 3, 1, 1, 1, False)]).tolist() == [[1.5, 1.5, 2.0]]
+
+
+class Largest(nn.Module):
+    """Sums over neighbours, as the model's author writes them, and the largest of all nodes."""
+
+    def __init__(self, largest):
+        super().__init__()
+        self.conv, self.largest, self.head = ResGatedGraphConv(3, 4), largest, nn.Linear(4, 2)
+
+    def forward(self, x, edge_index):
+        return self.head(self.largest(self.conv(x, edge_index)))
+
+
+@pytest.mark.parametrize("name", ["max(dim)", "amax", "global_max_pool", "scatter_reduce", "max_pool1d", "sort"])
+def test_values_are_equal_up_to_rounding(name):
+    """Two nodes of the same features and neighbours, whose messages come in another order."""
+    torch.manual_seed(0)
+    model = Largest(READOUTS[name]).double().eval()
+    for parameter in model.conv.parameters():
+        parameter.data.abs_()  # the two, which alone have neighbours, are the largest
+    x = torch.rand(6, 3, dtype=torch.float64)
+    x[0] = x[5]
+    others = torch.tensor([1, 2, 3, 4])
+    edges = torch.cat([torch.stack([others, others * 0]), torch.stack([others.flip(0), others * 0 + 5])], dim=1)
+    with torch.no_grad():
+        h = model.conv(x, edges)
+    assert not torch.equal(h[0], h[5])
+    torch.testing.assert_close(h[0], h[5], rtol=1e-12, atol=0)
+    assert bool((h[0] > h[1:5]).all())
+    relevance = ww.node_relevance(ww.trace(model, x, edges, target=0, rule="zero"), layer=1)
+    assert float(relevance[0].abs()) > 1e-3
+    torch.testing.assert_close(relevance[0], relevance[5], rtol=1e-9, atol=0)
 
 
 @pytest.mark.parametrize("dim", [0, 1, -1, None])
