@@ -59,12 +59,33 @@ def save_collated(path: Path) -> None:
     torch.save((Data.from_dict(joined.to_dict()), slices), path)
 
 
-@pytest.mark.parametrize("save", [save_whole, save_tuple, save_as_data_set, save_collated])
+def save_after_use(path: Path) -> None:
+    """Graphs that were asked for a subgraph: PyG has noted in them which attributes belong to nodes and edges."""
+    graphs = two_graphs()
+    for graph in graphs:
+        graph.subgraph(torch.tensor([0, 1]))
+    assert "_cached_attr" in vars(graphs[0]._store)
+    torch.save(graphs, path)
+
+
+@pytest.mark.parametrize("save", [save_whole, save_tuple, save_as_data_set, save_collated, save_after_use])
 def test_graphs_come_back_from_a_file(tmp_path, save):
     save(tmp_path / "graphs.pt")
     found = read_graphs(tmp_path / "graphs.pt")
     assert len(found) == 2
     assert all(same(one, other) for one, other in zip(found, two_graphs(), strict=True))
+    for one, other in zip(found, two_graphs(), strict=True):
+        assert same(one.subgraph(torch.tensor([0, 1])), other.subgraph(torch.tensor([0, 1])))
+
+
+def test_what_torch_may_make_is_as_before_once_a_file_is_read(tmp_path):
+    before = set(torch.serialization.get_safe_globals())
+    save_after_use(tmp_path / "graphs.pt")
+    read_graphs(tmp_path / "graphs.pt")
+    (tmp_path / "bad.pt").write_bytes(b"PK")
+    with pytest.raises(InputError):
+        read_graphs(tmp_path / "bad.pt")
+    assert set(torch.serialization.get_safe_globals()) == before
 
 
 def test_a_single_graph_comes_back_from_a_file(tmp_path):

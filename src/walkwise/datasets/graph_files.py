@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +14,27 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.separate import separate
-from torch_geometric.data.storage import GlobalStorage
+from torch_geometric.data.storage import AttrType, GlobalStorage
 
 from walkwise.errors import InputError
 
-#: What saved graphs are made of besides tensors and plain values. Nothing else in a file is looked up.
-_CONTAINERS: list[Any] = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
+
+def _forgotten(*given: Any) -> dict[Any, Any]:
+    """A plain dictionary, for PyG's note of which attributes belong to nodes and edges: it is made anew when needed."""
+    return {}
+
+
+#: What saved graphs are made of besides tensors and plain values. Nothing else in a file is looked up; where it says
+#: collections.defaultdict, as graphs that were asked for a subgraph do, a plain dictionary is made.
+_CONTAINERS: list[Any] = [
+    Data,
+    DataEdgeAttr,
+    DataTensorAttr,
+    GlobalStorage,
+    AttrType,
+    (_forgotten, "collections.defaultdict"),
+]
+_LOCK = threading.Lock()
 
 
 def read_graphs(path: Path) -> list[Data]:
@@ -30,10 +48,12 @@ def read_graphs(path: Path) -> list[Data]:
         path: a file saved with `torch.save`.
     """
     try:
-        with torch.serialization.safe_globals(_CONTAINERS), warnings.catch_warnings():
+        with _nothing_else(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about old formats; what is wrong with the file is said below
             found = torch.load(path, map_location="cpu", weights_only=True)
         graphs = _graphs(found)
+        for graph in graphs:
+            graph._store.__dict__.pop("_cached_attr", None)
         misfit = next(filter(None, map(_misfit, graphs)), None)
     except Exception as error:  # a damaged file fails in more ways than can be listed
         raise InputError(
@@ -52,6 +72,20 @@ def read_graphs(path: Path) -> list[Data]:
             remedy="Save them with torch.save.",
         )
     return graphs
+
+
+@contextmanager
+def _nothing_else() -> Iterator[None]:
+    """Lets torch make our containers and no others: other libraries have put theirs on its list, a defaultdict too."""
+    with _LOCK:
+        before = torch.serialization.get_safe_globals()
+        torch.serialization.clear_safe_globals()
+        try:
+            with torch.serialization.safe_globals(_CONTAINERS):
+                yield
+        finally:
+            torch.serialization.clear_safe_globals()
+            torch.serialization.add_safe_globals(before)
 
 
 def _misfit(data: Data) -> tuple[str, str] | None:
