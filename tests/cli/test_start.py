@@ -13,6 +13,7 @@ from walkwise import baselines, datasets, recipes, rules
 from walkwise.baselines.comparison import METRICS
 from walkwise.cli import names
 from walkwise.paper.run import EXHIBITS
+from walkwise.runs import asked
 
 HELP = '''
 import sys
@@ -43,6 +44,8 @@ compare ba2motif --metric auro|did you mean 'auroc'?
 explain mutag mutagenicity --data nowhere|There is no folder nowhere.
 explore mutagg|did you mean 'mutag'?
 train ba2motif-gin9|did you mean 'ba2motif-gin
+run ba2motif --ask noodes|did you mean 'nodes'?
+report nowhere|There is no run in nowhere
 reproduce table9|did you mean 'table3'?
 """
 for line in WRONG.strip().splitlines():
@@ -67,6 +70,7 @@ def test_the_names_are_those_of_the_library():
     assert set(names.RULES) == set(rules._NAMED)
     assert baselines.available_baselines() == names.METHODS
     assert tuple(METRICS) == names.METRICS
+    assert tuple(asked._KINDS) == names.QUESTIONS
     assert tuple(recipes.RECIPES) == names.RECIPES
     assert tuple(EXHIBITS) == names.EXHIBITS
     assert set(names.BUNDLED.values()) <= set(names.GRAPHS)

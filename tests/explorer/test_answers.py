@@ -77,7 +77,7 @@ def test_a_selection_has_its_subgraph_relevance(motif, nodes, alpha):
     assert (found.alphas[0], found.alphas[-1]) == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("alpha", [-0.1, 1.1, "a third", "", None, float("nan")])
+@pytest.mark.parametrize("alpha", [-0.1, 1.1, "a third", "", float("nan")])
 def test_an_alpha_that_is_none_is_refused(motif, alpha):
     with pytest.raises(InputError, match="alpha is a discount between 0 and 1"):
         selection_answer(motif, [0], alpha)
@@ -85,7 +85,7 @@ def test_an_alpha_that_is_none_is_refused(motif, alpha):
         order_answer(motif, alpha)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.2])
+@pytest.mark.parametrize("alpha", [0.0, 0.2, None])
 def test_the_order_is_the_greedy_one(motif, motifs, alpha):
     found = order_answer(motif, alpha)
     order = ww.order_nodes(motif.chain, alpha=alpha)

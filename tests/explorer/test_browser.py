@@ -12,6 +12,7 @@ from matplotlib.image import imread
 
 import walkwise as ww
 from waiting import eventually
+from walkwise.evaluation import activation_along
 from walkwise.explorer.answers import walks_answer
 from walkwise.explorer.cases import open_case
 from walkwise.plotting._style import short
@@ -115,7 +116,7 @@ def test_typed_nodes_and_alpha(tab, molecule):
 
 
 def test_the_order_is_played(page, molecule):
-    order = ww.order_nodes(molecule.chain, alpha=0.0).tolist()
+    order = ww.order_nodes(molecule.chain).tolist()
     for step in (1, 2):
         page.click("#forward")
         expect(page.locator("#step-words")).to_contain_text(f"Step {step} of 10")
@@ -347,6 +348,23 @@ def test_words_under_the_interactions_are_not_cut(tab):
         eventually(lambda: within(words.bounding_box(), drawing.bounding_box()), True)  # once it is drawn anew
 
 
+def test_the_order_has_an_alpha_of_its_own(tab, molecule):
+    page = tab()
+    expect(page.locator("#order-alpha")).to_have_value("0.5")
+    page.locator("#alpha-range").fill("0.8")  # of the selection, which the order does not heed
+    for alpha in (0.5, 0.0):
+        page.fill("#order-alpha", str(alpha))
+        page.press("#order-alpha", "Enter")
+        order = ww.order_nodes(molecule.chain, alpha=alpha).tolist()
+        area = short(activation_along(molecule.prediction, order).area)
+        expect(page.locator("#step-words")).to_contain_text(f"10 nodes to place, area (AUAC) {area}")
+    eventually(lambda: "order=0" in page.evaluate("location.hash").split("&"))
+    page.reload()
+    expect(page.locator("#order-alpha")).to_have_value("0")
+    page.click("#forward")
+    wait_for_class(page, ".placed", order[:1])
+
+
 def test_two_tabs_do_not_disturb_each_other(tab, molecule):
     first, second = tab(), tab()
     choose(first, "7-9")
@@ -403,7 +421,8 @@ def test_the_keyboard_reaches_everything(tab, molecule):
         "export-csv",
     ]
     order += ["export-json", "nodes", "apply-nodes", "all-nodes", "no-nodes", "ids", "alpha-range", "alpha-typed"]
-    order += ["back", "play", "forward", "rewind", "speed-choice", "by-choice", "walk", "group-name", "save-group"]
+    order += ["back", "play", "forward", "rewind", "speed-choice", "order-alpha"]
+    order += ["by-choice", "walk", "group-name", "save-group"]
     order += ["formula", "ask"]
     assert [name for name in dict.fromkeys(seen) if name in order] == order
     assert seen.count("walk") == 8

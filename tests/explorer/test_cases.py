@@ -190,12 +190,12 @@ def test_a_long_question_is_given_up_when_its_tab_asks_again(motifs):
         for step in range(5):
             begun.append(step)
             if step == 1:
-                with desk.turn("a"):  # the same tab asks again
+                with desk.turn("a", "order"):  # the same tab asks again
                     pass
             yield step
 
-    with pytest.raises(AbandonedError), desk.turn("a"):
+    with pytest.raises(AbandonedError), desk.turn("a", "order"):
         list(shown(steps(), progress=False))
     assert begun == [0, 1]
-    with desk.turn("b"), desk.turn("c"):  # other tabs do not matter
+    with desk.turn("b", "order"), desk.turn("c", "order"):  # other tabs do not matter
         assert list(shown(range(3), progress=False)) == [0, 1, 2]

@@ -16,14 +16,24 @@ GROUPS = {"tree": [0, 1, 2], "motif": [20, 21, 22, 23, 24]}
 
 @pytest.fixture(scope="module")
 def document(motif):
-    return shown(motif, nodes=[20, 21], alpha=0.25, groups=GROUPS, formula="tree | motif", by="magnitude", step=3)
+    return shown(
+        motif,
+        nodes=[20, 21],
+        alpha=0.25,
+        order_alpha=0.1,
+        groups=GROUPS,
+        formula="tree | motif",
+        by="magnitude",
+        step=3,
+    )
 
 
 def test_the_document_has_the_answers(motif, document):
     assert document["selection"]["relevance"] == pytest.approx(
         float(ww.subgraph_relevance(motif.chain, [[20, 21]], alpha=0.25))
     )
-    assert document["order"]["order"] == tuple(ww.order_nodes(motif.chain, alpha=0.25).tolist())
+    assert document["order"]["order"] == tuple(ww.order_nodes(motif.chain, alpha=0.1).tolist())
+    assert shown(motif)["order"]["order"] == tuple(ww.order_nodes(motif.chain).tolist())
     assert document["order"]["step"] == 3
     best = float(ww.top_walks(motif.chain, 8, by="magnitude").relevance[0])
     assert document["walks"][0]["relevance"] == pytest.approx(best, rel=1e-9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from urllib.error import HTTPError
@@ -10,22 +11,11 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from page_questions import question
 from walkwise.explorer import app
 from walkwise.explorer.serving import bind
 
 SELECTION = ["relevance.children", "relevance.className", "relevance-words.children", "alpha-curve.figure"]
-
-
-def question(output, inputs, changed):
-    """A question as the page asks it: outputs, and the values of what it depends on."""
-    outputs = [dict(zip(("id", "property"), part.split("."), strict=True)) for part in output]
-    several = len(output) > 1
-    return {
-        "output": f"..{'...'.join(output)}.." if several else output[0],
-        "outputs": outputs if several else outputs[0],
-        "inputs": [{"id": name, "property": "data", "value": value} for name, value in inputs.items()],
-        "changedPropIds": [f"{changed}.data"],
-    }
 
 
 def questions(graphs):
@@ -43,22 +33,35 @@ def ask(client, asked):
     return response.get_json()
 
 
-def test_fifty_clients_at_once_get_their_own_answers(motifs):
+def post(server, path, content, **headers):
+    """Posts to a server as any program may; the status, and what comes back."""
+    url = f"http://127.0.0.1:{server.port}/{path}"
+    try:
+        with urlopen(Request(url, content, {"Content-Type": "application/json"} | headers), timeout=120) as response:
+            return response.status, response.read()
+    except HTTPError as error:
+        return error.code, b""
+
+
+def test_fifty_clients_at_once_get_their_own_answers(motifs, everywhere):
     alone, asked = app(motifs), list(questions(len(motifs.graphs)))
     expected = [ask(alone.server.test_client(), one) for one in asked]
     assert len({json.dumps(one, sort_keys=True) for one in expected}) == len(asked)  # no two alike
-    served, begin = app(motifs), threading.Barrier(50)
+    begin = threading.Barrier(50)
 
     def client(number):
-        mine, first = served.server.test_client(), number % len(asked)
+        first = number % len(asked)
         begin.wait()
         order = [*range(first, len(asked)), *range(first)][:4]
-        return [(which, ask(mine, asked[which])) for which in order]
+        return [
+            (which, post(everywhere, "_dash-update-component", json.dumps(asked[which]).encode())) for which in order
+        ]
 
     with ThreadPoolExecutor(50) as pool:
         for found in pool.map(client, range(50)):
-            for which, answer in found:
-                assert answer == expected[which]
+            for which, (code, answer) in found:
+                assert code == 200
+                assert json.loads(answer) == expected[which]
 
 
 def test_two_sessions_share_nothing(motifs, molecules):
@@ -100,7 +103,10 @@ def test_another_host_answers_to_addresses_and_its_own_names(everywhere):
 
 def test_there_is_no_debugger_and_questions_have_a_largest_size(everywhere):
     assert not everywhere.app.debug
-    response = everywhere.app.test_client().post(
-        "/_dash-update-component", data=b" " * (5 << 20), content_type="application/json", headers={"Host": "localhost"}
-    )
-    assert response.status_code == 413
+    assert post(everywhere, "_dash-update-component", b" " * (5 << 20))[0] == 413
+    assert post(everywhere, "_dash-update-component", b"{}", Host="elsewhere.example")[0] == 400
+    assert post(everywhere, "closed", b"x" * 1000)[0] == 413
+    assert post(everywhere, "closed", b"17")[0] == 204
+    with socket.create_connection(("127.0.0.1", everywhere.port), timeout=60) as raw:  # an address without end
+        raw.sendall(b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b" 414 " in raw.recv(200)

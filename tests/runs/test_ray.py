@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 
 import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Data
 
-from small_runs import same, some_graphs
+from small_runs import Pooled, same, some_graphs
 from waiting import eventually
 from walkwise import runs
 from walkwise.errors import MissingExtraError
@@ -45,6 +51,83 @@ def test_a_cluster_of_two_nodes_of_which_one_is_lost_gives_the_rows_of_one_machi
     finally:
         ray.shutdown()
         cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def one_node():
+    """Ray on this machine, with one processor."""
+    ray = pytest.importorskip("ray")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        yield
+        ray.shutdown()
+
+
+def sizes_of(batch):
+    return torch.bincount(batch).tolist()
+
+
+class Deadly(nn.Module):
+    """Ends its process on a graph of eleven nodes, as a fault in a library would."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Pooled().double()
+
+    def forward(self, x, edge_index, batch):
+        if 11 in sizes_of(batch):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return self.inner(x, edge_index, batch)
+
+
+@pytest.mark.slow
+def test_a_graph_that_kills_its_process_is_a_row_with_its_error(one_node, model, tmp_path):
+    graphs = some_graphs(6)
+    here = runs.read(runs.run(model, graphs, ASKED, tmp_path / "here", workers=1, batch=2))
+    graphs[3] = Data(torch.ones(11, 3, dtype=torch.float64), torch.tensor([[0], [1]]))
+    made = runs.run(Deadly().eval(), graphs, ASKED, tmp_path / "there", engine="ray", batch=2)
+    assert (made.complete, made.failed) == (True, 1)
+    there = runs.read(made)
+    assert there["graphs"].error[3] == "The graph could not be explained: its process was ended by SIGSEGV."
+    for name in ASKED:
+        assert there[name].equals(here[name][here[name].graph != 3].reset_index(drop=True))
+
+
+class Noting(nn.Module):
+    """Takes its time, and notes the size of every graph that it is asked about."""
+
+    def __init__(self, notes):
+        super().__init__()
+        self.inner = Pooled().double()
+        self.notes = str(notes)
+
+    def forward(self, x, edge_index, batch):
+        with open(self.notes, "a", encoding="utf-8") as file:  # noqa: PTH123
+            file.writelines(f"{size}\n" for size in sizes_of(batch))
+        time.sleep(0.05)
+        return self.inner(x, edge_index, batch)
+
+
+@pytest.mark.slow
+def test_ctrl_c_finishes_what_is_under_way(one_node, tmp_path):
+    graphs = [some_graphs(1)[0] for _ in range(120)]
+    for number, graph in enumerate(graphs):  # a size of its own for each
+        graph.x = torch.ones(9 + number, 3, dtype=torch.float64)
+    model, out, before = Noting(tmp_path / "notes").eval(), tmp_path / "out", signal.getsignal(signal.SIGINT)
+
+    def interrupt():
+        eventually(lambda: (out / "graphs").is_dir() and bool(finished(out)), within=300)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt, daemon=True)
+    thread.start()
+    made = runs.run(model, graphs, ["nodes"], out, engine="ray", batch=1)
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) is before
+    assert 0 < made.done < len(graphs)
+    begun = {int(line) for line in (tmp_path / "notes").read_text().split()}
+    assert set(runs.read(made)["graphs"].num_nodes) == begun  # all of it, nothing dropped
 
 
 def test_without_ray_the_extra_is_named(model, graphs, tmp_path, monkeypatch):

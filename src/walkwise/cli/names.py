@@ -50,6 +50,9 @@ METHODS = (
 )
 METRICS = ("auac", "aupc", "fidelity+", "fidelity-", "accuracy", "auroc")
 
+#: What `walkwise.runs` asks of every graph.
+QUESTIONS = ("nodes", "edges", "walks", "order", "subgraph", "groups", "curves")
+
 #: The models that `walkwise.recipes` trains.
 RECIPES = (
     *(f"ba2motif-gin{layers}" for layers in range(2, 8)),
@@ -162,6 +165,19 @@ def check_folder(path: Path) -> Path:
             f"{wrong}. --data names the folder that data sets are in, or are to be downloaded to.",
             argument="data",
             expected="a folder that is there",
+            got=str(path),
+        )
+    return path
+
+
+def check_run(path: Path) -> Path:
+    """The folder of a run, if there is one in it."""
+    if not (path / "manifest.json").is_file():
+        raise SourceError(
+            f"There is no run in {path}: it has no manifest.json. Make one with: walkwise run MODEL GRAPHS --ask nodes "
+            "--out DIR.",
+            argument="folder",
+            expected="the folder of a run",
             got=str(path),
         )
     return path

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from walkwise.cli import options
+from walkwise.cli.names import check_run
 from walkwise.cli.output import loading, print_json, say
 
 
@@ -24,6 +25,7 @@ def report(
 
     What stands on it depends on what the run asked: nodes, groups, subgraph, curves.
     """
+    check_run(folder)
     with loading():
         from walkwise import runs
 

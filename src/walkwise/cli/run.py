@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.names import BUNDLED, RULES, SourceError, choice
-from walkwise.cli.output import print_json, progress, say
+from walkwise.cli.names import BUNDLED, QUESTIONS, RULES, SourceError, choice
+from walkwise.cli.output import loading, print_json, progress, say
 from walkwise.display import count
 
 if TYPE_CHECKING:
@@ -93,9 +93,13 @@ def run(
     """
     choice(rule, RULES, "rule")
     choice(engine, ("local", "ray"), "engine")
+    asked = ask or ["nodes"]
+    for question in asked:
+        choice(question.partition(":")[0], QUESTIONS, "question")
     wanted = _as_target(target)
-    from walkwise import runs
-    from walkwise.cli.sources import import_path, load_model
+    with loading():
+        from walkwise import runs
+        from walkwise.cli.sources import import_path, load_model
 
     network = load_model(model, weights=weights)
     given: dict[str, Any] = {
@@ -112,7 +116,6 @@ def run(
         "seed": seed or None,
         "device": device,
     }
-    asked = ask or ["nodes"]
     command = _command(model, graphs, asked, out, given)
     made = runs.run(
         network if device is None else network.to(device),

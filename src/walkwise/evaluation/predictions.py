@@ -16,6 +16,7 @@ from walkwise.core.chain import RelevanceChain
 from walkwise.errors import LEFT_OUT, InputError, TargetError, noted
 from walkwise.evaluation.adapters import Adapted, adapted
 from walkwise.evaluation.inputs import given_graph
+from walkwise.questions.progress import shown
 from walkwise.rules import RuleLike
 from walkwise.tracing import trace
 from walkwise.tracing.shadow import same_random_numbers, shadow_of
@@ -304,7 +305,7 @@ def subgraph_values(
     batched = "batch" in prediction.arguments and not callable(prediction.target) and len(masks) > 1
     if batched and _mixes(prediction):
         batched = False
-    parts = _bar(torch.split(masks, chunk if batched else 1), progress)
+    parts = shown(torch.split(masks, chunk if batched else 1), bool(progress))
     values = [_values(prediction, part, on) for part in parts]
     empty = torch.zeros(0, dtype=torch.float32, device=masks.device)
     return SubgraphValues(torch.cat(values) if values else empty, "batched" if batched else "one by one")
@@ -509,9 +510,3 @@ def _checked_row(rows: Tensor, index: int | None) -> Tensor:
             got=index,
         )
     return rows[index or 0]
-
-
-def _bar(parts: Any, progress: bool) -> Any:
-    from tqdm.auto import tqdm
-
-    return tqdm(parts, disable=not progress, leave=False)

@@ -17,7 +17,7 @@ from walkwise.questions.subgraphs import as_discount, subgraph_polynomial
 from walkwise.questions.ties import ties_in_order
 from walkwise.questions.walks import enumerate_walks, walk_relevance
 from walkwise.search.best_walks import top_walks
-from walkwise.search.orders import order_nodes
+from walkwise.search.orders import DISCOUNTS, order_nodes
 
 #: How many values of α a curve is drawn through.
 _POINTS = 51
@@ -119,14 +119,14 @@ def selection_answer(case: Case, nodes: Sequence[int], alpha: float | str) -> Se
     return SelectionAnswer(tuple(nodes), at, *ends, float(case.chain.input_relevance), alphas, values)
 
 
-def order_answer(case: Case, alpha: float | str) -> OrderAnswer:
+def order_answer(case: Case, alpha: float | str | None = None) -> OrderAnswer:
     """The greedy order for this α, and the model's output along it.
 
     Args:
         case: the prediction.
-        alpha: the discount, 0 to 1, perhaps as it was typed.
+        alpha: the discount, 0 to 1, perhaps as it was typed; by default that of :func:`walkwise.order_nodes`.
     """
-    at = as_discount(alpha)  # type: ignore[arg-type]
+    at = as_discount(DISCOUNTS["activation"] if alpha is None else alpha)  # type: ignore[arg-type]
     order = order_nodes(case.chain, alpha=at)
     curve = activation_along(case.prediction, order.cpu())  # on a shadow of the model: others may run it meanwhile
     return OrderAnswer(at, tuple(order.tolist()), tuple(curve.values.double().tolist()), curve.area)

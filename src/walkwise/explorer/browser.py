@@ -83,6 +83,7 @@ def connect_browser(app: Dash, *, table: bool = False) -> None:
         "remember",
         Output("dressed", "data", allow_duplicate=True),
         *(Input(name, "data") for name in kept),
+        Input("order-alpha", "value"),
         prevent_initial_call="initial_duplicate",
     )
     if table:

@@ -251,7 +251,7 @@ def _connect_selection(app: Dash, desk: Desk) -> None:
 def _connect_order(app: Dash, desk: Desk) -> None:
     @app.callback(
         Output("order", "data"),
-        Input("alpha", "data"),
+        Input("order-alpha", "value"),
         Input("play", "n_clicks"),
         Input("forward", "n_clicks"),
         *_SHOWN,
@@ -260,16 +260,16 @@ def _connect_order(app: Dash, desk: Desk) -> None:
     )
     def order(*given: Any) -> Any:
         alpha, _play, _forward, graph, target, known, tab = given
-        case = desk.case(graph, target)
         played = ctx.triggered_id in ("play", "forward")
-        if played and known and known["order"]:
+        if played and known and known["order"] and known["graph"] == graph:
             return no_update
-        if case.num_nodes > layout.LARGE and not played:
-            return {"graph": graph, "order": [], "values": [], "figure": figures.order_figure(case, None)}
         try:
-            with desk.turn(tab):
+            with desk.turn(tab, "order"):  # whatever order the tab has asked for before is not wanted any more
+                case = desk.case(graph, target)
+                if case.num_nodes > layout.LARGE and not played:
+                    return {"graph": graph, "order": [], "values": [], "figure": figures.order_figure(case, None)}
                 found = answers.order_answer(case, alpha)
-        except AbandonedError:  # the tab has asked for another order since
+        except AbandonedError:
             return no_update
         return {
             "graph": graph,
@@ -396,6 +396,8 @@ def _connect_exports(app: Dash, desk: Desk) -> None:
         Input("export-json", "n_clicks"),
         State("selection", "data"),
         State("alpha", "data"),
+        State("order-alpha", "value"),
+        State("tab", "data"),
         State("groups", "data"),
         State("asked", "data"),
         State("by", "data"),
@@ -405,11 +407,13 @@ def _connect_exports(app: Dash, desk: Desk) -> None:
         prevent_initial_call=True,
     )
     def export(*given: Any) -> Any:
-        _csv, _json, nodes, alpha, groups, asked, by, step, order, graph, target = given
+        _csv, _json, nodes, alpha, order_alpha, tab, groups, asked, by, step, order, graph, target = given
         case = desk.case(graph, target)
         formula = asked[0] if asked else ""
         step = step if order and order["order"] else None
-        document = exports.shown(case, nodes=nodes, alpha=alpha, groups=groups, formula=formula, by=by, step=step)
+        shown = {"nodes": nodes, "alpha": alpha, "order_alpha": order_alpha, "groups": groups, "formula": formula}
+        with desk.turn(tab, "export"):
+            document = exports.shown(case, **shown, by=by, step=step)
         kind, write = ("csv", exports.as_csv) if ctx.triggered_id == "export-csv" else ("json", exports.as_json)
         return {"content": write(document), "filename": f"{_file_name(case.title)}.{kind}", "type": f"text/{kind}"}
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, final
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -184,26 +185,44 @@ def label_of(data: Data, classes: tuple[str, ...]) -> str | None:
 
 @final
 class Desk:
-    """The cases of a session: each is traced once, by one request at a time, and the last ones are kept."""
+    """The cases of a session: each is traced once, whoever asks for it, and the last ones are kept."""
 
     def __init__(self, session: Session, *, room: int = 64) -> None:
         self.session = session
-        self._lock = threading.RLock()
-        self._turns: dict[str, object] = {}  # the last long question of every tab
+        self._lock = threading.Lock()
+        self._tracing: WeakValueDictionary[tuple[int, View], threading.Lock] = WeakValueDictionary()
+        self._turns: dict[tuple[str, str], object] = {}  # the last long question of every tab, of each kind
         self._open = functools.lru_cache(maxsize=room)(functools.partial(open_case, session))
 
     @contextmanager
-    def turn(self, tab: str | None) -> Iterator[None]:
-        """What a tab asks here is given up, with an AbandonedError, once the same tab asks again."""
-        mine = object()
-        self._turns[tab or ""] = mine
-        with while_wanted(lambda: not tab or self._turns.get(tab) is mine):
-            yield
+    def turn(self, tab: str | None, kind: str) -> Iterator[None]:
+        """What a tab asks here is given up, with an AbandonedError, once it asks for the same kind again, or is closed.
+
+        Args:
+            tab: whose question it is; None for nobody's, which is never given up.
+            kind: of the question.
+        """
+        key, mine = (tab or "", kind), object()
+        self._turns[key] = mine
+        try:
+            with while_wanted(lambda: not tab or self._turns.get(key) is mine):
+                yield
+        finally:
+            if self._turns.get(key) is mine:
+                del self._turns[key]
+
+    def leave(self, tab: str) -> None:
+        """A tab is closed: what it has asked for is given up."""
+        for key in [key for key in list(self._turns) if key[0] == tab]:
+            self._turns.pop(key, None)
 
     def case(self, graph: int, view: Any = None) -> Case:
         """The prediction for a graph and what is asked of it, by default its largest output."""
+        key = graph, View.of(view)
         with self._lock:
-            return self._open(graph, View.of(view))
+            mine = self._tracing.setdefault(key, threading.Lock())
+        with mine:  # others trace other cases meanwhile
+            return self._open(*key)
 
     @functools.cached_property
     def told(self) -> list[tuple[str, str | None, str | None]]:

@@ -23,6 +23,7 @@ def shown(
     *,
     nodes: Sequence[int] = (),
     alpha: float = 0.0,
+    order_alpha: float | None = None,
     groups: Mapping[str, Sequence[int]] | None = None,
     formula: str = "",
     by: str = "relevance",
@@ -33,7 +34,8 @@ def shown(
     Args:
         case: the prediction.
         nodes: the selected nodes.
-        alpha: the discount.
+        alpha: the discount of the selection.
+        order_alpha: that of the greedy order; by default that of :func:`walkwise.order_nodes`.
         groups: names and their nodes.
         formula: the query; nothing where none was asked.
         by: how the walks are sorted, "relevance" or "magnitude".
@@ -45,7 +47,7 @@ def shown(
         "prediction": {"explained": case.target_title, "outputs": _outputs(case)},
         "relevance": {"total": float(case.chain.input_relevance), "nodes": _nodes(case)},
         "selection": asdict(selection_answer(case, nodes, alpha)),
-        "order": {} if step is None else {**asdict(order_answer(case, alpha)), "step": step},
+        "order": {} if step is None else {**asdict(order_answer(case, order_alpha)), "step": step},
         "walks": [asdict(walk) for walk in walks_answer(case, by=by)],
         "groups": groups,
         "interactions": _interactions(case, groups),

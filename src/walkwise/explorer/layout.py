@@ -19,6 +19,7 @@ from walkwise.explorer.structure import STYLESHEET
 from walkwise.plotting._style import short
 from walkwise.questions.ties import rounding, tie_runs
 from walkwise.rules import NAMES as RULES
+from walkwise.search.orders import DISCOUNTS
 
 #: Above so many nodes the structure can be moved and zoomed, and boxes need the shift key.
 LARGE = 80
@@ -272,6 +273,17 @@ def _order_card() -> html.Section:
                 button("rewind", "Reset"),
                 html.Label("Speed", htmlFor="speed-choice", className="hidden"),
                 choice("speed", list(_SPEEDS.items())),
+                html.Label("α", htmlFor="order-alpha", title="what a step outside the nodes chosen so far counts"),
+                dcc.Input(
+                    id="order-alpha",
+                    type="number",
+                    min=0,
+                    max=1,
+                    step=0.05,
+                    value=DISCOUNTS["activation"],
+                    debounce=True,
+                    className="short",
+                ),
             ],
             className="field",
         ),

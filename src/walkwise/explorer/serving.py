@@ -22,6 +22,8 @@ from walkwise.explorer.session import Session
 
 #: The most bytes of a question: the page sends node ids, names and the order it shows.
 _MOST_BYTES = 4 << 20
+#: ... and of the name of a tab.
+_MOST_OF_A_NAME = 100
 
 
 def app(session: Session) -> Dash:
@@ -48,7 +50,15 @@ def app(session: Session) -> Dash:
     )
     made.index_string = made.index_string.replace("<html>", '<html lang="en">')
     made.layout = page(session)
-    connect(made, Desk(session))
+    desk = Desk(session)
+    connect(made, desk)
+
+    def closed() -> Response:
+        request.max_content_length = _MOST_OF_A_NAME
+        desk.leave(request.get_data(as_text=True))
+        return Response(status=204)
+
+    made.server.add_url_rule("/closed", view_func=closed, methods=["POST"])
     scripts = " ".join(["'self'", *made.csp_hashes()])
     policy = (
         f"default-src 'self'; script-src {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "

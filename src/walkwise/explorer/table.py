@@ -207,7 +207,7 @@ def connect_table(app: Dash, desk: Desk, listing: Listing) -> None:
     def fill(listed: dict[str, Any], pattern: Any, tab: str | None) -> tuple[Any, ...]:
         try:
             wanted = wanted_of(listing, listed, pattern)
-            with desk.turn(f"{tab} table" if tab else None):
+            with desk.turn(tab, "table"):
                 places = listing.order(wanted)
                 rows = listing.rows(wanted, ROWS * listed["page"], ROWS)
         except WalkwiseError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -34,14 +35,26 @@ def while_wanted(wanted: Callable[[], bool]) -> Iterator[None]:
         _WANTED.reset(before)
 
 
-def bar(progress: bool | None, **options: Any) -> Any:
-    """A tqdm bar: shown (True), hidden (False), or shown after two seconds (None)."""
+@functools.lru_cache(maxsize=1)
+def _bar() -> Any:
+    """A tqdm bar that checks, as it moves on, that it is still wanted; tqdm is imported when it is needed."""
     from tqdm.auto import tqdm
 
-    wanted = _WANTED.get()
-    if wanted is not None and options.get("iterable") is not None:
-        options["iterable"] = _checked(options["iterable"], wanted)
-    return tqdm(disable=progress is False, delay=_PATIENCE if progress is None else 0, leave=False, **options)
+    class Bar(tqdm):  # type: ignore[misc]
+        def update(self, n: float | None = 1) -> bool | None:
+            """Moves on."""
+            _check_wanted()
+            moved: bool | None = super().update(n)
+            return moved
+
+    return Bar
+
+
+def bar(progress: bool | None, **options: Any) -> Any:
+    """A tqdm bar: shown (True), hidden (False), or shown after two seconds (None)."""
+    if _WANTED.get() is not None and options.get("iterable") is not None:
+        options["iterable"] = _checked(options["iterable"])
+    return _bar()(disable=progress is False, delay=_PATIENCE if progress is None else 0, leave=False, **options)
 
 
 def shown(items: Iterable[T], progress: bool | None, **options: Any) -> Iterable[T]:
@@ -50,8 +63,13 @@ def shown(items: Iterable[T], progress: bool | None, **options: Any) -> Iterable
     return some
 
 
-def _checked(items: Iterable[T], wanted: Callable[[], bool]) -> Iterator[T]:
+def _checked(items: Iterable[T]) -> Iterator[T]:
     for item in items:
-        if not wanted():
-            raise AbandonedError("What was computed is no longer wanted.")
+        _check_wanted()
         yield item
+
+
+def _check_wanted() -> None:
+    wanted = _WANTED.get()
+    if wanted is not None and not wanted():
+        raise AbandonedError("What was computed is no longer wanted.")

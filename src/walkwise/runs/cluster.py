@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,35 +16,53 @@ import numpy as np
 import torch
 
 from walkwise.errors import MissingExtraError
-from walkwise.runs.local import Died, Job, Outcome
-from walkwise.runs.work import Shard, Work
+from walkwise.runs.local import Died, Job, Outcome, after_death, local
+from walkwise.runs.work import Shard, Work, joined
 
 #: How often a job is begun whose workers or nodes are lost, and how many jobs are streamed at a time.
 _TRIES = 4
 _AT_A_TIME = 4096
 
-#: What the columns of files are called that come back.
-_TABLE = "table "
+#: How often it is looked whether to end, in seconds.
+_LOOK = 0.3
+
+#: What the columns of files are called that come back, and what stands for the failures of a job that is lost.
+_TABLE, _LOST = "table ", -1
 
 
-class Attempts:
-    """An actor that counts how often each job has been begun: a graph may kill every process that works on it."""
+class Overseer:
+    """An actor that knows how often each job has been begun, since a graph may kill its process, and whether to end."""
 
     def __init__(self) -> None:
         self.begun: dict[int, int] = {}
+        self.over = False
 
-    def add(self, first: int) -> int:
-        """How often a job has been begun, this time included."""
+    def begin(self, first: int) -> int:
+        """How often a job has been begun, this time included; 0 where it is not to be begun any more."""
+        if self.over:
+            return 0
         self.begun[first] = self.begun.get(first, 0) + 1
         return self.begun[first]
+
+    def forget(self, first: int) -> None:
+        """A job is begun anew."""
+        self.begun.pop(first, None)
+
+    def ending(self) -> bool:
+        """Whether work is to end with the batch under way."""
+        return self.over
+
+    def end(self) -> None:
+        """No job is to be begun any more, and those under way end with their batch."""
+        self.over = True
 
 
 class Explainer:
     """An actor: the model is brought to it once, and then it makes shards."""
 
-    def __init__(self, work: Any, attempts: Any, card: bool) -> None:
+    def __init__(self, work: Any, overseer: Any, card: bool) -> None:
         self.work: Work = _fetched(work)
-        self.attempts = attempts
+        self.overseer = overseer
         torch.set_num_threads(1)
         if card:
             self.work.device = "cuda"
@@ -53,14 +73,29 @@ class Explainer:
         ranges = zip(batch["first"].tolist(), batch["last"].tolist(), strict=True)
         shards = [self._shard(first, last) for first, last in ranges]
         made = {name: np.array([getattr(shard, name) for shard in shards]) for name in ("first", "last", "failed")}
-        tables = {name: [shard.tables[name] for shard in shards] for name in shards[0].tables}
+        tables = {name: [shard.tables.get(name, b"") for shard in shards] for name in self.work.folders}
         return made | {f"{_TABLE}{name}": np.array(files, dtype=object) for name, files in tables.items()}
 
     def _shard(self, first: int, last: int) -> Shard:
-        """The shard, or one without rows where others have died of it."""
-        if _ray().get(self.attempts.add.remote(first)) > _TRIES:
-            return Shard(first, first, dict.fromkeys(self.work.folders, b""), 0)
-        return self.work.shard(first, last)
+        """The shard; one without rows where the job is not to be begun, or has been lost too often."""
+        begun = _ray().get(self.overseer.begin.remote(first))
+        if begun == 1:
+            return self.work.shard(first, last, stop=self._ending)
+        if 0 < begun <= _TRIES:
+            return self._carefully(first, last)
+        return Shard(first, first, {}, _LOST if begun else 0)
+
+    def _carefully(self, first: int, last: int) -> Shard:
+        """The shard of a job whose process or node was lost: in a process of its own, which may die of a graph."""
+        jobs, shards = deque([Job(first, last)]), list[Shard]()
+        for outcome in local(self.work, jobs, workers=1, stopped=self._ending, close=-1):
+            shard = after_death(self.work, jobs, outcome) if isinstance(outcome, Died) else outcome
+            shards += [] if shard is None else [shard]
+        return joined(shards, first)
+
+    def _ending(self) -> bool:
+        over: bool = _ray().get(self.overseer.ending.remote())
+        return over
 
 
 def on_ray(
@@ -72,36 +107,70 @@ def on_ray(
         work: what workers do.
         jobs: what is to be done; it is emptied.
         workers: how many actors at most; by default as many as the cluster has graphics cards, or else processors.
-        stopped: whether to stop; what is under way is dropped.
+        stopped: whether no more jobs are to be begun, and those under way end with their batch.
         address: of the cluster; by default that which is connected, or a new one on this machine.
     """
     ray = _ray()
     ours = not ray.is_initialized()
     if ours:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
+        with _handler_kept():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     try:
         with _modules_carried(work):
             reference = ray.put(work)
-        while jobs and not stopped():
-            some = {job.first: job for job in (jobs.popleft() for _ in range(min(_AT_A_TIME, len(jobs))))}
-            for shard in _streamed(ray, reference, some, workers):
-                job = some.pop(shard.first, None)
-                if job is None:  # done twice, because a node was lost after it was done
-                    continue
-                if shard.last == shard.first:
-                    yield Died(job, f"its process or its node was lost {_TRIES} times")
-                    continue
-                if shard.last < job.last:
-                    jobs.append(Job(shard.last, job.last, job.deaths))
-                yield shard
-                if stopped():
-                    return
+        overseer = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Overseer).remote()
+        with _told_to_end(overseer, stopped):
+            while jobs and not stopped():
+                some = {job.first: job for job in (jobs.popleft() for _ in range(min(_AT_A_TIME, len(jobs))))}
+                for shard in _streamed(ray, reference, overseer, some, workers):
+                    job = some.pop(shard.first, None)
+                    if job is None:  # done twice, because a node was lost after it was done
+                        continue
+                    if shard.failed == _LOST:
+                        ray.get(overseer.forget.remote(job.first))
+                        yield Died(job, f"its process or its node was lost {_TRIES} times")
+                        continue
+                    if shard.last < job.last:
+                        jobs.append(Job(shard.last, job.last, job.deaths))
+                    if shard.last > shard.first:
+                        yield shard
     finally:
         if ours:
             ray.shutdown()
 
 
-def _streamed(ray: Any, work: Any, jobs: dict[int, Job], workers: int | None) -> Iterator[Shard]:
+@contextmanager
+def _told_to_end(overseer: Any, stopped: Callable[[], bool]) -> Iterator[None]:
+    """Tells the actors when to end: the stream of their answers may be waited for meanwhile."""
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(_LOOK):
+            if stopped():
+                overseer.end.remote()
+                return
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@contextmanager
+def _handler_kept() -> Iterator[None]:
+    """Keeps what is to happen at SIGTERM, for which Ray has a handler of its own."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+def _streamed(ray: Any, work: Any, overseer: Any, jobs: dict[int, Job], workers: int | None) -> Iterator[Shard]:
     """The shards of the jobs; Ray does again what is lost with a worker or a node."""
     resources = ray.cluster_resources()
     cards = int(resources.get("GPU", 0))
@@ -110,11 +179,10 @@ def _streamed(ray: Any, work: Any, jobs: dict[int, Job], workers: int | None) ->
     context.enable_progress_bars = False
     for name in ("ray.data", "ray"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    attempts = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Attempts).remote()
     rows = [{"first": job.first, "last": job.last} for job in jobs.values()]
     answers = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
         Explainer,
-        fn_constructor_args=([work], attempts, bool(cards)),  # in a list, a reference is handed on as it is
+        fn_constructor_args=([work], overseer, bool(cards)),  # in a list, a reference is handed on as it is
         batch_size=None,
         compute=ray.data.ActorPoolStrategy(min_size=1, max_size=min(most, len(rows))),
         num_cpus=1,

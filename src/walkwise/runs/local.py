@@ -24,6 +24,9 @@ from walkwise.runs.work import Shard, Work
 #: How often workers look whether they are still wanted, in seconds.
 _LOOK = 0.5
 
+#: A job of which so many workers have died is cut in two.
+_DEATHS = 2
+
 
 class WorkerError(WalkwiseError):
     """A worker failed in the library itself, not because of a graph."""
@@ -68,7 +71,7 @@ def local(work: Work, jobs: deque[Job], *, workers: int, stopped: Callable[[], b
         jobs: what is to be done; it is emptied.
         workers: how many processes.
         stopped: whether no more jobs are to be begun, and those under way end with their batch.
-        close: a file that workers do not hold open.
+        close: a file that workers do not hold open, -1 for none.
     """
     context: Any = multiprocessing.get_context(_method(work))
     crew = [_hired(context, work, close) for _ in range(min(workers, len(jobs)))]
@@ -91,6 +94,28 @@ def local(work: Work, jobs: deque[Job], *, workers: int, stopped: Callable[[], b
             worker.process.terminate()
         for worker in crew:
             worker.process.join()
+
+
+def after_death(work: Work, jobs: deque[Job], died: Died) -> Shard | None:
+    """What to do about a job whose worker died: again, in halves, or, for a single graph, a row that says so.
+
+    Args:
+        work: what workers do.
+        jobs: where the job, or its halves, are added.
+        died: the job, and how its worker died.
+    """
+    job = died.job
+    deaths, count = job.deaths + 1, job.last - job.first
+    if deaths < _DEATHS:
+        jobs.append(Job(job.first, job.last, deaths))
+        return None
+    if count == 1:
+        return work.lost(job.first, f"The graph could not be explained: {died.why}.")
+    middle = job.first + count // 2
+    aligned = middle // work.batch * work.batch
+    middle = aligned if job.first < aligned else middle
+    jobs.extend(Job(first, last, deaths - 1) for first, last in ((job.first, middle), (middle, job.last)))
+    return None
 
 
 def _put_to_work(crew: list[_Worker], jobs: deque[Job], stopped: Callable[[], bool]) -> list[_Worker]:

@@ -23,16 +23,13 @@ from walkwise.files import as_path
 from walkwise.rules import RuleLike, as_schedule
 from walkwise.runs.asked import as_questions
 from walkwise.runs.folder import Run, finished, locked, open_run, prepare, write
-from walkwise.runs.local import Died, Job, Outcome, local
+from walkwise.runs.local import Died, Job, Outcome, after_death, local
 from walkwise.runs.manifest import check_same, manifest_of
 from walkwise.runs.sources import as_source, nodes_of
 from walkwise.runs.work import Shard, Work, batch_ranges
 
 #: Graphs that are traced together, and that make a shard, unless the caller says otherwise.
 BATCH, SHARD = 128, 2048
-
-#: A job of which so many workers have died is cut in two.
-_DEATHS = 2
 
 ENGINES = ("local", "ray")
 
@@ -156,7 +153,7 @@ def _work_through(work: Work, folder: Path, effort: _Effort, progress: bool | No
     with _interruptible() as stopped, _bar(total, total - left, progress) as shown:
         outcomes = effort.outcomes(work, jobs, stopped) if jobs else iter(())
         for outcome in outcomes:
-            shard = _after_death(work, jobs, outcome) if isinstance(outcome, Died) else outcome
+            shard = after_death(work, jobs, outcome) if isinstance(outcome, Died) else outcome
             if shard is not None:
                 _check_hope(shard, folder)
                 write(folder, shard)
@@ -175,22 +172,6 @@ def _check_hope(shard: Shard, folder: Path) -> None:
             expected="a model that can be asked this about these graphs",
             remedy="Try one of them alone: ww.trace(model, graph).",
         )
-
-
-def _after_death(work: Work, jobs: deque[Job], died: Died) -> Any:
-    """What to do about a job whose worker died: again, in halves, or, for a single graph, a row that says so."""
-    job = died.job
-    deaths, count = job.deaths + 1, job.last - job.first
-    if deaths < _DEATHS:
-        jobs.append(Job(job.first, job.last, deaths))
-        return None
-    if count == 1:
-        return work.lost(job.first, f"The graph could not be explained: {died.why}.")
-    middle = job.first + count // 2
-    aligned = middle // work.batch * work.batch
-    middle = aligned if job.first < aligned else middle
-    jobs.extend(Job(first, last, deaths - 1) for first, last in ((job.first, middle), (middle, job.last)))
-    return None
 
 
 @contextmanager

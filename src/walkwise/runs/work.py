@@ -177,6 +177,23 @@ def encode(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
+def joined(shards: list[Shard], first: int) -> Shard:
+    """Shards that follow each other from a graph on, as one.
+
+    Args:
+        shards: in any order; those after a gap are left out.
+        first: the first graph.
+    """
+    last, some = first, list[Shard]()
+    for shard in sorted(shards, key=lambda shard: shard.first):
+        if shard.first == last:
+            last, some = shard.last, [*some, shard]
+    names = some[0].tables if some else []
+    tables = {name: [parquet.read_table(io.BytesIO(shard.tables[name])) for shard in some] for name in names}
+    encoded = {name: encode(pa.concat_tables(parts)) for name, parts in tables.items()}
+    return Shard(first, last, encoded, sum(shard.failed for shard in some), sum(shard.seconds for shard in some))
+
+
 def _close(one: Tensor, other: Tensor) -> bool:
     """Whether outputs are equal but for rounding."""
     apart = {torch.float64: 1e-9, torch.float32: 3e-5}.get(other.dtype, 2e-2)

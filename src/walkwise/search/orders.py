@@ -188,7 +188,8 @@ def _orders(
             orders += _step_by_step(chain, part, idle, progress)
         else:
             route = f"all walks listed, in {len(table.relevance):,} entries"
-            orders += [(order, route) for order in _chosen(from_table(table, part), part, idle, range)]
+            steps = functools.partial(_shown, progress=False, desc=route)
+            orders += [(order, route) for order in _chosen(from_table(table, part), part, idle, steps)]
     return orders
 
 

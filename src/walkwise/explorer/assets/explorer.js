@@ -8,6 +8,11 @@
   let restored = false;
   let wished = false;
   let playedGraph = null;
+  let tab = null;
+  let usualOrder = null;
+
+  // What this tab has asked for need not be computed on when nobody looks any more.
+  window.addEventListener("pagehide", () => tab && navigator.sendBeacon("closed", tab));
 
   function structure() {
     const box = document.getElementById("structure");
@@ -151,6 +156,9 @@
     clientside.set_props("alpha", { data: alpha });
     clientside.set_props("alpha-range", { value: alpha });
     clientside.set_props("alpha-typed", { value: String(alpha) });
+    if (found.get("order")) {
+      clientside.set_props("order-alpha", { value: Math.min(1, Math.max(0, Number(found.get("order")) || 0)) });
+    }
     clientside.set_props("by", { data: found.get("by") === "magnitude" ? "magnitude" : "relevance" });
     if (found.get("formula")) {
       clientside.set_props("formula", { value: found.get("formula") });
@@ -161,10 +169,12 @@
 
   clientside.walkwise = {
     // The address says what is shown, so that it can be kept, shared and opened again.
-    remember(graph, shown, selection, alpha, by, asked, own) {
+    remember(graph, shown, selection, alpha, by, asked, own, ordered) {
       if (!restored) {
         restored = true;
-        clientside.set_props("tab", { data: String(Math.random()).slice(2) });
+        tab = String(Math.random()).slice(2);
+        usualOrder = ordered;
+        clientside.set_props("tab", { data: tab });
         const found = written();
         if (found) {
           wished = true;
@@ -179,7 +189,8 @@
       const now = fields();
       const pairs = {
         graph: graph, class: now.column, against: now.against, rule: now.rule, node: now.index,
-        nodes: (selection || []).join(","), alpha: alpha || "", by: by === "magnitude" ? by : "",
+        nodes: (selection || []).join(","), alpha: alpha || "",
+        order: ordered === usualOrder || ordered === null || ordered === undefined ? "" : ordered, by: by === "magnitude" ? by : "",
         formula: asked && asked[0] ? asked[0] : "", groups: Object.keys(own || {}).length ? JSON.stringify(own) : "",
       };
       const kept = Object.entries(pairs).filter(([, value]) => value !== null && value !== undefined && value !== "");
