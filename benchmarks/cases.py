@@ -100,7 +100,7 @@ def other_layers(case: Case, width: int = 128) -> list[Case]:
 
 
 def batched(case: Case, count: int) -> Case:
-    """So many copies of a graph in one batch."""
+    """This many copies of a graph in one batch."""
     M = len(case.x)
     edges = torch.cat([case.edge_index + i * M for i in range(count)], dim=1)
     graph = torch.arange(count).repeat_interleave(M)
@@ -132,7 +132,7 @@ def reddit(num_layers: int = 5, width: int = 64, seed: int = 0) -> Case:
 
 
 def random_graph(num_nodes: int, num_edges: int, num_layers: int = 3, width: int = 64, seed: int = 0) -> Case:
-    """A large random graph: so many nodes, so many directed edges, 16 features."""
+    """A large random graph: this many nodes, this many directed edges, 16 features."""
     generator = torch.Generator().manual_seed(seed)
     half = torch.randint(num_nodes, (2, num_edges // 2), generator=generator)
     x = torch.rand(num_nodes, 16, generator=generator)

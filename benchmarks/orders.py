@@ -77,7 +77,7 @@ def molecule(nodes: int, seed: int) -> Data:
 
 
 def large(nodes: int, edges: int) -> Data:
-    """A random graph with so many undirected edges."""
+    """A random graph with this many undirected edges."""
     generator = torch.Generator().manual_seed(0)
     once = torch.randint(nodes, (2, edges), generator=generator)
     once = once[:, once[0] != once[1]]

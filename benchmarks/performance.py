@@ -45,7 +45,7 @@ class Question:
 
 
 def subgraphs(count: int, size: int = 5, alpha: float | None = 0.0) -> Question:
-    """So many connected subgraphs, with a discount or all at once; they are drawn outside of what is timed."""
+    """This many connected subgraphs, with a discount or all at once; they are drawn outside of what is timed."""
     drawn: dict[int, Any] = {}
 
     def ask(chain: ww.RelevanceChain, case: Case) -> object:

@@ -65,7 +65,7 @@ def bare_loop(model: torch.nn.Module, graphs: Graphs, batch: int = 128) -> float
 
 
 def bare_loops(model: torch.nn.Module, graphs: Graphs, workers: int) -> float:
-    """Graphs a second of so many bare loops side by side, which share the cores as the workers of a run do."""
+    """Graphs a second of this many bare loops side by side, which share the cores as the workers of a run do."""
     begun, children = time.perf_counter(), []
     for _ in range(workers):
         child = os.fork()

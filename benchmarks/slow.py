@@ -13,7 +13,7 @@ import walkwise as ww
 
 
 def products(case: Case, rows: int) -> list[tuple[Tensor, Tensor]]:
-    """The operands of the matrix products that a backward contraction over so many rows cannot do without."""
+    """The operands of the matrix products that a backward contraction over this many rows cannot do without."""
     weights = [m.weight.detach() for m in case.model.modules() if isinstance(m, nn.Linear)]
     return [(torch.rand(rows, weight.shape[0]), weight) for weight in reversed(weights)]
 

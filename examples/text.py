@@ -143,7 +143,7 @@ for number, (graph, tokens, heads) in enumerate(sentences):
     far = [i for i, walk in enumerate(best.walks.tolist()) if len(set(walk)) >= 3][:2]  # the rest stay where they are
     walks, relevances = best.walks[far], best.relevance[far]
     print(f"\n{' '.join(tokens)}")
-    print(f"  {data.class_names[int(graph.y)]}; model {chain.output:+.2f}, of which biases took {chain.bias_leak:+.2f}")
+    print(f"  {data.class_names[int(graph.y)]}; model {chain.output:+.2f}, biases absorb {chain.bias_leak:+.2f} of it")
     for walk, relevance in zip(walks.tolist(), relevances.tolist(), strict=True):
         print(f"  {' → '.join(tokens[n] for n in walk)}   {relevance:+.3f}")
     ax = plotting.sentence_heatmap(

@@ -85,7 +85,7 @@ def explained(model, algorithm, x, edge_index, *, nodes="object", edges=None, th
 
 
 def scores(model, graphs, algorithm, size):
-    """Mean fidelity+ and fidelity- of explanations of so many nodes."""
+    """Mean fidelity+ and fidelity- of explanations of this many nodes."""
     both = [
         fidelity(*explained(model, algorithm, x, edges, threshold=("topk_hard", size))) for x, edges, _, _ in graphs
     ]

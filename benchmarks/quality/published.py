@@ -47,7 +47,7 @@ def ba2motif(folder: Path, seed: int) -> Split:
 
 
 def molecules(folder: Path, name: str, most: int, seed: int) -> Split:
-    """A set of graph-attribution: its own test part, shuffled, and at most so many of the others for training."""
+    """A set of graph-attribution: its own test part, shuffled, and at most this many of the others for training."""
     with np.load(folder / f"attribution/{name}.npz") as stored:
         table = {key: stored[key] for key in stored.files}
     random = np.random.default_rng(seed)

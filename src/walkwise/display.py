@@ -14,7 +14,7 @@ _CELL = "padding:.15em .8em .15em 0;border-bottom:1px solid rgba(128,128,128,.3)
 
 
 def number(value: float, *, digits: int = 4, scale: float = 0.0, signed: bool = False) -> str:
-    """A number in so many digits, with a true minus.
+    """A number in this many digits, with a true minus.
 
     Args:
         value: the number.
@@ -32,7 +32,7 @@ def number(value: float, *, digits: int = 4, scale: float = 0.0, signed: bool = 
 
 
 def count(amount: int, thing: str) -> str:
-    """So many of a thing.
+    """This many of a thing.
 
     >>> count(1, "node"), count(2, "node"), count(0, "graph")
     ('1 node', '2 nodes', '0 graphs')

@@ -5,10 +5,11 @@ from __future__ import annotations
 import operator
 import sys
 
-#: The last advice about a data set that is missing: as the library gives it, and in the command line's words.
-OTHER_ROOT = "name another folder of data sets with root= or the environment variable WALKWISE_ROOT."
-OTHER_ROOT_OPTION = "name another folder of data sets with --data or the environment variable WALKWISE_ROOT."
-
+#: The last advice about a data set that is missing.
+OTHER_ROOT = (
+    "name another folder of data sets: root= in Python, --data on the command line, or the environment variable "
+    "WALKWISE_ROOT."
+)
 
 #: What is expected of an argument that does not belong there.
 LEFT_OUT = "left out"

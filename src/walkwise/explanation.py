@@ -374,7 +374,7 @@ def explain(
         index: the output row to explain, for node-level models.
         class_names: what the output columns are called; two for a model with one logit, the negative class first.
         rule: the LRP rule, as for :func:`walkwise.trace`.
-        size: how many nodes the best subgraph has; by default 5, or fewer where no connected part has so many.
+        size: how many nodes the best subgraph has; by default 5, or fewer where no connected part has this many.
         walks: how many of the top walks to find.
         **model_kwargs: passed to the model; they take precedence over the attributes of a Data object.
 

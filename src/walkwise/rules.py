@@ -4,7 +4,7 @@ A rule says how the relevance of an output neuron is shared among its inputs. In
 it replaces a linear map ``z = x W + b`` by a surrogate ``p = x W↑`` with the same value once it
 is multiplied by a ratio that is held constant,
 
-    z = p ⊙ [z / (p + b↑)]  +  (what the bias takes),
+    z = p ⊙ [z / (p + b↑)]  +  (what the bias absorbs),
 
 so a rule is known by how it lifts weights and how it forms that ratio.
 """
@@ -235,7 +235,7 @@ class ZPlus(Rule):
 
 @dataclass(frozen=True)
 class PositivePart(Rule):
-    """Only positive contributions count, and every bias takes its share by size: max(0, x W) / (Σ max(0, x W) + |b|).
+    """Only positive contributions count, and every bias absorbs its share by size: max(0, x W) / (Σ max(0, x W) + |b|).
 
     The positive-part rule of "Relevant Walk Search" (Xiong et al., ICML 2023). It differs from z⁺ where biases
     are negative: there they take nothing.

@@ -66,7 +66,7 @@ def train(
         graphs: the data set.
         seed: of the order of the graphs and of dropout. The model's first weights are the caller's.
         epochs: passes over the training graphs at most.
-        patience: stop after so many epochs without a better one.
+        patience: stop after this many epochs without a better one.
         batch_size: graphs per step.
         lr: the learning rate at the start.
         negative_biases: keep biases from rising above 0. The authors' are negative by construction, so that biases

@@ -92,7 +92,7 @@ def test_weights_that_nobody_named_are_spoken_of(run, own, tmp_path):
 def test_a_missing_data_set_names_the_option(run, tmp_path):
     found = run("explain", "mutag", "graph-sst2", "--data", tmp_path)
     assert found.code == 1
-    assert "name another folder of data sets with --data or" in found.err
+    assert "--data on the command line" in found.err
 
 
 @pytest.mark.parametrize(

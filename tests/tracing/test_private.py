@@ -100,6 +100,14 @@ def test_children_of():
     assert list(private.children_of(module).values()) == list(module), "Module._modules is kept elsewhere"
 
 
+def test_parameters_buffers_modules():
+    module = nn.Sequential(nn.BatchNorm1d(2))
+    held = {name: vars(module[0])[name] for name in (private.PARAMETERS, private.BUFFERS)}
+    assert set(held[private.PARAMETERS]) == {"weight", "bias"}, "Module._parameters is kept elsewhere"
+    assert "running_mean" in held[private.BUFFERS], "Module._buffers is kept elsewhere"
+    assert vars(module)[private.MODULES] == {"0": module[0]}, "Module._modules is kept elsewhere"
+
+
 def test_compiled_from():
     """Without it a compiled model is watched from outside, where nothing can be seen."""
     module = nn.Linear(2, 3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +15,6 @@ from rich.text import Text
 from walkwise.cli import options
 from walkwise.cli.names import EXHIBITS, choice
 from walkwise.cli.output import console, loading, print_json, progress, say
-from walkwise.cli.wording import in_reports
 
 if TYPE_CHECKING:
     from walkwise.paper.run import Result
@@ -52,7 +50,6 @@ def reproduce(
             raise typer.BadParameter(f"{weights} is not a folder.", param_hint="--weights")
         bench = Bench(QUICK if quick else FULL, data, weights, out)
         results = run.reproduce(run.chosen(what), bench, skip_missing=what == "all", progress=progress())
-        results = [_in_options(result) for result in results]
         path = report.write_report(results, bench, _command())
     except KeyboardInterrupt:
         Console(stderr=True).print("Interrupted. The same command goes on where it stopped.")
@@ -79,11 +76,6 @@ def _summary(result: Result) -> dict[str, Any]:
         "skipped": [str(omission) for omission in result.skipped],
         "seconds": result.seconds,
     }
-
-
-def _in_options(result: Result) -> Result:
-    """The result with reasons in the words of the command line."""
-    return replace(result, skipped=tuple(replace(o, reason=in_reports(o.reason)) for o in result.skipped))
 
 
 def _table(results: list[Result]) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 
-from walkwise.errors import LEFT_OUT, OTHER_ROOT, OTHER_ROOT_OPTION, MissingDataError, WalkwiseError
+from walkwise.errors import LEFT_OUT, MissingDataError, WalkwiseError
 
 #: The library's arguments that have an option, and the option's name.
 _OPTIONS = {"target": "--target", "against": "--against", "index": "--index"}
@@ -33,7 +33,7 @@ def in_options(error: WalkwiseError, model: str = "The model") -> str:
     """
     option, remedy = _OPTIONS.get(error.argument or ""), error.remedy
     if isinstance(error, MissingDataError):
-        return in_reports(str(error))
+        return str(error)
     if option == "--index" and error.expected == LEFT_OUT:
         return ONE_OUTPUT.format(model)
     if option and error.got is not None and error.expected:
@@ -41,15 +41,6 @@ def in_options(error: WalkwiseError, model: str = "The model") -> str:
     if remedy is None:
         return str(error)
     return f"{error.problem} {_REMEDIES.get(error.argument or '', remedy)}"
-
-
-def in_reports(reason: str) -> str:
-    """Why something was left out, with the option that names another folder of data sets.
-
-    Args:
-        reason: as the library says it.
-    """
-    return reason.replace(OTHER_ROOT, OTHER_ROOT_OPTION)
 
 
 def paragraphs(docstring: str) -> str:

@@ -23,7 +23,7 @@ from walkwise.core.operators import Cast, Step, Visit
 from walkwise.errors import InputError
 from walkwise.rules import LRP_0, Rule
 
-#: |relevance| that has grown to so many times the output is mostly cancelled; so much of it in biases is most of it.
+#: |relevance| that has grown to this many times the output is mostly cancelled; this share in biases is most of it.
 MUCH, MOST = 20.0, 0.9
 
 P = ParamSpec("P")
@@ -233,7 +233,7 @@ class RelevanceChain:
         )
 
     def report(self) -> str:
-        """What was traced: for every layer its route, the relevance in and out, what biases took."""
+        """What was traced: for every layer its route, the relevance in and out, what biases absorb."""
         from walkwise.core.report import describe
 
         return describe(self)

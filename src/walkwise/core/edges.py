@@ -11,7 +11,7 @@ from torch import Tensor
 
 from walkwise.core.lazy import cached_property
 
-#: Up to so many rows a dense product is faster than a sparse one.
+#: Up to this many rows a dense product is faster than a sparse one.
 DENSE = 96
 #: Up to so many queries and lanes it is quicker to weigh every edge's message than to build a sparse matrix.
 _FEW_LANES = 2
@@ -145,13 +145,13 @@ def _per_head(adjacency: Adjacency, weight: Tensor) -> tuple[Tensor, Tensor, Ten
 
 def _sparse_matrix(offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
     """The square matrix with these entries in compressed rows."""
-    _hear_out_beta_notice()
+    _silence_beta_notice()
     size = (len(offsets) - 1, len(offsets) - 1)
     return torch.sparse_csr_tensor(offsets, columns, values, size, check_invariants=False)
 
 
 @functools.cache
-def _hear_out_beta_notice() -> None:
+def _silence_beta_notice() -> None:
     """Make PyTorch give its one-time notices about CSR tensors where nobody hears them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -17,7 +17,7 @@ from walkwise.core.edges import Edges, matrix_of
 from walkwise.core.lazy import cached_property
 from walkwise.core.rows import Rows
 
-#: From so many rows on, products with fewer columns than that are turned over: what processors' libraries do slowly.
+#: From this many rows on, products with fewer columns than this are transposed: libraries are slow at them.
 _MANY_ROWS, _FEW_COLUMNS = 64, 16
 #: Types that torch multiplies sparse matrices in.
 _COMPRESSED = (torch.float32, torch.float64)
@@ -69,7 +69,7 @@ class Operator(ABC):
 
     @property
     def growth(self) -> Tensor | float | None:
-        """At most so many times larger the largest entry of a message becomes; None where that is not known."""
+        """How many times larger the largest entry of a message can become; None where that is not known."""
         return None
 
     @abstractmethod
@@ -226,7 +226,7 @@ def largest(tensor: Tensor) -> Tensor:
 
 
 def _product(rows: Tensor, matrix: Tensor) -> Tensor:
-    """rows · matrix; many rows and few columns are multiplied several times quicker lying than standing."""
+    """rows · matrix; many rows and few columns are multiplied several times faster as the transposed product."""
     if len(rows) >= _MANY_ROWS and 1 < matrix.shape[1] < _FEW_COLUMNS and rows.device.type == "cpu":
         return (matrix.t() @ rows.t()).t().contiguous()
     return rows @ matrix

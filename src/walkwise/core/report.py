@@ -27,7 +27,7 @@ class Balance:
 
     @property
     def taken(self) -> float:
-        """What biases kept (and a rule's stabilizer, and functions that conserve nothing); 0 within rounding."""
+        """What biases absorb (and a rule's stabilizer, and functions that conserve nothing); 0 within rounding."""
         taken = self.relevance_out - self.relevance_in
         return 0.0 if abs(taken) <= self.rounding * max(abs(self.relevance_out), abs(self.relevance_in)) else taken
 
@@ -36,7 +36,7 @@ class Balance:
 def balances(chain: RelevanceChain) -> tuple[Balance, ...]:
     """The balance of every message-passing layer and, last, of the read-out.
 
-    Linear maps and normalisations between layers stand on a line of their own if their biases took
+    Linear maps and normalisations between layers stand on a line of their own if their biases absorb
     anything, with just that.
     """
     messages = tapped_messages(chain)

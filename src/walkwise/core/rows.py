@@ -12,7 +12,7 @@ from torch import Tensor
 from walkwise.core.edges import DENSE, Adjacency, Edges, every_edge, matrix_of, running_totals, weighted_sum
 from walkwise.core.lazy import cached_property
 
-#: Up to so many edges it is quicker to look at all of them than to sort them.
+#: Up to this many edges it is quicker to look at all of them than to sort them.
 _FEW_EDGES = 1 << 14
 
 

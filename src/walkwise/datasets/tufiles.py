@@ -19,7 +19,7 @@ from walkwise.files import read_integers
 #: Where the collection is published.
 ADDRESS = "https://www.chrsmrrs.com/graphkerneldatasets"
 
-#: Labels are numbered from 0 or 1 through a few kinds; a file that names more than so many is damaged.
+#: Labels are numbered from 0 or 1 through a few kinds; a file that names more than this many is damaged.
 _MOST_KINDS = 1000
 
 #: What a set consists of; the last two are not always there.

@@ -21,7 +21,7 @@ from walkwise.search.orders import DISCOUNTS, order_nodes
 
 #: How many values of α a curve is drawn through.
 _POINTS = 51
-#: Up to so many walks are listed to find the top ones.
+#: Up to this many walks are listed to find the top ones.
 _FEW_WALKS = 10_000
 _RANGE = re.compile(r"(\d+)(?:\s*[-\N{EN DASH}]\s*(\d+))?")
 

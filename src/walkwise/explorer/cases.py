@@ -28,7 +28,7 @@ from walkwise.questions.marginals import edge_relevance, node_relevance
 from walkwise.questions.progress import while_wanted
 from walkwise.smarts import functional_groups
 
-#: Above so many nodes, the part of a graph that matters is drawn.
+#: Above this many nodes, the part of a graph that matters is drawn.
 MOST_DRAWN = 150
 
 #: ... and of it, the nodes with at least this share of the largest relevance, and what joins them.

@@ -21,9 +21,9 @@ from walkwise.questions.ties import rounding, tie_runs
 from walkwise.rules import NAMES as RULES
 from walkwise.search.orders import DISCOUNTS
 
-#: Above so many nodes the structure can be moved and zoomed, and boxes need the shift key.
+#: Above this many nodes the structure can be moved and zoomed, and boxes need the shift key.
 LARGE = 80
-#: So many graphs are listed where more are found.
+#: This many graphs are listed where more are found.
 MOST_FOUND = 60
 _CHART: Any = {"displayModeBar": False, "responsive": True}
 _SPEEDS = {"slow": 1600, "normal": 800, "fast": 300}

@@ -12,7 +12,7 @@ from walkwise.explorer.parts import attributes, button, choice
 from walkwise.plotting._style import short
 from walkwise.runs.listing import COLUMNS, SMARTS, Listing, Row, Wanted
 
-#: So many rows are on a page.
+#: This many rows are on a page.
 ROWS = 25
 
 _SHOWN = {"all": "All", "wrong": "Wrong only", "failed": "Failed"}

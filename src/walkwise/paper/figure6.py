@@ -47,7 +47,7 @@ def units(case: Case, effort: Effort) -> list[Unit]:
 
 
 def _index(case: Case, effort: Effort) -> list[int]:
-    """All molecules; of Graph-SST2 the test sentences, or the first so many of them."""
+    """All molecules; of Graph-SST2 the test sentences, or only the first of them."""
     if _set_name(case) == "mutag":
         return list(range(len(case.graphs.graphs)))
     return [int(i) for i in case.graphs.test[: effort.sentences]]

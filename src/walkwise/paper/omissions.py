@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from walkwise.errors import OTHER_ROOT, OTHER_ROOT_OPTION
+from walkwise.errors import OTHER_ROOT
 
-#: The end that the reasons of all missing data sets share, in the library's words or the command line's.
-_ELSEWHERE = (OTHER_ROOT, OTHER_ROOT_OPTION)
+#: The end that the reasons of all missing data sets share.
+_ELSEWHERE = f", or {OTHER_ROOT}"
 
 
 @dataclass(frozen=True)
@@ -40,18 +40,17 @@ def gathered(omissions: Iterable[Omission]) -> tuple[Omission, ...]:
 def reasons(omissions: Iterable[Omission]) -> list[str]:
     r"""One line for every reason; what all data sets share is said once, at the end.
 
-    >>> end = f"Put it there, or {OTHER_ROOT_OPTION}"
+    >>> end = f"Put it there, or {OTHER_ROOT}"
     >>> print(*reasons([Omission(("a",), f"No A. {end}"), Omission(("b",), f"No B. {end}")]), sep="\n")
     a: No A. Put it there.
     b: No B. Put it there.
-    Or name another folder of data sets with --data or the environment variable WALKWISE_ROOT.
+    Or name another folder of data sets: root= in Python, --data ..., or the environment variable WALKWISE_ROOT.
     """
     lines, last = [], ""
     for omission in gathered(omissions):
         line = str(omission)
-        for end in _ELSEWHERE:
-            if line.endswith(f", or {end}"):
-                line, last = f"{line.removesuffix(f', or {end}')}.", f"Or {end}"
+        if line.endswith(_ELSEWHERE):
+            line, last = f"{line.removesuffix(_ELSEWHERE)}.", f"Or {OTHER_ROOT}"
         lines.append(line)
     return [*lines, last] if last else lines
 

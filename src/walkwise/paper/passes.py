@@ -128,7 +128,7 @@ def _summed(model: nn.Module, graph: Bunch, target: int, asked: Iterable[Tensor]
 
 
 def walks_inside(edge_index: Tensor, subgraph: Sequence[int], depth: int) -> Iterator[tuple[int, ...]]:
-    """Every walk of so many steps inside a node set, one after the other; a step may stay where it is.
+    """Every walk of this many steps inside a node set, one after the other; a step may stay where it is.
 
     >>> list(walks_inside(torch.tensor([[0, 1], [1, 0]]), [0, 1], 1))
     [(0, 0), (0, 1), (1, 0), (1, 1)]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIZE = 5
-#: What the verdict asks for: so many times as fast, and failures in so many seconds, as the paper has them.
+#: What the verdict asks for: this many times as fast, and failures in this many seconds, as the paper has them.
 FASTER, LIMIT = 50, 360
 METHODS = (NAIVE, ALONG, HOOK, CHAIN, AMORTIZED)
 

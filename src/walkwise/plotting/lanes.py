@@ -158,7 +158,7 @@ def _petals(walks: Walks, places: Floats, unit: float) -> dict[Step, Floats]:
 
 
 def _petal_width(places: Floats, node: int, count: int, unit: float) -> float:
-    """The angle that each of so many petals has."""
+    """The angle that each of this many petals has."""
     return min(float(_WIDE), _free_sector(places, node, unit)[1] / count)
 
 

@@ -22,7 +22,7 @@ from walkwise.plotting.lanes import lines_of, narrowest, usual_step
 from walkwise.plotting.layouts import places_of
 from walkwise.plotting.molecules import MARGIN, draw_skeleton
 
-#: Above so many walks a new figure is larger.
+#: Above this many walks a new figure is larger.
 _CROWDED = 10
 
 #: Walks that stay within such a share of the structure are looked at more closely.

@@ -19,11 +19,11 @@ class Surroundings:
 
     near: Edges  # every pair once in each direction
     radius: int  # ⌊L / 2⌋: of an excursion of at most L steps, half lead away from S and half back
-    numbers: Tensor  # (M,) at most so many numbers stand for the ball around a node, in a message and in its edges
-    whole: int  # and so many for the whole graph
+    numbers: Tensor  # (M,) at most this many numbers stand for the ball around a node, in a message and in its edges
+    whole: int  # and this many for the whole graph
 
     def sizes(self, sets: NodeSets) -> Tensor:
-        """At most so many numbers stand for the ball around each set.  # (B,)"""
+        """At most this many numbers stand for the ball around each set.  # (B,)"""
         each = self.numbers.index_select(0, sets.nodes)
         return each.new_zeros(sets.count).index_add_(0, sets.owner, each).clamp_(max=self.whole)
 

@@ -79,7 +79,7 @@ def _by_powers(chain: RelevanceChain, sets: NodeSets) -> Tensor:
 
 
 def _lanes(message: Tensor, axis: int, count: int) -> Tensor:
-    """The message with so many lanes, those it lacks being zero."""
+    """The message with this many lanes, those it lacks being zero."""
     return pad(message, (0, 0) * (message.dim() - 1 - axis) + (0, count - message.shape[axis]))
 
 

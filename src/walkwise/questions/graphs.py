@@ -71,7 +71,7 @@ class Graphs:
         return Graphs(self.sizes[first:last], width, place, node)
 
     def parts(self, walks: Floats, most: int) -> Iterator[Graphs]:
-        """Graphs that follow each other, as many at a time as have no more than so many walks together.
+        """Graphs that follow each other, as many at a time as have no more than this many walks together.
 
         Args:
             walks: how many walks end at each node, (M,).
@@ -90,7 +90,7 @@ class Graphs:
 def as_graphs(chain: RelevanceChain, given: Any, *, level: int = 5) -> Graphs:
     """The graphs as the caller gives them: None for one, or the number of every node's graph.
 
-    A chain of several graphs may be taken for one; a warning says that it is, to whom stands so many frames above.
+    A chain of several graphs may be taken for one; a warning, raised this many frames up, says that it is.
     """
     num_nodes = chain.num_nodes
     if given is None:

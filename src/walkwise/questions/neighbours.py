@@ -89,14 +89,14 @@ class Neighbours:
         return Neighbours.from_pairs(np.concatenate([here, there]), np.concatenate([there, here]), self.num_nodes)
 
     def ways(self, steps: int) -> Floats:
-        """In how many ways one can come to each node by so many steps.  # (M,)"""
+        """In how many ways one can come to each node by this many steps.  # (M,)"""
         here, ways = np.repeat(np.arange(self.num_nodes), self.degree), np.ones(self.num_nodes)
         for _ in range(steps):
             ways = add_up(here, ways[self.nodes], self.num_nodes)
         return ways
 
     def within(self, node: int, hops: int) -> Ints:
-        """The nodes that so many steps can reach from a node, itself included.  # (K,)"""
+        """The nodes that this many steps can reach from a node, itself included.  # (K,)"""
         reached = np.array([node])
         for _ in range(hops):
             reached = np.unique(np.concatenate([reached, self.of(reached)[0]]))

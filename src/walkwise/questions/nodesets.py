@@ -64,7 +64,7 @@ class NodeSets:
         return torch.searchsorted(self.keys, firsts)
 
     def batches(self, most_sets: int, most_rows: int) -> Iterator[NodeSets]:
-        """The sets a few at a time: at most so many sets, and at most so many rows unless one set has more."""
+        """The sets a few at a time: at most this many sets, and at most this many rows unless one set has more."""
         if self.count == 1 or (1 <= self.count <= most_sets and len(self.keys) <= most_rows):
             yield self
             return
@@ -72,7 +72,7 @@ class NodeSets:
         yield from self.cut(offsets, offsets, most_sets, most_rows)
 
     def cut(self, offsets: Ints, sizes: Ints, most_sets: int, most: int) -> Iterator[NodeSets]:
-        """The sets a few at a time: at most so many, of a size of at most so much unless one set is larger.
+        """The sets a few at a time: at most this many, of a size of at most so much unless one set is larger.
 
         Args:
             offsets: those of the sets.

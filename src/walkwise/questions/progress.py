@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from walkwise.errors import AbandonedError
 
 T = TypeVar("T")
-#: After so many seconds a bar shows by itself.
+#: After this many seconds a bar shows by itself.
 _PATIENCE = 2.0
 
 #: Says whether what is computed here is still wanted.

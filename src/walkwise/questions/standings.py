@@ -26,8 +26,8 @@ class GradedStanding:
     """The same with walks apart by how many visits they have made: a lane for every number."""
 
     visit: Visit
-    backward: Tensor  # (M, D, N) of walks that have so many visits after this one
-    forward: Tensor  # (M, D', N) of walks that have so many before it
+    backward: Tensor  # (M, D, N) of walks that have this many visits after this one
+    forward: Tensor  # (M, D', N) of walks that have this many before it
     after: int = 0  # the numbers of visits that the first lanes stand for
     before: int = 0
 

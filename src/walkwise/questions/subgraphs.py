@@ -19,7 +19,7 @@ from walkwise.questions.excursions import discounted_nearby, fewer_rows
 from walkwise.questions.nodesets import NodeSets, Subgraphs, as_node_sets, budget
 from walkwise.questions.parts import asked_of_part, sets_within
 
-#: Up to so many rows in all it is quicker to carry every node than to look up those of S.
+#: Up to this many rows in all it is quicker to carry every node than to look up those of S.
 _FEW_ROWS = 256
 
 
@@ -192,7 +192,7 @@ def _over_all_nodes(chain: RelevanceChain, sets: NodeSets, lanes: int, weights: 
 
 
 def _padded(lanes: Tensor, count: int) -> Tensor:
-    """The first so many lanes, zeros where there are fewer."""
+    """As many lanes as asked for, zeros where there are fewer."""
     return pad(lanes[:, :count], (0, max(0, count - lanes.shape[1])))
 
 

@@ -28,9 +28,9 @@ from walkwise.questions.steps import WalkSteps, walk_steps
 
 #: What tells two entries apart: the walk, how often it visits each node, or which nodes it visits.
 Detail = Literal["walks", "visits", "nodes"]
-#: Below so many walks a table of them is quicker than a search.
+#: Below this many walks a table of them is quicker than a search.
 FEW_WALKS = 500_000
-#: From so many subgraphs on a table of few walks is quicker than to ask for them.
+#: From this many subgraphs on a table of few walks is quicker than to ask for them.
 _MANY_QUESTIONS = 32
 #: The longest table that stays with its chain for the next question, in numbers.
 _MOST_KEPT = 1_000_000
@@ -40,7 +40,7 @@ _BATCHES = 8
 _ROOM = 1 << 25
 #: How many finished walks are gathered before those that are alike are added up.
 _MOST_LOOSE = 2_000_000
-#: From so many messages on, a bar shows how far the listing is.
+#: From this many messages on, a bar shows how far the listing is.
 _MANY_ROWS = 1_000_000
 #: It takes as long to look for so few walks without message as to follow them.
 _FEW = 256
@@ -336,7 +336,7 @@ def _grouped(keys: Ints) -> tuple[Ints, Ints]:
 
 
 def _chunks(counts: Ints, most: int) -> list[slice]:
-    """Consecutive pieces with about so many rows each."""
+    """Consecutive pieces with about this many rows each."""
     ends = np.cumsum(counts).tolist()
     if not ends or ends[-1] <= most:
         return [slice(0, len(ends))] if ends else []

@@ -29,7 +29,7 @@ KINDS = ("all", "wrong", "failed")
 #: A pattern that somebody typed stands after this, in place of a question's name.
 SMARTS = "smarts"
 
-#: So many of the subgraphs that a run found are offered.
+#: This many of the subgraphs that a run found are offered.
 _MOST_OFFERED = 40
 
 

@@ -211,7 +211,7 @@ class GraphsOf(Sequence[Data]):
 
 @dataclass(frozen=True, eq=False)
 class NodesOf:
-    """Single nodes of one large graph, each with the nodes that so many steps reach."""
+    """Single nodes of one large graph, each with the nodes that this many steps reach."""
 
     data: Any  # a Data
     nodes: Ints

@@ -24,7 +24,7 @@ from walkwise.runs.sources import Items, NodesOf, Source, wider
 #: The most nodes that are traced together, of however many graphs.
 _MOST_NODES = 20_000
 
-#: A shard is handed back after so many seconds, so that no more is lost when a worker dies.
+#: A shard is handed back after this many seconds, so that no more is lost when a worker dies.
 _SECONDS = 30.0
 
 

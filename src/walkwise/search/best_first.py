@@ -26,11 +26,11 @@ from walkwise.search.envelopes import ROOM, Bounds, bounds
 #: How many partial walks are continued together: enough to share the work, few enough that a good
 #: walk is known, and others are ruled out by it, before most have been looked at.
 _BATCH = 128
-#: So many numbers of bounds are worth as long a wait as continuing one partial walk.
+#: This many numbers of bounds are worth as long a wait as continuing one partial walk.
 _NUMBERS_EACH = 1_000_000
 #: What a pair of neighbours takes besides its matrix, in numbers.
 _NUMBERS_A_PAIR = 20_000
-#: After so many seconds a search says how long it may go on, if that is longer than this.
+#: After this many seconds a search says how long it may go on, if that is longer than this.
 _LOOK_AFTER, _LONG = 2.0, 60.0
 
 

@@ -38,7 +38,7 @@ class NodeOrder(Tensor):
     """Node ids in order, and by which route they were found; what is made of it is an ordinary tensor."""
 
     route: str
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__ = torch.nn.Parameter.__torch_function__  # which leaves subclasses alone
 
     @staticmethod
     def of(order: Tensor, route: str) -> NodeOrder:

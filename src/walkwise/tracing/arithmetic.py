@@ -57,7 +57,7 @@ def _sum(run: Interpreter, op: Op, left: Any, right: Any, scale: float) -> None:
     other, other_factor = (right, scale) if side is left else (left, 1.0)
     flow = _spread(run, op, side.slot, within=True)
     constant = None
-    if flow.term is not None or op.call is not None:  # a bias takes its share in the stretch's denominator
+    if flow.term is not None or op.call is not None:  # a bias absorbs its share in the stretch's denominator
         constant = _flat_constant(other, run.values[op.outputs[0]]) * other_factor
     run.combine(op, [(flow, _times(flow, factor))], constant)
 

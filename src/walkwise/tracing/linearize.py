@@ -26,7 +26,7 @@ from torch_geometric.utils import is_sparse, to_edge_index
 
 from walkwise.core.edges import Edges
 from walkwise.core.operators import Aggregate, Operator, Scale, Send
-from walkwise.tracing.private import MESSAGE_HOOKS, version_of
+from walkwise.tracing.private import MESSAGE_HOOKS, hooked, version_of
 from walkwise.tracing.tape import Affine
 
 T = TypeVar("T")
@@ -162,7 +162,7 @@ class PropagateCall:
     def additive(self) -> bool:
         """Whether messages are summed or averaged."""
         aggr = self.conv.aggr_module
-        changed = aggr._forward_hooks or aggr._forward_pre_hooks or "forward" in aggr.__dict__
+        changed = hooked(aggr) or "forward" in aggr.__dict__
         plain = type(aggr) in (SumAggregation, MeanAggregation) and not changed
         return plain and self.conv.decomposed_layers == 1
 

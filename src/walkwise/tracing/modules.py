@@ -13,6 +13,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.dense.linear import Linear as PygLinear
 
 from walkwise.errors import InputError, TraceError
+from walkwise.tracing.private import buffers_of, children_of, parameters_of
 from walkwise.tracing.shadow import Shadow
 
 Named = list[tuple[str, Any]]
@@ -43,7 +44,7 @@ def modules_of(shadow: Shadow) -> Modules:
         found.all.append(named)
         for role in _roles(type(module)):  # type: ignore[arg-type]
             getattr(found, role).append(named)
-        children = module._modules
+        children = children_of(module)
         if children:
             prefix = f"{name}." if name else ""
             todo += [(prefix + key, child) for key, child in reversed(children.items())]
@@ -94,8 +95,8 @@ def check_layers(modules: Modules) -> None:
 
 def a_weight(modules: Modules) -> Tensor | None:
     """The model's first floating-point weight, which tells its device and type; lazy ones are refused."""
-    owned = [m._parameters for _, m in modules.all if m._parameters] + [m._buffers for _, m in modules.all]
-    tensors = [t for held in owned if held for t in held.values() if t is not None]
+    owned = [held for holder in (parameters_of, buffers_of) for _, module in modules.all if (held := holder(module))]
+    tensors = [t for held in owned for t in held.values() if t is not None]
     if any(is_lazy(t) for t in tensors):
         raise InputError("The model has lazy parameters that are not initialised. Run it on one input first.")
     return next((t for t in tensors if t.is_floating_point() and t.numel()), None)
@@ -103,7 +104,7 @@ def a_weight(modules: Modules) -> Tensor | None:
 
 def check_weights(modules: Modules) -> None:
     """Refuse weights that no relevance can be computed with."""
-    owned = [(n, m._parameters) for n, m in modules.all] + [(n, m._buffers) for n, m in modules.all]
+    owned = [(name, holder(module)) for holder in (parameters_of, buffers_of) for name, module in modules.all]
     named = [(f"{n}.{key}", t) for n, tensors in owned for key, t in tensors.items() if t is not None]
     for name, tensor in named:
         if tensor.is_floating_point() and not bool(tensor.detach().isfinite().all()):

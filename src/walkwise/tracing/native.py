@@ -24,7 +24,15 @@ from torch_geometric.utils import add_self_loops, remove_self_loops
 from walkwise.core.edges import Edges
 from walkwise.core.operators import Aggregate
 from walkwise.tracing.linearize import EdgeShelf
-from walkwise.tracing.private import EDGE_HOOKS, PROPAGATE_PRE_HOOKS, autocasting, global_hooks, hooked, unwatched
+from walkwise.tracing.private import (
+    EDGE_HOOKS,
+    PROPAGATE_PRE_HOOKS,
+    autocasting,
+    children_of,
+    global_hooks,
+    hooked,
+    unwatched,
+)
 from walkwise.tracing.tape import Affine, Tape
 from walkwise.tracing.weights import propagate
 
@@ -261,7 +269,7 @@ def _parts(module: Any) -> list[Any] | None:
     if kind is nn.BatchNorm1d:
         return [module] if module.running_mean is not None and module.running_var is not None else None
     if kind is nn.Sequential:
-        return _joined(module._modules.values())
+        return _joined(children_of(module).values())
     if kind is MLP:
         return _parts_of_mlp(module)
     return [module] if _is_linear(module) else None

@@ -69,7 +69,7 @@ class GraphIndex:
         return replace(turned, edge=self.arriving.edge[turned.edge])
 
     def cut(self, centres: Sequence[int], reach: Reach, most: int | None = None) -> Neighbourhoods | None:
-        """The neighbourhoods of some nodes, each apart from the others; None where they have more than so many rows."""
+        """The neighbourhoods of some nodes, apart from one another; None if they have more than this many rows."""
         M, E, device = self.num_nodes, self.num_edges, self.arriving.offsets.device
         begun = torch.arange(len(centres), device=device) * M + torch.tensor(list(centres), device=device)
         keys = last = begun  # centre · M + node

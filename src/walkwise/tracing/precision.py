@@ -23,7 +23,7 @@ HALVES = (torch.float16, torch.bfloat16)
 WIDENED = "the model is in {}; it was run, and its relevance computed, in torch.float32, with the same weights"
 CAST = "the model computes in {}; the relevance of what it computed there is in torch.float32"
 
-#: So many numbers are put together faster than each tensor is added up by itself.
+#: This many numbers are put together faster than each tensor is added up by itself.
 _FEW = 1 << 16
 #: Maps that make no infinite number on purpose, as a mask before a softmax does.
 _LINEAR = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "propagate", "batch_norm"}

@@ -49,6 +49,10 @@ def base_of(tensor: Tensor) -> Tensor | None:
     return tensor._base
 
 
+#: Where a module holds its own parameters, buffers and modules, by attribute.
+PARAMETERS, BUFFERS, MODULES = "_parameters", "_buffers", "_modules"
+
+
 def parameters_of(module: nn.Module) -> dict[str, Tensor | None]:
     """A module's own parameters."""
     return module._parameters  # type: ignore[return-value]

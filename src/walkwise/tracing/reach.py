@@ -29,7 +29,7 @@ from walkwise.tracing.tape import Tape
 from walkwise.tracing.target import Explained
 from walkwise.tracing.watch import Watch
 
-#: From so many nodes on, the neighbourhood of a node is traced in the place of its graph.
+#: From this many nodes on, the neighbourhood of a node is traced in the place of its graph.
 _MANY_NODES = 4096
 #: Unless it has more than this part of them; and how many rows those of several nodes may have together.
 _MOST_PART, _MOST_ROWS = 4, 5_000_000
@@ -138,7 +138,7 @@ class Surveyor:
 
 
 def _reaches(hops: int, watch: Watch) -> list[Reach]:
-    """How far a model of so many steps may look, the nearest first."""
+    """How far a model of this many steps may look, the nearest first."""
     further = [Reach(hops + 1, rim=True), Reach(hops + 1)]
     one_way = further if reads_degrees(watch.modules) else [Reach(hops), *further]
     return [*([] if sends_backward(watch.modules) else one_way), Reach(hops + 1, both_ways=True)]

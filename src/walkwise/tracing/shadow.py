@@ -20,14 +20,13 @@ from torch.nn.parameter import is_lazy
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.nn.models import GroupAddRev
 
-from walkwise.tracing.private import REMEMBERED, compiled_from
+from walkwise.tracing.private import BUFFERS, MODULES, PARAMETERS, REMEMBERED, compiled_from
 
 _HOLDERS = (list, tuple, dict)
 _CALLABLES = (MethodType, functools.partial, FunctionType)
 _LIBRARIES = ("torch", "torch_geometric")
 _NO_MODULES = (int, str, bool, float, type(None), torch.Size, torch.dtype)
 _EVERY = frozenset(nn.Module().__dict__)  # what every module has
-_MODULES, _BUFFERS, _PARAMETERS = "_modules", "_buffers", "_parameters"
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +76,7 @@ class _Shadows:
             return known
         if isinstance(module, torch.jit.ScriptModule):  # Python does not hold what is in it
             return module
-        inner = compiled_from(module) if module.__dict__[_MODULES] else None
+        inner = compiled_from(module) if module.__dict__[MODULES] else None
         if inner is not None:
             return self.of(inner)
         if module.__dict__.keys() <= _STATELESS.get(type(module), _NOTHING):
@@ -87,10 +86,10 @@ class _Shadows:
         self.kept.append(module)
         own = twin.__dict__
         own.update(module.__dict__)
-        own[_PARAMETERS] = own[_PARAMETERS].copy()
-        own[_BUFFERS] = {name: self._buffer(buffer) for name, buffer in own[_BUFFERS].items()}
-        children = own[_MODULES].items()
-        own[_MODULES] = {name: None if child is None else self.of(child) for name, child in children}
+        own[PARAMETERS] = own[PARAMETERS].copy()
+        own[BUFFERS] = {name: self._buffer(buffer) for name, buffer in own[BUFFERS].items()}
+        children = own[MODULES].items()
+        own[MODULES] = {name: None if child is None else self.of(child) for name, child in children}
         self._rest(own)
         own["training"] = False
         if isinstance(module, GroupAddRev):

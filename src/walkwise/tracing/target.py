@@ -182,7 +182,7 @@ def _columns(scores: Tensor, target: Any, rows: list[int]) -> list[tuple[int, in
 
 
 def column_of(target: Any, count: int) -> tuple[int, int]:
-    """The column that a target names of so many, and its sign.
+    """The column that a target names of this many, and its sign.
 
     >>> column_of(2, 3), column_of("positive", 1), column_of(1, 1), column_of("negative", 1)
     ((2, 1), (0, 1), (0, 1), (0, -1))
