@@ -139,14 +139,15 @@ def test_covered_models_give_no_warning(net, graph, kind):
     assert "note" not in chain.report()
 
 
-def test_features_around_the_first_layer_are_noted(graph):
+def test_what_is_read_around_the_first_layer_is_noted_where_no_walk_can_begin(graph):
     class Skipping(nn.Module):
         def __init__(self):
             super().__init__()
             self.conv, self.skip = GCNConv(3, 2).double(), nn.Linear(3, 2).double()
 
         def forward(self, x, edge_index):
-            return (self.conv(x.tanh(), edge_index) + self.skip(x)).sum(0, keepdim=True)
+            mean = x.mean(0, keepdim=True)  # of no node
+            return (self.conv(x.tanh() - mean, edge_index) + self.skip(mean)).sum(0, keepdim=True)
 
     chain = ww.trace(Skipping(), *graph())
     assert "note: the model reads its input features around the first message-passing layer" in chain.report()

@@ -117,13 +117,15 @@ def test_what_a_chain_held_is_freed_with_it(name):
         gc.enable()
 
 
-def test_features_that_no_walk_begins_with_get_nothing():
+def test_walks_begin_at_features_that_are_read_after_the_first_layer_alone():
     parts = {"p": nn.Parameter(torch.randn(5, 4)), "a": gin(), "b": gin()}
     model = Model(lambda m, x, e: m.b(m.a(m.p, e) + m.l(x), e), l=nn.Linear(4, 4), **parts).double()
     x = torch.randn(5, 4, dtype=torch.float64)
-    chain = ww.trace(model, x, EDGES, target=0)
-    assert "around the first" in str(chain)
-    assert torch.equal(ww.feature_relevance(chain), torch.zeros_like(x))
+    chain = ww.trace(model, x, EDGES, target=0, rule="zero")
+    given = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(given, EDGES)[:, 0].sum(), given)
+    assert chain.notes == ()
+    torch.testing.assert_close(ww.feature_relevance(chain), gradient * x)
 
 
 def test_a_perceptron_may_be_a_function():

@@ -136,6 +136,8 @@ class Lowering:
         seeds, readout = self._seeds(scalar.direction)
         run.missing = None  # which holds on to all this
         steps = _reachable(steps, {slot for slot, _ in seeds})
+        begun = {slot for step in steps if step.visit is not None for slot in step.sources}
+        roots = [root for root in roots if root[0] in begun] or roots
         if silent := self._silent(layers, steps, tuple(seeds)):
             gates = [_GATE.format(layers[i].name, layers[i].kind) for i in silent]
             again = Lowering(self.tape, self.output, self.schedule, self.positions.identities, silent | self.silent)
@@ -218,18 +220,28 @@ class Lowering:
         run.missing = self._around
         for op in self.encoder_ops if source else ():
             run.run(op)
-        begun = {
-            slot: run.builder.settle(run.flows[slot])
-            if slot in run.flows
-            else Flow(run.value(slot), run.builder.new_slot())
-            for slot in self.root_slots
+        around = [slot for slot in self._read_later() if self.positions.begins_at(slot)]
+        begun = {slot: self._begun(slot) for slot in self.root_slots} | {
+            slot: run.builder.apart(self._begun(slot)) for slot in around
         }
         there = {slot: self.positions.by_node(run.builder, slot, flow) for slot, flow in begun.items()}
         roots = [(flow.slot, flow.value) for flow in there.values()]
         encoder = _reachable(self._taken_steps(), {slot for slot, _ in roots})
         run.flows = {slot: self.positions.visited(run.builder, slot, flow, there[slot]) for slot, flow in begun.items()}
-        read = self.encoder_ops or any(features in self.root_slots for features in self.tape.features)
+        read = self.encoder_ops or any(features in begun for features in self.tape.features)
         return roots, encoder, source if read else []
+
+    def _begun(self, slot: int) -> Flow:
+        """The settled flow of a slot at which walks begin."""
+        run = self.run
+        known = slot in run.flows
+        return run.builder.settle(run.flows[slot]) if known else Flow(run.value(slot), run.builder.new_slot())
+
+    def _read_later(self) -> list[int]:
+        """The slots before the first layer that are read, past where walks begin, by what comes after."""
+        before = {*self.tape.features, *(slot for op in self.encoder_ops for slot in op.outputs)}
+        read = dict.fromkeys(slot for op in (*self.chain_ops, *self.readout_ops) for slot in op.inputs)
+        return [slot for slot in read if slot in before and slot not in self.positions.number]
 
     def _around(self, slot: int) -> Flow:
         """A slot that no walk has passed is constant."""

@@ -141,6 +141,19 @@ class Positions:
                 return position
         return following
 
+    def begins_at(self, slot: int) -> bool:
+        """Have walks begin at a tensor that is read around the first layer, too; whether its rows are nodes."""
+        try:
+            ids = self.identities.nodes(slot)
+        except UnfollowedError:
+            return False
+        standing = ids[ids >= 0]
+        rows = self.identities.tape.values[slot]
+        if rows.dim() < 2 or len(ids) != len(rows) or not len(standing) or int(torch.bincount(standing).max()) > 1:
+            return False
+        self._nodes[slot], self.number[slot] = ids, 0
+        return True
+
     # -- walks stand there --------------------------------------------------------------------
 
     def natural(self, slot: int) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from walkwise.core.operators import Operator, Scale, Step
+from walkwise.core.operators import Identity, Operator, Scale, Step
 from walkwise.rules import Rule
 from walkwise.tracing.expressions import UNCHANGED, Lifted, Plain, Signs, Sizes, Term, one_sided, with_held
 
@@ -61,6 +61,12 @@ class Builder:
         self.count += 1
         self.steps.append(Step(tuple(operators), tuple(sources), slot))
         return slot
+
+    def apart(self, flow: Flow) -> Flow:
+        """A settled flow in a slot of its own."""
+        slot = self.new_slot()
+        self.steps.append(Step((Identity(),), (flow.slot,), slot))
+        return Flow(flow.value, slot, call=flow.call, gate=flow.gate)
 
     def settle(self, flow: Flow) -> Flow:
         """The flow with its stretch ended."""

@@ -1,0 +1,94 @@
+"""What a model reads around its first layer: walks begin there as well, at the same position."""
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import GCNConv
+
+import walkwise as ww
+from walkwise import reference
+
+M = 5
+EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 4], [1, 0, 2, 1, 3, 2, 4]])
+SUBGRAPHS = [[0, 1], [2, 3, 4], [4], []]
+
+
+class Net(nn.Module):
+    """An encoder, two layers and a head, none of them with a bias, put together in some way."""
+
+    def __init__(self, run):
+        super().__init__()
+        self.encoder, self.head = nn.Linear(3, 4, bias=False), nn.Linear(4, 2, bias=False)
+        self.a, self.b = GCNConv(4, 4, bias=False), GCNConv(4, 4, bias=False)
+        self.run = run
+
+    def forward(self, x, edge_index):
+        return self.head(self.run(self, x, edge_index)).sum(0, keepdim=True)
+
+
+def pre_activated(m, x, e):
+    """Residual blocks that begin with their activation, as res+ does."""
+    h = m.encoder(x)
+    h = h + m.a(h.relu(), e)
+    return h + m.b(h.relu(), e)
+
+
+def jumping(m, x, e):
+    return m.b(m.a(m.encoder(x).relu(), e).relu(), e) + m.encoder(x)
+
+
+def initial(m, x, e):
+    """The first representation is read before every layer, and the first layer reads what is made of it."""
+    first = m.encoder(x)
+    return m.b(m.a(first.relu(), e) + first, e) + first.view(-1, 4).clone()
+
+
+def reordered(m, x, e):
+    order = torch.tensor([3, 1, 4, 0, 2])
+    shuffled = x[order]
+    back = torch.argsort(order)
+    return m.b(m.a(m.encoder(shuffled)[back].relu(), e).relu(), e) + m.encoder(shuffled)[back]
+
+
+@pytest.fixture(params=[pre_activated, jumping, initial, reordered], ids=lambda run: run.__name__)
+def model(request):
+    torch.manual_seed(2)
+    return Net(request.param).double().eval()
+
+
+@pytest.fixture
+def x():
+    torch.manual_seed(5)
+    return torch.randn(M, 3, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto", "gamma", "epsilon"])
+def test_nothing_is_lost_and_walks_say_what_subgraphs_say(model, x, rule):
+    chain = ww.trace(model, x, EDGES, target=1, rule=rule)
+    assert chain.notes == ()
+    walks = ww.enumerate_walks(chain)
+    table = dict(zip(map(tuple, walks.tolist()), ww.walk_relevance(chain, walks).tolist(), strict=True))
+    whole = sum(table.values())
+    if rule in ("zero", "auto"):
+        assert whole == pytest.approx(chain.output, abs=1e-12)
+    assert float(ww.feature_relevance(chain).sum()) == pytest.approx(whole, abs=1e-12)
+    assert float(ww.node_relevance(chain).sum()) == pytest.approx(whole, abs=1e-12)
+    for alpha in (0.0, 0.3, 1.0):
+        expected = [reference.subgraph_relevance(table, nodes, alpha) for nodes in SUBGRAPHS]
+        assert ww.subgraph_relevance(chain, SUBGRAPHS, alpha=alpha).tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_features_get_their_gradient(model, x):
+    given = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(given, EDGES)[0, 1], given)
+    chain = ww.trace(model, x, EDGES, target=1, rule="zero")
+    torch.testing.assert_close(ww.feature_relevance(chain), gradient * x)
+
+
+def test_a_walk_around_all_layers_has_its_own_relevance(x):
+    torch.manual_seed(2)
+    model = Net(jumping).double().eval()
+    chain = ww.trace(model, x, EDGES, target=1)
+    around = (model.encoder(x) * model.head.weight[1]).sum(1)
+    walks = [[node, -1, -1] for node in range(M)]
+    torch.testing.assert_close(ww.walk_relevance(chain, walks), around.detach())
