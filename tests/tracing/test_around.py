@@ -71,7 +71,8 @@ def test_nothing_is_lost_and_walks_say_what_subgraphs_say(model, x, rule):
     whole = sum(table.values())
     if rule in ("zero", "auto"):
         assert whole == pytest.approx(chain.output, abs=1e-12)
-    assert float(ww.feature_relevance(chain).sum()) == pytest.approx(whole, abs=1e-12)
+    if rule != "epsilon":  # of which the encoder absorbs a little
+        assert float(ww.feature_relevance(chain).sum()) == pytest.approx(whole, abs=1e-12)
     assert float(ww.node_relevance(chain).sum()) == pytest.approx(whole, abs=1e-12)
     for alpha in (0.0, 0.3, 1.0):
         expected = [reference.subgraph_relevance(table, nodes, alpha) for nodes in SUBGRAPHS]
