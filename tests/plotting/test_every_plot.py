@@ -27,6 +27,7 @@ DRAW = {
     "graph_heatmap": lambda s, **to: plotting.graph_heatmap(s, EDGES, subgraph=[0, 1], truth=[2], **to),
     "molecule_heatmap": lambda s, **to: plotting.molecule_heatmap("CC=O", s, s[:2], subgraph=[0], truth=[2], **to),
     "top_walks": lambda s, **to: plotting.top_walks([[0, 1], [1, 2], [1, 1]], s, EDGES, **to),
+    "walk_lines": lambda s, **to: plotting.walk_lines([[0, 1], [1, 2], [1, 1]], s, **to),
     "interaction_bars": lambda s, **to: plotting.interaction_bars(
         Interactions(("a", "b"), {("a",): s[0], ("b",): s[1], ("a", "b"): s[2]}, sum(s)), **to
     ),

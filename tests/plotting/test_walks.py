@@ -11,7 +11,7 @@ from matplotlib.path import Path
 
 from walkwise.errors import InputError
 from walkwise.plotting import _style as style
-from walkwise.plotting import graph_heatmap, graph_layout, molecule_layout, top_walks
+from walkwise.plotting import graph_heatmap, graph_layout, molecule_layout, top_walks, walk_lines
 
 PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
 PLACES = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [3.0, 0.0]])
@@ -191,3 +191,27 @@ def test_no_walks_and_zero_relevances(ax):
 def test_what_does_not_fit_is_refused(ax, walks, relevances, more, message):
     with pytest.raises(InputError, match=message):
         top_walks(walks, relevances, **{"structure": PATH, "ax": ax, **more})
+
+
+def test_a_line_per_walk_says_where_it_goes_and_what_it_carries():
+    walks = torch.tensor([[0, 1, -1, 1], [2, 2, 2, 0], [1, 0, 2, 1]])
+    ax = walk_lines(walks, [0.1, -0.2, 0.01], labels=["C", "N", "O"], k=2)
+    heads, rest = [t.get_text() for t in ax.texts][:4], [t for t in ax.texts if t.get_text() in ("C", "N", "O")]
+    assert heads == ["input", "layer 1", "layer 2", "output"]
+    first, second = ([t.get_text() for t in rest if t.get_position()[1] == row] for row in (0, 1))
+    assert (first, second) == (["O", "C"], ["C", "N"])  # the largest first, and a node where a walk stays once
+    assert [t.get_position()[0] for t in rest if t.get_position()[1] == 0] == [1.0, 3.0]
+    long, short = (bar.get_width() for bar in ax.patches if hasattr(bar, "get_width"))
+    assert long == pytest.approx(2 * short)
+    assert {"\N{MINUS SIGN}0.2", "0.1", "1 walk of at most ±0.1 not drawn"} <= {t.get_text() for t in ax.texts}
+    colours = [bar.get_facecolor() for bar in ax.patches if hasattr(bar, "get_width")]
+    assert colours[0][2] > colours[0][0]  # blue: against
+    assert colours[1][0] > colours[1][2]  # orange: for
+
+
+def test_no_walks_and_wrong_walks_as_lines():
+    walk_lines(torch.zeros(0, 3, dtype=torch.long), [])
+    with pytest.raises(InputError, match="at least 1"):
+        walk_lines([[0, 1]], [1.0], k=0)
+    with pytest.raises(InputError, match="row of node ids"):
+        walk_lines([[0.5, 1]], [1.0])

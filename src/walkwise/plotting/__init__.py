@@ -25,6 +25,7 @@ from walkwise.plotting.graphs import graph_heatmap
 from walkwise.plotting.layouts import graph_layout
 from walkwise.plotting.molecules import molecule_heatmap, molecule_svg
 from walkwise.plotting.sentences import sentence_heatmap
+from walkwise.plotting.walk_lines import walk_lines
 from walkwise.plotting.walks import top_walks
 
 __all__ = [
@@ -41,4 +42,5 @@ __all__ = [
     "order_bars",
     "sentence_heatmap",
     "top_walks",
+    "walk_lines",
 ]

@@ -118,7 +118,7 @@ def draw_walks(ax: Axes, walks: Sequence[Sequence[int]], values: Floats, places:
     widest = float(np.clip(0.6 * narrowest(walks, places) * unit * style.points_per_unit(ax), 0.6, 3.2))
     for i, (line, value) in enumerate(zip(lines, values, strict=True)):
         share = abs(float(value)) / most
-        colour = _paler(style.POSITIVE if value >= 0 else style.NEGATIVE, share)
+        colour = paler(style.POSITIVE if value >= 0 else style.NEGATIVE, share)
         width, zorder = widest * (0.3 + 0.7 * share), 5 + i / (len(lines) + 1)
         ax.scatter(line[:1, 0], line[:1, 1], s=(2 * width + 1.2) ** 2, color=colour, linewidths=0, zorder=6.5)
         if len(line) > 1:
@@ -129,7 +129,7 @@ def draw_walks(ax: Axes, walks: Sequence[Sequence[int]], values: Floats, places:
             ax.add_patch(arrow)
 
 
-def _paler(colour: str, share: float) -> tuple[float, float, float]:
+def paler(colour: str, share: float) -> tuple[float, float, float]:
     """A colour, the nearer to white the smaller the share."""
     full, keep = np.array(to_rgb(colour)), 0.4 + 0.6 * share
     red, green, blue = keep * full + (1 - keep)
