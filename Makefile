@@ -10,10 +10,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo docs site test lint format bench quality build audit clean
+.PHONY: help demo docs site test test-full lint format bench quality build audit clean
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "== set up $(VENV): some minutes, about 3 GB"
@@ -35,7 +35,11 @@ test: lint ## everything CI checks: lint, types, import rules, tests, doctests, 
 	@echo "== pytest"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-lint: $(STAMP) ## the same without the tests
+test-full: lint ## the same, with all 5,000 cells of the matrix of models (docs/matrix.md) in the place of a sample
+	@echo "== pytest --full"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --full
+
+lint: $(STAMP) ## the first part of it: lint, types, import rules
 	@echo "== ruff check"
 	$(BIN)/python -m ruff check .
 	@echo "== ruff format"

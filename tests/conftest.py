@@ -16,6 +16,11 @@ settings.load_profile("walkwise")
 torch.set_num_threads(1)  # on tensors this small threads only wait for each other
 
 
+def pytest_addoption(parser):
+    """``--full`` checks everything of which there is just a sample otherwise."""
+    parser.addoption("--full", action="store_true", help="check all cells of tests/matrix, not just a sample")
+
+
 def _gin(i, o, bias):
     return pyg.GINConv(nn.Sequential(nn.Linear(i, o, bias), nn.ReLU(), nn.Linear(o, o, bias)))
 
