@@ -471,3 +471,36 @@ def test_messages_can_flow_against_the_edges(x):
     chains = ww.trace(forward, x, EDGES, target=1), ww.trace(backward, x, EDGES.flip(0), target=1)
     ours, theirs = (ww.subgraph_relevance(c, SUBGRAPHS, alpha=[0.0, 0.5]) for c in chains)
     assert torch.allclose(ours, theirs, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [(1.5, -0.7, 0.4, -2.0), (-1.5, -0.7, -0.4, -2.0)], ids=["some turned", "all turned"])
+def test_batch_norm_is_folded_into_a_weight_of_every_edge(scale, x):
+    """Where it turns a neuron over, the weight is lifted with its sign turned over, whatever made the weight."""
+    attributes, scale = torch.randn(EDGES.shape[1], 2), torch.tensor(scale)
+    conv, norm = with_biases(pyg.NNConv(3, 4, nn.Linear(2, 12))), nn.BatchNorm1d(4).eval()
+    norm.weight.data, norm.bias.data = scale * (1 + norm.eps) ** 0.5, torch.randn(4)
+    folded = pyg.NNConv(3, 4, nn.Linear(2, 12))
+    with torch.no_grad():
+        folded.nn.weight.copy_(conv.nn.weight * scale.repeat(3)[:, None])
+        folded.nn.bias.copy_(conv.nn.bias * scale.repeat(3))
+        folded.lin.weight.copy_(conv.lin.weight * scale[:, None])
+        folded.bias.copy_(conv.bias * scale + norm.bias)
+
+    class Activated(nn.Module):
+        def __init__(self, *layers):
+            super().__init__()
+            self.layers = nn.ModuleList(layers)
+
+        def forward(self, x, edge_index, edge_attr):
+            h = self.layers[0](x, edge_index, edge_attr)
+            for layer in self.layers[1:]:
+                h = layer(h)
+            return h.tanh().sum().view(1, 1)
+
+    ours, theirs = (
+        ww.trace(Activated(*layers), x, EDGES, edge_attr=attributes, rule=Gamma(2.0))
+        for layers in ((conv, norm), (folded,))
+    )
+    assert ours.output == pytest.approx(theirs.output)
+    relevance = (ww.edge_relevance(chain, layer=0, edge_index=EVERY_PAIR) for chain in (ours, theirs))
+    torch.testing.assert_close(*relevance, rtol=1e-9, atol=1e-12)

@@ -20,6 +20,9 @@ Make = Callable[[Tensor], Operator]
 #: Makes a new slot that holds the sum of what operators make of slots.
 Emit = Callable[[Sequence[Operator], Sequence[int]], int]
 
+#: Every neuron is turned over.
+_EVERY = torch.full((1,), -1.0)
+
 #: The slot and the value of the contributions of one sign, or None where there are none.
 _Side = tuple[int, Tensor] | None
 
@@ -48,6 +51,8 @@ class Coefficients:
         if not self.learned:
             return self.whole()
         assert self.make is not None and self.tensor is not None
+        if turn is _EVERY:
+            return self.make(-rule.lift(-self.tensor))
         if turn is None or not self.by_neuron:
             return self.make(rule.lift(self.tensor))
         turned = turn[: len(self.tensor)].view(-1, 1)
@@ -181,7 +186,7 @@ class Lifted:
     def _sum(self, term: Term, turn: Tensor | None) -> _Part:
         operators, sources, pushing, held, raw = [], [], [], [], []
         folds, as_it_is = False, term.constant is None
-        for inner, coefficients in term.maps:
+        for inner, coefficients in [way for each in term.maps for way in _ways(*each)]:
             operator = coefficients.lifted(self.rule, turn)
             slot, part, lifted_constant, constant = self.part(inner, _turned(turn, coefficients, operator))
             operators.append(operator)
@@ -340,13 +345,40 @@ class Sizes:
         return _Sized(slot, sizes, total, constant.abs() if folds else _sum_of(held), constant)
 
 
+def _ways(inner: Term, coefficients: Coefficients) -> list[tuple[Term, Coefficients]]:
+    """A map once; or twice, where it turns some neurons over and the weights before it are not told by neuron."""
+    factor = coefficients.tensor
+    if not coefficients.folds or factor is None or not _has_negative(factor) or _by_neuron(inner):
+        return [(inner, coefficients)]
+    return [(inner, scaled(part, folds=True)) for part in (factor.clamp(min=0), factor.clamp(max=0))]
+
+
+def _by_neuron(term: Term) -> bool:
+    """Whether it can be told, weight by weight, which of the neurons that come out each leads to."""
+    for inner, coefficients in term.maps:
+        if coefficients.learned:
+            if not coefficients.by_neuron:
+                return False
+        elif not isinstance(coefficients.whole(), _KEEPING) or not _by_neuron(inner):
+            return False
+    return True
+
+
+#: Maps after which it is known which neuron is which.
+_KEEPING = (Aggregate, Gather, Identity, Scale, Scatter, Send, Embed, RowMap)
+
+
 def _turned(turn: Tensor | None, coefficients: Coefficients, operator: Operator) -> Tensor | None:
     """Which neurons of a map's input are turned over after it, given those of its output.  # (N,) or None"""
+    if coefficients.folds and coefficients.tensor is not None and bool((coefficients.tensor <= 0).all()):
+        return None if turn is _EVERY else _EVERY if turn is None else -turn
+    if turn is _EVERY and not coefficients.folds:
+        return turn
     if coefficients.folds and coefficients.tensor is not None and coefficients.tensor.shape[0] == 1:
         if bool((coefficients.tensor >= 0).all()):
             return turn
         own = torch.where(coefficients.tensor[0] < 0, -1.0, 1.0).to(coefficients.tensor.dtype)
-        return own if turn is None else own * turn
+        return own if turn is None else -own if turn is _EVERY else own * turn
     if turn is None or isinstance(operator, (Aggregate, Gather, Identity, Scale, Scatter, Send)):
         return turn
     if isinstance(operator, Embed):
