@@ -504,3 +504,12 @@ def test_batch_norm_is_folded_into_a_weight_of_every_edge(scale, x):
     assert ours.output == pytest.approx(theirs.output)
     relevance = (ww.edge_relevance(chain, layer=0, edge_index=EVERY_PAIR) for chain in (ours, theirs))
     torch.testing.assert_close(*relevance, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_sets_without_edges_between_their_nodes(count, x):
+    """Attention by heads: nothing comes along no edges, however many sets are asked for at once."""
+    convs = [pyg.GATConv(i, 2, heads=2, add_self_loops=False) for i in (3, 4)]
+    chain = ww.trace(with_biases(Stack(convs)), x, EDGES, target=1)
+    assert ww.subgraph_relevance(chain, [[0], [4], [1], []] * count).tolist() == [0.0] * 4 * count
+    assert ww.walk_relevance(chain, [[0, 0, 0]]).tolist() == [0.0]

@@ -104,18 +104,19 @@ def weighted_sum(message: Tensor, adjacency: Adjacency, weight: Tensor) -> Tenso
     H = weight.shape[1]
     if B * D <= _FEW_LANES:
         return _added_up(message, adjacency, weight)
-    by_head = message.view(K, B * D, H, N // H).transpose(1, 2).reshape(K * H, -1)
+    by_head = message.view(K, B * D, H, N // H).transpose(1, 2).reshape(K * H, B * D * (N // H))
     pulled = _sparse_matrix(*_per_head(adjacency, weight[adjacency.edge])) @ by_head
     return pulled.view(K, H, B * D, N // H).transpose(1, 2).reshape(K, B, D, N)
 
 
 def _added_up(message: Tensor, adjacency: Adjacency, weight: Tensor) -> Tensor:
     """The same, edge by edge."""
-    (P, H), N = (len(adjacency.edge), weight.shape[1]), message.shape[3]
+    P, H = len(adjacency.edge), weight.shape[1]
+    _, B, D, N = message.shape
     row = torch.repeat_interleave(adjacency.offsets.diff(), output_size=P)
     each = weight.index_select(0, adjacency.edge).view(P, 1, H, 1)
-    carried = message.index_select(0, adjacency.target_row).view(P, -1, H, N // H) * each
-    return torch.zeros_like(message).index_add(0, row, carried.view(P, *message.shape[1:]))
+    carried = message.index_select(0, adjacency.target_row).view(P, B * D, H, N // H) * each
+    return torch.zeros_like(message).index_add(0, row, carried.view(P, B, D, N))
 
 
 def matrix_of(adjacency: Adjacency, like: Tensor, weight: Tensor | None = None) -> Tensor:
