@@ -19,7 +19,7 @@ from walkwise.errors import WalkwiseError
 ALPHAS = (0.0, 0.3, 1.0)
 #: Rounding of the types in which relevance is computed; what is forgiven in any case, and at most.
 _ROUNDING = {"float64": 2.2e-16, "mixed": 1.2e-7, "float32": 1.2e-7, "float16": 1.2e-7, "bfloat16": 1.2e-7}
-_FORGIVEN = {2.2e-16: (1e-9, 1e-6), 1.2e-7: (1e-4, 1e-1)}
+_FORGIVEN = {2.2e-16: (1e-9, 1e-6), 1.2e-7: (1e-4, 0.2)}
 #: So many times what rounding the parameters makes of the answers is forgiven.
 _TIMES = 100
 
@@ -207,5 +207,6 @@ class _Asked:
         for position in range(cell.depth + 1):
             theirs = brute.node_relevance(truth.walks, position, chain.num_nodes)
             self.close(ww.node_relevance(chain, layer=position), theirs, f"nodes, position {position}")
-        expected = "autograd" if cell.layer in BY_AUTOGRAD else "closed form"
+        by_autograd = cell.layer in BY_AUTOGRAD or cell.dtype == "mixed"  # where a type is changed on the way
+        expected = "autograd" if by_autograd else "closed form"
         assert {layer.route for layer in chain.layers} == {expected}, f"{cell}: {chain.layers[0].route}"
