@@ -98,7 +98,7 @@ def test_agrees_with_enumeration_with_skips(seed, jump):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_layers_carried_by_autograd(seed):
+def test_layers_with_rows_of_edges(seed):
     check(random_chain(seed, kind=4, layers=2), settings=((0, 8), (ROOM, 8)))
 
 
@@ -147,13 +147,12 @@ def test_a_chain_without_walks():
     assert found.relevance.shape == (0,)
 
 
-def test_a_layer_carried_by_autograd_without_walks():
+def test_a_layer_with_rows_of_edges_without_walks():
     torch.manual_seed(0)
     mlp = nn.Sequential(nn.Linear(6, 4), nn.ReLU())
     model = Net([EdgeConv(mlp)], 4, skip=False, jump=False).double()
     x, nowhere = torch.randn(3, 3, dtype=torch.float64), torch.empty(2, 0, dtype=torch.long)
     chain = ww.trace(model, x, nowhere, target=0)
-    assert chain.layers[0].route == "autograd"
     assert len(top_walks(chain, 3).walks) == 0
 
 

@@ -91,6 +91,26 @@ def test_rows_by_node_say_what_rows_of_types_say(name, rule, monkeypatch):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
+def test_answers_name_types():
+    torch.manual_seed(1)
+    chain = ww.trace(MODELS["SAGE by type"]().double().eval(), graph(), target=1)
+    best = ww.find_subgraph(chain, 3, method="exact")
+    assert ww.subgraph_relevance(chain, [best.named]).tolist() == pytest.approx([best.score])
+    assert best.score == pytest.approx(max(found.score for found in (best, ww.find_subgraph(chain, 3))))
+    assert {"item", "user"} >= set(best.named)
+    first = chain.types.named(best.nodes[0])
+    assert f"{first[0]} {first[1]}" in best._repr_html_()
+    order = ww.order_nodes(chain)
+    assert order.named == [chain.types.named(int(node)) for node in order]
+    assert str(order.named[0]) in repr(order)
+    shapley = ww.shapley_values(chain)
+    assert list(shapley.named)[USERS] == ("item", 0)
+    assert shapley.named["item", 0] == float(shapley.values[USERS])
+    assert ">item 0<" in shapley._repr_html_()
+    walks = ww.top_walks(chain, 2)
+    assert walks.tied[0].words() == " → ".join(f"{kind} {i}" for kind, i in walks.named[0])
+
+
 def test_a_large_graph_says_why_questions_cost_all_of_it():
     def notes(conv):
         model = nn.Module()

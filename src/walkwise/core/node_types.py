@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +89,10 @@ class NodeTypes:
         name = next(name for name, count in self.counts.items() if node < self.offsets[name] + count)
         return name, node - self.offsets[name]
 
+    def written(self, nodes: Iterable[int]) -> list[str]:
+        """Nodes in words: "user 0"."""
+        return ["–" if node is None else f"{node[0]} {node[1]}" for node in map(self.named, map(int, nodes))]
+
     def walk(self, nodes: Sequence[int] | Tensor) -> list[TypedNode | None]:
         """The nodes of a walk by their types.
 
@@ -104,6 +108,15 @@ class NodeTypes:
         if isinstance(nodes, (list, tuple)) and any(isinstance(node, tuple) for node in nodes):
             return [-1 if node is None else self.number(node) for node in nodes]
         return nodes
+
+    def grouped(self, nodes: Iterable[int]) -> dict[str, list[int]]:
+        """Nodes by type, as a subgraph is given.
+
+        >>> NodeTypes({"user": 2, "item": 3}).grouped([4, 0, 1])
+        {'user': [0, 1], 'item': [2]}
+        """
+        named = sorted(node for node in map(self.named, map(int, nodes)) if node is not None)
+        return {kind: found for kind in self.counts if (found := [i for name, i in named if name == kind])}
 
     def split(self, per_node: Tensor) -> dict[str, Tensor]:
         """Values of all nodes by type.  # (M, …) -> {type: (M_t, …)}"""

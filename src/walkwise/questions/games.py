@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
+from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.display import html_box, html_table, number
 from walkwise.errors import InputError, MissingExtraError, SamplingWarning, TooManyWalksError, as_count
 from walkwise.questions.graphs import Graphs, as_graphs
@@ -40,6 +41,12 @@ class ShapleyValues:
     method: str  # "walks" (exact) or "permutations" (sampled)
     nodes: Tensor  # (M,) whose they are: all nodes of the chain, or those of one graph
     route: str  # how they were found, in words
+    types: NodeTypes | None = None  # of a heterogeneous graph
+
+    @property
+    def named(self) -> dict[TypedNode | None, float]:
+        """The values of a heterogeneous graph by node: {(type, i): value}."""
+        return {} if self.types is None else dict(zip(self.types.walk(self.nodes), self.values.tolist(), strict=True))
 
     def __repr__(self) -> str:
         """How many, their sum, and the route."""
@@ -47,7 +54,8 @@ class ShapleyValues:
 
     def _repr_html_(self) -> str:
         """A table for notebooks: the nodes with the largest values."""
-        return _largest_html("Shapley values", self.nodes[:, None], self.values, self.standard_error, self.route)
+        given = self.nodes[:, None], self.values, self.standard_error, self.route
+        return _largest_html("Shapley values", *given, types=self.types)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,12 +82,18 @@ class ShapleyInteractions:
         return _largest_html("Shapley interactions", self.nodes, self.values, self.standard_error, route)
 
 
-def _largest_html(title: str, sets: Tensor, values: Tensor, errors: Tensor, route: str, most: int = 20) -> str:
+def _largest_html(
+    title: str, sets: Tensor, values: Tensor, errors: Tensor, route: str, most: int = 20, types: NodeTypes | None = None
+) -> str:
     """A table of the sets of nodes with the largest values."""
     best = values.abs().argsort(descending=True, stable=True)[:most]
     sampled = bool((errors > 0).any())
     rows = [
-        (", ".join(map(str, sets[i].tolist())), float(values[i]), *([float(errors[i])] if sampled else []))
+        (
+            ", ".join(map(str, sets[i].tolist()) if types is None else types.written(sets[i])),
+            float(values[i]),
+            *([float(errors[i])] if sampled else []),
+        )
         for i in best.tolist()
     ]
     columns = ["node" if sets.shape[1] == 1 else "nodes", ">value", *([">standard error"] if sampled else [])]
@@ -176,6 +190,7 @@ def shapley_values(
             )
             warnings.warn(told, SamplingWarning, stacklevel=4)
             found.append(_sampled_values(chain, some.nodes, permutations, seed, progress))
+    found = [replace(each, types=chain.types) for each in found]
     return found[0] if graphs is None else found
 
 

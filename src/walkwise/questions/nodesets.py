@@ -93,7 +93,7 @@ def as_node_sets(chain: RelevanceChain, given: Any) -> NodeSets:
     """The subgraphs checked: ids in range, none twice in a subgraph."""
     M = chain.num_nodes
     if chain.types is not None and isinstance(given, (list, tuple)):
-        given = [chain.types.numbers(nodes) for nodes in given]
+        given = type(given)(chain.types.numbers(nodes) for nodes in given)
     if isinstance(given, np.ndarray):
         table = given.dtype == bool or (given.ndim == 2 and given.dtype.kind in "iu")
         given = torch.as_tensor(given) if table else list(given)

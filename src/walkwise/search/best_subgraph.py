@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
+from walkwise.core.node_types import NodeTypes
 from walkwise.display import html_box, html_table
 from walkwise.errors import InputError, WalkwiseError, as_count
 from walkwise.questions.graphs import Graphs, as_graphs
@@ -45,6 +46,12 @@ class FoundSubgraph:
     evaluated: int  # how many subgraphs of this size were compared
     total: int | None  # how many there are, where the search knows
     route: str = field(default="", compare=False)  # how it was found, in words
+    types: NodeTypes | None = field(default=None, compare=False, repr=False)  # of a heterogeneous graph
+
+    @property
+    def named(self) -> dict[str, list[int]]:
+        """The nodes of a heterogeneous graph by type: {type: ids}."""
+        return {} if self.types is None else self.types.grouped(self.nodes)
 
     @property
     def exhaustive(self) -> bool:
@@ -53,7 +60,8 @@ class FoundSubgraph:
 
     def _repr_html_(self) -> str:
         """A table for notebooks."""
-        rows = [(", ".join(map(str, self.nodes)) or "none", self.score)]
+        written = map(str, self.nodes if self.types is None else self.types.written(self.nodes))
+        rows = [(", ".join(written) or "none", self.score)]
         note = f"{self.route[:1].upper()}{self.route[1:]}."
         return html_box(html_table(["nodes", ">relevance"], rows, title="The best subgraph found", note=note))
 
@@ -160,6 +168,7 @@ def find_subgraph(
         searches.append(_METHODS[method](space, beam, max_subgraphs) if wanted else None)
     with bar(progress, desc="comparing", unit=" subgraphs") as compared:
         found = _together(chain, alpha, [separate.members(g) for g in range(len(separate))], searches, compared.update)
+    found = [replace(each, types=chain.types) for each in found]
     return found[0] if graphs is None else found
 
 

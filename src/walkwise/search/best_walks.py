@@ -36,6 +36,7 @@ class TiedWalks:
     walks: Tensor  # (T, L + 1)
     relevance: float  # of each
     complete: bool  # whether these are all; of the last ones that were asked for, more may tie
+    types: NodeTypes | None = None  # of a heterogeneous graph
 
     @property
     def amount(self) -> str:
@@ -59,6 +60,8 @@ class TiedWalks:
         named = [f"{i} {label}".strip() for i, label in enumerate(labels)]
         written = [
             " → ".join("–" if i < 0 else named[i] if named else str(i) for i in walk)
+            if self.types is None
+            else " → ".join(self.types.written(walk))
             for walk in self.walks[:most].tolist()
         ]
         left = len(self.walks) - len(written)
@@ -90,7 +93,8 @@ class TopWalks:
         ends = [*starts[1:], len(runs)][: len(starts)]
         whole = len(self.walks) == self.num_walks
         return [
-            TiedWalks(self.walks[a:b], scores[a], whole or b < len(runs)) for a, b in zip(starts, ends, strict=True)
+            TiedWalks(self.walks[a:b], scores[a], whole or b < len(runs), self.types)
+            for a, b in zip(starts, ends, strict=True)
         ]
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
+from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.errors import InputError
 from walkwise.questions.graphs import as_graphs
 from walkwise.questions.neighbours import Ints, as_array, step_neighbours
@@ -38,17 +39,23 @@ class NodeOrder(Tensor):
     """Node ids in order, and by which route they were found; what is made of it is an ordinary tensor."""
 
     route: str
+    types: NodeTypes | None
     __torch_function__ = torch.nn.Parameter.__torch_function__  # which leaves subclasses alone
 
     @staticmethod
-    def of(order: Tensor, route: str) -> NodeOrder:
-        """The order with its route."""
+    def of(order: Tensor, route: str, types: NodeTypes | None = None) -> NodeOrder:
+        """The order with its route, and the node types of a heterogeneous graph."""
         made = order.as_subclass(NodeOrder)
-        made.route = route
+        made.route, made.types = route, types
         return made
 
+    @property
+    def named(self) -> list[TypedNode | None]:
+        """The order of a heterogeneous graph's nodes by their types: (type, i)."""
+        return [] if self.types is None else self.types.walk(self)
+
     def __repr__(self) -> str:  # type: ignore[override]
-        return f"NodeOrder({self.tolist()}; {self.route})"
+        return f"NodeOrder({self.tolist() if self.types is None or self.dim() > 1 else self.named}; {self.route})"
 
     def __deepcopy__(self, memo: Any) -> Tensor:
         """Copies are ordinary tensors."""
@@ -152,7 +159,7 @@ def order_nodes(
     chain, idle = _with_idle(chain, graphs)
     criterion = Criterion(mode, alphas, as_graphs(chain, graphs, level=4), tolerance)
     orders = [
-        NodeOrder.of(torch.from_numpy(order if several else order[0]).to(chain.device), route)
+        NodeOrder.of(torch.from_numpy(order if several else order[0]).to(chain.device), route, chain.types)
         for order, route in _orders(chain, criterion, idle, progress)
     ]
     return orders[0] if graphs is None else orders
