@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from walkwise.core.edges import DENSE, Edges
+from walkwise.core.edges import DENSE, Edges, every_edge, weighted_sum
 from walkwise.core.operators import Aggregate
 
 M, E = DENSE + 50, 400
@@ -25,3 +25,13 @@ def test_a_sum_over_edges_is_a_product_with_their_matrix(num_edges, root, dtype,
     assert found.dtype == dtype
     tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.1}[dtype]
     torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("lanes", [1, 40])
+def test_messages_by_head_without_edges_or_rows(lanes):
+    weight = torch.ones(0, 2, dtype=torch.float64)
+    for rows in (0, 3):
+        nobody = torch.zeros(0, dtype=torch.long)
+        message = torch.ones(rows, lanes, 1, 4, dtype=torch.float64)
+        found = weighted_sum(message, every_edge(Edges(nobody, nobody, rows)), weight)
+        torch.testing.assert_close(found, torch.zeros_like(message))
