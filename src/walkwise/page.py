@@ -73,6 +73,11 @@ pre { background: var(--page); border: 1px solid var(--line); border-radius: 8px
   font: .88rem/1.6 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
 footer { color: var(--soft); font-size: .88rem; padding-bottom: 36px; }
 @media (max-width: 760px) { .half, .third { grid-column: 1 / -1; } }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e8eb; --soft: #a3abb5; --line: #363b42; --paper: #1f2328; --page: #15181c; --accent: #ff9a5c;
+    color-scheme: dark; }
+  figure img { border-radius: 6px; padding: 6px; }
+}
 @media print { body { background: #fff; } section { break-inside: avoid; border: 0; padding: 0; } }
 """
 
