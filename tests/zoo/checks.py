@@ -100,7 +100,7 @@ def _check_gradient(model, x, edges, chain):
     model.requires_grad_(False)  # so that a product with a weight is none of two followed tensors
     if isinstance(x, dict):
         leaves = {name: value.clone().requires_grad_(True) for name, value in x.items()}
-        with Held():
+        with Held(model):
             output = model(leaves, edges)[0, 0]
         gradients = torch.autograd.grad(output, list(leaves.values()))
         for (name, value), gradient in zip(x.items(), gradients, strict=True):

@@ -330,6 +330,49 @@ def with_types(kind, **options):
     return ran(run, a=lambda: kind(4, 4, num_relations=2, **options), b=lambda: kind(4, 4, num_relations=2, **options))
 
 
+class PMLP(pyg.PMLP):
+    """A perceptron in training, with message passing afterwards."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options, norm=False)
+
+
+def powers(m, x, e):
+    return pooled(m.out(m.first(torch.cat([x, m.conv(x, e)], dim=1)).relu()))
+
+
+def adaptive(m, x, e):
+    first = m.enc(x).relu()
+    return pooled(m.out(m.b(m.a(first, first, e).relu(), first, e)))
+
+
+def sets():
+    return aggr.DeepSetsAggregation(nn.Linear(4, 4), nn.Linear(4, 4))
+
+
+def scaled_by_degree():
+    degrees = torch.tensor([0, 2, 3, 1])
+    return pyg.SAGEConv(4, 4, aggr=aggr.DegreeScalerAggregation("mean", "identity", degrees))
+
+
+def pre_activated(m, x, e):
+    h = m.enc(x)
+    h = h + m.a(h.relu(), e)
+    return pooled(m.out(h + m.b(h.relu(), e)))
+
+
+def raw_features(m, x, e):
+    h = m.b(m.a(m.enc(x).relu(), e).relu(), e)
+    return pooled(m.out(torch.cat([h, x], dim=1)))
+
+
+def edge_gates(m, x, e):
+    h = m.a(x, e).relu()
+    gate = m.gate(torch.cat([h[e[0]], h[e[1]]], dim=1)).sigmoid()
+    h = h + torch.zeros_like(h).index_add(0, e[1], gate * h[e[0]])
+    return pooled(m.out(m.b(h, e)))
+
+
 def deep(block):
     return lambda: Stack(
         pyg.DeepGCNLayer(pyg.GENConv(4, 4, aggr="add"), nn.LayerNorm(4), nn.ReLU(), block=block),
@@ -358,9 +401,9 @@ ZOO = [
     Entry("GCN, jumping knowledge (max)", PYG, graph_level(pyg.GCN, jk="max")),
     Entry("GCN, jumping knowledge (LSTM)", PYG, graph_level(pyg.GCN, jk="lstm")),
     Entry("GIN, batch norm", PYG, graph_level(pyg.GIN, norm="batch_norm")),
-    Entry("GraphSAGE, layer norm", PYG, graph_level(pyg.GraphSAGE, norm="LayerNorm"), gradient=False),
-    Entry("GCN, GraphNorm", PYG, graph_level(pyg.GCN, norm="GraphNorm"), gradient=False),
-    Entry("GCN, PairNorm", PYG, graph_level(pyg.GCN, norm="PairNorm"), gradient=False),
+    Entry("GraphSAGE, layer norm", PYG, graph_level(pyg.GraphSAGE, norm="LayerNorm")),
+    Entry("GCN, GraphNorm", PYG, graph_level(pyg.GCN, norm="GraphNorm")),
+    Entry("GCN, PairNorm", PYG, graph_level(pyg.GCN, norm="PairNorm")),
     Entry("GCN, InstanceNorm", PYG, graph_level(pyg.GCN, norm="InstanceNorm"), gradient=False),
     Entry("GCN, ELU", PYG, graph_level(pyg.GCN, act="elu")),
     Entry("GCN, GELU", PYG, graph_level(pyg.GCN, act="gelu")),
@@ -372,7 +415,7 @@ ZOO = [
         gradient=False,
     ),
     Entry("GAE, inner-product decoder", PYG, ran(link, a=gcn, b=gcn)),
-    Entry("Deep GCN, res+", PYG, deep("res+"), gradient=False),
+    Entry("Deep GCN, res+", PYG, deep("res+")),
     Entry("Deep GCN, res", PYG, deep("res")),
     Entry(
         "Deep GCN, dense",
@@ -399,6 +442,20 @@ ZOO = [
     Entry("GINEConv", EXAMPLES, with_edges(lambda: pyg.GINEConv(mlp(), edge_dim=3))),
     Entry("GATConv, heads and edges", EXAMPLES, with_edges(pyg.GATConv, 4, 2, heads=2, edge_dim=3)),
     Entry("GATv2Conv", EXAMPLES, two(pyg.GATv2Conv)),
+    Entry("SimpleConv", EXAMPLES, lambda: Stack(pyg.SimpleConv(aggr="mean", combine_root="self_loop"), gcn())),
+    Entry("LGConv", EXAMPLES, lambda: Stack(pyg.LGConv(), gcn())),
+    Entry("SIGN-like powers", EXAMPLES, ran(powers, first=lin(8, 4), conv=lambda: pyg.LGConv(), out=lin(4, 2))),
+    Entry(
+        "FAConv", EXAMPLES, ran(adaptive, enc=lin(), a=lambda: pyg.FAConv(4), b=lambda: pyg.FAConv(4), out=lin(4, 2))
+    ),
+    Entry("PMLP, with message passing", PYG, graph_level(PMLP)),
+    Entry("SAGEConv, softmax aggregation", EXAMPLES, two(pyg.SAGEConv, aggr="softmax")),
+    Entry("SAGEConv, median", EXAMPLES, two(pyg.SAGEConv, aggr="median")),
+    Entry("SAGEConv, deep sets", EXAMPLES, lambda: Stack(pyg.SAGEConv(4, 4, aggr=sets()), gcn())),
+    Entry("SAGEConv, degree scalers", EXAMPLES, lambda: Stack(scaled_by_degree(), gcn())),
+    Entry("Pre-activated residuals", IDIOMS, ran(pre_activated, enc=lin(), a=gcn, b=gcn, out=lin(4, 2))),
+    Entry("Raw features at the head", IDIOMS, ran(raw_features, enc=lin(), a=gcn, b=gcn, out=lin(8, 2))),
+    Entry("Edge gates written by hand", IDIOMS, ran(edge_gates, a=gcn, gate=lin(8, 1), b=gcn, out=lin(4, 2))),
     Entry("TransformerConv", EXAMPLES, two(pyg.TransformerConv)),
     Entry("TransformerConv, beta", EXAMPLES, two(pyg.TransformerConv, heads=2, concat=False, beta=True)),
     Entry("SuperGATConv", EXAMPLES, two(pyg.SuperGATConv)),
@@ -438,7 +495,7 @@ ZOO = [
         lambda: Stack(pyg.AntiSymmetricConv(4), pyg.AntiSymmetricConv(4), between=lambda h: h),
     ),
     Entry("DirGNNConv", EXAMPLES, lambda: Stack(pyg.DirGNNConv(gcn()), pyg.DirGNNConv(gcn()))),
-    Entry("GatedGraphConv", EXAMPLES, lambda: Stack(pyg.GatedGraphConv(4, 2)), gradient=False),
+    Entry("GatedGraphConv", EXAMPLES, lambda: Stack(pyg.GatedGraphConv(4, 2))),
     Entry("NNConv", EXAMPLES, with_edges(lambda: pyg.NNConv(4, 4, nn.Linear(3, 16)))),
     Entry("CGConv (crystals)", EXAMPLES, with_edges(pyg.CGConv, 4, 3)),
     Entry("GMMConv (MoNet)", EXAMPLES, with_edges(pyg.GMMConv, 4, 4, dim=3, kernel_size=2)),
@@ -530,7 +587,6 @@ ZOO = [
             norm_a=lambda: nn.BatchNorm1d(4),
             norm_b=lambda: nn.BatchNorm1d(4),
         ),
-        gradient=False,
     ),
     Entry("OGB DeeperGCN", OGB, deep("plain")),
     Entry(
@@ -548,7 +604,7 @@ ZOO = [
     Entry("Squeeze and excitation", IDIOMS, ran(squeeze_excite, a=gcn, b=gcn, down=lin(4, 2), up=lin(2, 4))),
     Entry("Nodes in another order", IDIOMS, ran(sorted_by_degree, a=gcn, b=gcn)),
     Entry("Equivariant layer's features (EGNN)", IDIOMS, lambda: Stack(EGNN(), EGNN())),
-    Entry("GRU over time", IDIOMS, ran(recurrent, conv=gcn, gru=lambda: nn.GRUCell(4, 4)), gradient=False),
+    Entry("GRU over time", IDIOMS, ran(recurrent, conv=gcn, gru=lambda: nn.GRUCell(4, 4))),
     Entry(
         "LayerNorm and SiLU between layers",
         IDIOMS,
