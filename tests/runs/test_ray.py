@@ -53,15 +53,14 @@ def test_a_cluster_of_two_nodes_of_which_one_is_lost_gives_the_rows_of_one_machi
         cluster.shutdown()
 
 
-@pytest.fixture(scope="module")
-def one_node():
-    """Ray on this machine, with one processor."""
+@pytest.fixture
+def one_node(monkeypatch):
+    """Ray on this machine, with one processor; other tests of the same process start their own."""
     ray = pytest.importorskip("ray")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-        yield
-        ray.shutdown()
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
 
 
 def sizes_of(batch):
