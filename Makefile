@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo docs site test test-full lint format bench quality build audit clean
+.PHONY: help compat demo docs site test test-full lint format bench quality build audit clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -38,6 +38,12 @@ test: lint ## everything CI checks: lint, types, import rules, tests, doctests, 
 test-full: lint ## the same, with all 5,000 cells of the matrix of models (docs/matrix.md) in the place of a sample
 	@echo "== pytest --full"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --full
+
+compat: ## the tests of the core with the oldest torch and torch_geometric that are promised (several GB, in out/compat)
+	$(PYTHON) -m venv out/compat
+	out/compat/bin/python -m pip install -qq -c constraints-oldest.txt -e . hypothesis pandas pytest pytest-xdist scikit-learn
+	OMP_NUM_THREADS=1 out/compat/bin/python -m pytest -n $(JOBS) tests/core tests/questions tests/search tests/tracing \
+	  tests/matrix tests/test_explainer.py
 
 lint: $(STAMP) ## the first part of it: lint, types, import rules
 	@echo "== ruff check"

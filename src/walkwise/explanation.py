@@ -21,7 +21,8 @@ from walkwise.core.chain import RelevanceChain
 from walkwise.display import count, html_box, html_line, html_table, listed, number
 from walkwise.errors import CoverageWarning, InputError, MissingExtraError, TooManyWalksError
 from walkwise.evaluation.naming import answer_title, explained_title
-from walkwise.evaluation.predictions import Prediction, predict, subgraph_logits, subgraph_values, traced
+from walkwise.evaluation.parts import subgraph_logits, subgraph_values
+from walkwise.evaluation.predictions import Prediction, predict, traced
 from walkwise.files import as_path, read_tensors, write_tensors
 from walkwise.questions.components import largest_component
 from walkwise.questions.marginals import edge_relevance, feature_relevance, node_relevance

@@ -17,7 +17,8 @@ import walkwise as ww
 from authors import ba2motif, golden, load, mutag, needs_golden
 from walkwise import evaluation as ev
 from walkwise.errors import InputError
-from walkwise.evaluation.predictions import predict, subgraph_values
+from walkwise.evaluation.parts import subgraph_values
+from walkwise.evaluation.predictions import predict
 from walkwise.search.orders import order_nodes
 
 

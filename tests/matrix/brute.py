@@ -22,9 +22,9 @@ def quotient(numerator, denominator):
     return np.divide(numerator, denominator, out=np.zeros(numerator.shape), where=denominator != 0)
 
 
-def equal(values, others):
+def equal(values, others, tied):
     """Where values are equal, up to the rounding of what they were computed from."""
-    return np.abs(values - others) <= 1e-12 * np.abs(others)
+    return np.abs(values - others) <= tied * np.abs(others)
 
 
 # -- rules: what a contribution is multiplied by ------------------------------------------------
@@ -109,9 +109,9 @@ class Stretch:
 class Network:
     """Values in the order in which they were made."""
 
-    def __init__(self):
-        """Nothing yet."""
-        self.values = []
+    def __init__(self, tied=1e-12):
+        """Nothing yet; values that are apart by this share of them tie."""
+        self.values, self.tied = [], tied
 
     def _made(self, value, sources=()):
         made = Value(value, list(sources))
@@ -192,14 +192,14 @@ class Network:
         for j, k in itertools.product(range(count), range(value.shape[1])):
             rows = np.flatnonzero(groups == j)
             if len(rows):
-                best = rows[equal(value.value[rows, k], value.value[rows, k].max())]
+                best = rows[equal(value.value[rows, k], value.value[rows, k].max(), self.tied)]
                 dense[best, k, j, k] = 1 / len(best)
         return self.mapped(value, dense)
 
     def largest_of(self, values):
         """The largest of several values, entry by entry: what is equal shares."""
         stack = np.stack([v.value for v in values])
-        best = equal(stack, stack.max(0))
+        best = equal(stack, stack.max(0), self.tied)
         return self.total(values, list(best / best.sum(0)))
 
     def product(self, a, b):

@@ -53,7 +53,7 @@ class Explained:
             shaken: a relative change of every parameter, of a random sign, to see what rounding does.
         """
         self.cell, self.model, self.shaken, self.signs = cell, model, shaken, np.random.default_rng(cell.seed)
-        self.net, self.act = Network(), ACTIVATIONS[cell.activation]
+        self.net, self.act = Network(1e-12 if cell.dtype == "float64" else 4e-6), ACTIVATIONS[cell.activation]
         of_layers, readout = rules_of(cell)
         x, edges, read = given
         kept = {name: value.numpy() if name == "edge_type" else value.double().numpy() for name, value in read.items()}

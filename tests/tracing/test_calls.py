@@ -12,7 +12,8 @@ from torch_geometric.utils import to_torch_csr_tensor
 
 import walkwise as ww
 from walkwise.errors import InputError
-from walkwise.evaluation.predictions import predict, subgraph_values, traced
+from walkwise.evaluation.parts import subgraph_values
+from walkwise.evaluation.predictions import predict, traced
 
 
 class Two(nn.Module):

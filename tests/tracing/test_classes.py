@@ -12,7 +12,8 @@ from torch_geometric.nn import GCNConv, global_add_pool
 
 import walkwise as ww
 from walkwise.errors import InputError, TargetError
-from walkwise.evaluation.predictions import predict, subgraph_values, traced
+from walkwise.evaluation.parts import subgraph_values
+from walkwise.evaluation.predictions import predict, traced
 
 SETS = [[0, 1], [2, 3, 4]]
 

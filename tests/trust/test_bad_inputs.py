@@ -15,7 +15,8 @@ import walkwise as ww
 from walkwise import baselines, datasets, errors, evaluation, models, training
 from walkwise.datasets import ba2motif
 from walkwise.errors import InputError, TargetError, WalkwiseError
-from walkwise.evaluation.predictions import predict, subgraph_values
+from walkwise.evaluation.parts import subgraph_values
+from walkwise.evaluation.predictions import predict
 from walkwise.evaluation.tuning import tune_alpha
 from walkwise.files import harmless
 from walkwise.paper.tables import write_csv

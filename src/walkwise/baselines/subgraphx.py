@@ -11,7 +11,8 @@ from torch_geometric.utils import k_hop_subgraph
 
 from walkwise.baselines.attribution import Attribution, of_nodes
 from walkwise.baselines.registry import register_baseline
-from walkwise.evaluation.predictions import Prediction, subgraph_values
+from walkwise.evaluation.parts import subgraph_values
+from walkwise.evaluation.predictions import Prediction
 
 NodeSet = frozenset[int]
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from walkwise.evaluation.predictions import Prediction, predict, subgraph_values
+from walkwise.evaluation.parts import subgraph_values
+from walkwise.evaluation.predictions import Prediction, predict
 from walkwise.evaluation.selections import Nodes, parted, prefixes
 
 

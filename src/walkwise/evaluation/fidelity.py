@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from walkwise.evaluation.predictions import Prediction, predict, subgraph_values
+from walkwise.evaluation.parts import subgraph_values
+from walkwise.evaluation.predictions import Prediction, predict
 from walkwise.evaluation.selections import Nodes, as_mask, parted
 
 

@@ -13,7 +13,8 @@ from torch_geometric.data import Data
 from walkwise.errors import InputError
 from walkwise.evaluation.curves import mean_and_error
 from walkwise.evaluation.ground_truth import Motif, motif_auroc
-from walkwise.evaluation.predictions import Prediction, graph_list, predict, subgraph_values, traced
+from walkwise.evaluation.parts import subgraph_values
+from walkwise.evaluation.predictions import Prediction, graph_list, predict, traced
 from walkwise.evaluation.selections import prefixes, scores_of_order
 from walkwise.questions.subgraphs import as_discounts
 from walkwise.rules import RuleLike

@@ -77,7 +77,13 @@ def compiled_from(module: Any) -> nn.Module | None:
 
 def global_hooks() -> bool:
     """Whether someone listens to the calls of all modules."""
-    return torch_module._has_any_global_hook()  # type: ignore[no-untyped-call, no-any-return]
+    kinds = (
+        "_global_forward_hooks",
+        "_global_forward_pre_hooks",
+        "_global_backward_hooks",
+        "_global_backward_pre_hooks",
+    )
+    return any(map(vars(torch_module).__getitem__, kinds))
 
 
 def hooked(module: nn.Module) -> bool:

@@ -1,0 +1,166 @@
+"""What a model says of parts of a graph: many induced subgraphs at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from walkwise.errors import InputError
+from walkwise.evaluation.predictions import Prediction, call, check_on, chosen, table
+from walkwise.questions.progress import shown
+
+#: How many nodes and edges one forward pass of many subgraphs may hold, kept or not.
+_MOST_ROWS = 1 << 18
+
+
+@dataclass(frozen=True, eq=False)
+class SubgraphValues:
+    """f of every subgraph, and how it was found."""
+
+    values: Tensor  # (B,)
+    route: str  # "batched": many subgraphs in one pass; "one by one": a pass for each
+
+
+def subgraph_values(
+    prediction: Prediction,
+    masks: Tensor,
+    *,
+    on: str = "logit",
+    most_rows: int = _MOST_ROWS,
+    progress: bool = False,
+) -> SubgraphValues:
+    """f(S) for every subgraph S: the model's output on the graph that S induces.
+
+    Nodes outside S are removed with their edges, their attributes with them. Where the model takes a
+    ``batch`` vector, many subgraphs go through it in one pass. First the whole graph is tried beside a single
+    node: if it comes out other than alone (a layer that mixes graphs), or the output has not one row per
+    graph, every subgraph gets a pass of its own. The explained node of a node-level model always stays. With nothing
+    left, every output column is 0.
+
+    Args:
+        prediction: the model, the graph, and which output is f.
+        masks: the subgraphs, (B, M) boolean.
+        on: "logit" for the output itself, "probability" for its softmax (sigmoid, if it has one column).
+        most_rows: how many nodes and edges one pass may hold.
+        progress: show a bar.
+    """
+    check_on(on)
+    if not isinstance(masks, Tensor):
+        raise InputError(argument="masks", expected=f"a boolean tensor, (B, {prediction.num_nodes})", got=masks)
+    masks = masks.to(prediction.x.device)
+    if masks.dtype != torch.bool or masks.dim() != 2 or masks.shape[1] != prediction.num_nodes:
+        raise InputError(
+            f"masks is boolean, (B, {prediction.num_nodes}); got {masks.dtype} {tuple(masks.shape)}.",
+            argument="masks",
+            expected=f"boolean, (B, {prediction.num_nodes})",
+            got=f"{masks.dtype} {tuple(masks.shape)}",
+        )
+    if prediction.index is not None:
+        masks = masks.clone()
+        masks[:, prediction.index] = True
+    chunk = max(2, most_rows // (prediction.num_nodes + prediction.edge_index.shape[1]))
+    batched = "batch" in prediction.arguments and not callable(prediction.target) and len(masks) > 1
+    if batched and _mixes(prediction):
+        batched = False
+    parts = shown(torch.split(masks, chunk if batched else 1), bool(progress))
+    values = [_values(prediction, part, on) for part in parts]
+    empty = torch.zeros(0, dtype=torch.float32, device=masks.device)
+    return SubgraphValues(torch.cat(values) if values else empty, "batched" if batched else "one by one")
+
+
+def subgraph_logits(prediction: Prediction, masks: Tensor) -> Tensor:
+    """The explained row of the output on every subgraph, all its columns: (B, C); zeros where nothing is left.
+
+    Args:
+        prediction: the model and the graph; its target is a column.
+        masks: the subgraphs, (B, M) boolean. The explained node of a node-level model always stays.
+    """
+    masks = masks.to(prediction.x.device)
+    if prediction.index is not None:
+        masks = masks.index_fill(1, torch.tensor([prediction.index], device=masks.device), True)
+    return torch.cat([_logits(prediction, mask[None]) for mask in masks])
+
+
+def _mixes(prediction: Prediction) -> bool:
+    """Whether the whole graph comes out otherwise beside a single node than alone."""
+    masks = torch.zeros(2, prediction.num_nodes, dtype=torch.bool, device=prediction.x.device)
+    masks[0] = True
+    masks[1, prediction.index or 0] = True
+    beside = _rows(prediction, masks)
+    if beside is None or beside.shape[1] != prediction.logits.shape[0]:
+        return True
+    return not torch.allclose(beside[0], prediction.logits, rtol=1e-3, atol=1e-4)
+
+
+def _values(prediction: Prediction, masks: Tensor, on: str) -> Tensor:
+    """f of the subgraphs of one pass.  # (B,)"""
+    if callable(prediction.target):
+        return chosen(prediction, _alone(prediction, masks), on)
+    return chosen(prediction, _logits(prediction, masks), on)
+
+
+def _logits(prediction: Prediction, masks: Tensor) -> Tensor:
+    """The explained row of the output on the subgraphs of one pass, zeros for the empty one.  # (B, C)"""
+    full = masks.any(dim=1)
+    rows = prediction.logits.new_zeros(len(masks), len(prediction.logits))  # (B, C)
+    if bool(full.any()):
+        found = _rows(prediction, masks[full])
+        if found is None:
+            raise InputError(
+                f"The model's output for a subgraph has not one row per graph; expected {tuple(rows.shape)}."
+            )
+        rows[full] = found
+    return rows
+
+
+def _alone(prediction: Prediction, masks: Tensor) -> Any:
+    """The model's whole output for a single subgraph, zeros for the empty one."""
+    if not bool(masks.any()):
+        return torch.zeros_like(prediction.output)
+    x, edge_index, arguments, _ = _union(prediction, masks)
+    return call(prediction.model, x, edge_index, arguments)
+
+
+def _rows(prediction: Prediction, masks: Tensor) -> Tensor | None:
+    """The explained output row of every (non-empty) subgraph, or None if there is none.  # (B, C)"""
+    x, edge_index, arguments, place = _union(prediction, masks)
+    output = call(prediction.model, x, edge_index, arguments)
+    count = len(masks) if prediction.index is None else x.shape[0]
+    if not isinstance(output, Tensor) or output.dim() > 2:
+        return None
+    if len(masks) > 1 and (output.dim() == 0 or len(output) != count):
+        return None
+    rows = table(output, count)
+    return rows if prediction.index is None else rows[place[:, prediction.index]]
+
+
+def _union(prediction: Prediction, masks: Tensor) -> tuple[Tensor, Tensor, dict[str, Any], Tensor]:
+    """The induced subgraphs side by side as one graph, and the place of every node in it.  # (B, M)"""
+    source, destination = prediction.edge_index
+    owner, node = masks.nonzero(as_tuple=True)
+    place = masks.flatten().cumsum(0).view_as(masks) - 1
+    edge_owner, edge = (masks[:, source] & masks[:, destination]).nonzero(as_tuple=True)
+    edge_index = torch.stack([place[edge_owner, source[edge]], place[edge_owner, destination[edge]]])
+    arguments = {
+        name: _carried(prediction, name, value, node, edge, len(masks)) for name, value in prediction.arguments.items()
+    }
+    if "batch" in arguments:
+        arguments["batch"] = owner
+    return prediction.x[node], edge_index, arguments, place
+
+
+def _carried(prediction: Prediction, name: str, value: Any, node: Tensor, edge: Tensor, count: int) -> Any:
+    """A further argument for the union: rows of nodes or of edges picked, rows of graphs repeated."""
+    if name in ("batch_size", "num_graphs") and isinstance(value, int):
+        return count
+    if not isinstance(value, Tensor) or value.dim() == 0:
+        return value
+    M, E = prediction.num_nodes, prediction.edge_index.shape[1]
+    if value.shape[0] == E and (E != M or "edge" in name):
+        return value[edge]
+    if value.shape[0] == M:
+        return value[node]
+    return value.expand(count, *value.shape[1:]) if value.shape[0] == 1 else value
