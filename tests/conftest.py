@@ -25,13 +25,20 @@ def _gin(i, o, bias):
     return pyg.GINConv(nn.Sequential(nn.Linear(i, o, bias), nn.ReLU(), nn.Linear(o, o, bias)))
 
 
+def _transformer(i, o, bias):
+    conv = pyg.TransformerConv(i, o, bias=bias)
+    for linear in (conv.lin_key, conv.lin_query, conv.lin_value):  # older versions give them biases all the same
+        linear.bias = linear.bias if bias else None
+    return conv
+
+
 KINDS = {
     "GCN": lambda i, o, bias: pyg.GCNConv(i, o, bias=bias),
     "GIN": _gin,
     "SAGE": lambda i, o, bias: pyg.SAGEConv(i, o, bias=bias),
     "GAT": lambda i, o, bias: pyg.GATConv(i, o // 2, heads=2, bias=bias),
     "SG": lambda i, o, bias: pyg.SGConv(i, o, K=2, bias=bias),
-    "Transformer": lambda i, o, bias: pyg.TransformerConv(i, o, bias=bias),
+    "Transformer": _transformer,
     "ARMA": lambda i, o, bias: pyg.ARMAConv(i, o, bias=bias),  # carried by autograd
 }
 
