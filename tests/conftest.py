@@ -18,7 +18,14 @@ torch.set_num_threads(1)  # on tensors this small threads only wait for each oth
 
 def pytest_addoption(parser):
     """``--full`` checks everything of which there is just a sample otherwise."""
-    parser.addoption("--full", action="store_true", help="check all cells of tests/matrix, not just a sample")
+    parser.addoption("--full", action="store_true", help="all cells of tests/matrix, and the tests marked full")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what takes long, unless all is asked for."""
+    for item in items:
+        if item.get_closest_marker("full") and not config.getoption("--full"):
+            item.add_marker(pytest.mark.skip(reason="takes long: pytest --full, or make test-full"))
 
 
 def _gin(i, o, bias):

@@ -80,7 +80,7 @@ class Deadly(nn.Module):
         return self.inner(x, edge_index, batch)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_graph_that_kills_its_process_is_a_row_with_its_error(one_node, model, tmp_path):
     graphs = some_graphs(6)
     here = runs.read(runs.run(model, graphs, ASKED, tmp_path / "here", workers=1, batch=2))
@@ -108,7 +108,7 @@ class Noting(nn.Module):
         return self.inner(x, edge_index, batch)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_ctrl_c_finishes_what_is_under_way(one_node, tmp_path):
     graphs = [some_graphs(1)[0] for _ in range(120)]
     for number, graph in enumerate(graphs):  # a size of its own for each
