@@ -224,3 +224,20 @@ def test_walks_that_tie_stand_together():
 def test_a_model_from_the_documentation(data):
     found = ww.explain(GCN(3, 8, 2, 2).double(), data, index=3)
     assert str(found).startswith("Prediction for node 3: output")
+
+
+def test_a_class_that_nobody_has_named(model, data):
+    with pytest.raises(InputError, match=r"target is a column of the output, 0 to 1; got 'toxic'.*class_names"):
+        ww.explain(model, data, target="toxic")
+
+
+def test_a_saved_explanation_can_be_read_by_whom_the_user_lets(model, data, tmp_path):
+    import os
+    import stat
+
+    mask = os.umask(0o022)
+    try:
+        ww.explain(model, data, target=1).save(tmp_path / "found.safetensors")
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "found.safetensors").stat().st_mode) == 0o644

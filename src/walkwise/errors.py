@@ -74,7 +74,7 @@ class TooManyWalksError(WalkwiseError):
 
 
 class MissingDataError(WalkwiseError, FileNotFoundError):
-    """A data set is neither under the data root nor could it be downloaded."""
+    """A data set is not under the data root and could not be downloaded."""
 
 
 class MissingExtraError(WalkwiseError, ImportError):
@@ -98,7 +98,7 @@ class SamplingWarning(UserWarning):
 
 
 class SeveralGraphsWarning(UserWarning):
-    """A chain of several graphs was asked a question about one graph, and they were taken for one."""
+    """A chain of several graphs was asked a question about one graph, and they were treated as a single graph."""
 
 
 def as_count(given: object, what: str, *, least: int = 1) -> int:

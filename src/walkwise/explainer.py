@@ -75,7 +75,7 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
     - ``node_relevance`` (M,) and ``feature_relevance`` (M, F) where a node mask is asked for. The mask is made of
       the first for "object", of the second for "attributes" and of its sum over nodes for "common_attributes".
     - ``edge_relevance`` (E,) where an edge mask is asked for: :func:`walkwise.edge_relevance` of the edges as you
-      gave them, summed over layers. Steps along none of them are in no edge: those that stay at a node by a root
+      gave them, summed over layers. Steps along none of them count for no edge: those that stay at a node by a root
       weight or by a self-loop that the layer adds, and those of layers that reach further than neighbours.
     - ``chain``, of the whole graph, for every other question. It stays what it is when an explanation is
       thresholded, cut to a subgraph or moved to another device.

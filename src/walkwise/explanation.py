@@ -306,7 +306,7 @@ class Explanation:
         """Writes the explanation, but for the chain, as a safetensors file: numbers and text, nothing that can run.
 
         Args:
-            path: the file, usually NAME.safetensors. It is replaced if it is there.
+            path: the file, usually NAME.safetensors. An existing file is replaced.
         """
         tensors = {name: getattr(self, name) for name in _TENSORS}
         tensors |= {"walks": self.walks.walks, "walk_relevance": self.walks.relevance}
@@ -370,7 +370,7 @@ def explain(
         model: a model with torch_geometric message-passing layers; it is only read.
         *graph: one Data object with x and edge_index, or the node features and the edges (2, E).
         target: the output column to explain (default: the largest), its name, or a callable that makes a scalar of the
-            output. Of one logit, "positive" or "negative".
+            output. For a single logit, "positive" or "negative".
         against: another column or name: what speaks for the target and not for this one is explained.
         index: the output row to explain, for node-level models.
         class_names: what the output columns are called; two for a model with one logit, the negative class first.

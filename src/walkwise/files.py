@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from walkwise.errors import InputError
@@ -201,7 +201,7 @@ def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Map
     """
     held = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     try:
-        save_file(held, str(as_path(path, "path")), metadata=dict(metadata))
+        as_path(path, "path").write_bytes(save(held, metadata=dict(metadata)))
     except (SafetensorError, OSError) as error:
         raise InputError(
             f"Cannot write {path}: {error}.",

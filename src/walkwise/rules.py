@@ -53,7 +53,7 @@ class Rule:
 
     @property
     def one_sided(self) -> Rule | None:
-        """For a rule that splits: the rule that says the same where inputs are ≥ 0 and what comes out is, too."""
+        """For a rule that splits: the rule that it equals where inputs and outputs are ≥ 0."""
         return None
 
     def factors(self, value: Tensor, z: Tensor, plus: Tensor, minus: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -68,7 +68,7 @@ class Rule:
 
     @property
     def by_size(self) -> bool:
-        """Whether a rule that splits can also be said of contributions c and their sizes |c|, see ``size_factors``."""
+        """Whether a rule that splits can also be written in contributions c and sizes |c|, see ``size_factors``."""
         return False
 
     def size_factors(self, value: Tensor, z: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
@@ -238,7 +238,7 @@ class PositivePart(Rule):
     """Only positive contributions count, and every bias absorbs its share by size: max(0, x W) / (Σ max(0, x W) + |b|).
 
     The positive-part rule of "Relevant Walk Search" (Xiong et al., ICML 2023). It differs from z⁺ where biases
-    are negative: there they take nothing.
+    are negative: under z⁺ these absorb nothing.
     """
 
     @property

@@ -127,7 +127,7 @@ def opened(
     """
     session = sources.open_session(model, graphs, weights=weights, smiles=smiles, root=root)
     if weights is None and is_import_path(model):
-        tell(f"Note: {model} is asked with the weights it comes with, random ones perhaps: --weights gives a file.")
+        tell(f"Note: {model} is asked with the weights it comes with, perhaps random: name a file with --weights.")
     return session
 
 

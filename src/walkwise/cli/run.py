@@ -48,7 +48,7 @@ def run(
             show_default=False,
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="The folder of the run; the same command goes on with it.")] = Path("run"),
+    out: Annotated[Path, typer.Option(help="The folder of the run; the same command resumes it.")] = Path("run"),
     weights: options.Weights = None,
     data: options.DataRoot = None,
     target: Annotated[
@@ -79,17 +79,17 @@ def run(
         int | None, typer.Option(min=1, help="How many graphs are traced together.", show_default="128")
     ] = None,
     featurise: options.Featurise = None,
-    seed: Annotated[int, typer.Option(help="Of models that draw random numbers.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed for models that draw random numbers.")] = 0,
     device: Annotated[
-        str | None, typer.Option(help="Where workers compute, cuda say; default: on processors.", show_default=False)
+        str | None, typer.Option(help="Where workers compute, such as cuda; default: the CPU.", show_default=False)
     ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Explain every graph of a data set, into a folder of Parquet files.
 
-    The same command goes on where it stopped, whatever stopped it. Ctrl-C finishes the batches under way. A graph that
-    fails is a row with its error. The report is made by: walkwise report DIR.
+    The same command resumes where it stopped, whatever stopped it. Ctrl-C finishes the batches under way. A graph that
+    fails gets a row with its error. The report is made by: walkwise report DIR.
     """
     choice(rule, RULES, "rule")
     choice(engine, ("local", "ray"), "engine")
@@ -206,7 +206,7 @@ def _show(made: Run, command: str) -> None:
     if made.failed:
         say(f"{count(made.failed, 'graph')} failed; the column error of the table graphs says why.")
     if not made.complete:
-        say(f"Stopped early. This goes on:\n{command}")
+        say(f"Stopped early. To resume:\n{command}")
         return
     folder = shlex.quote(str(made.folder))
     say(f"What the model looks for: walkwise report {folder}\nGraph by graph:           walkwise explore {folder}")

@@ -157,6 +157,9 @@ def _column(target: Any, row: Tensor, name: str, class_names: Sequence[str] | No
     if isinstance(target, str) and target in classes:
         place = classes.index(target)
         return (place, False) if len(row) > 1 else (0, place == 0)
+    if isinstance(target, str):
+        remedy = None if class_names else "Name the classes with class_names=[...] to call them by name."
+        raise InputError(argument=name, expected=expected, got=target, remedy=remedy)
     column = _whole(target, name, expected)
     if column == 1 == len(row):  # the positive class of two
         return 0, False

@@ -29,7 +29,7 @@ def subgraph_relevance(chain: RelevanceChain, subgraphs: Subgraphs, *, alpha: fl
     """The relevance R_α of every subgraph: (B,), or (B, A) for a sequence of α.
 
     R_α(S) = Σ over walks m that visit S at least once of α^(number of steps outside S) · R(m)
-    (Eqs. 8-9); α = 0 keeps the walks inside S alone, α = 1 all that touch it.
+    (Eqs. 8-9); α = 0 keeps only the walks inside S, α = 1 all that touch it.
 
     Args:
         chain: the traced prediction.

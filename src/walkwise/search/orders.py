@@ -36,7 +36,7 @@ _MOST_NUMBERS = 12_000_000
 
 
 class NodeOrder(Tensor):
-    """Node ids in order, and by which route they were found; what is made of it is an ordinary tensor."""
+    """Node ids in order, and by which route they were found; results computed from it are ordinary tensors."""
 
     route: str
     types: NodeTypes | None
@@ -119,7 +119,7 @@ def order_nodes(
     shares a walk with it; a list that is not too long serves further orders of the same chain. Where there
     are too many walks for that (more than about 24 million messages, or a gigabyte), every step asks for the candidates
     that can have changed: with α = 0 from their surroundings, otherwise as one batch of subgraphs, and deep models on
-    large graphs with hubs may then take minutes. ``route`` of the order says which way it was.
+    large graphs with hubs may then take minutes. ``route`` of the order says which way was taken.
 
     Args:
         chain: the traced prediction.
