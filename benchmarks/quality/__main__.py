@@ -27,7 +27,7 @@ from walkwise.errors import WalkwiseError
 
 SHORT_DESIGNS = ("gin-relu", "gcn-gelu", "sage-gelu-norm", "gat-relu")
 #: The methods whose distance from the first is told task by task, where they exist.
-FOLLOWED = ("sgnn-lrp", "lrp, auto", "shapley, auto", "lrp, gamma")
+FOLLOWED = ("lrp, auto", "order, auto, α = 0.5", "shapley, auto", "lrp, gamma")
 #: The rules among which the validation tasks choose, with today's default and LRP-0 beside them.
 CHOICES = [f"lrp, {name}" for name in (*candidates.CANDIDATES, "gamma", "γ = 3", "zero", "z+")]
 DRAWN = ("α = 0", "α = 0.5", "αβ")  # of the discounts, those in the figure
@@ -63,6 +63,10 @@ def part_of_report(
         report.by_task(standings, rows),
         "How far behind the first, on the same graphs, with 95 % intervals:",
         report.leads(standings, [method for method in FOLLOWED if method in known]),
+    ]
+    texts += [
+        "Each against other people's explainers, and against all methods; `least share` is of the first's AUROC:",
+        report.races(results, list(standings), FOLLOWED, [row.method for row in rows]),
     ]
     if rest := report.partial(standings, rows):
         texts += ["Methods that answer for some tasks or models only:", rest]
@@ -101,7 +105,7 @@ def check_table(found: dict[str, dict[str, float] | str]) -> str:
         for name, row in found.items()
         if row and not isinstance(row, str)
     ]
-    return report.table(["method", "cascade", "relabelling", "noise", "folded norm", "split linear"], rows)
+    return report.table(["method", "cascade", "its size", "relabelling", "noise", "folded norm", "split linear"], rows)
 
 
 def arguments() -> argparse.Namespace:

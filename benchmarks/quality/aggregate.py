@@ -172,6 +172,45 @@ def overall(table: Mapping[str, Sequence[Standing]]) -> list[Overall]:
 
 
 @dataclass(frozen=True)
+class Race:
+    """How one method fares against some others, over tasks."""
+
+    method: str
+    tied: tuple[str, ...]  # the tasks on which it is first or not significantly behind the first
+    firsts: Mapping[str, str]  # task → who is first
+    rank: float  # mean over tasks
+    next: tuple[str, float]  # of the others, the one with the best mean rank
+    least: float  # the lowest share of the first's mean that it reaches on a task
+
+
+def race(
+    results: Results, tasks: Sequence[str], method: str, others: Sequence[str], measure: str = "auroc"
+) -> Race | None:
+    """A method among others; None where it has no values on one of the tasks. Others without values do not run."""
+    tied, firsts, shares = [], {}, []
+    ranks: dict[str, list[float]] = {}
+    for task in tasks:
+        names = [method, *(name for name in others if name != method)]
+        values = {name: found for name in names if (found := values_of(results, task, name, measure))}
+        if method not in values:
+            return None
+        most = max(len(by_run(found)) for found in values.values())
+        values = {name: found for name, found in values.items() if 2 * len(by_run(found)) >= most}
+        means = comparable_means(values)
+        first = max(means, key=lambda name: means[name])
+        firsts[task] = first
+        shares.append(means[method] / means[first])
+        if first == method or interval(differences(values[first], values[method])).low <= 0:
+            tied.append(task)
+        for name, rank in zip(means, ranks_of(list(means.values())), strict=True):
+            ranks.setdefault(name, []).append(rank)
+    mean_ranks = {name: float(np.mean(found)) for name, found in ranks.items() if len(found) == len(tasks)}
+    own = mean_ranks.pop(method)
+    best = min(mean_ranks, key=lambda name: mean_ranks[name])
+    return Race(method, tuple(tied), firsts, own, (best, mean_ranks[best]), min(shares))
+
+
+@dataclass(frozen=True)
 class Choice:
     """A candidate for the default, over the validation tasks."""
 

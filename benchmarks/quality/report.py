@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from quality.aggregate import Choice, Interval, Overall, Results, Standing, mean, values_of
+from quality.aggregate import Choice, Interval, Overall, Race, Results, Standing, mean, race, values_of
 
 OURS = ("order", "pruning", "visits", "alone", "shapley", "best subgraph", "lrp", "sgnn-lrp", "gnn-lrp")
 
@@ -83,6 +83,21 @@ def leads(standings: Mapping[str, Sequence[Standing]], methods: Sequence[str]) -
         line = [task, f"{first.method} ({first.mean:.3f})", *(cells.get(method, "") for method in methods)]
         lines.append(line)
     return table(["task", "first", *methods], lines)
+
+
+def races(results: Results, tasks: Sequence[str], methods: Sequence[str], known: Iterable[str]) -> str:
+    """Some of our methods, each against explainers that are not ours, and against everything."""
+    rivals = {"other people's": [name for name in known if not is_ours(name)], "all": list(known)}
+    found = [(who, race(results, tasks, method, names)) for method in methods for who, names in rivals.items()]
+    header = ["method", "against", "first or tied", "not on", "mean rank", "the best of the others", "least share"]
+    return table(header, [[told(one.method), who, *_raced(one)] for who, one in found if one is not None])
+
+
+def _raced(found: Race) -> list[str]:
+    lost = [f"{task} ({first})" for task, first in found.firsts.items() if task not in found.tied]
+    place = f"{len(found.tied)} / {len(found.firsts)}"
+    following = f"{found.next[0]} {found.next[1]:.1f}"
+    return [place, ", ".join(lost) or "none", f"{found.rank:.1f}", following, number(found.least)]
 
 
 def choices(found: Sequence[Choice]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
@@ -36,15 +36,19 @@ def cascade(scores: Scores, prediction: Prediction, seed: int = 0) -> list[float
     The weights stay random once they are (Adebayo et al., 2018): an explainer that looks at the model loses
     its likeness on the way down, and one that does not keeps 1.
     """
+    before = scores(prediction)
+    return [likeness(before, scores(other)) for other in randomised(prediction, seed)]
+
+
+def randomised(prediction: Prediction, seed: int = 0) -> Iterator[Prediction]:
+    """The same prediction after the head, then the last layer, … then the first have random weights too."""
     model = copy.deepcopy(prediction.model)
     assert isinstance(model, Network)
-    before, found = scores(prediction), []
     generator = torch.Generator().manual_seed(seed)
-    for part in (model.head, *reversed(list(zip(model.convs, model.norms, strict=True)))):
-        for module in part if isinstance(part, tuple) else (part,):
+    for part in ((model.head,), *reversed(list(zip(model.convs, model.norms, strict=True)))):
+        for module in part:
             _randomise(module, generator)
-        found.append(likeness(before, scores(of_model(prediction, model))))
-    return found
+        yield of_model(prediction, model)
 
 
 @torch.no_grad()
@@ -138,22 +142,25 @@ def in_double(prediction: Prediction) -> Prediction:
     return of_model(replace(prediction, x=prediction.x.double()), model)
 
 
+DRAWS = 10  # of random weights
 #: What the columns of the table mean.
-LEGEND = """\
+LEGEND = f"""\
 On a trained GIN with normalisation, in double precision, the worst of three graphs. `cascade`: the likeness (rank
-correlation, its size) to the explanation of the same model with random weights; low is good. `relabelling`, `folded
-norm`, `split linear`: the largest change, relative to the largest score, when nodes get other numbers, a BatchNorm
-is folded into the linear map before it, and a linear map is written as two; 0 is good. `noise`: by how many times
-a tiny change of the features is outdone; thousands mean that rounding decides. Orders are scored by place: nodes that
-are alike stand in the order of their numbers, so that relabelling and noise may swap them."""
+correlation) to the explanation of the same model with random weights, the mean over the graphs and {DRAWS} draws of
+weights, and `its size` the mean without the sign; 0 is good. `relabelling`, `folded norm`, `split linear`: the largest
+change, relative to the largest score, when nodes get other numbers, a BatchNorm is folded into the linear map before
+it, and a linear map is written as two; 0 is good. `noise`: by how many times a tiny change of the features is outdone;
+thousands mean that rounding decides. Orders are scored by place: nodes that are alike stand in the order of their
+numbers, so that relabelling and noise may swap them."""
 
 
 def examine(scores: Scores, predictions: list[Prediction]) -> dict[str, float]:
     """Every check, the worst over some predictions of a network with norms; of the cascade its end, on average."""
     exact = [in_double(p) for p in predictions]
-    ends = [abs(cascade(scores, p)[-1]) for p in exact]
+    ends = [cascade(scores, p, seed)[-1] for p in exact for seed in range(DRAWS)]
     return {
         "cascade": sum(ends) / len(ends),
+        "its size": sum(map(abs, ends)) / len(ends),
         "relabelling": max(relabelled(scores, p) for p in exact),
         "noise": max(noised(scores, p) for p in exact),
         "folded norm": max(on_equivalent(scores, p, folded) for p in exact),

@@ -90,6 +90,28 @@ def test_who_is_first_and_who_is_tied():
     assert [row.first_or_tied for row in summary] == [1, 1, 0]
 
 
+def test_a_race_is_among_those_who_run():
+    keys = [("d", seed, graph) for seed in range(6) for graph in range(10)]
+    level = {key: 0.5 + 0.01 * key[2] for key in keys}
+
+    def shifted(by, some=keys):
+        return {key: level[key] + by for key in some}
+
+    one = results({"ours": level, "theirs": shifted(-0.1), "variant": shifted(0.05)}, "one")
+    two = results(
+        {"ours": level, "theirs": shifted(0.2), "variant": shifted(0.1), "rare": shifted(0.4, keys[:20])}, "two"
+    )
+    both = one | two
+    found = aggregate.race(both, ["one", "two"], "ours", ["theirs", "rare"])
+    assert (found.tied, found.firsts) == (("one",), {"one": "ours", "two": "theirs"})
+    assert (found.rank, found.next) == (1.5, ("theirs", 1.5))
+    assert found.least == pytest.approx(0.545 / 0.745)
+    among_all = aggregate.race(both, ["one", "two"], "ours", ["ours", "theirs", "variant", "rare"])
+    assert (among_all.tied, among_all.firsts["one"]) == ((), "variant")
+    assert (among_all.rank, among_all.next) == (2.5, ("variant", 1.5))
+    assert aggregate.race(both, ["one", "two"], "rare", ["ours"]) is None
+
+
 def test_the_choice_is_over_tasks_alike():
     few, many = constant([0.5]), {("d", 0, g): 0.5 for g in range(50)}
     up = {key: v + 0.2 for key, v in few.items()}
