@@ -2,8 +2,11 @@
 
 import pytest
 import torch
-from quality import planted, sanity
+from quality import planted, randomised, sanity
+from quality.measures import Answer
+from quality.methods import Method
 from quality.networks import DESIGNS, Network
+from quality.running import Explained
 from quality.tasks import TASKS
 from torch import nn
 
@@ -78,6 +81,24 @@ def test_the_cascade_goes_on_from_the_top(prediction):
     same = [all(torch.equal(a, b) for a, b in zip(seen[0], later, strict=True)) for later in seen[1:]]
     assert same == [True, True, True, False]
     assert all(torch.equal(value, before[name]) for name, value in prediction.model.state_dict().items())
+
+
+def test_random_weights_change_what_looks_at_weights_alone(prediction):
+    truths = torch.zeros(1, prediction.num_nodes, dtype=torch.bool)
+    truths[0, -5:] = True
+    one = Explained(0, prediction, truths, torch.ones(prediction.num_nodes, dtype=torch.bool))
+
+    def asked(scores):
+        return randomised.compared(Method("some", "explainer", lambda case: Answer(scores(case.prediction))), one)
+
+    blind, seeing = asked(degree), asked(relevance("zero"))
+    assert blind["likeness"] == pytest.approx([1.0] * randomised.DRAWS)
+    assert blind["with random weights"] == blind["AUROC"] * randomised.DRAWS
+    assert max(seeing["its size"]) < 0.99
+    assert seeing["its size"] == [abs(likeness) for likeness in seeing["likeness"]]
+    assert seeing["likeness"][0] != seeing["likeness"][1]  # another draw
+    last = list(sanity.randomised(prediction))[-1]
+    assert seeing["likeness"][0] == sanity.likeness(relevance("zero")(prediction), relevance("zero")(last))
 
 
 def test_models_that_are_not_equivalent_are_refused(prediction):
