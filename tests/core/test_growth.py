@@ -7,6 +7,7 @@ from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
 import walkwise as ww
 from chains import pooled
 from walkwise.core import operators as ops
+from walkwise.core import row_maps
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.edges import Edges
 from walkwise.core.rows import AllNodes
@@ -28,10 +29,10 @@ OPERATORS = {
     "edges": ops.Aggregate(EDGES),
     "weighted edges": ops.Aggregate(EDGES, WEIGHT, -1.5),
     "heads": ops.Aggregate(EDGES, torch.stack([WEIGHT, 2 * WEIGHT], dim=1)),
-    "picked": ops.Gather(torch.tensor([3, 3, 3, 0, 1]), 6),
-    "added": ops.Scatter(torch.tensor([0, 0, 1, 1, 1]), M),
-    "all": ops.SumRows(7, -0.5, False),
-    "reshaped": ops.Reshape(torch.Size((M, N)), torch.Size((M, N))),
+    "picked": row_maps.Gather(torch.tensor([3, 3, 3, 0, 1]), 6),
+    "added": row_maps.Scatter(torch.tensor([0, 0, 1, 1, 1]), M),
+    "all": row_maps.SumRows(7, -0.5, False),
+    "reshaped": row_maps.Reshape(torch.Size((M, N)), torch.Size((M, N))),
 }
 
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch_geometric import nn as pyg
 
 import walkwise as ww
-from walkwise.core.operators import Differential
+from walkwise.core.differential import Differential
 
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 0, 0, 2], [1, 0, 2, 1, 3, 2, 4, 3, 0, 4, 2, 0]])
 SETS = [[0], [1, 2], [0, 2, 3], [0, 1, 2, 3, 4]]

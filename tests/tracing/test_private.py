@@ -43,6 +43,15 @@ def test_unwatched():
     assert mode.seen, "a torch-function mode sees nothing at all"
 
 
+def test_watched():
+    """Without it an interrupt inside of ``unwatched`` blinds every later trace."""
+    with private.watched():
+        private.unwatched().__enter__()  # never left
+    with Counting() as mode:
+        torch.ones(2) + 1
+    assert mode.seen, "torch._C._EnableTorchFunction no longer puts back what it found"
+
+
 def test_overridable_functions():
     """Without them a spelling has no handler, and is carried by its plain gradient."""
     found = set(private.overridable_functions())

@@ -7,7 +7,8 @@ from torch_geometric import nn as pyg
 
 import walkwise as ww
 from walkwise.core.edges import Edges
-from walkwise.core.operators import Aggregate, Cast, Embed, Perceptron, Reshape, RowMap, Scale, SumRows
+from walkwise.core.operators import Aggregate, Cast, Embed, Perceptron, RowMap, Scale
+from walkwise.core.row_maps import Reshape, SumRows
 from walkwise.core.rows import AllNodes
 from walkwise.rules import AlphaBeta, Epsilon, Gamma, GeneralisedGamma, PositivePart, Zero, ZPlus, divide
 from walkwise.tracing.linearize import EdgeShelf

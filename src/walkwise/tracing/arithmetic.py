@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walkwise.core.operators import MOVING, Differential
+from walkwise.core.differential import MOVING, Differential
 from walkwise.rules import divide
 from walkwise.tracing.activations import pointwise
 from walkwise.tracing.expressions import SAME, Coefficients, Term, moved, scaled

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from walkwise.core.operators import Aggregate, Embed, Gather, Identity, Operator, RowMap, Scale, Scatter, Send
+from walkwise.core.operators import Aggregate, Embed, Identity, Operator, RowMap, Scale
+from walkwise.core.row_maps import Gather, Scatter, Send
 from walkwise.rules import Rule
 
 Make = Callable[[Tensor], Operator]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walkwise.core.operators import MOVING, Differential
+from walkwise.core.differential import MOVING, Differential
 from walkwise.tracing.expressions import Coefficients, Term, moved
 from walkwise.tracing.stretch import Builder, Flow
 from walkwise.tracing.tape import Op, Ref, filled

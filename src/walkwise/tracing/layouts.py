@@ -14,19 +14,8 @@ import torch
 from torch import Tensor
 
 from walkwise.core.edges import Edges
-from walkwise.core.operators import (
-    Aggregate,
-    Embed,
-    Gather,
-    Identity,
-    Operator,
-    RowMap,
-    Scale,
-    Scatter,
-    Send,
-    Step,
-    Visit,
-)
+from walkwise.core.operators import Aggregate, Embed, Identity, Operator, RowMap, Scale, Step, Visit
+from walkwise.core.row_maps import Gather, Scatter, Send
 
 _BY_ROW = (Identity, Scale, RowMap, Embed, Visit)
 

@@ -25,7 +25,8 @@ from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.utils import is_sparse, to_edge_index
 
 from walkwise.core.edges import Edges
-from walkwise.core.operators import Aggregate, Operator, Scale, Send
+from walkwise.core.operators import Aggregate, Operator, Scale
+from walkwise.core.row_maps import Send
 from walkwise.tracing.private import MESSAGE_HOOKS, hooked, version_of
 from walkwise.tracing.tape import Affine
 

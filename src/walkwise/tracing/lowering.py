@@ -10,7 +10,8 @@ from torch import Tensor
 
 from walkwise.core.chain import Layer, RelevanceChain, are_local
 from walkwise.core.contract import pull_back, unweighted
-from walkwise.core.operators import Differential, Step
+from walkwise.core.differential import Differential
+from walkwise.core.operators import Step
 from walkwise.core.rows import AllNodes
 from walkwise.errors import CoverageWarning, TraceError
 from walkwise.rules import Rule, Schedule

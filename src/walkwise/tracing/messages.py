@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from walkwise.core.edges import Edges
-from walkwise.core.operators import Aggregate, Embed, Gather, Identity, Operator, RowMap, Scale, Scatter, Send, Step
+from walkwise.core.operators import Aggregate, Embed, Identity, Operator, RowMap, Scale, Step
+from walkwise.core.row_maps import Gather, Scatter, Send
 
 #: A row of an edge that is made of more parts than that is left as it is written.
 _MOST_PARTS = 8

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walkwise.core.operators import Embed, Gather, Reshape, RowMap, Scale, Scatter, SumRows
+from walkwise.core.operators import Embed, RowMap, Scale
+from walkwise.core.row_maps import Gather, Reshape, Scatter, SumRows
 from walkwise.tracing.expressions import SAME, moved, scaled
 from walkwise.tracing.interpreter import Interpreter, base_of, flat, gradient, leaves, structural
 from walkwise.tracing.tape import Op, Ref, filled

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from walkwise.core.operators import Gather, Operator, Scale, Scatter, Visit
+from walkwise.core.operators import Operator, Scale, Visit
+from walkwise.core.row_maps import Gather, Scatter
 from walkwise.errors import TraceError
 from walkwise.tracing.identity import Identities, UnfollowedError
 from walkwise.tracing.stretch import Builder, Flow

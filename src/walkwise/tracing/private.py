@@ -21,6 +21,11 @@ def unwatched() -> AbstractContextManager[None]:
     return torch._C.DisableTorchFunction()
 
 
+def watched() -> AbstractContextManager[None]:
+    """Modes see what is computed inside; on the way out all is as it was, even if an interrupt came in between."""
+    return torch._C._EnableTorchFunction()
+
+
 def overridable_functions() -> Iterable[Any]:
     """Every function that a torch-function mode may be handed: those torch lists, and those it leaves out."""
     listed = (func for functions in get_overridable_functions().values() for func in functions)

@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walkwise.core.operators import MOVING, Differential, Scale, Scatter
+from walkwise.core.differential import MOVING, Differential
+from walkwise.core.operators import Scale
+from walkwise.core.row_maps import Scatter
 from walkwise.tracing.interpreter import Interpreter, gradient, selection, structural
 from walkwise.tracing.moves import row_scatter
 from walkwise.tracing.stretch import Flow

@@ -34,7 +34,7 @@ from walkwise.tracing.precision import (
     in_one_type,
     widen,
 )  # fmt: skip
-from walkwise.tracing.private import compiled_from
+from walkwise.tracing.private import compiled_from, watched
 from walkwise.tracing.reach import Surveyor, is_several, ran_as_before
 from walkwise.tracing.shadow import same_random_numbers, shadow_of
 from walkwise.tracing.tape import Tape
@@ -107,8 +107,9 @@ def trace(
     ordinary = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
     with (
         torch.set_grad_enabled(torch.is_grad_enabled()),
+        watched(),
         ordinary,
-    ):  # an interrupt must not leave gradients switched off
+    ):  # an interrupt must not leave gradients, or the sight of what is computed, switched off
         given = given_as(model, x, edge_index, model_kwargs)
         given.check() if isinstance(given, HeteroGiven) else _check_given(given)
         hoods, notes = _neighbourhoods(given, target, index)

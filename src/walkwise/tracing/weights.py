@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from walkwise.core.operators import MOVING, Aggregate, Differential, Operator, RowMap, Scale, Send
+from walkwise.core.differential import MOVING, Differential
+from walkwise.core.operators import Aggregate, Operator, RowMap, Scale
+from walkwise.core.row_maps import Send
 from walkwise.tracing.arithmetic import product
 from walkwise.tracing.expressions import SAME, Coefficients, moved, scaled
 from walkwise.tracing.interpreter import Interpreter, gradient, leaves, structural
