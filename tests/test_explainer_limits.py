@@ -116,7 +116,7 @@ def test_falling_back_can_be_refused():
 def test_wrong_options():
     with pytest.raises(InputError, match="mask is one of 'positive', 'magnitude', got 'signed'"):
         ww.SubgraphLRPExplainer(mask="signed")
-    with pytest.raises(InputError, match="leave position as it is"):
+    with pytest.raises(InputError, match="give alpha or position, not both"):
         ww.SubgraphLRPExplainer(alpha=0.5, position=None)
     with pytest.raises(InputError, match="Unknown rule"):
         ww.SubgraphLRPExplainer(rule="nonsense")

@@ -124,7 +124,7 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
         if mask not in _MAPS:
             raise InputError(f"mask is one of {', '.join(map(repr, _MAPS))}, got {mask!r}.")
         if alpha is not None and position != 0:
-            raise InputError("alpha scores a node by walks that visit it anywhere: leave position as it is, or alpha.")
+            raise InputError("alpha scores a node by walks that visit it anywhere: give alpha or position, not both.")
         self.schedule = as_schedule(rule)
         self.mask = mask
         self.position = position

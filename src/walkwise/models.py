@@ -272,7 +272,7 @@ def save_weights(model: nn.Module, path: str | Path) -> None:
 
     Args:
         model: any module.
-        path: the file, usually NAME.safetensors. It is replaced if it is there.
+        path: the file, usually NAME.safetensors. An existing file is replaced.
     """
     if not isinstance(model, nn.Module):
         raise InputError(argument="model", expected="a torch.nn.Module", got=model)

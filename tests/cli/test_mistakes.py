@@ -120,7 +120,7 @@ def test_a_missing_data_set_names_the_option(run, tmp_path):
         (["explain", "ba2motif", "--weights", "nowhere.pt"], 2, "There is no file nowhere.pt"),
         (["order", "ba2motif", "--mode", "activate"], 2, "did you mean 'activation'?"),
         (["walks", "ba2motif", "--by", "size"], 2, "Expected one of relevance, magnitude"),
-        (["interactions", "ba2motif"], 2, "is no molecule: its nodes are no atoms. Name groups with --nodes."),
+        (["interactions", "ba2motif"], 2, "is not a molecule: its nodes are not atoms. Name groups with --nodes."),
         (["explain", "mutag", "--smarts", "NO2=[N"], 1, "cannot read the SMARTS pattern of 'NO2', '[N'"),
         (["explain", "ba2motif", "--index", 0], 1, "leave out --index"),
         (["interactions", "ba2motif", "--nodes", "a=0", "--nodes", "b=0"], 1, "or ask with --query"),

@@ -262,5 +262,5 @@ def groups_of(
         if error.argument in patterns:
             raise
         name = asked.session.names[asked.number]
-        raise SourceError(f"{name} is no molecule: its nodes are no atoms. Name groups with --nodes.") from error
+        raise SourceError(f"{name} is not a molecule: its nodes are not atoms. Name groups with --nodes.") from error
     return {**known, **matched, **nodes}

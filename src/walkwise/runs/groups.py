@@ -88,7 +88,7 @@ def find_groups(
 def _matches(name: str, made: Any, data: Data, kinds: Sequence[str], molecule: Any) -> list[Sequence[int]]:
     if isinstance(made, str):
         if molecule is None:
-            raise InputError(f"The group {name!r} is a SMARTS pattern, and this graph is no molecule.")
+            raise InputError(f"The group {name!r} is a SMARTS pattern, and this graph is not a molecule.")
         return list(molecule.GetSubstructMatches(query_of(name, made)))
     ((how, what),) = made.items()
     if how == "kinds":

@@ -58,8 +58,8 @@ def run(
     """Explains every graph of a data set and writes the answers to a folder, as Parquet; the same call goes on.
 
     Shards appear whole or not at all. What is there already is not done again, so that after any interruption the same
-    call ends with the rows of an undisturbed run. A graph that fails is a row with its error. After Ctrl-C the batches
-    under way are finished, and the run comes back as far as it is; a second Ctrl-C stops at once.
+    call ends with the rows of an undisturbed run. A graph that fails gets a row with its error. After Ctrl-C the
+    batches under way are finished, and the run comes back as far as it is; a second Ctrl-C stops at once.
 
     Args:
         model: a model that `walkwise.trace` can trace.

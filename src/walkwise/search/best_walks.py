@@ -153,7 +153,7 @@ def top_walks(
         max over completions of R ≤ Σ_n max(g_n, 0) upper_n + min(g_n, 0) lower_n,
 
     until no bound exceeds the k-th best walk found. Near the input, where completions are few, all of
-    them are kept and the bound is exact. ``route`` of the answer says which way it was.
+    them are kept and the bound is exact. ``route`` of the answer says which way was taken.
 
     Of walks that tie, the lexicographically smallest comes first: those whose relevance (or magnitude) is equal to
     that of the first of them, up to a relative 1e-9 in float64 and 1e-6 in float32, so that rounding does not decide.
