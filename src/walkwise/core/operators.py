@@ -217,7 +217,10 @@ class Perceptron(Operator):
 
 def largest(tensor: Tensor) -> Tensor:
     """The size of the largest entry; 0 if there is none."""
-    return torch.linalg.vector_norm(tensor, float("inf")) if tensor.numel() else tensor.new_zeros(())
+    if not tensor.numel():
+        return tensor.new_zeros(())
+    low, high = torch.aminmax(tensor)
+    return torch.maximum(low.neg(), high)
 
 
 def _product(rows: Tensor, matrix: Tensor) -> Tensor:
