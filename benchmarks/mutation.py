@@ -31,7 +31,13 @@ SOURCE = ROOT / "src"
 #: The rooms that are mutated, and the tests that must notice, the quickest to notice first.
 ROOMS = {
     "core": ["tests/core", "tests/questions", "tests/matrix", "tests/test_golden.py"],
-    "rules": ["tests/tracing/test_generalised.py", "tests/matrix", "tests/tracing/test_layers.py", "tests/core"],
+    "rules": [
+        "tests/tracing/test_sensitive.py",
+        "tests/tracing/test_generalised.py",
+        "tests/matrix",
+        "tests/tracing/test_layers.py",
+        "tests/core",
+    ],
     "tracing": ["tests/matrix", "tests/core", "tests/tracing"],
     "questions": ["tests/questions", "tests/core", "tests/search"],
     "search": ["tests/search"],

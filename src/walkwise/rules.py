@@ -26,8 +26,8 @@ def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     Every division of the library goes through here: a neuron whose contributions cancel exactly
     passes nothing on, and nothing is added to any other denominator.
 
-    >>> divide(torch.tensor([3.0, 3.0, 0.0]), torch.tensor([2.0, 0.0, 0.0]))
-    tensor([1.5000, 0.0000, 0.0000])
+    >>> divide(torch.tensor([3.0, 3.0, 0.0, -3.0]), torch.tensor([2.0, 0.0, 0.0, 0.0]))
+    tensor([1.5000, 0.0000, 0.0000, 0.0000])
     """
     return torch.nan_to_num_(numerator / denominator, nan=0.0, posinf=0.0, neginf=0.0)
 
