@@ -99,6 +99,17 @@ def test_no_module_has_the_name_of_a_function():
     assert not [name for name in modules if name.rpartition(".")[2] in functions]
 
 
+def test_no_two_classes_share_a_name():
+    """Whoever reads a name knows which class it is; private ones and those inside functions count, too."""
+    homes: dict[str, list[str]] = {}
+    for file in sorted(Path(ww.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(file.name)
+    assert "RelevanceChain" in homes
+    assert not {name: files for name, files in homes.items() if len(files) > 1}
+
+
 def test_what_is_not_there_is_missed_as_in_any_module():
     assert set(ww.__all__) <= set(dir(ww))
     assert not hasattr(ww, "nosuch")

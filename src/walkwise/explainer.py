@@ -168,15 +168,15 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
         kwargs: dict[str, Any],
     ) -> SubgraphHeteroExplanation:
         """The explanation of a heterogeneous graph: each mask is divided by its largest entry over all types."""
-        asked = self.explainer_config
-        if asked.edge_mask_type is not None:
+        config = self.explainer_config
+        if config.edge_mask_type is not None:
             for edges in edge_index.values():
                 _steps(model, edges)
         chain = self._chain(model, x, edge_index, target, index, kwargs)
         explanation = SubgraphHeteroExplanation()
         explanation.__dict__["_chain"] = chain
         assert chain.types is not None
-        if (kind := asked.node_mask_type) is not None:
+        if (kind := config.node_mask_type) is not None:
             nodes, features = chain.types.split(self._node_relevance(chain)), feature_relevance(chain)
             explanation.set_value_dict("node_relevance", nodes)
             explanation.set_value_dict("feature_relevance", features)
@@ -186,7 +186,7 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
                 common = kind == MaskType.common_attributes
                 masks = {name: r.sum(0, keepdim=True) if common else r for name, r in features.items()}
             explanation.set_value_dict("node_mask", self._masked_alike(masks, chain))
-        if asked.edge_mask_type is not None:
+        if config.edge_mask_type is not None:
             relevance = edge_relevance(chain)
             explanation.set_value_dict("edge_relevance", relevance)
             explanation.set_value_dict("edge_mask", self._masked_alike(relevance, chain))

@@ -402,7 +402,7 @@ def explain(
     check = check_subgraph(prediction, found.nodes, class_names)
     data = graph[0] if len(graph) == 1 else None
     edges = prediction.edge_index
-    best, told = _walks(chain, walks)
+    best, notes = _walks(chain, walks)
     row = () if callable(prediction.target) else prediction.logits.tolist()
     return Explanation(
         target=explained_title(prediction, class_names),
@@ -417,7 +417,7 @@ def explain(
         subgraph=found,
         check=check,
         walks=best,
-        notes=(*chain.notes, *chain.cautions, *told),
+        notes=(*chain.notes, *chain.cautions, *notes),
         node_labels=node_labels(data, chain.num_nodes),
         smiles=smiles if isinstance(smiles := getattr(data, "smiles", None), str) else None,
         chain=chain,

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import walkwise as ww
 from walkwise.cli import app
-from walkwise.cli.sources import open_session
+from walkwise.cli.sources import load_subject
 from walkwise.evaluation import activation_along, pruning_along
 from walkwise.evaluation.predictions import predict
 from walkwise.paper.exhibits import Finding
@@ -49,9 +49,9 @@ HEAD = {
 
 @pytest.fixture(scope="module")
 def chain():
-    session = open_session("ba2motif")
-    graph = session.graph(GRAPH)
-    return ww.trace(session.model, graph.x, graph.edge_index)
+    subject = load_subject("ba2motif")
+    graph = subject.graph(GRAPH)
+    return ww.trace(subject.model, graph.x, graph.edge_index)
 
 
 def check_head(report: dict, chain: ww.RelevanceChain) -> None:
@@ -97,8 +97,8 @@ def test_explain_in_words(run):
 def test_order(run, chain, mode):
     report = run("order", "ba2motif", "--graph", GRAPH, "--mode", mode, "--alpha", 0, "--alpha", 0.2, "--json").json
     check_head(report, chain)
-    session = open_session("ba2motif")
-    prediction = predict(session.model, session.graph(GRAPH))
+    subject = load_subject("ba2motif")
+    prediction = predict(subject.model, subject.graph(GRAPH))
     along = activation_along if mode == "activation" else pruning_along
     for found, alpha in zip(report["orders"], (0.0, 0.2), strict=True):
         order = ww.order_nodes(chain, mode=mode, alpha=alpha)
@@ -164,11 +164,11 @@ def test_compare(run):
     metrics = ["--metric", "auac", "--metric", "auroc"]
     report = run("compare", "ba2motif", "--limit", 4, *methods, *metrics, "--json").json
     assert report["graphs"] == [400, 450, 900, 950]
-    session = open_session("ba2motif")
+    subject = load_subject("ba2motif")
     rows = ww.baselines.compare(
         ["random", "sgnn-lrp"],
-        session.model,
-        [session.graph(number) for number in report["graphs"]],
+        subject.model,
+        [subject.graph(number) for number in report["graphs"]],
         metrics=["auac", "auroc"],
         motif=lambda data: data.ground_truth.nonzero().flatten().tolist(),
     )
@@ -290,8 +290,8 @@ def test_a_molecule_that_does_not_fit_is_named_before_anything_is_said(run):
 
 
 def test_a_saved_file_of_graphs(run, tmp_path):
-    session = open_session("ba2motif")
-    torch.save([session.graph(3), session.graph(GRAPH)], tmp_path / "graphs.pt")
+    subject = load_subject("ba2motif")
+    torch.save([subject.graph(3), subject.graph(GRAPH)], tmp_path / "graphs.pt")
     report = run("explain", "ba2motif", tmp_path / "graphs.pt", "--graph", 1, "--json").json
     direct = run("explain", "ba2motif", "--graph", GRAPH, "--json").json
     assert report["node_relevance"] == direct["node_relevance"]

@@ -48,7 +48,7 @@ def found():
 def test_the_shown_numbers_are_the_library_s(found):
     motifs, _ = found
     motif = motifs[-1]
-    graph = generate(4, seed=1)[motif.asked.number]
+    graph = generate(4, seed=1)[motif.traced.number]
     chain = ww.trace(models.bundled("ba2motif"), graph.x, graph.edge_index, target=int(graph.y))
     sets = [motif.truth, list(motif.found.nodes), list(range(25)), *motif.others]
     wanted = ww.subgraph_relevance(chain, sets, alpha=[0.0, 0.3, 1.0])
@@ -60,7 +60,7 @@ def test_the_shown_numbers_are_the_library_s(found):
 def test_the_tally_counts_what_was_found(found):
     motifs, tallies = found
     for label, tally in enumerate(tallies):
-        own = [motif for motif in motifs if motif.asked.target == label]
+        own = [motif for motif in motifs if motif.traced.target == label]
         assert (tally.graphs, tally.right) == (2, len(own))
         assert tally.exact == sum(set(motif.found.nodes) == set(motif.truth) for motif in own)
         hits = [len(set(motif.found.nodes) & set(motif.truth)) for motif in own]
@@ -69,13 +69,13 @@ def test_the_tally_counts_what_was_found(found):
 
 def test_random_sets_are_connected_and_never_the_motif(found):
     motif = found[0][0]
-    edges = set(map(tuple, motif.asked.data.edge_index.t().tolist()))
+    edges = set(map(tuple, motif.traced.data.edge_index.t().tolist()))
     for nodes in motif.others[:50]:
         assert len(set(nodes)) == 5
         assert set(nodes) != set(motif.truth)
         assert all(any((u, v) in edges for u in nodes[:i]) for i, v in enumerate(nodes) if i)
-    again = showcase.random_sets(motif.asked.data, 5, 10, random.Random(3))
-    assert again == showcase.random_sets(motif.asked.data, 5, 10, random.Random(3))
+    again = showcase.random_sets(motif.traced.data, 5, 10, random.Random(3))
+    assert again == showcase.random_sets(motif.traced.data, 5, 10, random.Random(3))
 
 
 def test_the_demo_writes_figures_and_one_page(run, tmp_path):

@@ -175,7 +175,7 @@ def test_an_interruption_ends_in_a_line(run, monkeypatch):
     def stop(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("walkwise.cli.sources.open_session", stop)
+    monkeypatch.setattr("walkwise.cli.sources.load_subject", stop)
     found = run("explain", "ba2motif")
     assert (found.code, found.err) == (130, "Interrupted.\n")
 
@@ -184,6 +184,6 @@ def test_an_error_that_nobody_expected_is_one_line_too(run, monkeypatch):
     def fail(*arguments, **options):
         raise RuntimeError("the unforeseen")
 
-    monkeypatch.setattr("walkwise.cli.sources.open_session", fail)
+    monkeypatch.setattr("walkwise.cli.sources.load_subject", fail)
     found = run("explain", "ba2motif")
     assert (found.code, found.err) == (1, "RuntimeError: the unforeseen (--debug shows where.)\n")

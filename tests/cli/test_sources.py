@@ -15,11 +15,11 @@ from walkwise.cli import options
 from walkwise.cli.names import BUNDLED, SourceError
 from walkwise.cli.sources import (
     MOLECULES,
-    Graphs,
-    Session,
+    NamedGraphs,
+    Subject,
     load_graphs,
     load_model,
-    open_session,
+    load_subject,
 )
 from walkwise.datasets.graph_files import read_graphs
 from walkwise.errors import InputError
@@ -143,37 +143,37 @@ def test_bundled_models_are_those_in_the_package():
 
 
 def test_the_bundled_model_knows_the_graphs_that_go_with_it():
-    session = open_session("ba2motif")
-    chosen = [session.graphs[i] for i in session.data.held_out[::10]]
-    right = [int(session.model(g.x, g.edge_index).argmax()) == int(g.y) for g in chosen]
+    subject = load_subject("ba2motif")
+    chosen = [subject.graphs[i] for i in subject.data.held_out[::10]]
+    right = [int(subject.model(g.x, g.edge_index).argmax()) == int(g.y) for g in chosen]
     assert sum(right) >= 0.9 * len(right)
-    assert session.data.held_out == tuple(datasets.load("ba2motif-generated").test.tolist())
+    assert subject.data.held_out == tuple(datasets.load("ba2motif-generated").test.tolist())
 
 
 def test_molecules_have_names_and_symbols():
     pytest.importorskip("rdkit")
-    session = open_session("mutag")
-    assert session.names == tuple(MOLECULES)
-    assert session.node_labels(7) == [*"CCCCCCC"]
-    assert (session.graph(7).x.shape, open_session("mutagenicity").graph(7).x.shape) == ((7, 7), (7, 17))
-    assert session.class_name(1) == "mutagenic"
-    assert open_session("mutag", smiles=["CC"]).names == ("CC",)
+    subject = load_subject("mutag")
+    assert subject.names == tuple(MOLECULES)
+    assert subject.node_labels(7) == [*"CCCCCCC"]
+    assert (subject.graph(7).x.shape, load_subject("mutagenicity").graph(7).x.shape) == ((7, 7), (7, 17))
+    assert subject.class_name(1) == "mutagenic"
+    assert load_subject("mutag", smiles=["CC"]).names == ("CC",)
 
 
 def test_one_hot_features_name_their_nodes():
-    assert open_session("ba2motif").node_labels(0) == []
+    assert load_subject("ba2motif").node_labels(0) == []
     loose = torch.zeros(2, 0, dtype=torch.long)
     for x, names in ((torch.eye(3), ["C", "N", "O"]), (torch.full((3, 3), 0.5), [])):
-        graphs = Graphs([Data(x, loose)], "source", ("source 0",), node_names=("C", "N", "O"))
-        assert Session(torch.nn.Identity(), "model", graphs).node_labels(0) == names
+        graphs = NamedGraphs([Data(x, loose)], "source", ("source 0",), node_names=("C", "N", "O"))
+        assert Subject(torch.nn.Identity(), "model", graphs).node_labels(0) == names
 
 
 def test_an_import_path_names_a_model_and_graphs(own):
-    session = open_session(f"{own}:build", f"{own}:load")
-    assert len(session.graphs) == 2
-    assert not session.model.training
+    subject = load_subject(f"{own}:build", f"{own}:load")
+    assert len(subject.graphs) == 2
+    assert not subject.model.training
     module = importlib.import_module(own)
-    assert all(torch.equal(a, b) for a, b in zip(session.model.parameters(), module.build().parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(subject.model.parameters(), module.build().parameters(), strict=True))
 
 
 def test_weights_go_into_the_named_model(own, tmp_path):
@@ -240,15 +240,15 @@ def test_a_module_that_fails_on_import_says_why(tmp_path, monkeypatch):
 
 def test_a_model_of_ones_own_needs_graphs(own):
     with pytest.raises(SourceError, match="Which graphs"):
-        open_session(f"{own}:build")
+        load_subject(f"{own}:build")
     with pytest.raises(SourceError, match="not both"):
-        open_session("mutag", "molecules", smiles=["C"])
+        load_subject("mutag", "molecules", smiles=["C"])
 
 
 def test_graph_numbers_are_checked():
-    session = open_session("ba2motif")
+    subject = load_subject("ba2motif")
     with pytest.raises(SourceError, match="has 1000, numbered 0 to 999"):
-        session.graph(1000)
+        subject.graph(1000)
 
 
 @pytest.mark.parametrize("text", ["", "a", "1,,2", "3-", "ring=", "-1", "1;2"])

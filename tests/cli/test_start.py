@@ -13,7 +13,7 @@ from walkwise import baselines, datasets, recipes, rules
 from walkwise.baselines.comparison import METRICS
 from walkwise.cli import names
 from walkwise.paper.run import EXHIBITS
-from walkwise.runs import asked
+from walkwise.runs import questions
 
 HELP = '''
 import sys
@@ -70,7 +70,7 @@ def test_the_names_are_those_of_the_library():
     assert set(names.RULES) == set(rules._NAMED)
     assert baselines.available_baselines() == names.METHODS
     assert tuple(METRICS) == names.METRICS
-    assert tuple(asked._KINDS) == names.QUESTIONS
+    assert tuple(questions._KINDS) == names.QUESTIONS
     assert tuple(recipes.RECIPES) == names.RECIPES
     assert tuple(EXHIBITS) == names.EXHIBITS
     assert set(names.BUNDLED.values()) <= set(names.GRAPHS)

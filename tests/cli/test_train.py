@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from walkwise import models
-from walkwise.cli.sources import open_session
+from walkwise.cli.sources import load_subject
 
 
 def test_train_and_explain_what_was_trained(run, tmp_path):
@@ -19,7 +19,7 @@ def test_train_and_explain_what_was_trained(run, tmp_path):
     assert 0 <= report["test_accuracy"] <= 1
     explained = run("explain", file, "ba2motif-generated", "--json").json
     model = models.open_weights(file)
-    graph = open_session("ba2motif").graph(0)
+    graph = load_subject("ba2motif").graph(0)
     assert explained["outputs"] == pytest.approx(model(graph.x, graph.edge_index)[0].tolist())
 
 

@@ -176,9 +176,9 @@ def test_one_logit_has_two_classes():
 
 
 def test_what_the_model_and_the_data_say_is_told(motifs):
-    told = Desk(motifs).told
-    assert [name for name, _, _ in told] == [f"graph {i}" for i in range(4)]
-    for number, (_, said, label) in enumerate(told):
+    summaries = Desk(motifs).summaries
+    assert [name for name, _, _ in summaries] == [f"graph {i}" for i in range(4)]
+    for number, (_, said, label) in enumerate(summaries):
         case = open_case(motifs, number)
         assert (said, label) == (case.classes[case.said], case.label)
 

@@ -6,7 +6,7 @@ import torch
 
 from walkwise import models
 from walkwise.datasets import GraphSet, ba2motif, pack
-from walkwise.paper.bench import Case, Effort
+from walkwise.paper.bench import BenchCase, Effort
 
 TINY = Effort("tiny", 2, 1, 5.0, 3, (1, 2, 3), 1, 5, 0.01, ("png",))
 
@@ -23,7 +23,7 @@ def gin(layers=3, features=1, width=6, seed=0):
 def case(name="ba2motif-gin3", layers=3, graphs=None):
     """A model on BA-2motif made afresh, under the name of one of the paper's."""
     graphs = graphs or small_set()
-    return Case(name, gin(layers, graphs.graphs.x.shape[1]), graphs, "random weights", f"random-{layers}")
+    return BenchCase(name, gin(layers, graphs.graphs.x.shape[1]), graphs, "random weights", f"random-{layers}")
 
 
 def small_set(count=12):

@@ -17,7 +17,7 @@ from walkwise.datasets import GraphSet, pack
 from walkwise.errors import InputError
 from walkwise.paper import clock, figure1, figure4, figure5, figure6, published, table3
 from walkwise.paper.bench import AUTHORS, QUICK, Bench
-from walkwise.paper.clock import ALONG, AMORTIZED, CHAIN, HOOK, NAIVE, OTHERS, questions, timed
+from walkwise.paper.clock import ALONG, AMORTIZED, CHAIN, HOOK, NAIVE, OTHERS, draw_questions, timed
 from walkwise.paper.orderings import edge_masks
 from walkwise.paper.tables import markdown, number, write_csv
 
@@ -106,16 +106,16 @@ def test_a_failure_is_marked():
 
 
 def test_the_naive_method_gets_fewer_graphs_when_it_is_slow():
-    asked = questions(small_set().graphs, 4, 5, seed=0)
-    row = clock.relevance_rows(case().model, asked, trials=1, limit=100.0)[0]
+    questions = draw_questions(small_set().graphs, 4, 5, seed=0)
+    row = clock.relevance_rows(case().model, questions, trials=1, limit=100.0)[0]
     assert row["samples"] == 4
-    slow = clock.relevance_rows(case().model, asked, trials=1, limit=1.2e-3 * row["ms"])[0]
+    slow = clock.relevance_rows(case().model, questions, trials=1, limit=1.2e-3 * row["ms"])[0]
     assert slow["failed"] or slow["samples"] < 4
 
 
 def test_questions_are_connected_and_of_one_size():
-    asked = questions(small_set().graphs, 3, 6, seed=1)
-    for question in asked:
+    questions = draw_questions(small_set().graphs, 3, 6, seed=1)
+    for question in questions:
         assert len(question.others) == 1000
         for nodes in [question.subgraph, *question.others[:20]]:
             assert len(set(nodes)) == 6
@@ -127,7 +127,7 @@ def test_questions_are_connected_and_of_one_size():
                 reached[target] |= reached[source] & inside[target]
             assert torch.equal(reached, inside)
     with pytest.raises(InputError, match="Only 0 of 12 graphs have 30 connected nodes"):
-        questions(small_set().graphs, 1, 30, seed=0)
+        draw_questions(small_set().graphs, 1, 30, seed=0)
 
 
 def test_a_call_is_warmed_up_and_a_slow_one_made_once(monkeypatch):

@@ -21,7 +21,7 @@ from walkwise.models import save_weights
 from walkwise.paper import bench as benches
 from walkwise.paper import figure5
 from walkwise.paper.bench import AUTHORS, FULL, QUICK, UNTRAINED, Bench
-from walkwise.paper.exhibits import Exhibit, Finding, Work
+from walkwise.paper.exhibits import Exhibit, Finding, Workload
 from walkwise.paper.omissions import Omission
 from walkwise.paper.published import FIGURE_6
 from walkwise.paper.report import report
@@ -55,7 +55,7 @@ def counted(calls, stop_at=None):
     def draw(rows):
         return figure5.draw([{"alpha": i, "accuracy": i, "auroc": i} for i in range(3)])
 
-    works = tuple(Work(name, units) for name in ("ba2motif-gin3", "reddit-binary-gin5"))
+    works = tuple(Workload(name, units) for name in ("ba2motif-gin3", "reddit-binary-gin5"))
     return Exhibit("counted", "Figure 0: counting", "It counts.", works, draw, _judge)
 
 

@@ -30,7 +30,7 @@ from chains import chain_of, walks_of
 from walkwise import reference
 from walkwise.errors import InputError
 from walkwise.questions import walk_table as tables
-from walkwise.questions.graphs import Graphs
+from walkwise.questions.graphs import PaddedGraphs
 from walkwise.questions.neighbours import step_neighbours
 from walkwise.questions.walk_table import WalkTable, walk_table
 from walkwise.search import contributions, orders
@@ -277,7 +277,9 @@ def test_what_is_asked_is_as_exact_as_its_largest_number():
     whole = [abs(chain.input_relevance) for chain in chains]
     assert any(one > 1.5 * all_of > 0 for one, all_of in zip(largest, whole, strict=True))
     for chain, one, all_of in zip(chains, largest, whole, strict=True):
-        asked = QueryContributions(chain, Criterion("activation", (0.0,), Graphs.alone(8)), step_neighbours(chain))
+        asked = QueryContributions(
+            chain, Criterion("activation", (0.0,), PaddedGraphs.alone(8)), step_neighbours(chain)
+        )
         assert asked.rounding == pytest.approx(16 * torch.finfo(torch.float64).eps * max(one, all_of), rel=1e-6, abs=0)
 
 

@@ -162,15 +162,15 @@ def compare(
         listed = graph_list(data_set, name)
         return [(data, predict(model, data, target=_of(target, data), index=_of(index, data))) for data in listed]
 
-    asked = predictions(graphs, "graphs")
-    taught = [p for _, p in (asked if train_graphs is None else predictions(train_graphs, "train_graphs"))]
-    bar = tqdm(total=len(labels) * len(asked), disable=not progress, leave=False)
+    explained = predictions(graphs, "graphs")
+    taught = [p for _, p in (explained if train_graphs is None else predictions(train_graphs, "train_graphs"))]
+    bar = tqdm(total=len(labels) * len(explained), disable=not progress, leave=False)
     rows: list[Row] = []
     for label, method in labels.items():
         with _seeded(seed):
             explain, training = _ready(method, taught)
         tally = _Tally(label, training)
-        for number, (data, prediction) in enumerate(asked):
+        for number, (data, prediction) in enumerate(explained):
             known = None if motif is None else motif(data)
             with _seeded(seed + number):
                 tally.add(explain, prediction, discounts, measures, known, on, sparsity)

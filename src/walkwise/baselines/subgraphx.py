@@ -52,7 +52,7 @@ def subgraphx(
     >>> subgraphx(prediction).nodes.shape
     torch.Size([3])
     """
-    search = _Search(prediction, size, children, samples, hops, exploration)
+    search = _SearchTree(prediction, size, children, samples, hops, exploration)
     root = frozenset(range(prediction.num_nodes))
     paths = [search.rollout(root) for _ in range(rollouts)]
     best = max(paths, key=lambda path: search.worth(path[-1]))
@@ -63,7 +63,7 @@ def subgraphx(
 
 
 @dataclass
-class _Search:
+class _SearchTree:
     """The tree as far as it has been seen."""
 
     prediction: Prediction

@@ -18,13 +18,13 @@ _TRUTH_NOTE = (
 
 def of_motifs(shown: Motif, tallies: Sequence[Tally]) -> Section:
     """The graphs: one at length, and how the motif was found in all of them."""
-    asked = shown.asked
-    name = asked.class_name
+    traced = shown.traced
+    name = traced.class_name
     right, graphs = sum(tally.right for tally in tallies), sum(tally.graphs for tally in tallies)
     words = (
         f"A small GIN that tells cycles from houses gets {right} of {graphs} newly generated graphs right. "
-        f"Here is the first with a {name}. Its output for “{name}” is {asked.chain.output:.3g}; all walks sum to "
-        f"{asked.chain.input_relevance:.3g}, and biases absorb {number(asked.chain.bias_leak)}. Of the five nodes "
+        f"Here is the first with a {name}. Its output for “{name}” is {traced.chain.output:.3g}; all walks sum to "
+        f"{traced.chain.input_relevance:.3g}, and biases absorb {number(traced.chain.bias_leak)}. Of the five nodes "
         f"of the {name}, {shown.hits} are in the most relevant connected set of five."
     )
     return Section("Motifs in graphs", words, (_sets(shown, name), _walks(shown, name), _truth(tallies)))
@@ -38,7 +38,7 @@ def _sets(shown: Motif, name: str) -> Grid:
         ("most relevant", listed(shown.found.nodes), *relevance[1].tolist()),
         ("random, highest", "", *others.amax(dim=0).tolist()),
         ("random, mean", "", *others.mean(dim=0).tolist()),
-        ("whole graph", f"all {shown.asked.chain.num_nodes}", *relevance[2].tolist()),
+        ("whole graph", f"all {shown.traced.chain.num_nodes}", *relevance[2].tolist()),
     ]
     columns = ["set", "nodes", *(f">α = {alpha:g}" for alpha in ALPHAS)]
     note = _ALPHA_NOTE.format(len(others), len(shown.truth))
@@ -123,6 +123,6 @@ def _terms(molecules: Sequence[Molecule]) -> Grid:
 
 def _molecule_walks(molecule: Molecule) -> Grid:
     walks = molecule.walks
-    rows = [(tie.words(molecule.asked.labels), tie.amount, tie.relevance) for tie in walks.tied]
+    rows = [(tie.words(molecule.traced.labels), tie.amount, tie.relevance) for tie in walks.tied]
     title = f"{molecule.name}: the {len(walks.walks)} most relevant of {walks.num_walks} walks"
     return Grid(title, ["walk", ">how many", ">relevance of each"], rows, wide=True)

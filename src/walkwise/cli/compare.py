@@ -14,7 +14,7 @@ from walkwise.cli.output import loading, print_json, progress, say, show_table
 from walkwise.display import count
 
 if TYPE_CHECKING:
-    from walkwise.cli.sources import Session
+    from walkwise.cli.sources import Subject
 
 _METHODS = ("random", "gradient-x-input", "gnn-lrp", "sgnn-lrp")
 
@@ -50,21 +50,21 @@ def compare(
     metrics = [choice(name, METRICS, "measure") for name in metric or ("auac", "aupc")]
     with loading():
         from walkwise import baselines
-        from walkwise.cli.asked import opened, predicted
+        from walkwise.cli.predictions import opened, predicted
         from walkwise.cli.sources import truth_of
         from walkwise.search.orders import DISCOUNTS
-    session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
-    chosen = _chosen(session, graph, limit)
-    _check_motifs(session, chosen, metrics)
+    subject = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    chosen = _chosen(subject, graph, limit)
+    _check_motifs(subject, chosen, metrics)
     column: int | str | None = target
     for number in chosen:  # what does not fit is said before anything is measured
-        found = predicted(session, number, target=target, index=index)
+        found = predicted(subject, number, target=target, index=index)
         if target is not None and isinstance(found.target, int):  # of a class, its column
             column = "negative" if found.negative else "positive" if len(found.logits) == 1 else found.target
     rows = baselines.compare(
         methods,
-        session.model,
-        [session.graph(number) for number in chosen],
+        subject.model,
+        [subject.graph(number) for number in chosen],
         metrics=metrics,
         alphas=alpha or (DISCOUNTS["activation"],),
         target=column,
@@ -75,8 +75,8 @@ def compare(
     )
     report = {
         "command": "compare",
-        "model": session.model_name,
-        "data": session.data.source,
+        "model": subject.model_name,
+        "data": subject.data.source,
         "graphs": chosen,
         "rows": [vars(row) for row in rows],
     }
@@ -86,20 +86,20 @@ def compare(
         _show(report)
 
 
-def _chosen(session: Session, named: Sequence[int] | None, limit: int) -> list[int]:
+def _chosen(subject: Subject, named: Sequence[int] | None, limit: int) -> list[int]:
     """The graphs to measure on: those named, or some of the held-out ones, evenly spread over them."""
     if named:
         return list(named)
-    held_out = session.data.held_out
+    held_out = subject.data.held_out
     count = min(limit, len(held_out))
     return [held_out[i * len(held_out) // count] for i in range(count)]
 
 
-def _check_motifs(session: Session, chosen: Sequence[int], metrics: Sequence[str]) -> None:
+def _check_motifs(subject: Subject, chosen: Sequence[int], metrics: Sequence[str]) -> None:
     from walkwise.cli.sources import truth_of
 
     wanted = [name for name in metrics if name in ("accuracy", "auroc")]
-    without = [number for number in chosen if wanted and not truth_of(session.graph(number))]
+    without = [number for number in chosen if wanted and not truth_of(subject.graph(number))]
     if without:
         raise SourceError(f"{wanted[0]} needs a known motif (ground_truth), which graph {without[0]} has not.")
 

@@ -61,7 +61,7 @@ def demo(
         molecules = _molecules(skipped)
     if not found:
         raise InputError(f"The model gets none of {graphs} graphs right. Make more of them: --graphs 20.")
-    shown = next((motif for motif in found if motif.asked.target == 1), found[0])
+    shown = next((motif for motif in found if motif.traced.target == 1), found[0])
     sections = [*([chapters.of_molecules(molecules)] if molecules else []), chapters.of_motifs(shown, tallies)]
     if not as_json:
         for section in sections:
@@ -148,7 +148,7 @@ def _show(section: Section) -> None:
 
 
 def _motif_summary(motif: Motif) -> dict[str, Any]:
-    return motif.asked.head("demo") | {
+    return motif.traced.head("demo") | {
         "truth": motif.truth,
         "found": list(motif.found.nodes),
         "found_relevance": motif.found.score,
@@ -158,7 +158,7 @@ def _motif_summary(motif: Motif) -> dict[str, Any]:
 
 
 def _molecule_summary(molecule: Molecule) -> dict[str, Any]:
-    return molecule.asked.head("demo") | {
+    return molecule.traced.head("demo") | {
         "groups": molecule.groups,
         "terms": [{"groups": list(names), "relevance": value} for names, value in molecule.terms.terms.items()],
         "removed": molecule.group,

@@ -12,7 +12,7 @@ from walkwise.display import count
 from walkwise.errors import InputError
 
 if TYPE_CHECKING:
-    from walkwise.cli.asked import Asked
+    from walkwise.cli.predictions import TracedPrediction
 
 #: The nodes that are looked for where neither an option nor a known motif says how many.
 _SIZE = 5
@@ -47,18 +47,20 @@ def explain(
     """
     sets, patterns = options.node_lists(nodes or []), options.patterns(smarts or [])
     with loading():
-        from walkwise.cli.asked import answer, ask, groups_of, opened
+        from walkwise.cli.predictions import answer, ask, groups_of, opened
 
-    session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    subject = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     found = []
     for number in options.graph_numbers(graph, smiles):
-        asked = ask(session, number, target=target, against=against, index=index, rule=rule)
-        groups = groups_of(asked, sets, patterns, functional=functional)
-        found.append((asked, asked.head("explain") | _report(asked, groups, alpha or [0.0, 0.5, 1.0], size)))
+        traced = ask(subject, number, target=target, against=against, index=index, rule=rule)
+        groups = groups_of(traced, sets, patterns, functional=functional)
+        found.append((traced, traced.head("explain") | _report(traced, groups, alpha or [0.0, 0.5, 1.0], size)))
     answer(found, _show, as_json=as_json)
 
 
-def _report(asked: Asked, sets: dict[str, list[int]], alphas: list[float], size: int | None) -> dict[str, Any]:
+def _report(
+    traced: TracedPrediction, sets: dict[str, list[int]], alphas: list[float], size: int | None
+) -> dict[str, Any]:
     from walkwise.cli.sources import truth_of
     from walkwise.evaluation import motif_auroc
     from walkwise.explanation import check_subgraph
@@ -67,9 +69,9 @@ def _report(asked: Asked, sets: dict[str, list[int]], alphas: list[float], size:
     from walkwise.questions.subgraphs import subgraph_relevance
     from walkwise.search.best_subgraph import find_subgraph
 
-    chain, truth = asked.chain, truth_of(asked.data)
-    largest = largest_component(asked.prediction.edge_index, chain.num_nodes)
-    graph = asked.session.names[asked.number]
+    chain, truth = traced.chain, truth_of(traced.data)
+    largest = largest_component(traced.prediction.edge_index, chain.num_nodes)
+    graph = traced.subject.names[traced.number]
     size = size or min(len(truth) or _SIZE, largest)
     if size > chain.num_nodes:
         raise SourceError(f"--size is at most {chain.num_nodes}, the number of nodes of {graph}; got {size}.")
@@ -93,7 +95,7 @@ def _report(asked: Asked, sets: dict[str, list[int]], alphas: list[float], size:
             for (name, nodes), row in zip(named.items(), relevance, strict=True)
         ],
         "found": {"nodes": list(found.nodes), "relevance": found.score, "exhaustive": found.exhaustive},
-        "check": asdict(check_subgraph(asked.prediction, found.nodes, asked.session.data.class_names)),
+        "check": asdict(check_subgraph(traced.prediction, found.nodes, traced.subject.data.class_names)),
         "truth": None,
     }
     if truth:
@@ -103,9 +105,9 @@ def _report(asked: Asked, sets: dict[str, list[int]], alphas: list[float], size:
     return report
 
 
-def _show(asked: Asked, report: dict[str, Any]) -> None:
-    labels = asked.labels
-    say(asked.headline())
+def _show(traced: TracedPrediction, report: dict[str, Any]) -> None:
+    labels = traced.labels
+    say(traced.headline())
     scores = report["node_relevance"]
     best = sorted(range(len(scores)), key=lambda node: -abs(scores[node]))[:_SHOWN]
     truth = set(report["truth"]["nodes"]) if report["truth"] else set()

@@ -59,7 +59,7 @@ def explore(
     check_port(host, port)
     named: dict[str, Any] = {"model": model, "graphs": graphs, "weights": weights, "data": data, "featurise": featurise}
     with loading():
-        from walkwise.cli.asked import ask, opened
+        from walkwise.cli.predictions import ask, opened
     if run is None and (Path(model) / _MANIFEST).is_file():
         run, named = Path(model), _named_by(Path(model))
     try:
@@ -71,15 +71,15 @@ def explore(
     if run is not None:
         explorer.serve(_run_session(explorer, run, named), host=host, port=port, open_browser=browser)
         return
-    session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
-    ask(session, 0, target=None, index=index, rule=rule)  # what does not fit shows here, not in the page
+    subject = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    ask(subject, 0, target=None, index=index, rule=rule)  # what does not fit shows here, not in the page
     shown = explorer.Session(
-        session.model,
-        session.graphs,
-        names=session.names,
+        subject.model,
+        subject.graphs,
+        names=subject.names,
         rule=rule,
-        class_names=session.data.class_names or None,
-        node_names=session.data.node_names or None,
+        class_names=subject.data.class_names or None,
+        node_names=subject.data.node_names or None,
         index=index,
     )
     explorer.serve(shown, host=host, port=port, open_browser=browser)

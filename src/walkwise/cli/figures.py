@@ -47,7 +47,7 @@ def overview(molecule: Molecule) -> Picture:
     left, right = parts
     axes = left.subplots()
     _draw_molecule(axes, molecule)
-    places = plotting.molecule_layout(molecule.asked.data)
+    places = plotting.molecule_layout(molecule.traced.data)
     for name, atoms in list(molecule.groups.items())[:2]:
         share = sum(value for names, value in molecule.terms.terms.items() if name in names)
         words = f"{_written(name)}\n{share:+.2f}"
@@ -180,8 +180,8 @@ def _single(draw: Any, shown: Motif | Molecule | Sequence[Molecule], *, height: 
 def _draw_heat(axes: Axes, motif: Motif) -> None:
     name = _class(motif)
     plotting.graph_heatmap(
-        node_relevance(motif.asked.chain),
-        motif.asked.data["edge_index"],
+        node_relevance(motif.traced.chain),
+        motif.traced.data["edge_index"],
         subgraph=list(motif.found.nodes),
         truth=motif.truth,
         meaning=f"relevance for “{name}”",
@@ -201,7 +201,7 @@ def _draw_discounts(axes: Axes, motif: Motif) -> None:
 
 
 def _draw_walks(axes: Axes, motif: Motif) -> None:
-    plotting.top_walks(motif.walks.walks, motif.walks.relevance, motif.asked.data["edge_index"], ax=axes)
+    plotting.top_walks(motif.walks.walks, motif.walks.relevance, motif.traced.data["edge_index"], ax=axes)
     _title(axes, f"The {len(motif.walks.walks)} most relevant of {motif.walks.num_walks} walks")
 
 
@@ -210,11 +210,11 @@ def _grid(motifs: Sequence[Motif]) -> Figure:
     figure = Figure(figsize=(4.6, 4.6), layout="constrained")
     panels = figure.subfigures(3, 2, squeeze=False)
     for label in (0, 1):
-        own = [motif for motif in motifs if motif.asked.target == label]
+        own = [motif for motif in motifs if motif.traced.target == label]
         for panel, motif in zip(panels[:, label], own, strict=False):
             plotting.graph_heatmap(
-                node_relevance(motif.asked.chain),
-                motif.asked.data["edge_index"],
+                node_relevance(motif.traced.chain),
+                motif.traced.data["edge_index"],
                 subgraph=list(motif.found.nodes),
                 truth=motif.truth,
                 labels=[],
@@ -226,10 +226,10 @@ def _grid(motifs: Sequence[Motif]) -> Figure:
 
 
 def _draw_molecule(axes: Axes, molecule: Molecule) -> Axes:
-    asked = molecule.asked
+    traced = molecule.traced
     meaning = "relevance for mutagenic, not non-mutagenic"
-    scores = node_relevance(asked.chain), edge_relevance(asked.chain)
-    plotting.molecule_heatmap(asked.data, *scores, meaning=meaning, ax=axes)
+    scores = node_relevance(traced.chain), edge_relevance(traced.chain)
+    plotting.molecule_heatmap(traced.data, *scores, meaning=meaning, ax=axes)
     return axes
 
 
@@ -251,4 +251,4 @@ def _title(axes: Axes, words: str) -> None:
 
 
 def _class(motif: Motif) -> str:
-    return motif.asked.class_name
+    return motif.traced.class_name

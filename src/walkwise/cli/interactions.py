@@ -14,7 +14,7 @@ from walkwise.cli.output import listed, loading, say, show_table
 from walkwise.errors import InputError
 
 if TYPE_CHECKING:
-    from walkwise.cli.asked import Asked
+    from walkwise.cli.predictions import TracedPrediction
 
 
 def interactions(
@@ -49,18 +49,18 @@ def interactions(
     sets, patterns = options.node_lists(nodes or []), options.patterns(smarts or [])
     functional = functional or not (sets or patterns)
     with loading():
-        from walkwise.cli.asked import answer, ask, groups_of, opened
-    session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
+        from walkwise.cli.predictions import answer, ask, groups_of, opened
+    subject = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     found = []
     for number in options.graph_numbers(graph, smiles):
-        asked = ask(session, number, target=target, against=against, index=index, rule=rule)
-        groups = groups_of(asked, sets, patterns, functional=functional)
-        found.append((asked, asked.head("interactions") | _report(asked, groups, query or [], max_order)))
+        traced = ask(subject, number, target=target, against=against, index=index, rule=rule)
+        groups = groups_of(traced, sets, patterns, functional=functional)
+        found.append((traced, traced.head("interactions") | _report(traced, groups, query or [], max_order)))
     answer(found, _show, as_json=as_json)
 
 
 def _report(
-    asked: Asked, groups: dict[str, list[int]], formulas: Sequence[str], max_order: int | None
+    traced: TracedPrediction, groups: dict[str, list[int]], formulas: Sequence[str], max_order: int | None
 ) -> dict[str, Any]:
     from walkwise.questions.groups import interactions as terms_of
 
@@ -71,8 +71,8 @@ def _report(
             argument="nodes",
             remedy="Take the node out of one, or ask with --query, which allows it.",
         )
-    answers = [{"formula": text, "relevance": _answer(asked, text, groups)} for text in formulas]
-    found = None if shared else terms_of(asked.chain, groups, max_order=max_order)
+    answers = [{"formula": text, "relevance": _answer(traced, text, groups)} for text in formulas]
+    found = None if shared else terms_of(traced.chain, groups, max_order=max_order)
     terms = {} if found is None else found.terms
     return {
         "groups": groups,
@@ -83,12 +83,12 @@ def _report(
     }
 
 
-def _answer(asked: Asked, text: str, groups: dict[str, list[int]]) -> float:
+def _answer(traced: TracedPrediction, text: str, groups: dict[str, list[int]]) -> float:
     """The relevance of the walks that satisfy a formula."""
     from walkwise.questions.groups import query
 
     try:
-        return query(asked.chain, text, groups)
+        return query(traced.chain, text, groups)
     except InputError as error:
         odd = next((name for name in groups if not re.fullmatch(r"\w+", name)), None)
         if odd is None:
@@ -107,9 +107,9 @@ def _shared(groups: dict[str, list[int]]) -> tuple[str, str, int] | None:
     return None
 
 
-def _show(asked: Asked, report: dict[str, Any]) -> None:
-    say(asked.headline())
-    rows: list[tuple[Any, ...]] = [(name, listed(nodes, asked.labels)) for name, nodes in report["groups"].items()]
+def _show(traced: TracedPrediction, report: dict[str, Any]) -> None:
+    say(traced.headline())
+    rows: list[tuple[Any, ...]] = [(name, listed(nodes, traced.labels)) for name, nodes in report["groups"].items()]
     show_table("Groups", ["group", "nodes"], rows)
     if report["terms"]:
         rows = [(" + ".join(term["groups"]), term["relevance"]) for term in report["terms"]]
@@ -119,6 +119,6 @@ def _show(asked: Asked, report: dict[str, Any]) -> None:
         note = "Each of these walks visits every group that is named, and no other node."
         show_table("Walks that visit exactly these groups", ["groups", ">relevance"], rows, note=note)
     if report["queries"]:
-        rows = [(asked_for["formula"], asked_for["relevance"]) for asked_for in report["queries"]]
+        rows = [(answer["formula"], answer["relevance"]) for answer in report["queries"]]
         note = "Walks may go anywhere that the formula does not forbid; “rest” is the nodes in no group."
         show_table("Walks that satisfy a formula", ["formula", ">relevance"], rows, note=note)

@@ -11,7 +11,7 @@ from walkwise.cli.names import choice
 from walkwise.cli.output import listed, loading, progress, say, show_table
 
 if TYPE_CHECKING:
-    from walkwise.cli.asked import Asked
+    from walkwise.cli.predictions import TracedPrediction
 
 MODES = ("activation", "pruning")
 
@@ -41,31 +41,31 @@ def order(
     """
     choice(mode, MODES, "mode")
     with loading():
-        from walkwise.cli.asked import answer, ask, opened
-    session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
+        from walkwise.cli.predictions import answer, ask, opened
+    subject = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     found = []
     for number in options.graph_numbers(graph, smiles):
-        asked = ask(session, number, target=target, against=against, index=index, rule=rule)
-        found.append((asked, asked.head("order") | {"mode": mode, "orders": _orders(asked, mode, alpha)}))
+        traced = ask(subject, number, target=target, against=against, index=index, rule=rule)
+        found.append((traced, traced.head("order") | {"mode": mode, "orders": _orders(traced, mode, alpha)}))
     answer(found, _show, as_json=as_json)
 
 
-def _orders(asked: Asked, mode: str, given: list[float] | None) -> list[dict[str, Any]]:
+def _orders(traced: TracedPrediction, mode: str, given: list[float] | None) -> list[dict[str, Any]]:
     from walkwise.evaluation import activation_along, pruning_along
     from walkwise.search.orders import DISCOUNTS, order_nodes
 
     along = activation_along if mode == "activation" else pruning_along
     alphas, found = given or [DISCOUNTS[mode]], []
-    orders = order_nodes(asked.chain, mode=mode, alpha=alphas, progress=progress())
+    orders = order_nodes(traced.chain, mode=mode, alpha=alphas, progress=progress())
     for alpha, nodes in zip(alphas, orders, strict=True):
-        curve = along(asked.prediction, nodes, progress=progress())
+        curve = along(traced.prediction, nodes, progress=progress())
         found.append({"alpha": alpha, "nodes": nodes.tolist(), "curve": curve.values.tolist(), "area": curve.area})
     return found
 
 
-def _show(asked: Asked, report: dict[str, Any]) -> None:
+def _show(traced: TracedPrediction, report: dict[str, Any]) -> None:
     adds = report["mode"] == "activation"
-    say(asked.headline())
+    say(traced.headline())
     for found in report["orders"]:
         area = f"{'AUAC' if adds else 'AUPC'} {found['area']:.4g}"
         first = "most relevant first" if adds else "least relevant first"
@@ -73,7 +73,7 @@ def _show(asked: Asked, report: dict[str, Any]) -> None:
         # The i-th value of an activation curve has the i-th node; that of a pruning curve lacks only those before it.
         column = ">output with it" if adds else ">change before it goes"
         rows = [
-            (step, listed([node], asked.labels), value)
+            (step, listed([node], traced.labels), value)
             for step, (node, value) in enumerate(zip(found["nodes"], found["curve"], strict=True), start=1)
         ]
         show_table(title, [">step", "node", column], rows)

@@ -93,8 +93,8 @@ def run(
     """
     choice(rule, RULES, "rule")
     choice(engine, ("local", "ray"), "engine")
-    asked = ask or ["nodes"]
-    for question in asked:
+    questions = ask or ["nodes"]
+    for question in questions:
         choice(question.partition(":")[0], QUESTIONS, "question")
     wanted = _as_target(target)
     with loading():
@@ -116,11 +116,11 @@ def run(
         "seed": seed or None,
         "device": device,
     }
-    command = _command(model, graphs, asked, out, given)
+    command = _command(model, graphs, questions, out, given)
     made = runs.run(
         network if device is None else network.to(device),
         find_graphs(model, graphs, data),
-        asked,
+        questions,
         out,
         engine=engine,
         workers=workers,

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from walkwise import smarts
-from walkwise.cli.asked import Asked, ask
 from walkwise.cli.names import BUNDLED
-from walkwise.cli.sources import MOLECULES, Graphs, Session, from_smiles, load_model, truth_of
+from walkwise.cli.predictions import TracedPrediction, ask
+from walkwise.cli.sources import MOLECULES, NamedGraphs, Subject, from_smiles, load_model, truth_of
 from walkwise.datasets.ba2motif import CLASSES, generate
 from walkwise.evaluation import motif_auroc
 from walkwise.explanation import Check, check_subgraph
@@ -36,7 +36,7 @@ _NITRO = {"NO2_on_ring": "[N;$(Na)](~[O;X1])~[O;X1]", "NO2_on_chain": "[N;$(N[CX
 class Motif:
     """One prediction of a graph with a known motif, explained."""
 
-    asked: Asked
+    traced: TracedPrediction
     truth: list[int]
     found: FoundSubgraph  # as many nodes as the motif has, connected
     others: list[list[int]]  # random connected sets of that size, never the motif itself
@@ -77,7 +77,7 @@ class Tally:
 class Molecule:
     """One molecule's prediction, explained: mutagenic against non-mutagenic."""
 
-    asked: Asked
+    traced: TracedPrediction
     groups: dict[str, list[int]]  # functional groups and rings, the one to remove first
     terms: Interactions
     walks: TopWalks
@@ -86,7 +86,7 @@ class Molecule:
     @property
     def name(self) -> str:
         """What the molecule is called."""
-        return self.asked.session.names[self.asked.number]
+        return self.traced.subject.names[self.traced.number]
 
     @property
     def group(self) -> str:
@@ -108,22 +108,22 @@ def motifs(count: int, seed: int) -> tuple[list[Motif], list[Tally]]:
     """
     graphs = generate(count, seed=seed)
     names = tuple(f"graph {number}" for number in range(count))
-    data = Graphs(graphs, BUNDLED["ba2motif"], names, CLASSES, (), tuple(range(count)))
-    session = Session(load_model("ba2motif"), "ba2motif", data)
+    data = NamedGraphs(graphs, BUNDLED["ba2motif"], names, CLASSES, (), tuple(range(count)))
+    subject = Subject(load_model("ba2motif"), "ba2motif", data)
     chance = random.Random(seed)
-    asked = [ask(session, number, target=None, index=None, rule="auto") for number in range(count)]
-    right = [one for one in asked if one.target == int(one.data.y[0])]  # type: ignore[index]
+    traced = [ask(subject, number, target=None, index=None, rule="auto") for number in range(count)]
+    right = [one for one in traced if one.target == int(one.data.y[0])]  # type: ignore[index]
     found = [_motif(one, chance) for one in right]
     return found, [_tally(label, graphs, found) for label in range(len(CLASSES))]
 
 
-def _motif(asked: Asked, chance: random.Random) -> Motif:
-    chain, truth = asked.chain, truth_of(asked.data)
+def _motif(traced: TracedPrediction, chance: random.Random) -> Motif:
+    chain, truth = traced.chain, truth_of(traced.data)
     found = find_subgraph(chain, len(truth))
-    drawn = random_sets(asked.data, len(truth), _RANDOM_SETS, chance)
+    drawn = random_sets(traced.data, len(truth), _RANDOM_SETS, chance)
     others = [nodes for nodes in drawn if set(nodes) != set(truth)]
     sets = [truth, list(found.nodes), list(range(chain.num_nodes)), *others]
-    return Motif(asked, truth, found, others, subgraph_polynomial(chain, sets), top_walks(chain, WALKS))
+    return Motif(traced, truth, found, others, subgraph_polynomial(chain, sets), top_walks(chain, WALKS))
 
 
 def random_sets(data: Data, size: int, count: int, chance: random.Random) -> list[list[int]]:
@@ -144,8 +144,8 @@ def random_sets(data: Data, size: int, count: int, chance: random.Random) -> lis
 
 
 def _tally(label: int, graphs: Sequence[Data], found: Sequence[Motif]) -> Tally:
-    own = [motif for motif in found if motif.asked.target == label]
-    aurocs = [motif_auroc(node_relevance(motif.asked.chain), motif.truth) for motif in own]
+    own = [motif for motif in found if motif.traced.target == label]
+    aurocs = [motif_auroc(node_relevance(motif.traced.chain), motif.truth) for motif in own]
 
     def mean(values: Sequence[float]) -> float:
         return sum(values) / len(values) if values else float("nan")
@@ -164,19 +164,19 @@ def _tally(label: int, graphs: Sequence[Data], found: Sequence[Motif]) -> Tally:
 def molecules() -> list[Molecule]:
     """The bundled molecules, explained for "mutagenic" against "non-mutagenic". Needs the extra ``chem``."""
     data = from_smiles(list(MOLECULES.values()), names=list(MOLECULES), hydrogens=True)
-    session = Session(load_model("mutagenicity"), "mutagenicity", data)
-    asked = [ask(session, i, target=1, against=0, index=None, rule="auto") for i in range(len(MOLECULES))]
-    return [_molecule(one) for one in asked]
+    subject = Subject(load_model("mutagenicity"), "mutagenicity", data)
+    traced = [ask(subject, i, target=1, against=0, index=None, rule="auto") for i in range(len(MOLECULES))]
+    return [_molecule(one) for one in traced]
 
 
-def _molecule(asked: Asked) -> Molecule:
-    chain = asked.chain
-    nitro = smarts.groups(asked.data, **_NITRO)
-    groups = nitro if len(nitro) > 1 else smarts.functional_groups(asked.data)
+def _molecule(traced: TracedPrediction) -> Molecule:
+    chain = traced.chain
+    nitro = smarts.groups(traced.data, **_NITRO)
+    groups = nitro if len(nitro) > 1 else smarts.functional_groups(traced.data)
     taken = {atom for atoms in groups.values() for atom in atoms}
-    rings = [atom for atom in smarts.groups(asked.data, ring="[R]").get("ring", []) if atom not in taken]
+    rings = [atom for atom in smarts.groups(traced.data, ring="[R]").get("ring", []) if atom not in taken]
     groups = {**groups, **({"ring": rings} if rings else {})}
     rest = [atom for atom in range(chain.num_nodes) if all(atom not in atoms for atoms in groups.values())]
     groups = {**groups, **({"chain": rest} if rest else {})}
-    check = check_subgraph(asked.prediction, next(iter(groups.values())), asked.session.data.class_names)
-    return Molecule(asked, groups, interactions(chain, groups), top_walks(chain, _MOLECULE_WALKS), check)
+    check = check_subgraph(traced.prediction, next(iter(groups.values())), traced.subject.data.class_names)
+    return Molecule(traced, groups, interactions(chain, groups), top_walks(chain, _MOLECULE_WALKS), check)

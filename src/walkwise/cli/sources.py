@@ -46,7 +46,7 @@ MOLECULES = {
 
 
 @dataclass(frozen=True, eq=False)
-class Graphs:
+class NamedGraphs:
     """Graphs to ask about, and what they and their parts are called.
 
     Args:
@@ -67,12 +67,12 @@ class Graphs:
 
 
 @dataclass(frozen=True, eq=False)
-class Session:
+class Subject:
     """A model and the graphs to ask it about."""
 
     model: nn.Module
     model_name: str
-    data: Graphs
+    data: NamedGraphs
 
     @property
     def graphs(self) -> Sequence[Data]:
@@ -116,14 +116,14 @@ def truth_of(data: Data) -> list[int]:
     return nodes
 
 
-def open_session(
+def load_subject(
     model: str,
     data: str | None = None,
     *,
     weights: Path | None = None,
     smiles: Sequence[str] = (),
     root: Path | None = None,
-) -> Session:
+) -> Subject:
     """The model and the graphs that the command line names.
 
     Args:
@@ -133,10 +133,10 @@ def open_session(
         smiles: molecules, in place of data.
         root: the folder of data sets.
 
-    >>> session = open_session("ba2motif")
-    >>> session.graph(999)
+    >>> subject = load_subject("ba2motif")
+    >>> subject.graph(999)
     Data(x=[25, 1], edge_index=[2, 52], y=[1], ground_truth=[25])
-    >>> session.names[999], session.class_name(1)
+    >>> subject.names[999], subject.class_name(1)
     ('ba2motif-generated 999', 'house')
     """
     if data and smiles:
@@ -153,7 +153,7 @@ def open_session(
         graphs = from_smiles(list(MOLECULES.values()), names=list(MOLECULES), hydrogens=hydrogens)
     else:
         graphs = load_graphs(data or BUNDLED[model], root=root)
-    return Session(network, model, graphs)
+    return Subject(network, model, graphs)
 
 
 def _counts_hydrogens(model: nn.Module) -> bool:
@@ -190,7 +190,7 @@ def load_model(spec: str, *, weights: Path | None = None) -> nn.Module:
 # -- graphs -----------------------------------------------------------------------------------------
 
 
-def load_graphs(spec: str, *, root: Path | None = None) -> Graphs:
+def load_graphs(spec: str, *, root: Path | None = None) -> NamedGraphs:
     """The graphs that a name, a file or an import path stands for.
 
     Args:
@@ -207,20 +207,20 @@ def load_graphs(spec: str, *, root: Path | None = None) -> Graphs:
     return _loose(read_graphs(Path(spec)), Path(spec).name)
 
 
-def from_smiles(smiles: Sequence[str], *, names: Sequence[str] | None = None, hydrogens: bool = False) -> Graphs:
+def from_smiles(smiles: Sequence[str], *, names: Sequence[str] | None = None, hydrogens: bool = False) -> NamedGraphs:
     """Molecules with MUTAG's features, or with hydrogens counted, as a model takes them. Needs the extra ``chem``."""
     graphs = [datasets.molecules.from_smiles(text, hydrogens=hydrogens) for text in smiles]
     classes = ("non-mutagenic", "mutagenic")
-    return Graphs(graphs, "molecules", tuple(names or smiles), classes, (), tuple(range(len(graphs))))
+    return NamedGraphs(graphs, "molecules", tuple(names or smiles), classes, (), tuple(range(len(graphs))))
 
 
-def _named(found: GraphSet) -> Graphs:
+def _named(found: GraphSet) -> NamedGraphs:
     names = tuple(f"{found.name} {number}" for number in range(len(found.graphs)))
     test = tuple(found.test.tolist())
-    return Graphs(found.graphs, found.name, names, found.class_names, found.node_names or (), test)
+    return NamedGraphs(found.graphs, found.name, names, found.class_names, found.node_names or (), test)
 
 
-def _loose(found: Any, source: str) -> Graphs:
+def _loose(found: Any, source: str) -> NamedGraphs:
     """Graphs that come without a split."""
     if isinstance(found, GraphSet):
         return _named(found)
@@ -229,7 +229,7 @@ def _loose(found: Any, source: str) -> Graphs:
     if not graphs or wrong:
         raise SourceError(f"Expected PyG Data objects from {source}, got {wrong or 'none'}.")
     names = tuple(f"{source} {number}" for number in range(len(graphs)))
-    return Graphs(graphs, source, names, (), (), tuple(range(len(graphs))))
+    return NamedGraphs(graphs, source, names, (), (), tuple(range(len(graphs))))
 
 
 # -- names, files and import paths --------------------------------------------------------------------

@@ -17,7 +17,7 @@ from walkwise.errors import InputError
 if TYPE_CHECKING:
     from torch import nn
 
-    from walkwise.cli.sources import Graphs
+    from walkwise.cli.sources import NamedGraphs
     from walkwise.datasets.graphset import GraphSet
     from walkwise.training import Training
 
@@ -136,7 +136,7 @@ def _graph_set(spec: str, root: Path | None, seed: int) -> GraphSet:
     return GraphSet(found.source, graphs, train, val, test, names)
 
 
-def _check_labels(found: Graphs) -> None:
+def _check_labels(found: NamedGraphs) -> None:
     """Refuse graphs that do not have one class each."""
     import torch
 

@@ -11,7 +11,7 @@ from walkwise.cli.names import choice
 from walkwise.cli.output import loading, progress, say, show_table
 
 if TYPE_CHECKING:
-    from walkwise.cli.asked import Asked
+    from walkwise.cli.predictions import TracedPrediction
 
 BY = ("relevance", "magnitude")
 
@@ -39,19 +39,19 @@ def walks(
     """
     choice(by, BY, "measure")
     with loading():
-        from walkwise.cli.asked import answer, ask, opened
-    session = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
+        from walkwise.cli.predictions import answer, ask, opened
+    subject = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
     found = []
     for number in options.graph_numbers(graph, smiles):
-        asked = ask(session, number, target=target, against=against, index=index, rule=rule)
-        found.append((asked, asked.head("walks") | _report(asked, count, by)))
+        traced = ask(subject, number, target=target, against=against, index=index, rule=rule)
+        found.append((traced, traced.head("walks") | _report(traced, count, by)))
     answer(found, _show, as_json=as_json)
 
 
-def _report(asked: Asked, count: int, by: str) -> dict[str, Any]:
+def _report(traced: TracedPrediction, count: int, by: str) -> dict[str, Any]:
     from walkwise.search.best_walks import top_walks
 
-    found = top_walks(asked.chain, count, by="magnitude" if by == "magnitude" else "relevance", progress=progress())
+    found = top_walks(traced.chain, count, by="magnitude" if by == "magnitude" else "relevance", progress=progress())
     listed = [
         {"nodes": [None if node < 0 else node for node in nodes], "relevance": relevance}
         for nodes, relevance in zip(found.walks.tolist(), found.relevance.tolist(), strict=True)
@@ -61,18 +61,18 @@ def _report(asked: Asked, count: int, by: str) -> dict[str, Any]:
             "walks": len(tie.walks),
             "relevance": tie.relevance,
             "complete": tie.complete,
-            "words": tie.words(asked.labels),
+            "words": tie.words(traced.labels),
         }
         for tie in found.tied
     ]
     return {"by": by, "num_walks": found.num_walks, "walks": listed, "ties": ties}
 
 
-def _show(asked: Asked, report: dict[str, Any]) -> None:
+def _show(traced: TracedPrediction, report: dict[str, Any]) -> None:
     from walkwise.cli.sources import truth_of
 
-    truth, rows, first = set(truth_of(asked.data)), [], 0
-    say(asked.headline())
+    truth, rows, first = set(truth_of(traced.data)), [], 0
+    say(traced.headline())
     for tie in report["ties"]:
         nodes = report["walks"][first]["nodes"]
         inside = sum(node in truth for node in nodes)

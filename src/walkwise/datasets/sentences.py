@@ -50,12 +50,12 @@ def contextual_vectors(sentences: Sequence[Sequence[str]], *, batch: int = 256, 
     chosen = torch.argsort(sizes, descending=True, stable=True)  # alike in length, so that little is padding
     chosen = chosen[sizes[chosen] > 0]
     for some in tqdm(torch.split(chosen, batch), desc="sentences", disable=not progress, file=sys.stderr):
-        asked = tokenizer([list(sentences[i]) for i in some.tolist()], is_split_into_words=True, padding=True)
+        pieces = tokenizer([list(sentences[i]) for i in some.tolist()], is_split_into_words=True, padding=True)
         with torch.no_grad():
             hidden = model(
-                input_ids=torch.tensor(asked["input_ids"]), attention_mask=torch.tensor(asked["attention_mask"])
+                input_ids=torch.tensor(pieces["input_ids"]), attention_mask=torch.tensor(pieces["attention_mask"])
             ).last_hidden_state
-        words = [[-1 if w is None else w for w in asked.word_ids(row)] for row in range(len(some))]
+        words = [[-1 if w is None else w for w in pieces.word_ids(row)] for row in range(len(some))]
         place = torch.tensor(words)  # (sentences, pieces): the word of every piece, −1 for what is no word
         kept = place >= 0
         rows = (place + before[some][:, None])[kept]

@@ -228,12 +228,12 @@ def overlap_words(groups: Mapping[str, Sequence[int]]) -> str:
 
 
 def found_graphs(
-    told: Sequence[tuple[str, str | None, str | None]], text: str = "", *, wrong: bool = False, most: int = 60
+    summaries: Sequence[tuple[str, str | None, str | None]], text: str = "", *, wrong: bool = False, most: int = 60
 ) -> list[int]:
     """The numbers of the graphs whose name, prediction or label has all words of a text.
 
     Args:
-        told: of every graph its name, what the model says, and what the data say.
+        summaries: of every graph its name, what the model says, and what the data say.
         text: words to look for; nothing finds all.
         wrong: only those where the model and the data disagree.
         most: how many at most.
@@ -243,7 +243,7 @@ def found_graphs(
     """
     words = text.lower().split()
     found = []
-    for number, (name, said, label) in enumerate(told):
+    for number, (name, said, label) in enumerate(summaries):
         line = " ".join(filter(None, (name, said, label))).lower()
         differs = said is not None and label is not None and said != label
         if all(word in line for word in words) and (differs or not wrong):

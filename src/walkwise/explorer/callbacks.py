@@ -61,8 +61,8 @@ def _tell(words: str) -> None:
 
     They go beside the answer, not as an output: such words arrive whatever was asked since, and nothing waits for them.
     """
-    asked = {**ctx.inputs, **ctx.states}
-    set_props("problem", {"data": {"graph": asked.get("graph.data"), "words": words}})
+    given = {**ctx.inputs, **ctx.states}
+    set_props("problem", {"data": {"graph": given.get("graph.data"), "words": words}})
 
 
 def _connect_graph(app: Dash, desk: Desk) -> None:
@@ -162,10 +162,10 @@ def _connect_choice(app: Dash, desk: Desk) -> None:
     )
     def find(text: str | None, _all: Any, _wrong: Any) -> tuple[Any, str]:
         wrong = ctx.triggered_id == "find-wrong"
-        found = answers.found_graphs(desk.told, text or "", wrong=wrong, most=len(desk.told))
+        found = answers.found_graphs(desk.summaries, text or "", wrong=wrong, most=len(desk.summaries))
         shown, kind = found[: layout.MOST_FOUND], "that the model gets wrong" if wrong else "found"
         more = f", the first {len(shown)} are listed" if len(shown) < len(found) else ""
-        return layout.found_items(desk.told, shown), f"{count(len(found), 'graph')} {kind}{more}."
+        return layout.found_items(desk.summaries, shown), f"{count(len(found), 'graph')} {kind}{more}."
 
 
 def _opened(desk: Desk, graph: int, target: Any, *, wished: bool) -> tuple[dict[str, Any], Case]:

@@ -225,7 +225,7 @@ class Desk:
             return self._open(*key)
 
     @functools.cached_property
-    def told(self) -> list[tuple[str, str | None, str | None]]:
+    def summaries(self) -> list[tuple[str, str | None, str | None]]:
         """Of every graph its name, what the model says, and what the data say; None where nobody says."""
         session = self.session
         found = []

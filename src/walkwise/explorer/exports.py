@@ -83,8 +83,8 @@ def _rows(document: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     found = document["interactions"]
     rows += [("interaction", " + ".join(t["groups"]), "", "", t["relevance"]) for t in found.get("terms", ())]
     rows += [("interaction", "all together", "", "", found["union"])] if "union" in found else []
-    asked = document["query"]
-    return [*rows, ("query", asked["formula"], "", "", asked["relevance"])] if "relevance" in asked else rows
+    query = document["query"]
+    return [*rows, ("query", query["formula"], "", "", query["relevance"])] if "relevance" in query else rows
 
 
 def _ids(nodes: Sequence[int]) -> str:

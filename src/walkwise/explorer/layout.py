@@ -159,11 +159,11 @@ def _finder() -> html.Details:
     )
 
 
-def found_items(told: Sequence[tuple[str, str | None, str | None]], numbers: Sequence[int]) -> list[html.Li]:
+def found_items(summaries: Sequence[tuple[str, str | None, str | None]], numbers: Sequence[int]) -> list[html.Li]:
     """Graphs as buttons that open them, each with what the model and the data say."""
     items = []
     for number in numbers:
-        name, said, label = told[number]
+        name, said, label = summaries[number]
         differs = said is not None and label is not None and said != label
         words = [f"predicted {said}"] if said else []
         words += [f"labelled {label}"] if label else []

@@ -10,7 +10,7 @@ from walkwise.errors import AbandonedError, WalkwiseError
 from walkwise.explorer.cases import Desk, View
 from walkwise.explorer.parts import attributes, button, choice
 from walkwise.plotting._style import short
-from walkwise.runs.listing import COLUMNS, SMARTS, Listing, Row, Wanted
+from walkwise.runs.listing import COLUMNS, SMARTS, Listing, ListingRow, Wanted
 
 #: This many rows are on a page.
 ROWS = 25
@@ -130,7 +130,7 @@ def _head(column: str) -> html.Th:
     )
 
 
-def _cells(row: Row) -> list[html.Td]:
+def _cells(row: ListingRow) -> list[html.Td]:
     """What stands in a row; of a graph that failed, why."""
     number = row.graph if row.index is None else row.index
     opens = html.Button(str(number), id={"kind": "open-row", "at": row.at}, type="button")
@@ -247,9 +247,9 @@ def connect_table(app: Dash, desk: Desk, listing: Listing) -> None:
         else:
             at = _beside(listing.order(wanted).tolist(), place, 1 if ctx.triggered_id == "next-graph" else -1)
         row = listing.row(at)
-        asked = {"column": row.target, "against": None, "rule": View.of(target).rule, "index": row.index}
+        view = {"column": row.target, "against": None, "rule": View.of(target).rule, "index": row.index}
         nodes = listing.nodes_of(at, wanted.pattern) if wanted.pattern else []
-        return {"graph": row.graph, "target": asked, "selection": nodes}, row.graph, at
+        return {"graph": row.graph, "target": view, "selection": nodes}, row.graph, at
 
     @app.callback(Output("graph-title", "children"), Input("graph", "data"))
     def entitle(graph: int) -> str:

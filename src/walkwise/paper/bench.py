@@ -65,7 +65,7 @@ QUICK = Effort("quick", 3, 1, 15.0, 21, (1, 3, 5, 8, 12, 16, 19), 2, 200, 0.2, (
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class BenchCase:
     """A model and the data set it was trained on."""
 
     name: str  # such as "gin-3-mutag"
@@ -88,7 +88,7 @@ class Bench:
     weights: Path | None = None  # the authors' files (NAME.torch) or arrays (NAME.npz, .json), or NAME.safetensors
     out: Path = Path("paper")
     _sets: dict[str, GraphSet] = field(default_factory=dict)
-    _cases: dict[str, Case] = field(default_factory=dict)
+    _cases: dict[str, BenchCase] = field(default_factory=dict)
 
     def graphs(self, name: str) -> GraphSet:
         """The data set of that name."""
@@ -96,13 +96,13 @@ class Bench:
             self._sets[name] = datasets.load(name, root=self.data)
         return self._sets[name]
 
-    def case(self, name: str) -> Case:
+    def case(self, name: str) -> BenchCase:
         """The model of that name with its data set; trained first if there are no weights for it."""
         if name not in self._cases:
             graphs = self.graphs(name.rsplit("-", 1)[0])
             model, origin = self._model(name, graphs)
             model = model.double().eval().requires_grad_(False)
-            self._cases[name] = Case(name, model, graphs, origin, _digest(model, graphs))
+            self._cases[name] = BenchCase(name, model, graphs, origin, _digest(model, graphs))
         return self._cases[name]
 
     def _model(self, name: str, graphs: GraphSet) -> tuple[nn.Module, str]:

@@ -31,7 +31,7 @@ MANY = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class SubgraphQuestion:
     """A subgraph of one graph, and the output column it is asked about."""
 
     graph: Bunch  # of one
@@ -40,19 +40,19 @@ class Question:
     others: list[list[int]]  # more subgraphs of the same size, for what can answer many at once
 
 
-def questions(graphs: Graphs, count: int, size: int, *, seed: int) -> list[Question]:
+def draw_questions(graphs: Graphs, count: int, size: int, *, seed: int) -> list[SubgraphQuestion]:
     """As many questions as asked, on graphs drawn at random and subgraphs grown along random edges.
 
     Graphs without a connected part of that many nodes are passed over.
     """
     generator = random.Random(seed)
-    found: list[Question] = []
+    found: list[SubgraphQuestion] = []
     for index in generator.sample(range(len(graphs)), len(graphs)):
         graph = bunch(graphs, [index])
         sets = connected_sets(graph.edge_index, len(graph.x), size, MANY, generator)
         if sets:
             others = (sets * (MANY // len(sets) + 1))[:MANY]
-            found.append(Question(graph, int(graph.y), sets[0], others))
+            found.append(SubgraphQuestion(graph, int(graph.y), sets[0], others))
         if len(found) == count:
             return found
     raise InputError(f"Only {len(found)} of {len(graphs)} graphs have {size} connected nodes; {count} were asked for.")
@@ -86,7 +86,9 @@ def _grown(neighbours: list[list[int]], size: int, generator: random.Random) -> 
     return sorted(nodes)
 
 
-def relevance_rows(model: nn.Module, asked: Sequence[Question], *, trials: int, limit: float) -> list[dict[str, Any]]:
+def relevance_rows(
+    model: nn.Module, questions: Sequence[SubgraphQuestion], *, trials: int, limit: float
+) -> list[dict[str, Any]]:
     """The time of naive GNN-LRP, sGNN-LRP by hooks, on a chain and amortized, and how far they are apart.
 
     A naive method fails, and is not tried any further, where one subgraph takes it longer than the limit. Once
@@ -94,25 +96,25 @@ def relevance_rows(model: nn.Module, asked: Sequence[Question], *, trials: int, 
     """
     with single_thread():
         rows = [
-            _naive_row(NAIVE, naive_relevance, model, asked, trials, limit),
-            _naive_row(ALONG, walk_by_walk_relevance, model, asked, trials, limit),
+            _naive_row(NAIVE, naive_relevance, model, questions, trials, limit),
+            _naive_row(ALONG, walk_by_walk_relevance, model, questions, trials, limit),
         ]
         for name, method, share in ((HOOK, _hooked, 1), (CHAIN, _chained, 1), (AMORTIZED, _amortized, MANY)):
-            spent = [timed(partial(method, model, question), trials)[0] / share for question in asked]
+            spent = [timed(partial(method, model, question), trials)[0] / share for question in questions]
             rows.append(_row(name, spent))
-        gap = max(_difference(model, question, _hooked(model, question)) for question in asked)
+        gap = max(_difference(model, question, _hooked(model, question)) for question in questions)
     rows[2] = {**rows[2], "difference": gap}
     return rows
 
 
-def other_rows(model: nn.Module, asked: Sequence[Question], *, trials: int) -> list[dict[str, Any]]:
+def other_rows(model: nn.Module, questions: Sequence[SubgraphQuestion], *, trials: int) -> list[dict[str, Any]]:
     """The time of GNNExplainer (200 epochs), the gradient heat map and CAM for the same graphs."""
     methods = dict(zip(OTHERS, (edge_masks, gradient_scores, cam_scores), strict=True))
     rows = []
     with single_thread():
         for name, method in methods.items():
             spent = []
-            for question in asked:
+            for question in questions:
                 target = torch.tensor([question.target])
                 spent.append(timed(partial(method, model, question.graph, target), trials)[0])
             rows.append(_row(name, spent))
@@ -153,14 +155,14 @@ def _naive_row(
     name: str,
     method: Callable[..., Enumerated],
     model: nn.Module,
-    asked: Sequence[Question],
+    questions: Sequence[SubgraphQuestion],
     trials: int,
     limit: float,
 ) -> dict[str, Any]:
     spent: list[float] = []
     passes: list[int] = []
     worst = 0.0
-    for q in asked:
+    for q in questions:
         seconds, found = timed(partial(method, model, q.graph, q.target, q.subgraph, limit=limit), trials)
         if not found.finished:
             failed = {"ms": None, "failed": True, "passes": found.passes, "difference": worst or None}
@@ -181,24 +183,24 @@ def _row(method: str, seconds: Sequence[float]) -> dict[str, Any]:
     return {"method": method, "ms": mean, "spread": spread, "samples": len(ms), "failed": False}
 
 
-def _hooked(model: nn.Module, q: Question) -> float:
+def _hooked(model: nn.Module, q: SubgraphQuestion) -> float:
     return hooked_relevance(model, q.graph, q.target, q.subgraph)
 
 
-def _chained(model: nn.Module, q: Question) -> float:
-    return float(_asked(model, q, [q.subgraph])[0])
+def _chained(model: nn.Module, q: SubgraphQuestion) -> float:
+    return float(_relevance_of(model, q, [q.subgraph])[0])
 
 
-def _amortized(model: nn.Module, q: Question) -> Tensor:
-    return _asked(model, q, q.others)
+def _amortized(model: nn.Module, q: SubgraphQuestion) -> Tensor:
+    return _relevance_of(model, q, q.others)
 
 
-def _asked(model: nn.Module, q: Question, subgraphs: list[list[int]]) -> Tensor:
+def _relevance_of(model: nn.Module, q: SubgraphQuestion, subgraphs: list[list[int]]) -> Tensor:
     chain = trace(model, q.graph.x, q.graph.edge_index, target=q.target, rule="gamma")
     return subgraph_relevance(chain, subgraphs)
 
 
-def _difference(model: nn.Module, q: Question, relevance: float) -> float:
+def _difference(model: nn.Module, q: SubgraphQuestion, relevance: float) -> float:
     """How far a relevance of the subgraph is from the chain's, as a share of the whole graph's."""
     chain = trace(model, q.graph.x, q.graph.edge_index, target=q.target, rule="gamma")
     return abs(relevance - float(subgraph_relevance(chain, [q.subgraph])[0])) / (abs(chain.input_relevance) or 1.0)

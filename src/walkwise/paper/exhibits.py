@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from walkwise.paper.bench import Case, Effort
+from walkwise.paper.bench import BenchCase, Effort
 from walkwise.paper.units import Row, Unit
 
 if TYPE_CHECKING:
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """Units that need one model and its data set, made when both are there."""
 
     needs: str  # the model's name
-    units: Callable[[Case, Effort], Sequence[Unit]]
+    units: Callable[[BenchCase, Effort], Sequence[Unit]]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Exhibit:
     name: str  # such as "figure5"
     title: str
     claim: str  # what the paper says
-    work: tuple[Work, ...]
+    work: tuple[Workload, ...]
     draw: Callable[[Sequence[Row]], Figure]
     judge: Callable[[Sequence[Row]], Finding]
     rule: str = ""  # when the claim counts as holding

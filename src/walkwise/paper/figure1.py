@@ -12,9 +12,9 @@ import torch
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.errors import InputError
-from walkwise.paper.bench import Case, Effort
+from walkwise.paper.bench import BenchCase, Effort
 from walkwise.paper.clock import connected_sets
-from walkwise.paper.exhibits import Exhibit, Finding, Work, so_far
+from walkwise.paper.exhibits import Exhibit, Finding, Workload, so_far
 from walkwise.paper.figure1_drawing import draw
 from walkwise.paper.tables import markdown
 from walkwise.paper.units import Row, Unit
@@ -32,12 +32,12 @@ STRONG, ABOVE = 0.1, 0.95
 TERMS = tuple(chosen for size in (1, 2, 3) for chosen in combinations(ATOMS, size))
 
 
-def units(case: Case, effort: Effort) -> list[Unit]:
+def units(case: BenchCase, effort: Effort) -> list[Unit]:
     """One molecule to draw, and a summary over all that are like it."""
     return [Unit("figure1/mutagenicity", {"weights": case.digest}, partial(compute, case))]
 
 
-def compute(case: Case) -> list[Row]:
+def compute(case: BenchCase) -> list[Row]:
     """Rows of the smallest such molecule (terms, atoms, bonds), and the terms of all of them."""
     found = list(molecules(case))
     if not found:
@@ -54,7 +54,7 @@ def compute(case: Case) -> list[Row]:
     return [{**row, "weights": case.origin} for row in rows]
 
 
-def molecules(case: Case) -> Iterator[tuple[int, Any, list[str], set[int]]]:
+def molecules(case: BenchCase) -> Iterator[tuple[int, Any, list[str], set[int]]]:
     """Test molecules that are mutagenic by label and model: number, graph, symbols, atoms of the group and ring.
 
     They consist of carbon, nitrogen and oxygen and have one nitro group, on a ring of six carbons.
@@ -71,7 +71,7 @@ def molecules(case: Case) -> Iterator[tuple[int, Any, list[str], set[int]]]:
             yield number, graph, symbols, found[0]
 
 
-def _mutagenic(case: Case) -> int:
+def _mutagenic(case: BenchCase) -> int:
     return case.graphs.class_names.index("mutagenic")
 
 
@@ -214,7 +214,7 @@ EXHIBIT = Exhibit(
     "Figure 1: joint contributions of atom types",
     "The nitro group with the neighbouring aromatic ring is a strong indicator of mutagenicity; C with N, and N with "
     "O, have a strong joint contribution that lower-order attribution cannot show.",
-    (Work("mutagenicity-gin3", units),),
+    (Workload("mutagenicity-gin3", units),),
     draw,
     judge,
     f"“Yes” asks, on average over the molecules, that C with N and N with O each carry more than {STRONG:.0%} of the "

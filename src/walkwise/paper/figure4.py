@@ -7,10 +7,20 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from walkwise.paper.bench import Case, Effort
-from walkwise.paper.clock import ALONG, AMORTIZED, CHAIN, HOOK, NAIVE, OTHERS, other_rows, questions, relevance_rows
+from walkwise.paper.bench import BenchCase, Effort
+from walkwise.paper.clock import (
+    ALONG,
+    AMORTIZED,
+    CHAIN,
+    HOOK,
+    NAIVE,
+    OTHERS,
+    draw_questions,
+    other_rows,
+    relevance_rows,
+)
 from walkwise.paper.drawing import LOOKS, panels
-from walkwise.paper.exhibits import Exhibit, Finding, Work, so_far
+from walkwise.paper.exhibits import Exhibit, Finding, Workload, so_far
 from walkwise.paper.tables import markdown, number
 from walkwise.paper.units import Row, Unit
 
@@ -22,13 +32,13 @@ SIZE, DEPTH, DEPTHS = 5, 3, range(1, 8)
 METHODS = (NAIVE, ALONG, HOOK, CHAIN, AMORTIZED, *OTHERS)
 
 
-def depth_units(case: Case, effort: Effort) -> list[Unit]:
+def depth_units(case: BenchCase, effort: Effort) -> list[Unit]:
     """One point of (a): a model."""
     depth = int(case.name[-1])
     return [Unit(f"figure4/depth/{depth}", _settings(case, effort, SIZE), partial(at, case, effort, "depth", SIZE))]
 
 
-def size_units(case: Case, effort: Effort) -> list[Unit]:
+def size_units(case: BenchCase, effort: Effort) -> list[Unit]:
     """The points of (b): sizes of subgraphs."""
     return [
         Unit(f"figure4/size/{size}", _settings(case, effort, size), partial(at, case, effort, "size", size))
@@ -36,7 +46,7 @@ def size_units(case: Case, effort: Effort) -> list[Unit]:
     ]
 
 
-def _settings(case: Case, effort: Effort, size: int) -> dict[str, object]:
+def _settings(case: BenchCase, effort: Effort, size: int) -> dict[str, object]:
     return {
         "weights": case.digest,
         "samples": effort.depth_samples,
@@ -47,11 +57,11 @@ def _settings(case: Case, effort: Effort, size: int) -> dict[str, object]:
     }
 
 
-def at(case: Case, effort: Effort, part: str, size: int) -> list[Row]:
+def at(case: BenchCase, effort: Effort, part: str, size: int) -> list[Row]:
     """The times of one point: a row per method."""
-    asked = questions(case.graphs.graphs, effort.depth_samples, size, seed=size)
-    rows = relevance_rows(case.model, asked, trials=effort.trials, limit=effort.limit)
-    rows += other_rows(case.model, asked, trials=effort.trials)
+    questions = draw_questions(case.graphs.graphs, effort.depth_samples, size, seed=size)
+    rows = relevance_rows(case.model, questions, trials=effort.trials, limit=effort.limit)
+    rows += other_rows(case.model, questions, trials=effort.trials)
     x = int(case.name[-1]) if part == "depth" else size
     return [{"part": part, "x": x, "limit": effort.limit, **row} for row in rows]
 
@@ -166,7 +176,10 @@ EXHIBIT = Exhibit(
     "Figure 4: time against depth and subgraph size",
     "Naive GNN-LRP grows exponentially with depth and like |S|^L with the subgraph's size; sGNN-LRP grows linearly "
     "with depth, is much faster than GNNExplainer and comparable with the gradient and CAM.",
-    (*(Work(f"ba2motif-gin{depth}", depth_units) for depth in DEPTHS), Work(f"ba2motif-gin{DEPTH}", size_units)),
+    (
+        *(Workload(f"ba2motif-gin{depth}", depth_units) for depth in DEPTHS),
+        Workload(f"ba2motif-gin{DEPTH}", size_units),
+    ),
     draw,
     judge,
     f"“Yes” asks that naive GNN-LRP take more than {SIZE - 1} times as long with every further layer and grow like "

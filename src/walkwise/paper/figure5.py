@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from walkwise.paper.bench import AUTHORS, Case, Effort
+from walkwise.paper.bench import AUTHORS, BenchCase, Effort
 from walkwise.paper.bunches import Bunch
 from walkwise.paper.curves import areas
 from walkwise.paper.drawing import BLUE, RED, panels
-from walkwise.paper.exhibits import Exhibit, Finding, Work, so_far
+from walkwise.paper.exhibits import Exhibit, Finding, Workload, so_far
 from walkwise.paper.orderings import sgnn_lrp
 from walkwise.paper.published import FIGURE_5
 from walkwise.paper.tables import markdown
@@ -28,13 +28,13 @@ MEASURES = ("accuracy", "auroc", "auac")
 NEAR = 0.1
 
 
-def units(case: Case, effort: Effort) -> list[Unit]:
+def units(case: BenchCase, effort: Effort) -> list[Unit]:
     """All discounts at once."""
     settings = {"weights": case.digest, "alphas": effort.discounts}
     return [Unit("figure5/ba2motif", settings, partial(compute, case, effort.discounts))]
 
 
-def compute(case: Case, alphas: Sequence[float]) -> list[Row]:
+def compute(case: BenchCase, alphas: Sequence[float]) -> list[Row]:
     """Accuracy, AUROC and AUAC over the test graphs: a row per α."""
     data = case.some(case.graphs.test)
     found = scores(case.model, data, alphas)
@@ -113,7 +113,7 @@ EXHIBIT = Exhibit(
     "figure5",
     "Figure 5: finding the motif of BA-2motif",
     "The best performance is achieved around α = 0.",
-    (Work("ba2motif-gin3", units),),
+    (Workload("ba2motif-gin3", units),),
     draw,
     judge,
     f"“Yes” asks that the best α be at most {NEAR} by accuracy and by AUROC and, with the authors' weights, that every "

@@ -7,10 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from walkwise.evaluation import mean_and_error
-from walkwise.paper.bench import AUTHORS, TITLES, Case, Effort
+from walkwise.paper.bench import AUTHORS, TITLES, BenchCase, Effort
 from walkwise.paper.curves import areas
 from walkwise.paper.drawing import GREY, LOOKS, panels
-from walkwise.paper.exhibits import Exhibit, Finding, Work, so_far
+from walkwise.paper.exhibits import Exhibit, Finding, Workload, so_far
 from walkwise.paper.orderings import DISCOUNTED, METHODS, OURS
 from walkwise.paper.published import FIGURE_6, FIGURE_6_OTHERS
 from walkwise.paper.tables import markdown
@@ -31,7 +31,7 @@ NEAR = 0.03
 POSITIVE = {"mutag": "mutagenic", "graph-sst2": "positive"}
 
 
-def units(case: Case, effort: Effort) -> list[Unit]:
+def units(case: BenchCase, effort: Effort) -> list[Unit]:
     """One unit per method: both modes, all discounts."""
     index = _index(case, effort)
     settings = {
@@ -46,18 +46,18 @@ def units(case: Case, effort: Effort) -> list[Unit]:
     ]
 
 
-def _index(case: Case, effort: Effort) -> list[int]:
+def _index(case: BenchCase, effort: Effort) -> list[int]:
     """All molecules; of Graph-SST2 the test sentences, or only the first of them."""
     if _set_name(case) == "mutag":
         return list(range(len(case.graphs.graphs)))
     return [int(i) for i in case.graphs.test[: effort.sentences]]
 
 
-def _set_name(case: Case) -> str:
+def _set_name(case: BenchCase) -> str:
     return case.name.rsplit("-", 1)[0]
 
 
-def compute(case: Case, index: Sequence[int], method: str, alphas: Sequence[float]) -> list[Row]:
+def compute(case: BenchCase, index: Sequence[int], method: str, alphas: Sequence[float]) -> list[Row]:
     """Mean areas of positive and negative graphs, explained for their label: rows by mode, sign and α."""
     data = case.some(index)
     target = data.y
@@ -214,7 +214,7 @@ EXHIBIT = Exhibit(
     "figure6",
     "Figure 6: model activation and pruning",
     "Tuning α improves the node orders, and sGNN-LRP outperforms the other methods in 6 of 8 cases.",
-    (Work("mutag-gin3", units), Work("graph-sst2-gcn3", units)),
+    (Workload("mutag-gin3", units), Workload("graph-sst2-gcn3", units)),
     draw,
     judge,
     "“Yes” asks that sGNN-LRP be ahead of every other method in 6 of 8 panels with the best α for each, that its best "

@@ -49,8 +49,8 @@ def passes(model: nn.Module, graph: Bunch, target: int) -> Iterator[Pass]:
     def weigh(position: int, H: Tensor) -> None:
         H.register_hook(lambda gradient: gradient * weights[position])  # type: ignore[no-untyped-call]
 
-    def run(asked: Tensor) -> float:
-        weights[:] = [row[:, None] for row in asked.to(graph.x)]
+    def run(chosen: Tensor) -> float:
+        weights[:] = [row[:, None] for row in chosen.to(graph.x)]
         x = graph.x.detach().clone().requires_grad_(True)
         y = model(x, graph.edge_index, graph.batch)[0, target]
         (gradient,) = torch.autograd.grad(y, x)
@@ -90,8 +90,8 @@ def naive_relevance(
     inside = sorted(set(subgraph))
 
     def weights(ends: tuple[int, ...]) -> Tensor:
-        asked = _alone(ends, len(graph.x))
-        return torch.cat([torch.zeros(1, len(graph.x)).index_fill_(1, torch.tensor(inside), 1.0), asked])
+        rest = _alone(ends, len(graph.x))
+        return torch.cat([torch.zeros(1, len(graph.x)).index_fill_(1, torch.tensor(inside), 1.0), rest])
 
     ends = product(inside, repeat=_depth(model))
     return _summed(model, graph, target, map(weights, ends), limit)
@@ -115,12 +115,12 @@ def _alone(nodes: Sequence[int], num_nodes: int) -> Tensor:
     return weights
 
 
-def _summed(model: nn.Module, graph: Bunch, target: int, asked: Iterable[Tensor], limit: float) -> Enumerated:
+def _summed(model: nn.Module, graph: Bunch, target: int, weightings: Iterable[Tensor], limit: float) -> Enumerated:
     """The sum over passes, one for each of these node weights, until the time is up."""
     total, count = 0.0, 0
     deadline = time.process_time() + limit
     with passes(model, graph, target) as run:
-        for weights in asked:
+        for weights in weightings:
             if time.process_time() > deadline:
                 return Enumerated(total, count, finished=False)
             total, count = total + run(weights), count + 1

@@ -12,7 +12,7 @@ from walkwise.errors import InputError, MissingDataError, MissingExtraError
 from walkwise.paper import figure1, figure4, figure5, figure6, table3
 from walkwise.paper.bench import Bench
 from walkwise.paper.drawing import require_matplotlib, save
-from walkwise.paper.exhibits import Exhibit, Finding, Work
+from walkwise.paper.exhibits import Exhibit, Finding, Workload
 from walkwise.paper.omissions import Omission, gathered
 from walkwise.paper.tables import write_csv
 from walkwise.paper.units import Done, Row, Store
@@ -112,7 +112,7 @@ def _drawn(result: Result, rows: Sequence[Row], bench: Bench, skip_missing: bool
     return replace(result, drawn=True)
 
 
-def _do(work: Work, bench: Bench, progress: bool) -> list[Done]:
+def _do(work: Workload, bench: Bench, progress: bool) -> list[Done]:
     """The units of one model."""
     store = Store(bench.out / "units")
     units = work.units(bench.case(work.needs), bench.effort)

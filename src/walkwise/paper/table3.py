@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from walkwise.paper.bench import TITLES, Case, Effort
-from walkwise.paper.clock import ALONG, AMORTIZED, CHAIN, HOOK, NAIVE, questions, relevance_rows
-from walkwise.paper.exhibits import Exhibit, Finding, Work, so_far
+from walkwise.paper.bench import TITLES, BenchCase, Effort
+from walkwise.paper.clock import ALONG, AMORTIZED, CHAIN, HOOK, NAIVE, draw_questions, relevance_rows
+from walkwise.paper.exhibits import Exhibit, Finding, Workload, so_far
 from walkwise.paper.published import TABLE_3
 from walkwise.paper.tables import markdown, number
 from walkwise.paper.units import Row, Unit
@@ -22,7 +22,7 @@ FASTER, LIMIT = 50, 360
 METHODS = (NAIVE, ALONG, HOOK, CHAIN, AMORTIZED)
 
 
-def units(case: Case, effort: Effort) -> list[Unit]:
+def units(case: BenchCase, effort: Effort) -> list[Unit]:
     """One column of the table."""
     settings = {
         "weights": case.digest,
@@ -35,10 +35,10 @@ def units(case: Case, effort: Effort) -> list[Unit]:
     return [Unit(f"table3/{case.name}", settings, partial(compute, case, effort))]
 
 
-def compute(case: Case, effort: Effort) -> list[Row]:
+def compute(case: BenchCase, effort: Effort) -> list[Row]:
     """The times of one model: a row per method."""
-    asked = questions(case.graphs.graphs, effort.samples, SIZE, seed=0)
-    rows = relevance_rows(case.model, asked, trials=effort.trials, limit=effort.limit)
+    questions = draw_questions(case.graphs.graphs, effort.samples, SIZE, seed=0)
+    rows = relevance_rows(case.model, questions, trials=effort.trials, limit=effort.limit)
     return [{"model": case.name, "limit": effort.limit, **row} for row in rows]
 
 
@@ -148,7 +148,7 @@ EXHIBIT = Exhibit(
     "table3",
     "Table 3: computation time",
     "sGNN-LRP is faster than naive GNN-LRP by orders of magnitude, and finishes where the naive method fails.",
-    tuple(Work(model, units) for model in TABLE_3),
+    tuple(Workload(model, units) for model in TABLE_3),
     draw,
     judge,
     f"“Yes” asks that sGNN-LRP with hooks be {FASTER} times as fast wherever naive GNN-LRP finishes, and that the "

@@ -22,7 +22,7 @@ from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.display import html_box, html_table, number
 from walkwise.errors import InputError, MissingExtraError, SamplingWarning, TooManyWalksError, as_count
-from walkwise.questions.graphs import Graphs, as_graphs
+from walkwise.questions.graphs import PaddedGraphs, as_graphs
 from walkwise.questions.neighbours import Floats, Ints, add_up
 from walkwise.questions.nodesets import budget
 from walkwise.questions.parts import asked_of_part, named, part_of, per_node, rows_of
@@ -184,11 +184,11 @@ def shapley_values(
         if total <= max_walks:
             found += _values_from_table(chain, some, walks)
         else:
-            told = (
+            message = (
                 f"There are {total:.15g} walks, more than max_walks={max_walks}. The Shapley values are estimated from "
                 f"{permutations} sampled orders of the nodes instead."
             )
-            warnings.warn(told, SamplingWarning, stacklevel=4)
+            warnings.warn(message, SamplingWarning, stacklevel=4)
             found.append(_sampled_values(chain, some.nodes, permutations, seed, progress))
     found = [replace(each, types=chain.types) for each in found]
     return found[0] if graphs is None else found
@@ -202,7 +202,7 @@ def _ending(chain: RelevanceChain) -> Floats:
         return np.full(chain.num_nodes, np.inf)
 
 
-def _values_from_table(chain: RelevanceChain, graphs: Graphs, walks: Floats) -> list[ShapleyValues]:
+def _values_from_table(chain: RelevanceChain, graphs: PaddedGraphs, walks: Floats) -> list[ShapleyValues]:
     """The values of every graph, each walk's relevance shared by the nodes it visits."""
     nodes = graphs.nodes
     table = walk_table(chain, "nodes", ends=nodes if len(nodes) < chain.num_nodes else None)

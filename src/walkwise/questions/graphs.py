@@ -16,8 +16,8 @@ from walkwise.questions.neighbours import Floats, Ints, Neighbours, step_neighbo
 
 
 @dataclass(frozen=True, eq=False)
-class Graphs:
-    """Graphs side by side in W places each: node m stands at ``place[m]`` of G · W places."""
+class PaddedGraphs:
+    """Graphs side by side, each padded to W places: node m stands at ``place[m]`` of G · W places."""
 
     sizes: Ints  # (G,)
     width: int  # W, the size of the largest graph
@@ -25,13 +25,13 @@ class Graphs:
     node: Ints  # (G · W,) the node at each place, -1 where there is none
 
     @staticmethod
-    def alone(num_nodes: int) -> Graphs:
+    def alone(num_nodes: int) -> PaddedGraphs:
         """One graph."""
         nodes = np.arange(num_nodes)
-        return Graphs(np.array([num_nodes]), num_nodes, nodes, nodes)
+        return PaddedGraphs(np.array([num_nodes]), num_nodes, nodes, nodes)
 
     @staticmethod
-    def of(graph: Ints) -> Graphs:
+    def of(graph: Ints) -> PaddedGraphs:
         """The graphs of nodes that say which is theirs.  # (M,)"""
         sizes = np.bincount(graph, minlength=1)
         width = int(sizes.max())
@@ -41,7 +41,7 @@ class Graphs:
         place[by_graph] = graph[by_graph] * width + within
         node = np.full(len(sizes) * width, -1)
         node[place] = np.arange(len(graph))
-        return Graphs(sizes, width, place, node)
+        return PaddedGraphs(sizes, width, place, node)
 
     def __len__(self) -> int:
         """G."""
@@ -60,7 +60,7 @@ class Graphs:
         """The graph that each node is in."""
         return self.place[nodes] // max(1, self.width)
 
-    def some(self, first: int, last: int) -> Graphs:
+    def some(self, first: int, last: int) -> PaddedGraphs:
         """Some of the graphs alone; the places of other nodes are of no meaning."""
         if last - first == len(self):
             return self
@@ -68,9 +68,9 @@ class Graphs:
         node = self.node.reshape(-1, self.width)[first:last, :width].ravel()
         place = np.zeros_like(self.place)
         place[node[node >= 0]] = np.flatnonzero(node >= 0)
-        return Graphs(self.sizes[first:last], width, place, node)
+        return PaddedGraphs(self.sizes[first:last], width, place, node)
 
-    def parts(self, walks: Floats, most: int) -> Iterator[Graphs]:
+    def parts(self, walks: Floats, most: int) -> Iterator[PaddedGraphs]:
         """Graphs that follow each other, as many at a time as have no more than this many walks together.
 
         Args:
@@ -87,7 +87,7 @@ class Graphs:
             first = last
 
 
-def as_graphs(chain: RelevanceChain, given: Any, *, level: int = 5) -> Graphs:
+def as_graphs(chain: RelevanceChain, given: Any, *, level: int = 5) -> PaddedGraphs:
     """The graphs as the caller gives them: None for one, or the number of every node's graph.
 
     A chain of several graphs may be taken for one; a warning, raised this many frames up, says that it is.
@@ -96,12 +96,12 @@ def as_graphs(chain: RelevanceChain, given: Any, *, level: int = 5) -> Graphs:
     if given is None:
         if len(chain.outputs) > 1:
             wanted = "batch" if chain.origin is None else "chain.origin.graphs"
-            told = (
+            message = (
                 f"The chain explains the sum over {len(chain.outputs)} graphs, and they are taken for one. Pass "
                 f"graphs={wanted}, the graph of every node, for an answer about each."
             )
-            warnings.warn(told, SeveralGraphsWarning, stacklevel=level)
-        return Graphs.alone(num_nodes)
+            warnings.warn(message, SeveralGraphsWarning, stacklevel=level)
+        return PaddedGraphs.alone(num_nodes)
     try:
         graphs = torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError):
@@ -112,14 +112,14 @@ def as_graphs(chain: RelevanceChain, given: Any, *, level: int = 5) -> Graphs:
             f"graphs says for each of the {num_nodes} nodes which graph it is in, counted from 0; got "
             f"{tuple(graphs.shape)} of {graphs.dtype}. Pass the vector `batch` of a torch_geometric Batch."
         )
-    found = Graphs.of(graphs.cpu().long().numpy())
+    found = PaddedGraphs.of(graphs.cpu().long().numpy())
     near = step_neighbours(chain)
     if near is not None:
         _check_separate(found, near)
     return found
 
 
-def _check_separate(graphs: Graphs, near: Neighbours) -> None:
+def _check_separate(graphs: PaddedGraphs, near: Neighbours) -> None:
     """Refuse edges between graphs: their relevance could not be told apart."""
     ends, starts = near.of(np.arange(near.num_nodes))
     across = graphs.graph(starts) != graphs.graph(ends)

@@ -209,13 +209,13 @@ def query(chain: RelevanceChain, formula: str, groups: Mapping[str, Sequence[int
         raise InputError(f'formula is a text, as in "ring & NO2 & ~Cl"; got {formula!r}.')
     masks = _masks(chain, groups)
     masks[REST] = _rest(chain, masks)
-    asked = parse(formula, list(masks))
-    if len(asked.names) > _MOST_NAMES:
+    parsed = parse(formula, list(masks))
+    if len(parsed.names) > _MOST_NAMES:
         raise InputError(
-            f"The formula names {len(asked.names)} groups; the limit is {_MOST_NAMES}, since it takes a subgraph for "
+            f"The formula names {len(parsed.names)} groups; the limit is {_MOST_NAMES}, since it takes a subgraph for "
             "every subset of them. Join groups that are not told apart."
         )
-    coefficients = _coefficients(asked.names, asked.holds)
+    coefficients = _coefficients(parsed.names, parsed.holds)
     whole = torch.ones(chain.num_nodes, dtype=torch.bool, device=chain.device)
     without = [whole & ~_union(masks, avoided, whole) for avoided in coefficients]
     if not without:

@@ -14,10 +14,10 @@ from torch_geometric.data import Data
 from walkwise.questions.marginals import edge_relevance
 from walkwise.questions.neighbours import Floats, Ints, running_totals
 from walkwise.questions.subgraphs import subgraph_relevance
-from walkwise.runs.asked import Question
-from walkwise.runs.explained import Explained, label_of
+from walkwise.runs.explained import ExplainedBatch, label_of
 from walkwise.runs.groups import find_groups
 from walkwise.runs.kinds import links_within, pattern_of
+from walkwise.runs.questions import Question
 from walkwise.search.best_subgraph import find_subgraph
 from walkwise.search.best_walks import top_walks
 from walkwise.search.orders import order_nodes
@@ -84,7 +84,7 @@ def schema_of(kind: str, *, indexed: bool) -> pa.Schema:
     return pa.schema([*keys.items(), *COLUMNS[kind].items()])
 
 
-def answer(question: Question, batch: Explained, keys: Mapping[str, Ints]) -> pa.Table:
+def answer(question: Question, batch: ExplainedBatch, keys: Mapping[str, Ints]) -> pa.Table:
     """One question's rows for the graphs of a batch.
 
     Args:
@@ -109,7 +109,7 @@ def table_of(kind: str, columns: Mapping[str, Any], *, indexed: bool) -> pa.Tabl
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def graph_rows(batch: Explained, keys: Mapping[str, Ints], names: Sequence[str]) -> pa.Table:
+def graph_rows(batch: ExplainedBatch, keys: Mapping[str, Ints], names: Sequence[str]) -> pa.Table:
     """A row for every graph: what it is, what the model says, and what was explained."""
     walks = np.bincount(batch.batch, batch.nodes, len(batch.graphs))
     outputs = batch.outputs.double().cpu().numpy()
@@ -141,18 +141,18 @@ def failed_row(keys: Mapping[str, Ints], name: str, error: str) -> pa.Table:
 Rows = tuple[Ints, dict[str, Any]]
 
 
-def _nodes(question: Question, batch: Explained) -> Rows:
+def _nodes(question: Question, batch: ExplainedBatch) -> Rows:
     kinds = [kind for some in batch.kinds for kind in some]
     return batch.batch, {"node": batch.ids, "kind": kinds, "relevance": batch.nodes}
 
 
-def _edges(question: Question, batch: Explained) -> Rows:
+def _edges(question: Question, batch: ExplainedBatch) -> Rows:
     relevance = edge_relevance(batch.chain, edge_index=batch.data.edge_index).double().cpu().numpy()
     source, target = batch.data.edge_index.cpu().numpy()
     return batch.batch[source], {"source": batch.ids[source], "target": batch.ids[target], "relevance": relevance}
 
 
-def _walks(question: Question, batch: Explained) -> Rows:
+def _walks(question: Question, batch: ExplainedBatch) -> Rows:
     found = top_walks(batch.chain, int(question.number), graphs=batch.data.batch, progress=False)
     counts = np.array([len(best.walks) for best in found])
     walks = torch.cat([best.walks for best in found]).cpu().numpy()
@@ -163,13 +163,13 @@ def _walks(question: Question, batch: Explained) -> Rows:
     return np.repeat(np.arange(len(found)), counts), {"rank": rank, "nodes": nodes, "relevance": relevance}
 
 
-def _order(question: Question, batch: Explained) -> Rows:
+def _order(question: Question, batch: ExplainedBatch) -> Rows:
     orders = order_nodes(batch.chain, alpha=question.number, graphs=batch.data.batch, progress=False)
     flat = np.concatenate([order.cpu().numpy() for order in orders])
     return np.arange(len(orders)), {"nodes": _lists(batch.ids[flat], batch.sizes)}
 
 
-def _subgraph(question: Question, batch: Explained) -> Rows:
+def _subgraph(question: Question, batch: ExplainedBatch) -> Rows:
     sizes = np.minimum(int(question.number), _largest_components(batch)).tolist()  # no connected one is larger
     found = find_subgraph(batch.chain, sizes, graphs=batch.data.batch)
     removed = np.zeros(len(batch.batch), dtype=bool)
@@ -197,7 +197,7 @@ def _edges_of(graph: Data) -> Tensor:
     return graph.edge_index if graph.edge_index is not None else torch.empty(2, 0, dtype=torch.long)
 
 
-def _groups(question: Question, batch: Explained) -> Rows:
+def _groups(question: Question, batch: ExplainedBatch) -> Rows:
     smarts = any(isinstance(made, str) for made in question.groups.values())
     owner: list[int] = []
     rows: list[tuple[str, int, Ints]] = []
@@ -221,7 +221,7 @@ def _groups(question: Question, batch: Explained) -> Rows:
     }
 
 
-def _effects(batch: Explained, owner: Sequence[int], sets: Sequence[Ints]) -> Floats:
+def _effects(batch: ExplainedBatch, owner: Sequence[int], sets: Sequence[Ints]) -> Floats:
     """By how much each graph's output falls when a set of its nodes is removed, a pass for one set of every graph."""
     effect, before, seen = np.zeros(len(sets)), np.zeros(len(sets), dtype=np.int64), dict[int, int]()
     for row, g in enumerate(owner):
@@ -236,7 +236,7 @@ def _effects(batch: Explained, owner: Sequence[int], sets: Sequence[Ints]) -> Fl
     return effect
 
 
-def _curves(question: Question, batch: Explained) -> Rows:
+def _curves(question: Question, batch: ExplainedBatch) -> Rows:
     along = {}
     for mode in ("activation", "pruning"):
         orders = order_nodes(batch.chain, mode=mode, alpha=question.number, graphs=batch.data.batch, progress=False)
@@ -255,7 +255,7 @@ def _curves(question: Question, batch: Explained) -> Rows:
     return np.arange(len(batch.graphs)), along | means
 
 
-_ANSWERS: dict[str, Callable[[Question, Explained], Rows]] = {
+_ANSWERS: dict[str, Callable[[Question, ExplainedBatch], Rows]] = {
     "nodes": _nodes,
     "edges": _edges,
     "walks": _walks,
@@ -272,7 +272,7 @@ def _lists(flat: Ints, sizes: Ints) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, pa.array(flat, type=pa.int32()))
 
 
-def _largest_components(batch: Explained) -> Ints:
+def _largest_components(batch: ExplainedBatch) -> Ints:
     """How many nodes the largest connected part of each graph has.  # (G,)"""
     label = np.arange(len(batch.batch))
     source, target = batch.data.edge_index.cpu().numpy()

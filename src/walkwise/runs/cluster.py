@@ -119,7 +119,7 @@ def on_ray(
         with _modules_carried(work):
             reference = ray.put(work)
         overseer = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Overseer).remote()
-        with _told_to_end(overseer, stopped):
+        with _watch_for_the_end(overseer, stopped):
             while jobs and not stopped():
                 some = {job.first: job for job in (jobs.popleft() for _ in range(min(_AT_A_TIME, len(jobs))))}
                 for shard in _streamed(ray, reference, overseer, some, workers):
@@ -140,7 +140,7 @@ def on_ray(
 
 
 @contextmanager
-def _told_to_end(overseer: Any, stopped: Callable[[], bool]) -> Iterator[None]:
+def _watch_for_the_end(overseer: Any, stopped: Callable[[], bool]) -> Iterator[None]:
     """Tells the actors when to end: the stream of their answers may be waited for meanwhile."""
     done = threading.Event()
 

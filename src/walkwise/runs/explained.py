@@ -26,7 +26,7 @@ from walkwise.tracing.target import column_of
 
 
 @dataclass(frozen=True, eq=False)
-class Explained:
+class ExplainedBatch:
     """Graphs side by side, what the model says of each, and the chain of all of them together."""
 
     model: nn.Module
@@ -101,7 +101,7 @@ def explain(
     rule: RuleLike = "auto",
     node_names: tuple[str, ...] = (),
     device: str | None = None,
-) -> Explained:
+) -> ExplainedBatch:
     """Graphs traced together; each comes out as it would alone.
 
     Args:
@@ -125,7 +125,9 @@ def explain(
         chain = trace(model, data, target=_target(rows, columns, signs, outputs.shape[1]), rule=rule)
     if ids is None:
         ids = [np.arange(graph.num_nodes or 0) for graph in graphs]
-    return Explained(model, graphs, data, np.concatenate(list(ids)), rows, outputs, columns, signs, chain, node_names)
+    return ExplainedBatch(
+        model, graphs, data, np.concatenate(list(ids)), rows, outputs, columns, signs, chain, node_names
+    )
 
 
 def _plain(graph: Data) -> Data:

@@ -59,7 +59,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Row:
+class ListingRow:
     """What the table says of a graph, or of an explained node; None where there is nothing to say."""
 
     at: int  # its place in the run
@@ -123,8 +123,8 @@ class Listing:
     @functools.cached_property
     def molecular(self) -> bool:
         """Whether SMARTS patterns can be looked for: nodes have a relevance, and the first graph is a molecule."""
-        asked = "nodes" in self.run.questions and not self.indexed
-        if not asked or find_spec("rdkit") is None:
+        per_node = "nodes" in self.run.questions and not self.indexed
+        if not per_node or find_spec("rdkit") is None:
             return False
         whole = np.flatnonzero(~self.failed)
         return len(whole) > 0 and self._molecule(int(whole[0])) is not None
@@ -327,7 +327,7 @@ class Listing:
         parts = [table.name, table.smiles, table.error, *(table[c].map(self._title) for c in ("prediction", "label"))]
         return functools.reduce(lambda a, b: a + " " + b, (part.fillna("").astype(str) for part in parts)).str.lower()
 
-    def rows(self, wanted: Wanted, first: int = 0, count: int = 25) -> list[Row]:
+    def rows(self, wanted: Wanted, first: int = 0, count: int = 25) -> list[ListingRow]:
         """Some consecutive rows of those that are wanted.
 
         Args:
@@ -338,7 +338,7 @@ class Listing:
         pattern = None if wanted.pattern is None else self.relevance_of(wanted.pattern)
         return [self.row(int(at), pattern) for at in self.order(wanted)[max(0, first) : max(0, first) + count]]
 
-    def row(self, at: int, pattern: Floats | None = None) -> Row:
+    def row(self, at: int, pattern: Floats | None = None) -> ListingRow:
         """What stands at a place of the run.
 
         Args:
@@ -346,7 +346,7 @@ class Listing:
             pattern: the relevance of a pattern in every row.
         """
         row = self._table.iloc[at]
-        return Row(
+        return ListingRow(
             at=at,
             graph=int(row.graph),
             index=int(row["index"]) if self.indexed else None,

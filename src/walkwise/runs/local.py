@@ -124,10 +124,10 @@ def _put_to_work(crew: list[_Worker], jobs: deque[Job], stopped: Callable[[], bo
     for worker in crew:
         if worker.job is None and jobs and not ending:
             worker.job = jobs.popleft()
-            _told(worker, (worker.job.first, worker.job.last))
+            _send(worker, (worker.job.first, worker.job.last))
         elif worker.job is not None and ending and not worker.ending:
             worker.ending = True
-            _told(worker, None)
+            _send(worker, None)
     return [worker for worker in crew if worker.job is not None]
 
 
@@ -149,7 +149,7 @@ def _hired(context: Any, work: Work, close: int) -> _Worker:
     return _Worker(process, ours)
 
 
-def _told(worker: _Worker, what: tuple[int, int] | None) -> None:
+def _send(worker: _Worker, what: tuple[int, int] | None) -> None:
     """Gives a worker a range of graphs, or tells it to end with its batch."""
     with contextlib.suppress(OSError):  # it has died already, which its sentinel says
         worker.pipe.send(what)
@@ -203,11 +203,11 @@ def _work(work: Work, pipe: Connection, parent: int, close: int) -> None:
             while not pipe.poll(_LOOK):
                 if os.getppid() != parent:
                     return
-            told = pipe.recv()
-            if told is None:
+            graphs = pipe.recv()
+            if graphs is None:
                 return
             try:
                 _trim()
-                pipe.send(work.shard(*told, stop=lambda: pipe.poll() or os.getppid() != parent))
+                pipe.send(work.shard(*graphs, stop=lambda: pipe.poll() or os.getppid() != parent))
             except Exception:  # not of a graph, which would be a row
                 pipe.send(traceback.format_exc(limit=-3))

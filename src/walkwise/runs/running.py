@@ -21,10 +21,10 @@ from torch_geometric.nn import MessagePassing
 from walkwise.errors import InputError, as_count
 from walkwise.files import as_path
 from walkwise.rules import RuleLike, as_schedule
-from walkwise.runs.asked import as_questions
 from walkwise.runs.folder import Run, finished, locked, open_run, prepare, write
 from walkwise.runs.local import Died, Job, Outcome, after_death, local
 from walkwise.runs.manifest import check_same, manifest_of
+from walkwise.runs.questions import as_questions
 from walkwise.runs.sources import as_source, nodes_of
 from walkwise.runs.work import Shard, Work, batch_ranges
 
@@ -177,20 +177,20 @@ def _check_hope(shard: Shard, folder: Path) -> None:
 @contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
     """Ctrl-C and SIGTERM ask to stop, which a function tells; a second Ctrl-C is an interrupt as ever."""
-    asked: list[int] = []
+    signals: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
 
     def ask(number: int, frame: Any) -> None:
-        if asked:
+        if signals:
             raise KeyboardInterrupt
-        asked.append(number)
+        signals.append(number)
         sys.stderr.write("\nFinishing the batches under way; Ctrl-C again stops at once.\n")
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(signals)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from walkwise.errors import InputError, WalkwiseError
 from walkwise.rules import RuleLike
 from walkwise.runs.answers import answer, failed_row, graph_rows, schema_of
-from walkwise.runs.asked import Question
-from walkwise.runs.explained import Explained, explain, model_outputs
+from walkwise.runs.explained import ExplainedBatch, explain, model_outputs
+from walkwise.runs.questions import Question
 from walkwise.runs.sources import Items, NodesOf, Source, wider
 
 #: The most nodes that are traced together, of however many graphs.
@@ -134,7 +134,7 @@ class Work:
                 made = {q.folder: answer(q, batch, here) for q in self.questions}
             yield {"graphs": graph_rows(batch, here, some.names)} | made
 
-    def _explained(self, items: Items, first: int) -> Explained:
+    def _explained(self, items: Items, first: int) -> ExplainedBatch:
         torch.manual_seed(self.seed)
         names = self.source.node_names
         options: dict[str, Any] = {"target": self.target, "rule": self.rule, "device": self.device}
@@ -147,12 +147,12 @@ class Work:
                 raise WalkwiseError("The model's output for a graph depends on the others in its batch.")
         return made
 
-    def _mixes(self, made: Explained, items: Items) -> bool:
+    def _mixes(self, made: ExplainedBatch, items: Items) -> bool:
         """Whether a graph comes out otherwise alone than in its batch."""
         single = explain(self.model, items.graphs[:1], target=self.target, rule=self.rule, device=self.device)
         return not _close(single.outputs, made.outputs[:1])
 
-    def _wide_enough(self, made: Explained, first: int, count: int) -> Explained:
+    def _wide_enough(self, made: ExplainedBatch, first: int, count: int) -> ExplainedBatch:
         """The nodes explained in as much of the graph around them as their outputs depend on."""
         source = self.source
         assert isinstance(source, NodesOf)

@@ -69,9 +69,9 @@ def best_first(
         start = blank[: len(at)].clone()
         start[:, at.position] = at.nodes
         search.admit(at, start)
-    told = f"best-first search among {steps.num_walks:,} walks, at most"
+    label = f"best-first search among {steps.num_walks:,} walks, at most"
     begun, foretold = time.monotonic(), False
-    with bar(progress, total=max_expansions, desc=told, unit=" partial walks") as shown:
+    with bar(progress, total=max_expansions, desc=label, unit=" partial walks") as shown:
         while (chosen := search.pop()) is not None:
             if search.expansions + len(chosen.at) > max_expansions:
                 _give_up(search, chosen, max_expansions)
@@ -227,12 +227,12 @@ def _foretell(search: _Search, spent: float, max_expansions: int) -> None:
     """Say how long a search may go on before it gives up, if that is long."""
     left = (max_expansions - search.expansions) * spent / max(1, search.expansions)
     if left > _LONG:
-        told = (
+        message = (
             f"The search among {search.steps.num_walks:,} walks may go on for {left / 60:.1f} minutes, until "
             f"max_expansions={max_expansions:,} partial walks have been continued. Lower that to hear earlier, ask for "
             "fewer walks, or use walkwise.search.walksearch.top_walks_amp_ave, which is fast but approximate."
         )
-        warnings.warn(told, LongSearchWarning, stacklevel=7)
+        warnings.warn(message, LongSearchWarning, stacklevel=7)
 
 
 def _give_up(search: _Search, chosen: _Open, max_expansions: int) -> None:

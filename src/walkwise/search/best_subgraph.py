@@ -18,7 +18,7 @@ from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.node_types import NodeTypes
 from walkwise.display import html_box, html_table
 from walkwise.errors import InputError, WalkwiseError, as_count
-from walkwise.questions.graphs import Graphs, as_graphs
+from walkwise.questions.graphs import PaddedGraphs, as_graphs
 from walkwise.questions.neighbours import Ints, edge_neighbours, running_totals
 from walkwise.questions.parts import asked_of_part, part_of
 from walkwise.questions.progress import bar
@@ -184,19 +184,19 @@ def _together(
     going = {g: search for g, search in enumerate(searches) if search is not None}
     replies: dict[int, list[float]] = {}
     while going:
-        asked: dict[int, list[Nodes]] = {}
+        requests: dict[int, list[Nodes]] = {}
         for g, search in going.items():
             try:
-                asked[g] = search.send(replies[g]) if replies else next(search)
+                requests[g] = search.send(replies[g]) if replies else next(search)
             except StopIteration as end:  # how a generator returns
                 found[g] = replace(end.value, nodes=tuple(members[g][list(end.value.nodes)].tolist()))
-        going = {g: going[g] for g in asked}
-        if asked:
-            ids = np.concatenate([members[g][list(chained(*some))] for g, some in asked.items()])
-            sizes = np.array([len(nodes) for some in asked.values() for nodes in some])
+        going = {g: going[g] for g in requests}
+        if requests:
+            ids = np.concatenate([members[g][list(chained(*some))] for g, some in requests.items()])
+            sizes = np.array([len(nodes) for some in requests.values() for nodes in some])
             flat = torch.from_numpy(ids), torch.from_numpy(running_totals(sizes))
             scores = iter(subgraph_relevance(chain, flat, alpha=alpha).tolist())
-            replies = {g: list(islice(scores, len(some))) for g, some in asked.items()}
+            replies = {g: list(islice(scores, len(some))) for g, some in requests.items()}
             compared(len(sizes))
     return found
 
@@ -376,7 +376,7 @@ def _members(mask: int) -> Iterator[int]:
         mask ^= bit
 
 
-def _neighbour_masks(chain: RelevanceChain, graphs: Graphs) -> list[list[int]]:
+def _neighbour_masks(chain: RelevanceChain, graphs: PaddedGraphs) -> list[list[int]]:
     """For every graph the neighbours of every node, counted within the graph."""
     near = edge_neighbours(chain)
     within = (graphs.place % max(1, graphs.width))[near.nodes].tolist()

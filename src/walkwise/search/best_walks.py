@@ -15,7 +15,7 @@ from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.display import count, html_box, html_table
 from walkwise.errors import InputError, as_count
-from walkwise.questions.graphs import Graphs, as_graphs
+from walkwise.questions.graphs import PaddedGraphs, as_graphs
 from walkwise.questions.neighbours import Floats, Ints, running_totals
 from walkwise.questions.parts import asked_of_part, named
 from walkwise.questions.steps import WalkSteps, walk_steps
@@ -198,7 +198,7 @@ def top_walks(
     return found[0] if graphs is None else found
 
 
-def _from_table(steps: WalkSteps, k: int, by: str, graphs: Graphs) -> list[TopWalks]:
+def _from_table(steps: WalkSteps, k: int, by: str, graphs: PaddedGraphs) -> list[TopWalks]:
     """The best of all walks of every graph."""
     chain, nodes = steps.stages.chain, graphs.nodes
     table = walk_table(chain, "walks", ends=nodes if len(nodes) < chain.num_nodes else None)

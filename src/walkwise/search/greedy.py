@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from walkwise.errors import InputError
-from walkwise.questions.graphs import Graphs
+from walkwise.questions.graphs import PaddedGraphs
 from walkwise.questions.neighbours import Bools, Floats, Ints
 from walkwise.questions.ties import first_of_the_best, rounding
 
@@ -24,7 +24,7 @@ class Criterion:
 
     mode: Mode
     alphas: tuple[float, ...]
-    graphs: Graphs
+    graphs: PaddedGraphs
     tolerance: float = 0.0
 
     @property
@@ -111,7 +111,7 @@ def greedy_order(scores: Callable[[Tensor], Tensor], num_nodes: int, mode: str =
     >>> greedy_order(lambda sets: sets.float() @ weights, 3, "pruning").tolist()
     [0, 1, 2]
     """
-    criterion = Criterion(as_mode(mode), (0.0,), Graphs.alone(num_nodes))
+    criterion = Criterion(as_mode(mode), (0.0,), PaddedGraphs.alone(num_nodes))
     if not num_nodes:
         return torch.zeros(0, dtype=torch.long)
     contributions = _ScoredSets(scores, num_nodes, criterion.adds)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from walkwise.questions.graphs import Graphs
+from walkwise.questions.graphs import PaddedGraphs
 from walkwise.questions.neighbours import Floats, Ints, spans
 from walkwise.search.greedy import Contributions, Criterion, greedy_orders
 
@@ -40,7 +40,9 @@ class IdleNodes:
             shown: the steps, perhaps with a bar, given how many there are.
         """
         beside = _Beside(contributions, self.row, self.place)
-        (order,) = greedy_orders(beside, replace(criterion, graphs=Graphs.alone(len(self.row))), shown(len(self.row)))
+        (order,) = greedy_orders(
+            beside, replace(criterion, graphs=PaddedGraphs.alone(len(self.row))), shown(len(self.row))
+        )
         return np.stack([spans(self.first[chosen], self.count[chosen])[0] for chosen in order])
 
 

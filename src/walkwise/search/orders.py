@@ -234,13 +234,13 @@ def _step_by_step(
     """Orders whose every step is asked of the chain: without a discount, where that can be, from surroundings alone."""
     near, alphas = step_neighbours(chain), criterion.alphas
     local = [a for a, alpha in enumerate(alphas) if alpha == 0 and near is not None and chain.straight]
-    asked = [a for a in range(len(alphas)) if a not in local]
+    queried = [a for a in range(len(alphas)) if a not in local]
     sizes = criterion.graphs.sizes if idle is None else [idle.num_nodes]
     orders = [np.zeros((len(alphas), size), dtype=np.int64) for size in sizes]
     routes = []
     for which, kind, route in (
         (local, LocalContributions, f"every step from the surroundings of {chain.num_layers // 2} steps"),
-        (asked, QueryContributions, "every step one batch of subgraphs"),
+        (queried, QueryContributions, "every step one batch of subgraphs"),
     ):
         if which:
             part = replace(criterion, alphas=tuple(alphas[a] for a in which))

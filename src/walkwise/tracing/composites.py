@@ -258,8 +258,8 @@ _EXTRA = ("bias_k", "bias_v", "static_k", "static_v")
 def _attentions(w: Written, given: dict[str, Any]) -> Tensor:
     """Every head's attention.  # (B · H, L, S)"""
     values = {name: w.value(given[name]) for name in _QKV}
-    asked = given | values | {"need_weights": True, "average_attn_weights": False}
-    _, attention = F.multi_head_attention_forward(**asked)
+    arguments = given | values | {"need_weights": True, "average_attn_weights": False}
+    _, attention = F.multi_head_attention_forward(**arguments)
     assert attention is not None
     return attention.detach().reshape(-1, *attention.shape[-2:])
 

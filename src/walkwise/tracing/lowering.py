@@ -25,7 +25,7 @@ from walkwise.tracing.messages import summed
 from walkwise.tracing.positions import Positions
 from walkwise.tracing.stretch import Flow
 from walkwise.tracing.tape import Call, Op, Tape, live
-from walkwise.tracing.target import Explained
+from walkwise.tracing.target import ExplainedScalar
 
 #: Slots of a chain and the values there.
 Places = tuple[tuple[int, Tensor], ...]
@@ -126,7 +126,7 @@ class Lowering:
 
     # -- building -----------------------------------------------------------------------------
 
-    def chain(self, scalar: Explained, notes: Sequence[str]) -> RelevanceChain:
+    def chain(self, scalar: ExplainedScalar, notes: Sequence[str]) -> RelevanceChain:
         """The relevance chain of an explained scalar in the output slot; ``notes`` go into the report."""
         self.run = run = Interpreter(self.tape.values)
         self.slots_of: dict[int, range] = {}  # that a call has made

@@ -26,7 +26,7 @@ from walkwise.tracing.neighbourhoods import (
     what_ran,
 )
 from walkwise.tracing.tape import Tape
-from walkwise.tracing.target import Explained
+from walkwise.tracing.target import ExplainedScalar
 from walkwise.tracing.watch import Watch
 
 #: From this many nodes on, the neighbourhood of a node is traced in the place of its graph.
@@ -43,7 +43,7 @@ _GLOBAL = (
 class Runs(Protocol):
     """Runs of a model on one input."""
 
-    def run(self) -> tuple[Tape, Watch, Explained]:
+    def run(self) -> tuple[Tape, Watch, ExplainedScalar]:
         """What a tape saw, and the explained scalar."""
 
     def output(self) -> Any:

@@ -29,7 +29,7 @@ COLUMN_0 = (
 
 
 @dataclass(frozen=True, eq=False)
-class Explained:
+class ExplainedScalar:
     """The explained scalar as ⟨tensor, direction⟩."""
 
     tensor: Tensor
@@ -40,7 +40,7 @@ class Explained:
 
 def explained(
     output: Any, target: Target, index: Index, num_graphs: int, num_nodes: int, against: Target = None
-) -> Explained:
+) -> ExplainedScalar:
     """The explained scalar: the sum of one output per graph, or one row's output.
 
     Of every row its column ``target``, or the largest. Integers name columns: 0 is the first, also of a regression's
@@ -58,7 +58,7 @@ def explained(
             )
         scalar = _by_callable(output, target, index)
         with unwatched():  # this detaching is not the model's
-            return Explained(scalar, torch.ones_like(scalar), scalar.detach().reshape(1))
+            return ExplainedScalar(scalar, torch.ones_like(scalar), scalar.detach().reshape(1))
     output, row = _of_type(output, index)
     with unwatched():
         return _selected(output, target, against, row, num_graphs, num_nodes)
@@ -81,7 +81,7 @@ def _of_type(output: Any, index: Index) -> tuple[Any, Any]:
     return output, row
 
 
-def _selected(output: Any, target: Any, against: Any, index: Index, num_graphs: int, num_nodes: int) -> Explained:
+def _selected(output: Any, target: Any, against: Any, index: Index, num_graphs: int, num_nodes: int) -> ExplainedScalar:
     if not isinstance(output, Tensor) or not output.is_floating_point():
         raise TargetError(
             f"The model returned {_describe(output)}; expected one floating-point tensor. Select from it with "
@@ -105,14 +105,14 @@ def _selected(output: Any, target: Any, against: Any, index: Index, num_graphs: 
             check_contrast(column, other, scores.shape[1])
         less = [row * scores.shape[1] + other for row, other in zip(rows, others, strict=True)]
         direction[places], direction[less] = 1.0, -1.0
-        return Explained(output, direction.view(output.shape), flat[places] - flat[less], notes)
+        return ExplainedScalar(output, direction.view(output.shape), flat[places] - flat[less], notes)
     if len(places) == 1:  # by far the most common: no need for a tensor of places
         (_, sign), place = chosen[0], places[0]
         direction.narrow(0, place, 1).fill_(sign)
-        return Explained(output, direction.view(output.shape), flat.narrow(0, place, 1) * sign, notes)
+        return ExplainedScalar(output, direction.view(output.shape), flat.narrow(0, place, 1) * sign, notes)
     at = torch.tensor(places, device=scores.device)
     signs = flat.new_tensor([sign for _, sign in chosen])
-    return Explained(output, direction.index_put_((at,), signs).view(output.shape), flat[at] * signs, notes)
+    return ExplainedScalar(output, direction.index_put_((at,), signs).view(output.shape), flat[at] * signs, notes)
 
 
 def _by_callable(output: Any, target: Callable[[Any], Any], index: object) -> Tensor:

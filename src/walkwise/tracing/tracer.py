@@ -38,7 +38,7 @@ from walkwise.tracing.private import compiled_from, watched
 from walkwise.tracing.reach import Surveyor, is_several, ran_as_before
 from walkwise.tracing.shadow import same_random_numbers, shadow_of
 from walkwise.tracing.tape import Tape
-from walkwise.tracing.target import Explained, Index, Target, explained
+from walkwise.tracing.target import ExplainedScalar, Index, Target, explained
 from walkwise.tracing.watch import Watch, check_fresh, note_handed
 
 
@@ -208,7 +208,7 @@ class _Runs:
     index: Index
     wide: bool  # whether a model in half precision runs in float32
 
-    def run(self, suspects: Sequence[str] = ()) -> tuple[Tape, Watch, Explained]:
+    def run(self, suspects: Sequence[str] = ()) -> tuple[Tape, Watch, ExplainedScalar]:
         """What the tape saw, and the explained scalar."""
         try:
             return self._run(suspects)
@@ -218,7 +218,7 @@ class _Runs:
             self.wide = False  # the model itself casts to half precision
             return self._run(suspects)
 
-    def _run(self, suspects: Sequence[str]) -> tuple[Tape, Watch, Explained]:
+    def _run(self, suspects: Sequence[str]) -> tuple[Tape, Watch, ExplainedScalar]:
         model, modules, given = self._shadowed()
         tape = Tape()
         watch = Watch(tape, modules, suspects)

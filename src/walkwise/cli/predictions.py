@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 from walkwise.cli import sources
 from walkwise.cli.names import RULES, SourceError, choice, is_import_path
 from walkwise.cli.output import print_json, say, tell
-from walkwise.cli.sources import Session
+from walkwise.cli.sources import Subject
 from walkwise.cli.wording import ONE_OUTPUT, in_options
 from walkwise.core.chain import RelevanceChain
 from walkwise.display import count
@@ -27,10 +27,10 @@ from walkwise.page import number
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class TracedPrediction:
     """A prediction to explain, and its chain."""
 
-    session: Session
+    subject: Subject
     number: int
     prediction: Prediction
     chain: RelevanceChain
@@ -39,12 +39,12 @@ class Asked:
     @property
     def data(self) -> Data:
         """The graph."""
-        return self.session.graph(self.number)
+        return self.subject.graph(self.number)
 
     @property
     def labels(self) -> list[str]:
         """What the nodes are called; empty where they have no names."""
-        return self.session.node_labels(self.number)
+        return self.subject.node_labels(self.number)
 
     @property
     def target(self) -> int:
@@ -56,12 +56,12 @@ class Asked:
     @property
     def class_name(self) -> str:
         """What is explained: a class, an output column, or one set against another."""
-        return explained_title(self.prediction, self.session.data.class_names)
+        return explained_title(self.prediction, self.subject.data.class_names)
 
     @property
     def answer(self) -> str:
         """What the model says; empty where its one output has no classes."""
-        names = self.session.data.class_names
+        names = self.subject.data.class_names
         return answer_title(self.prediction.logits, names, negative=self.prediction.negative)
 
     def head(self, command: str) -> dict[str, Any]:
@@ -69,10 +69,10 @@ class Asked:
         chain, prediction = self.chain, self.prediction
         return {
             "command": command,
-            "model": self.session.model_name,
-            "data": self.session.data.source,
+            "model": self.subject.model_name,
+            "data": self.subject.data.source,
             "graph": self.number,
-            "name": self.session.names[self.number],
+            "name": self.subject.names[self.number],
             "num_nodes": chain.num_nodes,
             "num_edges": int(prediction.edge_index.shape[1]),
             "num_layers": chain.num_layers,
@@ -95,7 +95,7 @@ class Asked:
         where = "" if node is None else f", node {node}"
         same = self.answer == self.class_name
         text = Text.assemble(
-            (self.session.names[self.number], "bold"),
+            (self.subject.names[self.number], "bold"),
             f"{where}: {count(chain.num_nodes, 'node')}, {_edges(self.prediction.edge_index)}.\n",
             *(("Prediction: ", (self.answer, "bold"), ". ") if self.answer else ()),
             f"Explaining {'its output' if same else self.class_name}, {number(chain.output)}: walks sum to "
@@ -105,7 +105,7 @@ class Asked:
 
 
 #: What prints a report for people.
-Show = Callable[[Asked, dict[str, Any]], None]
+Show = Callable[[TracedPrediction, dict[str, Any]], None]
 
 
 def opened(
@@ -115,8 +115,8 @@ def opened(
     weights: Path | None = None,
     smiles: Sequence[str] = (),
     root: Path | None = None,
-) -> Session:
-    """The model and the graphs, as `sources.open_session` has them; weights that nobody named are spoken of.
+) -> Subject:
+    """The model and the graphs, as `sources.load_subject` has them; weights that nobody named are spoken of.
 
     Args:
         model: as the command line names it.
@@ -125,25 +125,25 @@ def opened(
         smiles: molecules, in place of graphs.
         root: the folder of data sets.
     """
-    session = sources.open_session(model, graphs, weights=weights, smiles=smiles, root=root)
+    subject = sources.load_subject(model, graphs, weights=weights, smiles=smiles, root=root)
     if weights is None and is_import_path(model):
         tell(f"Note: {model} is asked with the weights it comes with, perhaps random: name a file with --weights.")
-    return session
+    return subject
 
 
 def ask(
-    session: Session,
+    subject: Subject,
     graph: int,
     *,
     target: int | str | None,
     index: int | None,
     rule: str,
     against: int | str | None = None,
-) -> Asked:
+) -> TracedPrediction:
     """The prediction for one graph, traced.
 
     Args:
-        session: the model and the graphs.
+        subject: the model and the graphs.
         graph: the graph's number.
         target: the output column or class, by default the largest; of one logit, "positive" or "negative".
         index: the node, for models with an output per node.
@@ -151,18 +151,18 @@ def ask(
         against: another column or class, whose output is taken off.
     """
     choice(rule, RULES, "rule")
-    prediction = predicted(session, graph, target=target, index=index, against=against)
+    prediction = predicted(subject, graph, target=target, index=index, against=against)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CoverageWarning)  # the chain's notes say it, and reports show them
         chain = traced(prediction, rule=rule)
-    return Asked(session, graph, prediction, chain, rule)
+    return TracedPrediction(subject, graph, prediction, chain, rule)
 
 
-def answer(found: Sequence[tuple[Asked, dict[str, Any]]], show: Show, *, as_json: bool) -> None:
+def answer(found: Sequence[tuple[TracedPrediction, dict[str, Any]]], show: Show, *, as_json: bool) -> None:
     """Print the reports on one graph or several: as JSON one object, otherwise one after the other.
 
     Args:
-        found: for each graph, what was asked and its report.
+        found: for each graph, its traced prediction and its report.
         show: prints one of them for people.
         as_json: whether a program reads it.
     """
@@ -172,14 +172,14 @@ def answer(found: Sequence[tuple[Asked, dict[str, Any]]], show: Show, *, as_json
         common = {key: reports[0][key] for key in ("command", "model", "data")}
         print_json(common | {"reports": reports} if several else reports[0])
         return
-    for i, (asked, report) in enumerate(found, start=1):
+    for i, (one, report) in enumerate(found, start=1):
         if several:
             say(Text(f"{'' if i == 1 else chr(10)}Molecule {i} of {len(found)}", style="bold underline"))
-        show(asked, report)
+        show(one, report)
 
 
 def predicted(
-    session: Session,
+    subject: Subject,
     graph: int,
     *,
     target: int | str | None,
@@ -189,31 +189,31 @@ def predicted(
     """The prediction for one graph; what does not fit is said in the words of the command line.
 
     Args:
-        session: the model and the graphs.
+        subject: the model and the graphs.
         graph: the graph's number.
         target: the output column or class, by default the largest; of one logit, "positive" or "negative".
         index: the node, for models with an output per node.
         against: another column or class, whose output is taken off.
     """
-    data = session.graph(graph)
+    data = subject.graph(graph)
     if isinstance(data.x, Tensor) and data.x.is_floating_point() and not bool(data.x.isfinite().all()):
-        raise InputError(f"{session.names[graph]}: x has NaN or infinite entries; relevance needs finite numbers.")
+        raise InputError(f"{subject.names[graph]}: x has NaN or infinite entries; relevance needs finite numbers.")
     try:
-        names = session.data.class_names
-        prediction = predict(session.model, data, target=target, against=against, index=index, class_names=names)
+        names = subject.data.class_names
+        prediction = predict(subject.model, data, target=target, against=against, index=index, class_names=names)
     except WalkwiseError as error:
-        raise InputError(in_options(error, session.model_name)) from error
+        raise InputError(in_options(error, subject.model_name)) from error
     except Exception as error:
         shapes = ", ".join(
             f"{key} {tuple(value.shape)}" for key, value in data.to_dict().items() if isinstance(value, Tensor)
         )
         raise InputError(
-            f"{session.model_name} does not run on {session.names[graph]} ({shapes}): {type(error).__name__}: {error}. "
+            f"{subject.model_name} does not run on {subject.names[graph]} ({shapes}): {type(error).__name__}: {error}. "
             "Give graphs with the features that the model was trained on."
         ) from error
     output = prediction.output
     if index is not None and data.num_nodes != 1 and (output.dim() == 0 or output.shape[0] == 1):
-        raise InputError(ONE_OUTPUT.format(session.model_name))
+        raise InputError(ONE_OUTPUT.format(subject.model_name))
     return prediction
 
 
@@ -230,37 +230,37 @@ def _edges(edge_index: Tensor) -> str:
     return count(sum(pairs.values()), "directed edge")
 
 
-def check_nodes(asked: Asked, sets: Mapping[str, Sequence[int]]) -> None:
+def check_nodes(traced: TracedPrediction, sets: Mapping[str, Sequence[int]]) -> None:
     """Refuse sets with nodes that the graph has not."""
-    last = asked.chain.num_nodes - 1
+    last = traced.chain.num_nodes - 1
     for name, nodes in sets.items():
         if max(nodes) > last:
-            graph = asked.session.names[asked.number]
+            graph = traced.subject.names[traced.number]
             raise InputError(f"--nodes {name} names node {max(nodes)}, but {graph} has nodes 0 to {last}.")
 
 
 def groups_of(
-    asked: Asked, nodes: Mapping[str, list[int]], patterns: Mapping[str, str], *, functional: bool
+    traced: TracedPrediction, nodes: Mapping[str, list[int]], patterns: Mapping[str, str], *, functional: bool
 ) -> dict[str, list[int]]:
     """The groups of one graph: those named by nodes, by patterns, and, if wanted, its functional groups.
 
     Args:
-        asked: the prediction.
+        traced: the prediction, and its chain.
         nodes: names and nodes.
         patterns: names and SMARTS patterns; a name without a match is left out.
         functional: whether the functional groups of the molecule are groups, too.
     """
-    check_nodes(asked, nodes)
+    check_nodes(traced, nodes)
     if not patterns and not functional:
         return dict(nodes)
     from walkwise import smarts
 
     try:
-        known = smarts.functional_groups(asked.data, symbols=asked.labels or None) if functional else {}
-        matched = smarts.groups(asked.data, symbols=asked.labels or None, **patterns)
+        known = smarts.functional_groups(traced.data, symbols=traced.labels or None) if functional else {}
+        matched = smarts.groups(traced.data, symbols=traced.labels or None, **patterns)
     except InputError as error:
         if error.argument in patterns:
             raise
-        name = asked.session.names[asked.number]
+        name = traced.subject.names[traced.number]
         raise SourceError(f"{name} is not a molecule: its nodes are not atoms. Name groups with --nodes.") from error
     return {**known, **matched, **nodes}
