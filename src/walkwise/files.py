@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import tempfile
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +27,9 @@ _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _BLANK = " \t\r\n\v\f\0\N{NO-BREAK SPACE}\N{ZERO WIDTH NO-BREAK SPACE}"
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|nan)")
+
+#: How the name of a file begins that is being written.
+UNFINISHED = ".unfinished-"
 
 _AGAIN = "Fetch the file again from where it is published."
 
@@ -191,6 +197,35 @@ def _unreadable(path: Path, expected: str, why: str) -> InputError:
     return InputError(f"Expected {path} to hold {expected}: {why}.", expected=expected, got=why, remedy=_AGAIN)
 
 
+def write_whole(path: Path, content: bytes | str) -> None:
+    """Writes a file that is there whole or not at all, whenever the program or the power fails.
+
+    Where it cannot be written, the OSError comes through, and a file that was there before stays as it was.
+
+    Args:
+        path: the file, which is replaced if it is there.
+        content: what goes into it; text as UTF-8.
+    """
+    handle, name = tempfile.mkstemp(prefix=UNFINISHED, dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    with contextlib.suppress(OSError):  # not every system opens folders
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
 def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
     """Writes tensors and texts as a safetensors file, which is replaced if it is there.
 
@@ -201,7 +236,7 @@ def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Map
     """
     held = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     try:
-        as_path(path, "path").write_bytes(save(held, metadata=dict(metadata)))
+        write_whole(as_path(path, "path"), save(held, metadata=dict(metadata)))
     except (SafetensorError, OSError) as error:
         raise InputError(
             f"Cannot write {path}: {error}.",

@@ -19,6 +19,7 @@ from torch import nn
 
 from walkwise import datasets, models
 from walkwise.errors import InputError
+from walkwise.files import write_whole
 from walkwise.training import Training, train
 
 
@@ -110,9 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         model, result = train_model(name, data=options.data, root=options.root, seed=options.seed, progress=True)
         models.save_weights(model, options.out / f"{name}.safetensors")
         row = _row(name, options.data, options.seed, result, time.perf_counter() - start)
-        (options.out / f"{name}.json").write_text(json.dumps(row, indent=1) + "\n", encoding="utf-8")
+        write_whole(options.out / f"{name}.json", json.dumps(row, indent=1) + "\n")
         sys.stdout.write(f"{name}: {result}\n")
-    (options.out / "models.md").write_text(_table(options.out), encoding="utf-8")
+    write_whole(options.out / "models.md", _table(options.out))
 
 
 def _row(name: str, data: str | None, seed: int, result: Training, seconds: float) -> dict[str, object]:

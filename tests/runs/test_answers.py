@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, SGConv
 
 import walkwise as ww
-from small_runs import ATOMS, Pooled, some_graphs
+from small_runs import ATOMS, Pooled, same, some_graphs
 from walkwise import runs
 from walkwise.evaluation import activation_curve, pruning_curve
 from walkwise.runs.kinds import node_kinds, wl_hash
@@ -235,3 +235,18 @@ def test_floats_and_graphs_without_edges_are_carried(tmp_path):
     assert tables["graphs"].error.isna().all()
     assert tables["graphs"].label.iloc[0] == 0.25
     assert tables["subgraph:3"].nodes.iloc[0].tolist() == [0]  # there is no larger one
+
+
+class Dropping(Pooled):
+    """Draws random numbers while it is trained."""
+
+    def forward(self, x, edge_index, batch=None):
+        return nn.functional.dropout(super().forward(x, edge_index, batch), 0.5, self.training)
+
+
+def test_a_model_in_training_mode_runs_in_evaluation_mode_and_stays_in_training(graphs, tmp_path):
+    model = Dropping().double().train()
+    tables = runs.read(runs.run(model, graphs[:6], ["nodes"], tmp_path / "training", workers=1, batch=3))
+    assert all(module.training for module in model.modules())
+    model.eval()
+    same(tables, runs.read(runs.run(model, graphs[:6], ["nodes"], tmp_path / "evaluation", workers=1, batch=3)))

@@ -54,6 +54,7 @@ def demo(
         raise SourceError(f"{out} is a file; name a folder for figures and the report: --out.")
     with loading():
         from walkwise.cli import chapters, showcase
+        from walkwise.files import write_whole
     start = time.perf_counter()
     skipped: list[str] = []
     with _one_thread():
@@ -71,7 +72,7 @@ def demo(
     page = out / "report.html"
     foot = " ".join([f"Made by walkwise demo, seed {seed}. The page is one file and fetches nothing.", *skipped])
     commands = [line.format("walkwise") for line in _NEXT]
-    page.write_text(render(_TITLE, _LEAD, drawn, commands=commands, foot=foot), encoding="utf-8")
+    write_whole(page, render(_TITLE, _LEAD, drawn, commands=commands, foot=foot))
     seconds = time.perf_counter() - start
     if as_json:
         print_json(

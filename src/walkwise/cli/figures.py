@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from walkwise import plotting
 from walkwise.cli.showcase import Molecule, Motif
+from walkwise.files import write_whole
 from walkwise.questions.groups import Interactions
 from walkwise.questions.marginals import edge_relevance, node_relevance
 
@@ -35,8 +36,10 @@ class Picture:
         buffer = BytesIO()
         self.figure.savefig(buffer, format="svg", metadata={"Date": None})
         self.figure.set_layout_engine("none")  # everything has found its place
-        paths[0].write_bytes(buffer.getvalue())
-        self.figure.savefig(paths[1], dpi=200)
+        write_whole(paths[0], buffer.getvalue())
+        pixels = BytesIO()
+        self.figure.savefig(pixels, format="png", dpi=200)
+        write_whole(paths[1], pixels.getvalue())
         return buffer.getvalue(), paths
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from walkwise.datasets.pickles import read_arrays
 from walkwise.datasets.registry import register
 from walkwise.datasets.splits import set_aside
 from walkwise.errors import InputError, as_count
+from walkwise.files import write_whole
 
 #: The nodes of the base graph, and after them those of the motif.
 BASE, MOTIF = 20, 5
@@ -97,9 +99,10 @@ def load_published(root: Path) -> GraphSet:
 def _download(path: Path) -> None:
     from torch_geometric.data import download_url
 
-    with fetching("BA-2motif", _ADDRESS, path):
+    with fetching("BA-2motif", _ADDRESS, path), TemporaryDirectory() as fresh:
+        found = Path(download_url(_ADDRESS, fresh, log=False))
         path.parent.mkdir(parents=True, exist_ok=True)
-        download_url(_ADDRESS, str(path.parent), log=False)
+        write_whole(path, found.read_bytes())
 
 
 def _published_graphs(found: Any, path: Path) -> Graphs:

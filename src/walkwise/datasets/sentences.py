@@ -8,10 +8,10 @@ features know the words around it.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from walkwise.errors import InputError, MissingExtraError
-from walkwise.files import read_json
+from walkwise.files import read_json, write_whole
 
 #: Numbers per word.
 WIDTH = 384
@@ -92,10 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("root", type=Path, help="the folder of data sets")
     folder = parser.parse_args(arguments).root / "graph-sst2-rebuilt"
     sentences = read_json(folder / "tokens.json")["tokens"]
-    part = folder / f"{FILE}.{os.getpid()}.part"
-    with part.open("wb") as file:
-        np.savez(file, x=contextual_vectors(sentences, progress=True).half().numpy())
-    part.replace(folder / FILE)
+    held = BytesIO()
+    np.savez(held, x=contextual_vectors(sentences, progress=True).half().numpy())
+    write_whole(folder / FILE, held.getvalue())
     sys.stdout.write(f"{folder / FILE}\n")
 
 

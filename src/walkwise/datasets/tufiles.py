@@ -14,7 +14,7 @@ from torch_geometric.utils import coalesce, remove_self_loops
 from walkwise.datasets.graphset import Graphs, offsets
 from walkwise.datasets.missing import fetching
 from walkwise.errors import InputError
-from walkwise.files import read_integers
+from walkwise.files import read_integers, write_whole
 
 #: Where the collection is published.
 ADDRESS = "https://www.chrsmrrs.com/graphkerneldatasets"
@@ -91,11 +91,11 @@ def _download(folder: Path, name: str) -> None:
         archive = download_url(address, fresh, log=False)
         folder.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(archive) as files:
-            for member in files.namelist():
-                if Path(member).name in wanted:
-                    (folder / Path(member).name).write_bytes(files.read(member))
-        if not (folder / f"{name}_A.txt").is_file():
-            raise FileNotFoundError(f"the archive has no {name}_A.txt")
+            found = {Path(member).name: member for member in files.namelist() if Path(member).name in wanted}
+            if f"{name}_A.txt" not in found:
+                raise FileNotFoundError(f"the archive has no {name}_A.txt")
+            for part in sorted(found, key=lambda part: part == f"{name}_A.txt"):  # the last says that all are there
+                write_whole(folder / part, files.read(found[part]))
 
 
 def _apart(folder: Path, expected: str, got: str) -> InputError:

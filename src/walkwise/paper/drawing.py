@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from walkwise.errors import MissingExtraError
+from walkwise.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,6 +55,8 @@ def save(figure: Figure, folder: Path, name: str, formats: tuple[str, ...]) -> l
     for suffix in formats:
         path = folder / f"{name}.{suffix}"
         blank = {"CreationDate": None} if suffix == "pdf" else {"Software": None}
-        figure.savefig(path, dpi=110, metadata=blank)
+        drawn = BytesIO()
+        figure.savefig(drawn, format=suffix, dpi=110, metadata=blank)
+        write_whole(path, drawn.getvalue())
         paths.append(path)
     return paths

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 import torch_geometric
 
+from walkwise.files import write_whole
 from walkwise.paper.bench import Bench
 from walkwise.paper.omissions import left_out, reasons
 from walkwise.paper.run import Result
@@ -18,7 +19,7 @@ from walkwise.paper.run import Result
 def write_report(results: Sequence[Result], bench: Bench, command: str) -> Path:
     """Writes report.md beside the results; the path."""
     path = bench.out / "report.md"
-    path.write_text(report(results, bench, command), encoding="utf-8")
+    write_whole(path, report(results, bench, command))
     return path
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from walkwise.files import harmless
+from walkwise.files import harmless, write_whole
 from walkwise.paper.units import Row
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
     """Writes rows as a CSV file; the columns are all names that occur, in the order they are met."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writerow({name: harmless(name) for name in columns})
-        writer.writerows({name: harmless(value) for name, value in row.items()} for row in rows)
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, columns, lineterminator="\n")
+    writer.writerow({name: harmless(name) for name in columns})
+    writer.writerows({name: harmless(value) for name, value in row.items()} for row in rows)
+    write_whole(path, file.getvalue())
 
 
 def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

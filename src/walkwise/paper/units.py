@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from walkwise.errors import InputError
+from walkwise.files import write_whole
 
 #: One line of a table: names and plain values.
 Row = Mapping[str, Any]
@@ -87,6 +87,4 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.path(unit)
         table = {"unit": unit.name, "settings": unit.settings, "seconds": done.seconds, "rows": done.rows}
-        partial = path.with_suffix(".part")
-        partial.write_text(json.dumps(table, indent=1) + "\n")
-        os.replace(partial, path)  # noqa: PTH105  (replaces atomically)
+        write_whole(path, json.dumps(table, indent=1) + "\n")

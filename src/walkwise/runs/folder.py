@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from walkwise.errors import InputError, WalkwiseError
-from walkwise.files import as_path, read_json
+from walkwise.files import UNFINISHED, as_path, read_json, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,9 +141,9 @@ def finished(folder: Path) -> list[tuple[int, int]]:
 
 def prepare(folder: Path, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     """The folder made ready: what an interrupted write has left is removed. The manifest that is there, or this one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in [*folder.glob(".unfinished-*"), *folder.glob("*/.unfinished-*")]:
-        path.unlink(missing_ok=True)
+    for path in [*folder.glob(f"{UNFINISHED}*"), *folder.glob(f"*/{UNFINISHED}*")]:
+        with _writing(path):
+            path.unlink(missing_ok=True)
     if (folder / _MANIFEST).is_file():
         there: Mapping[str, Any] = read_json(folder / _MANIFEST)
         return there
@@ -164,40 +163,27 @@ def write(folder: Path, shard: Shard) -> None:
     """Writes the tables of a shard, that of graphs last; each appears under its name when it is whole."""
     name = shard_name(shard.first, shard.last)
     for table in sorted(shard.tables, key=lambda table: table == "graphs"):
-        (folder / table).mkdir(exist_ok=True)
         _write(folder / table / name, shard.tables[table])
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Writes a file that is there whole or not at all, whenever the program or the power fails."""
-    temporary: Path | None = None
+    """Writes a file of the run, in a folder that may not be there yet."""
+    with _writing(path):
+        path.parent.mkdir(exist_ok=True)
+        write_whole(path, content)
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Says in words what a disk that is full or read-only means for the run."""
     try:
-        handle, name = tempfile.mkstemp(prefix=".unfinished-", dir=path.parent)
-        temporary = Path(name)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-        _sync(path.parent)
+        yield
     except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
         raise UnfinishedWriteError(
             f"{path} could not be written: {error.strerror or error}. All shards that are there are whole.",
             got=error.strerror,
             remedy="Make room, and run the same again: it goes on where it stopped.",
         ) from error
-
-
-def _sync(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # not every system opens folders
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _failures(folder: Path, done: list[tuple[int, int]]) -> int:
@@ -211,12 +197,15 @@ def _failures(folder: Path, done: list[tuple[int, int]]) -> int:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[int]:
-    """Holds a run's folder: of two processes that write the same rows in different shards, one would write them twice.
+    """Makes a run's folder if need be, and holds it.
 
-    The lock goes with the process that holds it, however that ends. What comes back is the file that children of this
-    process close, so that they do not hold it on.
+    Of two processes that write the same rows in different shards, one would write them twice. The lock goes with
+    the process that holds it, however that ends. What comes back is the file that children of this process close, so
+    that they do not hold it on.
     """
-    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    with _writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         for _ in range(100):
             if _locks(handle):

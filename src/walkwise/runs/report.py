@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from walkwise import plotting
 from walkwise.display import count
 from walkwise.errors import WalkwiseError
+from walkwise.files import write_whole
 from walkwise.page import Grid, Image, Section, render
 from walkwise.runs import findings
 from walkwise.runs.folder import Run, open_run, read
@@ -50,7 +51,7 @@ def report(folder: str | Path | Run, *, out: str | Path | None = None) -> Path:
         foot=_foot(run),
     )
     path = to / "report.html"
-    path.write_text(page, encoding="utf-8")
+    write_whole(path, page)
     return path
 
 
@@ -65,7 +66,7 @@ class _Pictures:
         buffer = BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
         self.made += 1
-        (self.folder / f"figure{self.made:02d}.svg").write_bytes(buffer.getvalue())
+        write_whole(self.folder / f"figure{self.made:02d}.svg", buffer.getvalue())
         return Image(buffer.getvalue(), alt, caption, width)
 
 

@@ -105,7 +105,7 @@ def run(
     if index is not None:
         source = nodes_of(source, index, 1 + sum(isinstance(module, MessagePassing) for module in model.modules()))
     size = as_count(batch, "batch, the graphs traced together,") if batch is not None else BATCH
-    work = Work(model.eval(), source, as_questions(questions), target, rule, size, seed, device)
+    work = Work(model, source, as_questions(questions), target, rule, size, seed, device)
     named = data_name or getattr(source, "called", None)
     manifest = manifest_of(
         work,
@@ -114,7 +114,6 @@ def run(
         command=command,
     )
     folder = as_path(out, "out")
-    folder.mkdir(parents=True, exist_ok=True)
     with locked(folder) as lock:
         check_same(prepare(folder, manifest), manifest, str(folder))
         crew = workers if workers is not None else (os.cpu_count() or 1)

@@ -44,7 +44,7 @@ class Work:
     """A model, graphs, and what is asked about them: all that a worker needs.
 
     Args:
-        model: the model, in evaluation mode.
+        model: the model, which runs in evaluation mode.
         source: the graphs.
         questions: what is asked.
         target: what is explained of the output.
