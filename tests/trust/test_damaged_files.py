@@ -17,13 +17,16 @@ from hypothesis import strategies as st
 from torch import nn
 from torch_geometric.data import Data, InMemoryDataset
 
-from walkwise import datasets, models
+from small_runs import Pooled, same, some_graphs
+from walkwise import datasets, models, runs
 from walkwise.datasets import molecules
 from walkwise.datasets.graph_files import read_graphs
 from walkwise.datasets.pickles import read_arrays
 from walkwise.datasets.sentiment import _published
 from walkwise.datasets.tufiles import read_tu
 from walkwise.errors import MissingDataError, WalkwiseError
+from walkwise.runs.groups import as_groups
+from walkwise.runs.sources import as_source
 
 MANY = settings(max_examples=60)
 
@@ -322,3 +325,55 @@ def test_smiles(text):
 def test_smiles_are_text(given):
     with pytest.raises(WalkwiseError, match="SMILES"):
         molecules.from_smiles(given)
+
+
+# -- runs over data sets ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def of_a_run(tmp_path_factory):
+    """The files of a run, and what they say."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    made = runs.run(Pooled().double().eval(), some_graphs(6), ["nodes", "walks:2"], folder, workers=1, batch=3)
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {name: files[name] for name in files if name != ".lock"}, runs.read(made)
+
+
+@MANY
+@given(data=st.data())
+def test_the_folder_of_a_run(of_a_run, data):
+    """What is read is what was written: a changed byte of a table is noticed by its checksum."""
+    files, whole = of_a_run
+    with folder_of(data.draw(one_of(files))) as folder:
+        tables = refused(runs.read, folder)
+        if tables is not None and tables.keys() == whole.keys():  # or the manifest has another question
+            same(tables, whole)
+
+
+@MANY
+@given(
+    damage(b"smiles,label,name\nCCO,0,ethanol\nc1ccccc1,1,benzene\nCC(=O)O,0,acid\n"), st.sampled_from(["csv", "tsv"])
+)
+def test_tables_of_smiles(content, ending):
+    with folder_of({f"molecules.{ending}": content}) as folder:
+        source = refused(as_source, folder / f"molecules.{ending}")
+        for row in range(0 if source is None else len(source)):
+            found = refused(source.items, row, row + 1)
+            assert found is None or len(found.graphs) == 1
+
+
+@MANY
+@given(damage(json.dumps({"NO2": "[N+](=O)[O-]", "first": [0, 1]}).encode()))
+def test_files_of_groups(content):
+    with folder_of({"groups.json": content}) as folder:
+        groups = refused(as_groups, str(folder / "groups.json"))
+        assert groups is None or groups.keys()
+
+
+@MANY
+@given(damage(b"0\n3\n5\n"))
+def test_files_of_node_ids(content):
+    one = Data(torch.ones(6, 3), torch.tensor([[0, 1], [1, 0]]))
+    with folder_of({"ids.txt": content}) as folder:
+        found = refused(runs.sources.nodes_of, as_source([one]), folder / "ids.txt", 2)
+        assert found is None or 0 <= found.nodes.min() <= found.nodes.max() < 6

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from walkwise.runs.work import Shard
 
 _MANIFEST = "manifest.json"
+#: What a manifest tells, and as what.
+_FIELDS: Mapping[str, Any] = {
+    "model": str, "data": str, "graphs": int, "class_names": list, "node_names": list, "questions": list,
+    "target": int | str, "rule": str, "batch": int, "versions": dict,
+}  # fmt: skip
 _NAME = re.compile(r"(\d{12})-(\d{12})\.parquet")
 
 
@@ -79,6 +84,7 @@ def open_run(folder: str | Path) -> Run:
             argument="folder",
             expected="the folder of a run",
             got=str(path),
+            remedy="Name the folder that walkwise run wrote.",
         )
     from walkwise.runs.answers import SCHEMA
 
@@ -89,6 +95,15 @@ def open_run(folder: str | Path) -> Run:
             expected=f"schema {SCHEMA}",
             got=found.get("schema"),
             remedy="Read it with the version that made it, or run it again.",
+        )
+    wrong = next((name for name, kind in _FIELDS.items() if not isinstance(found.get(name), kind)), None)
+    if wrong is not None or not all(isinstance(name, str) for name in found["questions"]):
+        raise InputError(
+            f"{path / _MANIFEST} is damaged: {wrong or 'questions'} is {found.get(wrong or 'questions')!r}.",
+            argument="folder",
+            expected="the folder of a run",
+            got=str(path),
+            remedy="Run it again, in another folder.",
         )
     done = finished(path)
     return Run(path, found, sum(last - first for first, last in done), _failures(path, done))
@@ -116,12 +131,37 @@ def rows_of(run: Run, question: str, columns: list[str] | None = None) -> pd.Dat
     """
     import pandas as pd
     import pyarrow as pa
-    from pyarrow import parquet
 
     place = run.folder / question.replace(":", "-")
     paths = [place / shard_name(first, last) for first, last in finished(run.folder)]
-    tables = [parquet.ParquetFile(path).read(columns=columns) for path in paths]
+    tables = [_table(path, columns) for path in paths]
     return pa.concat_tables(tables).to_pandas() if tables else pd.DataFrame({"graph": []})
+
+
+def _table(path: Path, columns: list[str] | None) -> Any:
+    """A shard, or some columns of it."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        table = parquet.ParquetFile(path, page_checksum_verification=True).read(columns=columns)
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(
+            f"{path} cannot be read: {' '.join(str(error).split()).rstrip('.')}.",
+            expected="a shard of the run",
+            got=str(path),
+            remedy=f"Remove {path.name} from every folder of the run, and run the same again: it is made anew.",
+        ) from error
+    missing = [name for name in columns or () if name not in table.column_names]
+    if missing:
+        raise InputError(
+            f"{path} has no column {missing[0]}.",
+            expected=f"a shard with the column {missing[0]}",
+            got=", ".join(table.column_names),
+            remedy=f"Remove {path.name} from every folder of the run, and run the same again: it is made anew.",
+        )
+    return table
 
 
 def shard_name(first: int, last: int) -> str:
@@ -188,10 +228,8 @@ def _writing(path: Path) -> Iterator[None]:
 
 def _failures(folder: Path, done: list[tuple[int, int]]) -> int:
     """How many rows of graphs have an error."""
-    from pyarrow import parquet
-
     paths = [folder / "graphs" / shard_name(first, last) for first, last in done]
-    columns = [parquet.ParquetFile(path).read(columns=["error"])["error"] for path in paths]
+    columns = [_table(path, ["error"])["error"] for path in paths]
     return sum(len(column) - column.null_count for column in columns)
 
 

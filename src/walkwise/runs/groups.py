@@ -40,16 +40,17 @@ def as_groups(given: str) -> Mapping[str, Any]:
             argument="questions",
             expected="groups:functional, groups:alerts, or groups:FILE with a JSON file",
             got=given,
+            remedy="Write groups:functional, or name a JSON file.",
         )
     found = read_json(Path(given))
     wrong = [name for name, made in found.items() if not _is_group(made)] if isinstance(found, dict) else [given]
     if wrong or not found:
         raise InputError(
-            f"In {given}, {wrong[0] if wrong else 'the object'!r} is no group: give a SMARTS string, or an object with "
-            'one of "kinds", "marked" and "nodes".',
+            f"In {given}, {wrong[0] if wrong else 'the object'!r} is no group.",
             argument="questions",
             expected="a JSON object of groups",
             got=wrong[0] if wrong else found,
+            remedy='Give a SMARTS string, or an object with one of "kinds", "marked" and "nodes".',
         )
     for name, made in found.items():
         if isinstance(made, str) and find_spec("rdkit") is not None:
@@ -63,9 +64,10 @@ def _is_group(made: Any) -> bool:
     if not isinstance(made, dict) or len(made) != 1:
         return False
     ((how, what),) = made.items()
-    return {"kinds": isinstance(what, list), "marked": isinstance(what, str), "nodes": isinstance(what, list)}.get(
-        how, False
-    )
+    if how == "marked":
+        return isinstance(what, str)
+    kind = {"kinds": str, "nodes": int}.get(how)
+    return kind is not None and isinstance(what, list) and all(type(item) is kind for item in what)
 
 
 def find_groups(

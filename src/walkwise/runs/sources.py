@@ -324,11 +324,16 @@ def _smiles_table(path: Path, featurise: Callable[[str], Data]) -> SmilesTable:
 
             options = csv.ParseOptions(delimiter="\t" if path.suffix == ".tsv" else ",")
             table = csv.read_csv(path, parse_options=options)
-    except (pa.ArrowException, OSError) as error:
+        columns = [name.lower() for name in table.column_names]
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         raise InputError(
-            f"{path} is no table: {error}.", argument="graphs", expected="a table of SMILES", got=str(path)
+            f"{path} is no table: {' '.join(str(error).split()).rstrip('.')}.",
+            argument="graphs",
+            expected="a table of SMILES",
+            got=str(path),
+            remedy="Save it again, as CSV in UTF-8 or as Parquet.",
         ) from error
-    named = {name.lower(): table.column(name) for name in table.column_names}
+    named = dict(zip(columns, table.columns, strict=True))
     if "smiles" not in named or not table.num_rows:
         raise InputError(
             f"{path} has no column smiles, or no rows; its columns are {', '.join(table.column_names)}.",
@@ -341,6 +346,9 @@ def _smiles_table(path: Path, featurise: Callable[[str], Data]) -> SmilesTable:
     if labels is not None and not (pa.types.is_integer(labels.type) or pa.types.is_floating(labels.type)):
         labels = None
     return SmilesTable(named["smiles"].combine_chunks(), labels, called, featurise)
+
+
+_NODES = "Name nodes of the graph by their numbers, from 0; in a file, one in each line."
 
 
 def nodes_of(source: Source, index: Any, hops: int) -> NodesOf:
@@ -362,7 +370,7 @@ def nodes_of(source: Source, index: Any, hops: int) -> NodesOf:
     every = isinstance(index, str) and index == "all"
     nodes = np.arange(count) if every else np.unique(_listed_nodes(index))
     if not len(nodes) or nodes[0] < 0 or nodes[-1] >= count:
-        raise InputError(argument="index", expected=f'"all", or ids of nodes, 0 to {count - 1}', got=index)
+        raise InputError(argument="index", expected=f'"all", or nodes 0 to {count - 1}', got=index, remedy=_NODES)
     return NodesOf(data, nodes, hops, source.name(0), source.class_names, source.node_names)
 
 
@@ -374,7 +382,7 @@ def _listed_nodes(index: Any) -> Ints:
     try:
         return np.asarray(index, dtype=np.int64).reshape(-1)
     except (TypeError, ValueError):
-        raise InputError(argument="index", expected='"all", a file of node ids, or ids', got=index) from None
+        raise InputError(argument="index", expected='"all", node ids, or a file', got=index, remedy=_NODES) from None
 
 
 def wider(source: Source) -> Source | None:

@@ -173,7 +173,7 @@ class Work:
 def encode(table: pa.Table) -> bytes:
     """A table as the bytes of a Parquet file."""
     sink = io.BytesIO()
-    parquet.write_table(table, sink, compression="zstd")
+    parquet.write_table(table, sink, compression="zstd", write_page_checksum=True)
     return sink.getvalue()
 
 
