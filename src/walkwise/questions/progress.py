@@ -50,11 +50,36 @@ def _bar() -> Any:
     return Bar
 
 
-def bar(progress: bool | None, **options: Any) -> Any:
+class _Hidden:
+    """A bar that is never shown: what a tqdm bar is asked here, without the time that it takes to make one."""
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self._items = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+    def __enter__(self) -> _Hidden:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is left to close."""
+
+    def update(self, _: float = 1) -> None:
+        """Moves on."""
+        _check_wanted()
+
+    def set_postfix(self, **_: Any) -> None:
+        """Says nothing."""
+
+
+def bar(progress: bool | None, *, iterable: Iterable[Any] = (), **options: Any) -> Any:
     """A tqdm bar: shown (True), hidden (False), or shown after two seconds (None)."""
-    if _WANTED.get() is not None and options.get("iterable") is not None:
-        options["iterable"] = _checked(options["iterable"])
-    return _bar()(disable=progress is False, delay=_PATIENCE if progress is None else 0, leave=False, **options)
+    items = iterable if _WANTED.get() is None else _checked(iterable)
+    if progress is False:
+        return _Hidden(items)
+    given = options if iterable == () else {"iterable": items, **options}
+    return _bar()(delay=_PATIENCE if progress is None else 0, leave=False, **given)
 
 
 def shown(items: Iterable[T], progress: bool | None, **options: Any) -> Iterable[T]:

@@ -125,22 +125,26 @@ def walk_steps(chain: RelevanceChain) -> WalkSteps:
 
 def _walk_steps(at: Stages) -> WalkSteps:
     ends = {p: _reached(message) for p, message in at.opening.items()}
+    widths = {p: message.shape[-1] for p, message in at.opening.items()}  # of the positions that a message reaches
     generator = torch.Generator().manual_seed(0)
     possible: dict[tuple[int, int], Bools] = {}
-    for position in at.positions:
-        probe = torch.randn(at.chain.num_nodes, 1, at.width(position), generator=generator)
-        if probe.shape[-1] and at.goes_on(position):
-            _probe(at, position, probe.to(at.chain.device, at.chain.dtype), possible)
+    for position in reversed(at.positions):
+        if position in widths and at.goes_on(position):
+            probe = torch.randn(at.chain.num_nodes, 1, widths[position], generator=generator)
+            _probe(at, position, probe.to(at.chain.device, at.chain.dtype), possible, widths)
     return WalkSteps(at, possible, ends)
 
 
-def _probe(at: Stages, position: int, probe: Tensor, possible: dict[tuple[int, int], Bools]) -> None:
-    """Write down where messages from every node of a position arrive."""
+def _probe(
+    at: Stages, position: int, probe: Tensor, possible: dict[tuple[int, int], Bools], widths: dict[int, int]
+) -> None:
+    """Write down where messages from every node of a position arrive, and how wide they are there."""
     nodes: Ints = np.arange(at.chain.num_nodes)
     for first in range(0, len(nodes), batch := at.batch()):
         some = slice(first, first + batch)
         arrival = step_down(at, position, nodes[some], probe[some])
         for before, message in arrival.messages.items():
+            widths[before] = message.shape[-1]
             can = possible.setdefault((before, position), np.zeros(len(at.near.nodes), dtype=bool))
             can[arrival.pairs] = _reached(message)
 
