@@ -16,6 +16,7 @@ from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINEConv, LEConv, gl
 
 import walkwise as ww
 from chains import chain_of
+from walkwise.core.contract import all_rows, contract
 from walkwise.core.operators import Aggregate, Identity, Step
 from walkwise.errors import InputError
 
@@ -230,6 +231,12 @@ def test_the_local_route_agrees_with_the_whole_graph(net, graph, conv):
     chain = ww.trace(model, x, edge_index, **edge_data)
     assert chain.local
     assert torch.allclose(ww.subgraph_relevance(chain, SUBGRAPHS), ww.subgraph_polynomial(chain, SUBGRAPHS)[:, 0])
+
+
+def test_nothing_arrives_where_every_message_is_dropped(net, graph):
+    chain = ww.trace(net("GAT"), *graph())
+    nothing = contract(chain, all_rows(chain, 3), lambda visit, message: None)
+    assert torch.equal(nothing, torch.zeros(3, 1, dtype=torch.float64))
 
 
 def test_the_chain_is_short_in_words(net, graph):

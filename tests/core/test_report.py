@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 from torch_geometric.nn import BatchNorm, GCNConv
 
 import walkwise as ww
-from walkwise.core.report import balances
+from walkwise.core.report import Balance, balances
 from walkwise.errors import CoverageWarning
 from walkwise.rules import Gamma, Schedule, Zero
 
@@ -111,6 +112,25 @@ def test_a_layer_called_twice_is_two_lines(graph):
     chain = ww.trace(Twice(), *graph())
     assert [layer.name for layer in chain.layers] == ["conv", "conv"]
     assert chain.num_layers == 2
+
+
+def test_what_is_absorbed_within_rounding_is_nothing():
+    def taken(out, back):
+        return Balance("conv", "GCNConv", "closed form", "Zero()", out, back, rounding=0.25).taken
+
+    assert (taken(4.0, 3.0), taken(-3.0, -4.0)) == (0, 0)  # as much as rounding can make, and no more
+    assert (taken(4.0, 2.5), taken(-2.5, -4.0), taken(2.0, -6.0)) == (1.5, 1.5, 8)
+
+
+def test_the_normaliser_of_log_softmax_is_no_bias(net, graph):
+    """All that did not reach the input is the normaliser: biases absorb nothing, and nobody is cautioned."""
+    chain = ww.trace(net(bias=False), *graph(), rule="zero")
+    reached = chain.input_relevance
+    normalised = replace(chain, outputs=torch.tensor([2 * reached], dtype=torch.float64), normaliser=reached)
+    assert normalised.bias_leak == pytest.approx(reached)
+    assert not [caution for caution in normalised.cautions if caution.startswith("biases absorb")]
+    leaking = replace(normalised, normaliser=0.0, outputs=-10 * normalised.outputs)
+    assert [caution for caution in leaking.cautions if caution.startswith("biases absorb 105% of the output")]
 
 
 def test_what_has_no_rule_is_said(net, graph):

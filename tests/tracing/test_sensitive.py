@@ -6,10 +6,6 @@ from torch import nn
 from torch_geometric import nn as pyg
 
 import walkwise as ww
-from walkwise.core.edges import Edges
-from walkwise.core.operators import Aggregate, Cast, Embed, Perceptron, RowMap, Scale
-from walkwise.core.row_maps import Reshape, SumRows
-from walkwise.core.rows import AllNodes
 from walkwise.rules import AlphaBeta, Epsilon, Gamma, GeneralisedGamma, PositivePart, Zero, ZPlus, divide
 from walkwise.tracing.linearize import EdgeShelf
 
@@ -176,38 +172,29 @@ def test_nothing_is_divided_by_nothing():
     assert divide(torch.tensor([1.0, -1.0, 0.0]), torch.zeros(3)).tolist() == [0, 0, 0]
 
 
-# Operators: pull is the transpose of push
+@pytest.mark.parametrize("rule", [Zero(), Epsilon(0.0), Gamma(0.0), GeneralisedGamma(0.0)], ids=repr)
+def test_lrp_0_is_gradient_times_input_even_where_contributions_cancel(rule):
+    """Node 1 adds up 2 and −2, and passes both on all the same."""
+
+    class Added(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = pyg.GraphConv(1, 1, bias=False)
+            nn.init.constant_(self.conv.lin_rel.weight, 2.0)
+            nn.init.zeros_(self.conv.lin_root.weight)
+
+        def forward(self, x, edge_index):
+            return self.conv(x, edge_index).sum(0, keepdim=True)
+
+    x, edges = torch.tensor([[1.0], [5.0], [-1.0]]), torch.tensor([[0, 2], [1, 1]])
+    chain = ww.trace(Added(), x, edges, rule=rule)
+    assert chain.output == 0
+    assert ww.node_relevance(chain).tolist() == [2, 0, -2]
+    assert rule.exact
 
 
-@pytest.mark.parametrize(
-    ("operator", "columns"),
-    [
-        (Scale(torch.arange(12.0).view(4, 3) - 5), 3),
-        (Scale(torch.tensor([[1.0, -2.0, 3.0]])), 3),
-        (Scale(torch.arange(4.0).view(4, 1) - 2), 3),
-        (RowMap(torch.arange(6.0).view(2, 3) - 2), 3),
-        (Perceptron(((torch.ones(2, 3).tril(), torch.arange(8.0).view(4, 2) - 3), (torch.ones(5, 2), None))), 3),
-        (Embed(2, 3, 7), 3),
-        (Aggregate(Edges(EDGES[0], EDGES[1], 4), torch.arange(6.0) - 2, 0.5), 3),
-        (Aggregate(Edges(EDGES[0], EDGES[1], 4), torch.arange(12.0).view(6, 2) - 4), 4),
-        (SumRows(4, 0.25, False), 3),
-        (SumRows(4, 0.25, True), 3),
-        (Reshape(torch.Size((4, 3)), torch.Size((2, 6))), 3),
-    ],
-    ids=lambda item: type(item).__name__,
-)  # fmt: skip
-def test_pull_is_the_transpose_of_push(operator, columns):
-    operator, values = operator.to(Cast(dtype=torch.float64)), torch.randn(4, columns)
-    pushed = operator.push(values)
-    message = torch.randn(*pushed.shape[:1], 2, 3, pushed.shape[1])  # (K, B, D, N)
-    pulled = operator.pull(message, AllNodes(4, 2))
-    left = torch.einsum("kbdn,kn->bd", message, pushed)
-    right = torch.einsum("kbdn,kn->bd", pulled, values)
-    torch.testing.assert_close(left, right)
-    units = torch.eye(4 * columns).view(-1, 4, columns)
-    torch.testing.assert_close(sum(operator.push(u) * v for u, v in zip(units, values.flatten(), strict=True)), pushed)
-
-
-def test_edges_carry_from_source_to_target():
-    operator = Aggregate(Edges(torch.tensor([0]), torch.tensor([2]), 3), torch.tensor([5.0]))
-    assert operator.push(torch.tensor([[1.0], [0.0], [0.0]])).flatten().tolist() == [0, 0, 5]
+def test_other_rules_are_not_the_map_itself():
+    others = [Epsilon(1.0), Gamma(1.0), GeneralisedGamma(1.0), AlphaBeta(), ZPlus(), PositivePart()]
+    assert not any(rule.exact for rule in others)
+    assert [rule.splits for rule in others] == [False, False, True, True, True, True]
+    assert not GeneralisedGamma(0.0).splits

@@ -33,8 +33,7 @@ def contract(
     totals = [rows.total(messages[slot], H) for slot, H in chain.roots if slot in messages]
     if not totals:
         return torch.zeros(rows.num_queries, 1, dtype=chain.dtype, device=chain.device)
-    total = functools.reduce(add_lanes, totals)
-    return total if len(total) == rows.num_queries else total.expand(rows.num_queries, -1)
+    return functools.reduce(add_lanes, totals).expand(rows.num_queries, -1)
 
 
 def run_backward(
