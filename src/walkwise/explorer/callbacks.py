@@ -244,7 +244,7 @@ def _connect_selection(app: Dash, desk: Desk) -> None:
         known = [node for node in nodes if node < case.num_nodes]
         found = answers.selection_answer(case, known, alpha)
         kind = "number for" if found.relevance >= 0 else "number against"
-        number, look = (short(found.relevance, signed=True, scale=abs(found.total)), kind) if known else ("–", "number")
+        number, look = (short(found.relevance, signed=True, scale=abs(found.total)), kind) if known else ("", "number")
         return number, look, layout.relevance_words(found), figures.alpha_figure(found)
 
 

@@ -35,7 +35,8 @@ def order_figure(case: Case, answer: OrderAnswer | None) -> dict[str, Any]:
     hover = {"text": texts, "hovertemplate": "%{text}<br>f = %{y:.4g}<extra></extra>"}
     line = {"x": steps, "y": values, "mode": "lines+markers", "line": {"color": style.INK, "width": 2}}
     mark = {"x": [], "y": [], "mode": "markers", "marker": {"color": ORDER, "size": 12}, "hoverinfo": "skip"}
-    layout = _layout("nodes placed, most relevant first", f"f for {_cut(case.target_title, 18)}")
+    short = len(case.target_title) <= 18  # what f is stands at the top of the page, too
+    layout = _layout("nodes placed, most relevant first", f"f for {case.target_title}" if short else "f")
     layout["xaxis"]["range"] = [0.3, case.num_nodes + 0.7]
     return {"data": [line | {"marker": {"size": 5}} | hover, mark], "layout": layout}
 
@@ -66,7 +67,8 @@ def interaction_figure(found: Interactions) -> dict[str, Any]:
     words = {"text": "relevance of the walks<br>that visit exactly these groups", "align": "right", "showarrow": False}
     right = {"xref": "paper", "x": 1, "xanchor": "right", "yref": "paper", "y": 0, "yanchor": "top", "yshift": -22}
     layout["annotations"] = [words | right]
-    layout["yaxis"] |= {"autorange": "reversed", "tickvals": bars["y"], "ticktext": labels, "showgrid": False}
+    layout["yaxis"] |= {"autorange": "reversed", "tickvals": bars["y"], "ticktext": labels}
+    layout["yaxis"] |= {"showgrid": False, "zeroline": False}
     layout["height"] = 74 + 24 * len(names)
     layout["margin"] |= {"l": 8, "b": 54}
     return {"data": [bars], "layout": layout}

@@ -245,9 +245,7 @@ def _legend() -> html.Div:
 def _selection_card() -> html.Section:
     return _card(
         "Relevance of the selection",
-        html.P(
-            [html.Span("–", id="relevance", className="number"), html.Span("", id="relevance-words")], role="status"
-        ),
+        html.P([html.Span("", id="relevance", className="number"), html.Span("", id="relevance-words")], role="status"),
         html.Div(
             [
                 html.Label("α", htmlFor="alpha-range", title="what a step outside the selection counts"),
@@ -262,6 +260,22 @@ def _selection_card() -> html.Section:
     )
 
 
+def _order_alpha() -> list[Any]:
+    return [
+        html.Label("α", htmlFor="order-alpha", title="what a step outside the nodes chosen so far counts"),
+        dcc.Input(
+            id="order-alpha",
+            type="number",
+            min=0,
+            max=1,
+            step=0.05,
+            value=DISCOUNTS["activation"],
+            debounce=True,
+            className="short",
+        ),
+    ]
+
+
 def _order_card() -> html.Section:
     return _card(
         "Greedy order",
@@ -273,17 +287,7 @@ def _order_card() -> html.Section:
                 button("rewind", "Reset"),
                 html.Label("Speed", htmlFor="speed-choice", className="hidden"),
                 choice("speed", list(_SPEEDS.items())),
-                html.Label("α", htmlFor="order-alpha", title="what a step outside the nodes chosen so far counts"),
-                dcc.Input(
-                    id="order-alpha",
-                    type="number",
-                    min=0,
-                    max=1,
-                    step=0.05,
-                    value=DISCOUNTS["activation"],
-                    debounce=True,
-                    className="short",
-                ),
+                html.Span(_order_alpha(), className="field"),
             ],
             className="field",
         ),
@@ -401,7 +405,7 @@ def prediction_words(case: Case) -> list[Any]:
 def relevance_words(found: SelectionAnswer) -> str:
     """What the number of the selection is."""
     if not found.nodes:
-        return f"nothing selected; the walks of the whole graph sum to {short(found.total)}"
+        return f"Nothing is selected. The walks of the whole graph sum to {short(found.total)}."
     count = f"{len(found.nodes)} node{'' if len(found.nodes) == 1 else 's'}"
     return f"R of {count} at α = {found.alpha:g}; the walks of the whole graph sum to {short(found.total)}"
 
