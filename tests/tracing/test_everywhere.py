@@ -25,6 +25,17 @@ def gate(w, h, held):
     return held(torch.sigmoid(w.a(h))) * w.b(h)
 
 
+def gate_of_itself(w, h, held):
+    """What the gate is made of is sent, too: the gate must not end its stretch."""
+    h = w.a(h)
+    return held(torch.sigmoid(w.b(h))) * h
+
+
+def scores_of_itself(w, h, held):
+    h = w.a(h)
+    return h * held(w.scores(h).softmax(0))
+
+
 def gated_linear_unit(w, h, held):
     value, gates = torch.cat([w.a(h), w.b(h)], dim=-1).chunk(2, dim=-1)
     return value * held(torch.sigmoid(gates))
@@ -52,7 +63,10 @@ def unit(w, h, held):
     return F.normalize(h, dim=-1) if held is same else h / held(h.norm(dim=-1, keepdim=True).clamp(min=1e-12))
 
 
-WRITTEN = [attention, attention_by_entry, gate, gated_linear_unit, broadcast, divided, normalised, unit]
+WRITTEN = [
+    attention, attention_by_entry, gate, gate_of_itself, scores_of_itself, gated_linear_unit, broadcast, divided,
+    normalised, unit,
+]  # fmt: skip
 LIBRARY = [layer_norm]
 
 

@@ -105,7 +105,9 @@ def _mul(run: Interpreter, op: Op) -> None:
     if op.outputs[0] is None or not (isinstance(left, Ref) or isinstance(right, Ref)):
         return gradient(run, op)
     ref, factor = (left, right) if isinstance(left, Ref) else (right, left)
-    _scale(run, op, ref.slot, factor)
+    if isinstance(factor, Tensor) and factor.dim() and run.learned(factor):
+        run.factors[op.outputs[0]] = ref.slot, factor
+    scale(run, op, ref.slot, factor)
 
 
 @handles(torch.div)
@@ -116,10 +118,10 @@ def _div(run: Interpreter, op: Op) -> None:
         return pointwise(run, op)
     divisor = run.values[right.slot] if isinstance(right, Ref) else right
     divisor = torch.as_tensor(divisor, dtype=run.values[left.slot].dtype)
-    _scale(run, op, left.slot, divide(torch.ones_like(divisor), divisor))
+    scale(run, op, left.slot, divide(torch.ones_like(divisor), divisor))
 
 
-def _scale(run: Interpreter, op: Op, slot: int, factor: Any) -> None:
+def scale(run: Interpreter, op: Op, slot: int, factor: Any) -> None:
     """A constant factor, part of the stretch."""
     flow = _spread(run, op, slot, within=op.call is not None)
     if not isinstance(factor, Tensor) and factor == 1:
@@ -148,7 +150,7 @@ def product(run: Interpreter, op: Op) -> None:
     if len(moving) == 1 and flows[0].gate == flows[1].gate:
         run.remarks[_BROADCAST_GATE] = None
     if entrywise and len(moving) == 1:
-        return _scale(run, op, refs[moving[0]].slot, run.values[refs[1 - moving[0]].slot])
+        return scale(run, op, refs[moving[0]].slot, run.values[refs[1 - moving[0]].slot])
     terms = []
     for i in moving:
         factor = run.values[refs[1 - i].slot].detach()

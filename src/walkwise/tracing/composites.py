@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from walkwise.core.operators import RowMap
 from walkwise.tracing.interpreter import Interpreter, gradient, leaves
 from walkwise.tracing.stretch import Flow
 from walkwise.tracing.tape import Op, Ref, filled
-from walkwise.tracing.weights import multilinear
-from walkwise.tracing.words import handles, word
+from walkwise.tracing.weights import is_weight, multilinear, weighted
+from walkwise.tracing.words import handles, named, word
 
 
 class Written:
@@ -105,6 +106,25 @@ def _addcdiv(w: Written, input: Any, tensor1: Any, tensor2: Any, *, value: float
     return _scaled_sum(w, input, 1, w(torch.div, tensor1, tensor2), value)
 
 
+@handles(torch.addmm)
+def _addmm(run: Interpreter, op: Op) -> None:
+    """beta · bias + alpha · left · right; the bias may be a followed tensor, a skip."""
+    bias, left, right = op.args[:3]
+    beta, alpha = float(op.kwargs.get("beta", 1)), float(op.kwargs.get("alpha", 1))
+    plain = isinstance(left, Ref) and isinstance(right, Tensor) and not isinstance(bias, Ref)
+    if plain and is_weight(run, right, left.slot, (-1,)):
+        weight = right.detach().t() * alpha
+        return weighted(run, op, left.slot, weight, RowMap, bias.detach() * beta, by_neuron=True)
+    _sum_and_product(run, op)
+
+
+@handles(*named("sparse_addmm"))
+@_written
+def _sum_and_product(w: Written, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """The same, written out."""
+    return _scaled_sum(w, input, beta, w(torch.matmul, mat1, mat2), alpha)
+
+
 @handles(torch.addmv)
 @_written
 def _addmv(w: Written, input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
@@ -189,13 +209,36 @@ def _convolution(run: Interpreter, op: Op) -> None:
 @_written
 def _embedding(
     w: Written, input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None, *rest: Any,
-    **named: Any,
+    **given: Any,
 ) -> Any:  # fmt: skip
-    """Rows picked by number from a table that is followed."""
-    if isinstance(input, Ref) or max_norm is not None:
+    """Rows picked by number from a table that is followed; torch.embedding has the table first."""
+    input, weight = (weight, input) if isinstance(input, Ref) else (input, weight)
+    if isinstance(input, Ref) or isinstance(max_norm, float):
         return None
-    rows = w(torch.index_select, weight, 0, input.flatten().long())
+    rows = w(Tensor.index_select, weight, 0, input.flatten().long())
     return w(torch.reshape, rows, (*input.shape, w.value(weight).shape[1]))
+
+
+@handles(F.embedding_bag)
+@_written
+def _embedding_bag(
+    w: Written, input: Any, weight: Any, offsets: Any = None, max_norm: float | None = None, norm_type: float = 2,
+    scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, per_sample_weights: Any = None,
+    include_last_offset: bool = False, padding_idx: int | None = None,
+) -> Any:  # fmt: skip
+    """Rows picked by number from a table that is followed, and added up bag by bag."""
+    unusual = max_norm is not None or include_last_offset or padding_idx is not None or mode not in ("sum", "mean")
+    if unusual or not isinstance(input, Tensor) or not isinstance(weight, Ref) or isinstance(per_sample_weights, Ref):
+        return None
+    if offsets is None:
+        offsets = torch.arange(input.shape[0], device=input.device) * input.shape[1]
+    input, sizes = input.flatten().long(), torch.cat([offsets[1:], offsets.new_tensor([input.numel()])]) - offsets
+    bag = torch.repeat_interleave(torch.arange(len(offsets), device=offsets.device), sizes)
+    rows = w(Tensor.index_select, weight, 0, input)
+    if per_sample_weights is not None:
+        rows = w(torch.mul, rows, per_sample_weights.reshape(-1, 1))
+    total = w(torch.index_add, w.value(weight).new_zeros(len(offsets), w.value(weight).shape[1]), 0, bag, rows)
+    return total if mode == "sum" else w(torch.div, total, sizes.clamp(min=1).view(-1, 1))
 
 
 @handles(F.cosine_similarity)

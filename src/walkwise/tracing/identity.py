@@ -73,6 +73,19 @@ class Identities:
         in_order = rows == self.num_nodes and bool(((alone == self._every) | (alone == NOBODY)).all())
         return self._every if in_order and bool((alone >= 0).any()) else alone  # a constant stands for its row's node
 
+    def along_nodes(self, slot: int, dim: int) -> bool | None:
+        """Whether a dimension of a tensor runs over nodes; None where nobody knows whose entries are whose."""
+        if slot >= len(self.tape.values) or self.num_nodes == 1:
+            return None
+        try:
+            ids = self._of(slot)
+        except UnfollowedError:
+            return None
+        if bool((ids < 0).all()):
+            return None
+        ids = ids.expand(self.tape.values[slot].shape)
+        return bool((ids != ids.narrow(dim, 0, 1)).any()) if ids.numel() else None
+
     def _is_every(self, ids: Tensor) -> bool:
         """Whether ids are the very numbers of all nodes, in whatever shape."""
         return ids.numel() == self.num_nodes and ids.data_ptr() == self._every.data_ptr()

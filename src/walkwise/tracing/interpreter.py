@@ -26,10 +26,15 @@ class Interpreter:
         self.builder = Builder()
         self.flows: dict[int, Flow] = {}
         self.missing: Callable[[int], Flow] | None = None  # makes the flow of a slot that nothing here has made
+        self.along_nodes: Callable[[int, int], bool | None] = lambda slot, dim: (
+            None
+        )  # whether a dimension runs over them
+        self.parameters: frozenset[int] = frozenset()  # where the model's parameters lie in memory
         self.lasting = True  # whether what is made must outlive later changes of the model's weights
         self.uncovered: list[tuple[Op, int]] = []  # operations that no rule speaks of, and the slots they emit
         self.remarks: dict[str, None] = {}
         self.stacks: dict[int, list[int]] = {}  # the slots of tensors that were put on top of each other
+        self.factors: dict[int, tuple[int, Tensor]] = {}  # products with what is learned: the other factor, and that
         self.squashes: list[tuple[str, int]] = []  # remarks on what an operation emits, and the slot of that
         self._copies: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -45,6 +50,12 @@ class Interpreter:
         """The shape of a recorded value."""
         return self.values[slot].shape
 
+    def learned(self, constant: Tensor) -> bool:
+        """Whether a constant is a parameter of the model or made of some; frozen ones are told by where they lie."""
+        if constant.requires_grad or not self.parameters or constant.layout != torch.strided:
+            return constant.requires_grad
+        return constant.untyped_storage().data_ptr() in self.parameters
+
     def flow(self, slot: int) -> Flow:
         """The flow in a slot, whatever its state."""
         flow = self.flows.get(slot)
@@ -57,7 +68,7 @@ class Interpreter:
         """The flow in a slot. Its stretch goes on only ``within`` the call it began in."""
         flow = self.flow(slot)
         if flow.term is not None and not (within and flow.call == op.call):
-            flow = self.flows[slot] = self.builder.settle(flow)
+            return self.builder.settle(flow)
         return flow
 
     def write(self, op: Op, flow: Flow, output: int = 0) -> None:

@@ -129,6 +129,7 @@ class Lowering:
     def chain(self, scalar: ExplainedScalar, notes: Sequence[str]) -> RelevanceChain:
         """The relevance chain of an explained scalar in the output slot; ``notes`` go into the report."""
         self.run = run = Interpreter(self.tape.values)
+        run.along_nodes, run.parameters = self.positions.identities.along_nodes, self.tape.parameters
         self.slots_of: dict[int, range] = {}  # that a call has made
         roots, encoder, source = self._encoder()
         run.missing = self._around

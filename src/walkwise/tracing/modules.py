@@ -102,6 +102,12 @@ def a_weight(modules: Modules) -> Tensor | None:
     return next((t for t in tensors if t.is_floating_point() and t.numel()), None)
 
 
+def where_parameters_lie(modules: Modules) -> frozenset[int]:
+    """The places in memory that hold parameters, whatever shape they are looked at in."""
+    owned = (t for _, module in modules.all for t in parameters_of(module).values())
+    return frozenset(t.untyped_storage().data_ptr() for t in owned if t is not None and t.layout == torch.strided)
+
+
 def check_weights(modules: Modules) -> None:
     """Refuse weights that no relevance can be computed with."""
     owned = [(name, holder(module)) for holder in (parameters_of, buffers_of) for name, module in modules.all]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,10 +10,12 @@ from torch import Tensor
 
 from walkwise.core.operators import Embed, RowMap, Scale
 from walkwise.core.row_maps import Gather, Reshape, Scatter, SumRows
+from walkwise.errors import TraceError
 from walkwise.tracing.expressions import SAME, moved, scaled
 from walkwise.tracing.interpreter import Interpreter, base_of, flat, gradient, leaves, structural
 from walkwise.tracing.tape import Op, Ref, filled
-from walkwise.tracing.words import handles, named
+from walkwise.tracing.weights import of_product
+from walkwise.tracing.words import handles, named, word
 
 #: Rows no wider than that are probed for the matrix that an operation is on each of them.
 _PROBED = 2048
@@ -72,7 +75,7 @@ def _pick(run: Interpreter, op: Op) -> None:
 
 def row_index(op: Op, dims: int) -> Tensor | None:
     """The rows an operation picks, if it does nothing but that.  # (K,)"""
-    if len(op.inputs) != 1 or not isinstance(op.args[0], Ref):
+    if len(op.inputs) != 1 or not op.args or not isinstance(op.args[0], Ref):
         return None
     index: Any = op.args[1] if len(op.args) == 2 and op.word.name == "getitem" else None
     if op.word.name == "index_select":
@@ -152,7 +155,7 @@ def _alike(a: Tensor, b: Tensor) -> bool:
 @handles(torch.sum, torch.mean)
 def _reduce(run: Interpreter, op: Op) -> None:
     """A sum or mean over the rows, or over parts of every row."""
-    if _reduce_stack(run, op):
+    if _reduce_stack(run, op) or of_product(run, op):
         return None
     given = dict(zip(("dim", "keepdim"), op.args[1:], strict=False)) | op.kwargs
     value, output = run.values[op.inputs[0]], op.outputs[0]
@@ -245,8 +248,8 @@ for _func in named(
     "t", "T", "mT", "H", "mH", "adjoint", "hstack", "vstack", "dstack", "column_stack", "gather", "take_along_dim",
     "take", "index_copy", "repeat_interleave", "roll", "reversed", "flip", "fliplr", "flipud", "rot90",
     "masked_scatter",
-    "masked_select", "tril", "triu", "cumsum", "nan_to_num", "to", "type", "float", "double", "half", "bfloat16",
-    "type_as", "sparse_mm", "trace", "diagonal", "diag", "hsplit", "vsplit", "dsplit", "unfold", "as_strided",
+    "masked_select", "tril", "triu", "nan_to_num", "to", "type", "float", "double", "half", "bfloat16",
+    "type_as", "trace", "diagonal", "diag", "hsplit", "vsplit", "dsplit", "unfold", "as_strided",
     "block_diag", "diag_embed", "diagflat", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d",
     "adaptive_avg_pool2d", "adaptive_avg_pool3d", "real", "slice_scatter", "select_scatter", "diagonal_scatter",
     "as_strided_scatter", "nansum", "nanmean", "broadcast_tensors", "atleast_1d", "atleast_2d", "atleast_3d",
@@ -269,6 +272,19 @@ for _func in named(
     handles(_func)(_filling)
 
 
+_RUNNING = (
+    "running sums (cumsum) are told apart path by path: what cancels in a difference of two of them does not cancel "
+    "under a rule that tells signs apart. Sums over index_add or scatter_add do"
+)
+
+
+@handles(torch.cumsum)
+def _running_sum(run: Interpreter, op: Op) -> None:
+    if op.rule.splits:
+        run.remarks[_RUNNING] = None
+    structural(run, op)
+
+
 @handles(torch.masked_fill)
 def _masked(run: Interpreter, op: Op) -> None:
     """A number in the place of some entries, by a mask of the same shape; the others stay."""
@@ -283,8 +299,15 @@ def _masked(run: Interpreter, op: Op) -> None:
     run.combine(op, [(flow, moved(Scale(1 - hidden)))], hidden * number if op.call is not None and number else None)
 
 
+_NO_PRODUCTS = 'scatter(..., reduce="multiply") has no derivative in torch, so that relevance cannot pass it.'
+
+
 @handles(torch.scatter)
 def _scattered(run: Interpreter, op: Op) -> None:
-    """Entries put in the places of others; sums go on, products are not told apart."""
+    """Entries put in the places of others, or added to them; torch has no derivative of the product of both."""
     reduce = op.kwargs.get("reduce", next((a for a in op.args if isinstance(a, str)), None))
-    gradient(run, op) if reduce == "multiply" else _filling(run, op)
+    if reduce == "multiply":
+        raise TraceError(_NO_PRODUCTS, remedy='Use scatter_reduce(..., reduce="prod").')
+    if reduce is None or not isinstance(op.args[-1], (Tensor, Ref)):
+        return _filling(run, op)
+    _scatter(run, replace(op, word=word(torch.scatter_add), func=torch.scatter_add, kwargs={}))

@@ -87,13 +87,32 @@ def spellings(func: Function) -> tuple[Function, ...]:
     return tuple(dict.fromkeys((func, *by_name().get(plain_name(func), ()))))
 
 
-def positional(name: str, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments given by name in the places they have, as far as they come first."""
-    rest = dict(kwargs)
-    order = ("input", "weight", "bias") if name == "linear" else ("input", "other")
-    args = []
-    for key in order:
-        if key not in rest:
+#: The names of the arguments that handlers look for in their places.
+_ORDERS = {
+    "linear": ("input", "weight", "bias"), "where": ("condition", "input", "other"), "bmm": ("input", "mat2"),
+    "mv": ("input", "vec"), "dot": ("input", "tensor"), "tensordot": ("a", "b", "dims"), "inner": ("input", "other"),
+    "outer": ("input", "vec2"), "addmm": ("input", "mat1", "mat2"), "baddbmm": ("input", "batch1", "batch2"),
+    "addbmm": ("input", "batch1", "batch2"), "addmv": ("input", "mat", "vec"), "addr": ("input", "vec1", "vec2"),
+    "lerp": ("input", "end", "weight"), "addcmul": ("input", "tensor1", "tensor2"),
+    "addcdiv": ("input", "tensor1", "tensor2"), "cat": ("tensors", "dim"), "stack": ("tensors", "dim"),
+    "index_select": ("input", "dim", "index"), "index_add": ("input", "dim", "index", "source"),
+    "scatter_add": ("input", "dim", "index", "src"), "scatter": ("input", "dim", "index", "src"),
+    "scatter_reduce": ("input", "dim", "index", "src", "reduce"), "masked_fill": ("input", "mask", "value"),
+}  # fmt: skip
+#: Other names of the same arguments.
+_OTHER_KEYS = {"other": ("mat2",), "input": ("self",), "dim": ("axis",)}
+
+
+def positional(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments given by name in the places they have, as far as they follow on those that are in their places.
+
+    >>> positional("linear", (1,), {"bias": 3, "weight": 2})
+    ((1, 2, 3), {})
+    """
+    rest, placed = dict(kwargs), list(args)
+    for key in _ORDERS.get(name, ("input", "other"))[len(args) :]:
+        found = next((k for k in (key, *_OTHER_KEYS.get(key, ())) if k in rest), None)
+        if found is None:
             break
-        args.append(rest.pop(key))
-    return tuple(args), rest
+        placed.append(rest.pop(found))
+    return tuple(placed), rest

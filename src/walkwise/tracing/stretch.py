@@ -47,6 +47,7 @@ class Builder:
 
     steps: list[Step] = field(default_factory=list)
     count: int = 0  # of slots
+    _settled: dict[int, tuple[Term, int]] = field(default_factory=dict)  # stretches that have been ended somewhere
 
     def new_slot(self) -> int:
         """A slot that no step uses yet."""
@@ -69,10 +70,12 @@ class Builder:
         return Flow(flow.value, slot, call=flow.call, gate=flow.gate)
 
     def settle(self, flow: Flow) -> Flow:
-        """The flow with its stretch ended."""
+        """The flow with its stretch ended; whoever else reads it may go on with the stretch."""
         if flow.term is None:
             return flow
-        return Flow(flow.value, self._ended(flow, flow.value), call=flow.call, gate=flow.gate)
+        if id(flow.term) not in self._settled:
+            self._settled[id(flow.term)] = flow.term, self._ended(flow, flow.value)
+        return Flow(flow.value, self._settled[id(flow.term)][1], call=flow.call, gate=flow.gate)
 
     def activated(
         self, flow: Flow, value: Tensor, slope: Callable[[Tensor], Tensor], *, rectifies: bool = False

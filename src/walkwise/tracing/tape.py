@@ -117,6 +117,7 @@ class Tape(TorchFunctionMode):
         self.active: int | None = None  # the message-passing call under way
         self.normalising = 0  # depth of normalisation modules
         self.features: list[int] = []  # the slots of the input features
+        self.parameters: frozenset[int] = frozenset()  # where the model's parameters lie in memory
         self.cut = False  # whether the model has detached something
         self.hidden: set[str] = set()  # where followed tensors went out of sight
         self._slot_of: dict[int, int] = {}  # by tensor identity
@@ -231,8 +232,8 @@ class Tape(TorchFunctionMode):
         return tuple(refs), tuple(slots) if len(slots) < 2 else tuple(dict.fromkeys(slots))
 
     def _record(self, known: Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if kwargs and not args:
-            args, kwargs = positional(known.name, kwargs)
+        if kwargs:
+            args, kwargs = positional(known.name, args, kwargs)
         if known.name in ("numpy", "array", "tolist", "item") or getattr(func, "__name__", "") == "__float__":
             self.hidden.add("in NumPy or Python")
         if kwargs.get("out") is not None or exchanges(func):

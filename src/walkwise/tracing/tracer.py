@@ -22,7 +22,7 @@ from walkwise.tracing.arguments import Given, given_as
 from walkwise.tracing.hetero import HeteroGiven
 from walkwise.tracing.identity import Identities
 from walkwise.tracing.lowering import Lowering
-from walkwise.tracing.modules import Modules, a_weight, check_layers, modules_of
+from walkwise.tracing.modules import Modules, a_weight, check_layers, modules_of, where_parameters_lie
 from walkwise.tracing.neighbourhoods import Neighbourhoods
 from walkwise.tracing.precision import (
     CAST,
@@ -221,6 +221,7 @@ class _Runs:
     def _run(self, suspects: Sequence[str]) -> tuple[Tape, Watch, ExplainedScalar]:
         model, modules, given = self._shadowed()
         tape = Tape()
+        tape.parameters = where_parameters_lie(modules)
         watch = Watch(tape, modules, suspects)
         for features in given.features.values():
             tape.follow_features(features)
