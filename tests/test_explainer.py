@@ -275,7 +275,7 @@ def test_features_that_are_not_numbers():
     assert explanation.node_mask.shape == (8, 1)
     assert "feature_relevance" not in explanation
     for kind in ("attributes", "common_attributes"):
-        with pytest.raises(InputError, match=r"needs x of shape \(M, F\).*Ask for node_mask_type='object'"):
+        with pytest.raises(InputError, match=r"numbers of shape \(M, F\).*Ask for node_mask_type='object'"):
             explainer_of(Typed(), MULTICLASS, "node", masks=(kind, None))(types, edge_index, index=2)
 
 

@@ -81,15 +81,15 @@ def test_a_regression_target_plays_no_part(caplog):
 @pytest.mark.parametrize(
     ("mode", "options", "arguments", "words"),
     [
-        (MULTICLASS, {}, {"index": 8}, r"index selects from the 8 rows of the output, 0 to 7; got \[8\]"),
-        (MULTICLASS, {}, {"index": torch.tensor([], dtype=torch.long)}, "index selects"),
-        (MULTICLASS, {}, {"index": torch.zeros(8, dtype=torch.bool)}, "index selects"),
-        (MULTICLASS, {}, {"index": torch.ones(3, dtype=torch.bool)}, "index selects"),
-        (MULTICLASS, {}, {"index": torch.tensor([1.0])}, "index selects"),
-        (MULTICLASS, {}, {"target": torch.tensor([0, 1])}, r"one class per row of the output, shape \(8,\)"),
-        (MULTICLASS, {}, {"target": 1}, "got int"),
-        (MULTICLASS, {}, {"target": torch.full((8,), 4)}, "target names classes 4 to 4; there are 4"),
-        (BINARY, {}, {"target": torch.full((8,), 2)}, "there are 2"),
+        (MULTICLASS, {}, {"index": 8}, r"index must be one or more of the 8 rows of the output, 0 to 7, got \[8\]"),
+        (MULTICLASS, {}, {"index": torch.tensor([], dtype=torch.long)}, "index must be one or more"),
+        (MULTICLASS, {}, {"index": torch.zeros(8, dtype=torch.bool)}, "index must be one or more"),
+        (MULTICLASS, {}, {"index": torch.ones(3, dtype=torch.bool)}, "index must be one or more"),
+        (MULTICLASS, {}, {"index": torch.tensor([1.0])}, "index must be one or more"),
+        (MULTICLASS, {}, {"target": torch.tensor([0, 1])}, r"one class per row of the output, of shape \(8,\)"),
+        (MULTICLASS, {}, {"target": 1}, "got 1"),
+        (MULTICLASS, {}, {"target": torch.full((8,), 4)}, "target must be classes from 0 to 3, got 4 to 4"),
+        (BINARY, {}, {"target": torch.full((8,), 2)}, "classes from 0 to 1"),
         (REGRESSION, {"column": 2}, {}, r"column=2 is out of range: the output has 2 column\(s\)"),
     ],
 )
@@ -103,7 +103,7 @@ def test_outputs_that_are_not_a_tensor():
     model = Model("node", 4, lambda z: (z, z))
     for return_type in ("raw", "probs"):
         explainer = explainer_of(model, MULTICLASS, "node", return_type, kind="phenomenon")
-        with pytest.raises(TargetError, match="The model returned a tuple; expected one tensor"):
+        with pytest.raises(TargetError, match="must return one tensor, a row per prediction, and returned a tuple"):
             explainer(x, edge_index, target=torch.zeros(8, dtype=torch.long))
 
 
@@ -114,9 +114,9 @@ def test_falling_back_can_be_refused():
 
 
 def test_wrong_options():
-    with pytest.raises(InputError, match="mask is one of 'positive', 'magnitude', got 'signed'"):
+    with pytest.raises(InputError, match="mask must be one of 'positive', 'magnitude', got 'signed'"):
         ww.SubgraphLRPExplainer(mask="signed")
-    with pytest.raises(InputError, match="give alpha or position, not both"):
+    with pytest.raises(InputError, match="Give alpha or position, not both"):
         ww.SubgraphLRPExplainer(alpha=0.5, position=None)
     with pytest.raises(InputError, match="Unknown rule"):
         ww.SubgraphLRPExplainer(rule="nonsense")
@@ -129,7 +129,7 @@ def test_edge_masks_need_edges():
     model = Model("node", 4)
     nodes = explainer_of(model, MULTICLASS, "node", masks=("object", None))
     assert torch.allclose(nodes(x, sparse, index=2).node_mask, nodes(x, edge_index, index=2).node_mask)
-    with pytest.raises(InputError, match="got a sparse adjacency"):
+    with pytest.raises(InputError, match="a sparse adjacency has no columns"):
         explainer_of(model, MULTICLASS, "node")(x, sparse, index=2)
     model.convs[1].flow = "target_to_source"
     with pytest.raises(InputError, match="both directions"):

@@ -115,7 +115,7 @@ def test_one_logit_has_two_classes_with_names(data):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"target": "toxik", "class_names": NAMES}, "or one of 'safe', 'toxic'; got 'toxik'"),
+        ({"target": "toxik", "class_names": NAMES}, "or one of 'safe', 'toxic', got 'toxik'"),
         ({"target": 1, "against": 1}, "same output"),
         ({"target": 1, "against": 5}, "against=5 is out of range"),
         ({"target": lambda output: output[0, 0], "against": 1}, "subtract inside the callable"),
@@ -168,7 +168,7 @@ def test_tables(model, data):
     assert found.to_pandas("edges").shape == (16, 3)
     assert found.to_pandas("features").shape == (7, 3)
     assert found.to_pandas("walks").columns.tolist() == ["position 0", "position 1", "position 2", "relevance"]
-    with pytest.raises(InputError, match="of is"):
+    with pytest.raises(InputError, match="of must be"):
         found.to_pandas("atoms")
 
 
@@ -227,7 +227,7 @@ def test_a_model_from_the_documentation(data):
 
 
 def test_a_class_that_nobody_has_named(model, data):
-    with pytest.raises(InputError, match=r"target is a column of the output, 0 to 1; got 'toxic'.*class_names"):
+    with pytest.raises(InputError, match=r"target must be a column of the output, 0 to 1, got 'toxic'.*class_names"):
         ww.explain(model, data, target="toxic")
 
 

@@ -168,9 +168,9 @@ def test_wrong_questions_are_refused(graph):
     model = GCN(3, 4, 2, out_channels=2).double()
     with pytest.raises(InputError, match="Node 7 is not in the graph, whose 7 nodes are 0 to 6"):
         hooks.subgraph_relevance(model, *graph, [0, 7], index=0)
-    with pytest.raises(InputError, match="nodes are the ids"):
+    with pytest.raises(InputError, match="nodes must be node ids such as"):
         hooks.subgraph_relevance(model, *graph, [True, False], index=0)
-    with pytest.raises(InputError, match="alpha is a number from 0 to 1"):
+    with pytest.raises(InputError, match="alpha must be a discount between 0 and 1"):
         hooks.subgraph_relevance(model, *graph, [0], index=0, alpha=2.0)
     with pytest.raises(TargetError, match="7 rows for 1 graph"):
         hooks.subgraph_relevance(model, *graph, [0])

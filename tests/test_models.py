@@ -62,7 +62,7 @@ def test_another_width_of_features():
 def test_refusals():
     with pytest.raises(InputError, match="Unknown model 'gin': expected one of ba2motif-gin2, "):
         models.build("gin")
-    with pytest.raises(InputError, match="num_layers=0"):
+    with pytest.raises(InputError, match="num_layers must be a positive integer, got 0"):
         models.GIN(1, 2, 2, 0)
 
 

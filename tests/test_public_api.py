@@ -7,6 +7,7 @@ import importlib
 import inspect
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -71,10 +72,35 @@ def test_every_public_function_has_an_example(name, function):
     assert ">>>" in inspect.getdoc(function), name
 
 
-@pytest.mark.parametrize("kind", [value for value in vars(ww.errors).values() if inspect.isclass(value)])
+@pytest.mark.parametrize(
+    "kind", [value for value in vars(ww.errors).values() if inspect.isclass(value) and issubclass(value, BaseException)]
+)
 def test_every_error_is_a_walkwise_error(kind):
     assert issubclass(kind, ww.errors.WalkwiseError) or issubclass(kind, Warning)
     assert kind.__doc__
+
+
+OF_USERS = ("InputError", "TargetError", "SourceError", "MissingExtraError")
+
+
+def raised():
+    """Every error about what a user gave, as the source makes it: where, and the call."""
+    for file in sorted(Path(ww.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in OF_USERS:
+                yield f"{file.name}:{node.lineno}", node
+
+
+def test_errors_about_what_users_gave_carry_fields():
+    found = {where: {keyword.arg for keyword in call.keywords} for where, call in raised()}
+    assert len(found) > 200
+    assert not [where for where, fields in found.items() if not fields & {"argument", "expected", "remedy"}]
+
+
+def test_errors_are_worded_alike():
+    """Such as "alpha must be between 0 and 1, got 2."."""
+    odd = re.compile(r"; got\b|^\S+ (is|has) [^;]*, got\b")
+    assert not [where for where, call in raised() for given in call.args if odd.search(ast.unparse(given))]
 
 
 # -- names that are imported when they are asked for ------------------------------------------

@@ -83,7 +83,7 @@ def test_accuracy_is_by_the_graph(motifs):
 
 @pytest.mark.parametrize("wrong", [{"epochs": 0}, {"lr": -1.0}, {"batch_size": 0}, {"patience": 0}])
 def test_numbers_must_be_positive(motifs, wrong):
-    with pytest.raises(InputError, match=f"positive numbers, got {next(iter(wrong))}"):
+    with pytest.raises(InputError, match=f"{next(iter(wrong))} must be a positive"):
         training.train(models.GIN(1, 4, 2, 2), motifs, **wrong)
 
 

@@ -11,8 +11,39 @@ OTHER_ROOT = (
     "WALKWISE_ROOT."
 )
 
+#: Text that is shown as it is has fewer characters.
+_SHORT = 40
+
 #: What is expected of an argument that does not belong there.
 LEFT_OUT = "left out"
+
+
+class Described(str):
+    """What came, in words of ours: messages show it without quotes.
+
+    >>> print(InputError(argument="x", expected="a tensor", got=Described("a list of 3")))
+    x must be a tensor, got a list of 3.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def described(given: object) -> Described:
+    """An argument in a few words: type and shape of a tensor or an array, a number itself, the class of anything else.
+
+    >>> import torch
+    >>> described(torch.zeros(2, 3)), described([1, 2]), described("graph"), described(None)
+    (torch.float32 of shape (2, 3), list, 'graph', None)
+    """
+    if given is None or isinstance(given, int | float) or (isinstance(given, str) and len(given) < _SHORT):
+        return Described(repr(given))
+    shape, dtype = getattr(given, "shape", None), getattr(given, "dtype", None)
+    if shape is None or dtype is None:
+        return Described(type(given).__name__)
+    return Described(f"{dtype} of shape {tuple(shape)}")
 
 
 class WalkwiseError(Exception):
@@ -25,13 +56,13 @@ class WalkwiseError(Exception):
         problem: what is wrong, as a sentence; by default it is worded from the argument, what was expected and what
             was got.
         argument: the name of the argument that does not fit.
-        expected: what was expected of it, as the end of the sentence "the argument is …".
-        got: what came in its place, as it is shown in the message.
+        expected: what was expected of it, as the end of the sentence "the argument must be …".
+        got: what came in its place, as it is shown in the message; `Described` where our words stand for it.
         remedy: what to do next, as a sentence.
 
     >>> error = InputError(argument="alpha", expected="between 0 and 1", got=2, remedy="Choose 1 for every walk.")
     >>> print(error)
-    alpha is between 0 and 1; got 2. Choose 1 for every walk.
+    alpha must be between 0 and 1, got 2. Choose 1 for every walk.
     >>> error.argument, error.expected, error.got, error.remedy
     ('alpha', 'between 0 and 1', 2, 'Choose 1 for every walk.')
     >>> print(InputError("There is no such file.", got="a.pt"), InputError("a.pt is empty.", remedy="Save it again."))
@@ -48,9 +79,18 @@ class WalkwiseError(Exception):
         remedy: str | None = None,
     ) -> None:
         if problem is None:
-            problem = f"{argument} is {expected}; got {got!r}."
+            problem = f"{argument} must be {expected}, got {got!r}."
         super().__init__(problem if remedy is None else f"{problem} {remedy}")
         self.problem, self.argument, self.expected, self.got, self.remedy = problem, argument, expected, got, remedy
+
+    def advised(self, more: str) -> WalkwiseError:
+        """The same error with one more sentence of advice.
+
+        >>> print(InputError("a.pt is empty.", remedy="Save it again.").advised("Or leave it out."))
+        a.pt is empty. Save it again. Or leave it out.
+        """
+        remedy = more if self.remedy is None else f"{self.remedy} {more}"
+        return type(self)(self.problem, argument=self.argument, expected=self.expected, got=self.got, remedy=remedy)
 
 
 class TraceError(WalkwiseError):
@@ -101,22 +141,23 @@ class SeveralGraphsWarning(UserWarning):
     """A chain of several graphs was asked a question about one graph, and they were treated as a single graph."""
 
 
-def as_count(given: object, what: str, *, least: int = 1) -> int:
-    """The whole number given, or an InputError that begins with what it stands for.
+def as_count(given: object, argument: str, meaning: str = "", *, least: int = 1) -> int:
+    """The whole number given, or an InputError that says what the argument means.
 
-    >>> as_count(3, "k, the number of walks,")
+    >>> as_count(3, "k", "the number of walks")
     3
-    >>> as_count(1.5, "k, the number of walks,")
+    >>> as_count(1.5, "k", "the number of walks")
     Traceback (most recent call last):
         ...
-    walkwise.errors.InputError: k, the number of walks, is a whole number, at least 1; got 1.5.
+    walkwise.errors.InputError: k, the number of walks, must be a whole number of at least 1, got 1.5.
     """
     try:
         count = operator.index(given)  # type: ignore[arg-type]
     except TypeError:
         count = least - 1
     if count < least:
-        raise InputError(argument=what, expected=f"a whole number, at least {least}", got=given)
+        named, expected = f"{argument}, {meaning}," if meaning else argument, f"a whole number of at least {least}"
+        raise InputError(f"{named} must be {expected}, got {given!r}.", argument=argument, expected=expected, got=given)
     return count
 
 

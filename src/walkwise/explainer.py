@@ -16,7 +16,7 @@ from torch_geometric.explain.config import ExplanationType, MaskType, ModelMode,
 from torch_geometric.nn import HypergraphConv, MessagePassing
 
 from walkwise.core.chain import RelevanceChain
-from walkwise.errors import CoverageWarning, InputError, TargetError
+from walkwise.errors import CoverageWarning, Described, InputError, TargetError, described
 from walkwise.questions.marginals import at_nodes, edge_relevance, feature_relevance
 from walkwise.questions.subgraphs import subgraph_relevance
 from walkwise.rules import RuleLike, as_schedule
@@ -122,9 +122,15 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
     ) -> None:
         super().__init__()
         if mask not in _MAPS:
-            raise InputError(f"mask is one of {', '.join(map(repr, _MAPS))}, got {mask!r}.")
+            raise InputError(argument="mask", expected=f"one of {', '.join(map(repr, _MAPS))}", got=mask)
         if alpha is not None and position != 0:
-            raise InputError("alpha scores a node by walks that visit it anywhere: give alpha or position, not both.")
+            raise InputError(
+                "alpha scores a node by walks that visit it anywhere.",
+                argument="position",
+                expected="left out where alpha is given",
+                got=position,
+                remedy="Give alpha or position, not both.",
+            )
         self.schedule = as_schedule(rule)
         self.mask = mask
         self.position = position
@@ -239,9 +245,13 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
         if features is not None and features.shape == x.shape:
             explanation.feature_relevance = features
         elif kind != MaskType.object:
+            got = described(x)
             raise InputError(
-                f"node_mask_type='{kind.value}' needs x of shape (M, F) and of floating-point numbers; got "
-                f"{tuple(x.shape)} of {x.dtype}. Ask for node_mask_type='object'."
+                f"With node_mask_type='{kind.value}', x must be floating-point numbers of shape (M, F), got {got}.",
+                argument="x",
+                expected="floating-point numbers of shape (M, F)",
+                got=got,
+                remedy="Ask for node_mask_type='object'.",
             )
         if kind == MaskType.object:
             explanation.node_mask = self._masked(nodes[:, None], chain)
@@ -273,15 +283,21 @@ def _steps(model: nn.Module, edge_index: Any) -> Tensor:
     """The pairs (from, to) along which the layers send messages, in the order of the edges."""
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
         raise InputError(
-            "An edge mask has one entry per column of edge_index, (2, E); got a sparse adjacency. Give edge_index, or "
-            "ask for node masks only (edge_mask_type=None)."
+            "An edge mask has one entry per column of edge_index, (2, E), and a sparse adjacency has no columns.",
+            argument="edge_index",
+            expected="a tensor of shape (2, E)",
+            got=Described("a sparse adjacency"),
+            remedy="Give edge_index, or ask for node masks only (edge_mask_type=None).",
         )
     layers = [module for module in model.modules() if isinstance(module, MessagePassing)]
     flows = {layer.flow for layer in layers}
     if len(flows) > 1 or any(isinstance(layer, HypergraphConv) for layer in layers):
         raise InputError(
             "A column of edge_index is not one step here: layers send messages in both directions (flow), or it names "
-            "a hyperedge. Ask for node masks only (edge_mask_type=None)."
+            "a hyperedge.",
+            argument="edge_mask_type",
+            expected="None for a model like this",
+            remedy="Ask for node masks only (edge_mask_type=None).",
         )
     pairs = torch.as_tensor(edge_index)
     return pairs if flows == {"source_to_target"} else pairs.flip(0)
@@ -290,7 +306,12 @@ def _steps(model: nn.Module, edge_index: Any) -> Tensor:
 def _per_row(scores: Any, mode: ModelMode, target: Any, column: int | None) -> Tensor:
     """What every row of the output counts for in the explained scalar."""
     if not isinstance(scores, Tensor):
-        raise TargetError(f"The model returned a {type(scores).__name__}; expected one tensor, a row per prediction.")
+        raise TargetError(
+            f"The model must return one tensor, a row per prediction, and returned a {type(scores).__name__}.",
+            argument="output",
+            expected="one tensor, a row per prediction",
+            got=described(scores),
+        )
     if mode == ModelMode.multiclass_classification:
         chosen = scores.gather(-1, _classes(target, scores[..., 0], scores.shape[-1]).unsqueeze(-1)).squeeze(-1)
     elif mode == ModelMode.binary_classification:
@@ -300,19 +321,26 @@ def _per_row(scores: Any, mode: ModelMode, target: Any, column: int | None) -> T
     elif 0 <= column < (columns := scores.shape[-1] if scores.dim() else 0):
         chosen = scores[..., column]
     else:
-        raise TargetError(f"column={column} is out of range: the output has {columns} column(s), from 0.")
+        raise TargetError(
+            f"column={column} is out of range: the output has {columns} column(s), from 0.",
+            argument="column",
+            expected=f"a column of the output, of which there are {columns}, from 0",
+            got=column,
+        )
     return chosen if chosen.dim() else chosen.reshape(1)
 
 
 def _classes(target: Any, rows: Tensor, count: int) -> Tensor:
     """The target as classes, in the shape and on the device of the rows they are for."""
     if not isinstance(target, Tensor) or target.numel() != rows.numel():
-        got = f"shape {tuple(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
-        raise TargetError(f"target names one class per row of the output, shape {tuple(rows.shape)}; got {got}.")
+        expected = f"one class per row of the output, of shape {tuple(rows.shape)}"
+        raise TargetError(argument="target", expected=expected, got=described(target))
     classes = target.detach().long().reshape(rows.shape).to(rows.device)
     if classes.numel() and not 0 <= int(classes.min()) <= int(classes.max()) < count:
         raise TargetError(
-            f"target names classes {int(classes.min())} to {int(classes.max())}; there are {count}, from 0."
+            argument="target",
+            expected=f"classes from 0 to {count - 1}",
+            got=Described(f"{int(classes.min())} to {int(classes.max())}"),
         )
     return classes
 
@@ -326,5 +354,6 @@ def _selected(rows: Tensor, index: Any) -> Tensor:
         index = index.nonzero()[:, 0]
     whole = index.dtype != torch.bool and not index.is_floating_point()
     if not whole or not index.numel() or not -count <= int(index.min()) <= int(index.max()) < count:
-        raise TargetError(f"index selects from the {count} rows of the output, 0 to {count - 1}; got {index.tolist()}.")
+        expected = f"one or more of the {count} rows of the output, 0 to {count - 1}"
+        raise TargetError(argument="index", expected=expected, got=index.tolist())
     return rows[index]

@@ -259,7 +259,7 @@ class Explanation:
             import pandas as pd
         except ImportError:
             raise MissingExtraError(
-                "Tables need the package pandas. Install it with: pip install 'walkwise[pandas]'"
+                "Tables need the package pandas.", remedy="Install it with: pip install 'walkwise[pandas]'"
             ) from None
         if of == "nodes":
             inside = [i in self.subgraph.nodes for i in range(self.num_nodes)]

@@ -44,7 +44,7 @@ def as_path(given: object, argument: str) -> Path:
     >>> as_path(3, "root")
     Traceback (most recent call last):
         ...
-    walkwise.errors.InputError: root is a path, as text or as a Path; got 3.
+    walkwise.errors.InputError: root must be a path, as text or as a Path, got 3.
     """
     if not isinstance(given, str | Path):
         raise InputError(argument=argument, expected="a path, as text or as a Path", got=given)

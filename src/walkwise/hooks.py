@@ -19,11 +19,13 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch_geometric.nn import MessagePassing
 
-from walkwise.errors import InputError, TargetError, TraceError, UnsupportedLayerError
+from walkwise.errors import InputError, TargetError, TraceError, UnsupportedLayerError, described
 from walkwise.rules import LRP_0, Rule, RuleLike, Schedule, as_schedule, divide
 from walkwise.surrogates import aggregated, carried_whole, conv_surrogate, gathers_first, linear_surrogate, sides
 
 Target = int | Sequence[int] | Tensor | Callable[[Any], Tensor] | None
+
+_TRACE = "Use walkwise.trace."
 
 #: Functions whose gradient is what LRP-0 says: linear, positively homogeneous, or picking entries out.
 _PLAIN = frozenset({
@@ -85,7 +87,7 @@ def subgraph_relevance(
     schedule = as_schedule(rule)
     inside = _inside(nodes, x)
     if not 0 <= alpha <= 1:
-        raise InputError(f"alpha is a number from 0 to 1; got {alpha!r}.")
+        raise InputError(argument="alpha", expected="a discount between 0 and 1", got=alpha)
     original = getattr(model, "_orig_mod", model)
     question = _Question(
         copy.deepcopy(original).eval().requires_grad_(False), x, edge_index, target, index, model_kwargs
@@ -100,10 +102,15 @@ def _inside(nodes: Sequence[int], x: Tensor) -> Tensor:
     """1 on S, 0 elsewhere.  # (M,)"""
     chosen = torch.as_tensor(nodes, device=x.device)
     if chosen.numel() and (chosen.is_floating_point() or chosen.dtype == torch.bool or chosen.dim() != 1):
-        raise InputError("nodes are the ids of the subgraph's nodes, such as [0, 3, 4].")
+        raise InputError(argument="nodes", expected="node ids such as [0, 3, 4]", got=described(chosen))
     wrong = [node for node in chosen.tolist() if not 0 <= node < len(x)]
     if wrong:
-        raise InputError(f"Node {wrong[0]} is not in the graph, whose {len(x)} nodes are 0 to {len(x) - 1}.")
+        raise InputError(
+            f"Node {wrong[0]} is not in the graph, whose {len(x)} nodes are 0 to {len(x) - 1}.",
+            argument="nodes",
+            expected=f"node ids from 0 to {len(x) - 1}",
+            got=wrong[0],
+        )
     weights = torch.zeros(len(x), device=x.device, dtype=torch.float64)
     weights[chosen.long()] = 1
     return weights
@@ -139,7 +146,13 @@ class _Question:
             chosen: Tensor = self.target(output)
             return chosen.sum()
         if not isinstance(output, Tensor) or output.dim() > 2:
-            raise TargetError("The model's output is no table of rows and columns. Give target=lambda output: ...")
+            raise TargetError(
+                "The model's output is no table of rows and columns.",
+                argument="output",
+                expected="of shape (rows, columns)",
+                got=described(output),
+                remedy="Give target=lambda output: ...",
+            )
         batch = self.arguments.get("batch")
         graphs = 1 if batch is None or not batch.numel() else int(batch.max()) + 1
         per_row = output.dim() == 2 or (output.dim() == 1 and len(output) in (graphs, len(self.x)))
@@ -147,7 +160,10 @@ class _Question:
         rows = list(range(len(table))) if self.index is None else [self.index]
         if self.index is None and len(rows) != graphs:
             raise TargetError(
-                f"The output has {len(rows)} rows for {graphs} graph(s). Give index=<the row to explain>."
+                f"The output has {len(rows)} rows for {graphs} graph(s).",
+                argument="index",
+                expected=f"a row of the output, 0 to {len(rows) - 1}",
+                remedy="Give index=<the row to explain>.",
             )
         target = table[rows].argmax(dim=1).tolist() if self.target is None else self.target
         if table.shape[1] == 1 and (target == 1 or target in ("positive", "negative")):  # the classes of one logit
@@ -210,7 +226,7 @@ class _Run(TorchFunctionMode):
             return
         H = args[0] if args else kwargs.get("x")
         if not isinstance(H, Tensor) or not H.is_floating_point():
-            raise TraceError(f"{type(module).__name__} is not handed one tensor of node features. Use walkwise.trace.")
+            raise TraceError(f"{type(module).__name__} is not handed one tensor of node features.", remedy=_TRACE)
         if not H.requires_grad:
             H.requires_grad_(True)
         self.handed.append(H)
@@ -341,12 +357,20 @@ def _plan(question: _Question, schedule: Schedule) -> _Plan:
     run = _Run()
     y = question.run(run)
     if not run.handed:
-        raise TraceError(f"{type(question.model).__name__} has no message-passing layer of torch_geometric.")
+        raise TraceError(
+            f"{type(question.model).__name__} has no message-passing layer of torch_geometric.",
+            argument="model",
+            expected="a model of torch_geometric.nn.MessagePassing layers",
+        )
     live = [i for i, H in enumerate(run.returned) if _depends(y, H)]
     if not live:
-        raise TraceError("The explained output does not depend on any message-passing layer.")
+        raise TraceError(
+            "The explained output does not depend on any message-passing layer.",
+            argument="target",
+            expected="a part of the output that depends on the layers",
+        )
     if len(live) < len(run.returned):
-        raise TraceError("A message-passing layer ran that the output does not follow from. Use walkwise.trace.")
+        raise TraceError("A message-passing layer ran that the output does not follow from.", remedy=_TRACE)
     positions = list({id(H): H for H in run.handed}.values())
     wrong = [H for H in positions if H.shape[0] != len(question.x)]
     if wrong:
@@ -376,8 +400,8 @@ def _pass(question: _Question, plan: _Plan, weights: Tensor) -> float:
     for name, out in run.suspects:
         if _depends(y, out) and any(_depends(out, H) for H in roots):
             raise UnsupportedLayerError(
-                f"By hooks, {name} cannot be carried under this rule ({plan.rules[0]} in the first layer). "
-                "Use walkwise.trace, which can."
+                f"By hooks, {name} cannot be carried under this rule ({plan.rules[0]} in the first layer).",
+                remedy="Use walkwise.trace, which can.",
             )
     gradients = torch.autograd.grad(y, roots)
     rows = [(g.detach() * H.detach()).flatten(1).sum(dim=1) for g, H in zip(gradients, roots, strict=True)]

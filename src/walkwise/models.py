@@ -119,11 +119,8 @@ def _sizes(in_channels: int, hidden_channels: int, out_channels: int, num_layers
     }
     wrong = {name: size for name, size in sizes.items() if not isinstance(size, int) or size < 1}
     if wrong:
-        got = ", ".join(f"{n}={s!r}" for n, s in wrong.items())
         name = next(iter(wrong))
-        raise InputError(
-            f"Expected positive integers, got {got}.", argument=name, expected="a positive integer", got=wrong[name]
-        )
+        raise InputError(argument=name, expected="a positive integer", got=wrong[name])
     return sizes
 
 
@@ -247,9 +244,19 @@ def load_authors(path: str | Path) -> nn.Module:
         maps = [(W, b, i == 0) for block in blocks for i, (W, b) in enumerate(zip(block.W, block.B, strict=True))]
         single = all(W.dim() == 3 and len(W) == 1 for W, _, _ in maps)
     except (UnpicklingError, RuntimeError, EOFError, AttributeError, OSError) as error:
-        raise InputError(f"Expected a model of the paper's authors in {path}: {error}.") from error
+        raise InputError(
+            f"Expected a model of the paper's authors in {path}: {error}.",
+            argument="path",
+            expected="a file with a model of the paper's authors",
+            got=str(path),
+        ) from error
     if not single or not maps:
-        raise InputError(f"Expected one adjacency per layer in {path}; models with several are not the paper's.")
+        raise InputError(
+            f"Expected one adjacency per layer in {path}; models with several are not the paper's.",
+            argument="path",
+            expected="a file with a model of one adjacency per layer",
+            got=str(path),
+        )
     kind = GIN if len(maps) > len(blocks) else GCN
     model = kind(maps[0][0].shape[1], maps[0][0].shape[2], maps[-1][0].shape[2], len(blocks)).double()
     linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
@@ -319,7 +326,7 @@ def open_weights(path: str | Path) -> nn.Module:
         raise InputError(
             f"{path} does not say which GIN or GCN it belongs to.",
             argument="metadata",
-            expected="a file that save_weights wrote of a GIN or GCN",
+            expected="that of a GIN or GCN, which save_weights wrote",
             got=str(path),
             remedy="Build the model and use load_weights(model, path).",
         ) from error
@@ -367,7 +374,7 @@ def _check(model: nn.Module, state: dict[str, Tensor], path: str | Path) -> None
         raise InputError(
             f"The weights in {path} do not fit the model: {'; '.join(sorted(map(str, problems))[:4])}{more}.",
             argument="path",
-            expected="weights of the model's own shapes",
+            expected="a file of weights of the model's own shapes",
             got=str(path),
             remedy="Build the model with the sizes it was trained with.",
         )

@@ -69,7 +69,8 @@ def train_model(
         progress: show a progress bar.
     """
     if name not in RECIPES:
-        raise InputError(f"Unknown model {name!r}: expected one of {', '.join(RECIPES)}.")
+        listed = f"one of {', '.join(RECIPES)}"
+        raise InputError(f"Unknown model {name!r}: expected {listed}.", argument="name", expected=listed, got=name)
     recipe = RECIPES[name]
     graphs = datasets.load(data or recipe.data, root=root)
     with torch.random.fork_rng():

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from walkwise.errors import InputError
+from walkwise.errors import InputError, described
 
 
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
@@ -111,7 +111,7 @@ class Epsilon(Rule):
     def __post_init__(self) -> None:
         """Refuse a negative ε."""
         if not 0 <= self.epsilon < float("inf"):
-            raise InputError(f"Epsilon expects a finite epsilon >= 0, got {self.epsilon}.")
+            raise InputError(argument="epsilon", expected="a finite number of at least 0", got=self.epsilon)
 
     @property
     def exact(self) -> bool:
@@ -133,7 +133,7 @@ class Gamma(Rule):
     def __post_init__(self) -> None:
         """Refuse a negative γ."""
         if not 0 <= self.gamma < float("inf"):
-            raise InputError(f"Gamma expects a finite gamma >= 0, got {self.gamma}.")
+            raise InputError(argument="gamma", expected="a finite number of at least 0", got=self.gamma)
 
     @property
     def exact(self) -> bool:
@@ -164,7 +164,7 @@ class GeneralisedGamma(Rule):
     def __post_init__(self) -> None:
         """Refuse a γ that is negative or not finite."""
         if not 0 <= self.gamma < float("inf"):
-            raise InputError(f"GeneralisedGamma expects a finite gamma >= 0, got {self.gamma}.")
+            raise InputError(argument="gamma", expected="a finite number of at least 0", got=self.gamma)
 
     @property
     def exact(self) -> bool:
@@ -214,7 +214,10 @@ class AlphaBeta(Rule):
         """Refuse shares that do not conserve relevance."""
         if self.alpha < 0 or self.beta < 0 or abs(self.alpha - self.beta - 1) > 1e-9:
             raise InputError(
-                f"AlphaBeta expects alpha, beta >= 0 with alpha - beta = 1, got {self.alpha}, {self.beta}."
+                f"alpha and beta must be at least 0, with alpha - beta = 1, got {self.alpha} and {self.beta}.",
+                argument="alpha",
+                expected="1 + beta, and beta at least 0",
+                got=self.alpha,
             )
 
     @property
@@ -296,8 +299,11 @@ class Schedule:
         rules = tuple(self.layers(num_layers))
         if len(rules) != num_layers:
             raise InputError(
-                f"{len(rules)} rules were given, but the model has {num_layers} message-passing layers (one per "
-                "call). Give one rule per layer, or a single rule for all of them."
+                f"{len(rules)} rules were given, but the model has {num_layers} message-passing layers (one per call).",
+                argument="rule",
+                expected=f"{num_layers} rules, or one",
+                got=len(rules),
+                remedy="Give one rule per layer, or a single rule for all of them.",
             )
         return rules
 
@@ -330,13 +336,12 @@ def as_schedule(rule: RuleLike) -> Schedule:
         return Schedule.constant(rule)
     if isinstance(rule, str):
         if rule not in _NAMED:
-            raise InputError(f"Unknown rule {rule!r}: expected one of {', '.join(sorted(_NAMED))}.")
+            listed = f"one of {', '.join(sorted(_NAMED))}"
+            raise InputError(f"Unknown rule {rule!r}: expected {listed}.", argument="rule", expected=listed, got=rule)
         return _NAMED[rule]()
     if isinstance(rule, Sequence):
         rules = tuple(r for r in rule if isinstance(r, Rule))
         if len(rules) == len(rule):
             return Schedule(lambda num_layers: rules)
-    raise InputError(
-        f"rule is a name ({', '.join(sorted(_NAMED))}), a Rule, one Rule per layer or a Schedule; "
-        f"got {type(rule).__name__}."
-    )
+    expected = f"a name ({', '.join(sorted(_NAMED))}), a Rule, one Rule per layer or a Schedule"
+    raise InputError(argument="rule", expected=expected, got=described(rule))

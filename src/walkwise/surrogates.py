@@ -121,13 +121,15 @@ def _check(name: str, conv: Any, rule: Rule | None, args: tuple[Any, ...], kwarg
     """Refuse what the rule cannot be applied to here."""
     kind, use = type(conv).__name__, "Use walkwise.trace, which can, or rule='zero'."
     if not carried_whole(conv) and not gathers_first(conv):
-        raise UnsupportedLayerError(f"By hooks, layer '{name}' ({kind}) cannot be put under {rule}. {use}")
+        raise UnsupportedLayerError(f"By hooks, layer '{name}' ({kind}) cannot be put under {rule}.", remedy=use)
     if type(conv.aggr_module) not in (SumAggregation, MeanAggregation):
         aggregation = type(conv.aggr_module).__name__
-        raise UnsupportedLayerError(f"By hooks, layer '{name}' ({kind} with {aggregation}) has no rule. {use}")
+        problem = f"By hooks, layer '{name}' ({kind} with {aggregation}) has no rule."
+        raise UnsupportedLayerError(problem, remedy=use)
     if rule is None or rule.splits:
         given = [value for value in (*args[1:], *kwargs.values()) if isinstance(value, Tensor)]
         negative = any(bool((value < 0).any()) for value in given if value.is_floating_point())
         if isinstance(conv, _ATTENTION) or negative:
             why = "attention" if isinstance(conv, _ATTENTION) else "negative edge weights"
-            raise UnsupportedLayerError(f"By hooks, {kind} with {why} cannot be put under a rule that splits. {use}")
+            problem = f"By hooks, {kind} with {why} cannot be put under a rule that splits."
+            raise UnsupportedLayerError(problem, remedy=use)

@@ -98,7 +98,6 @@ def _check(lr: float, **counts: int) -> None:
     if wrong:
         name = next(iter(wrong))
         raise InputError(
-            f"Expected positive numbers, got {', '.join(f'{n}={v}' for n, v in wrong.items())}.",
             argument=name,
             expected="a positive number" if name == "lr" else "a positive whole number",
             got=wrong[name],
@@ -208,7 +207,7 @@ def evaluate(model: nn.Module, graphs: Graphs, index: Tensor, *, batch_size: int
         batch_size: graphs at a time.
     """
     if isinstance(index, Tensor) and not index.numel():
-        raise InputError(argument="index", expected="numbers of graphs, one at least", got=index.tolist())
+        raise InputError(argument="index", expected="the numbers of one graph or more", got=index.tolist())
     total, right = 0.0, 0
     for part in torch.split(index, batch_size) if isinstance(index, Tensor) and index.dim() else [index]:
         loss, correct = _loss(model, graphs, part)

@@ -225,7 +225,9 @@ def test_both_classes_of_one_logit(run, own):
     assert (positive["class_name"], negative["class_name"]) == ("output 0", "the opposite of output 0")
     wrong = run(*asked, "neither")
     assert wrong.code == 1
-    assert "--target is a column of the output, 0 alone, or one of 'positive', 'negative'; got neither." in wrong.err
+    assert (
+        "--target must be a column of the output, 0 alone, or one of 'positive', 'negative', got neither." in wrong.err
+    )
     rows = run("compare", f"{own}:binary", f"{own}:load", "--graph", 1, "--target", "negative", "--json").json["rows"]
     assert {row["graphs"] for row in rows} == {1}
 
@@ -430,7 +432,7 @@ def test_a_run_goes_on_and_says_what_it_did(run, own, tmp_path):
     asked = ["run", f"{own}:build", f"{own}:load", "--index", "all", "--ask", "nodes", "--out", tmp_path / "out"]
     refused = run(*asked)
     assert refused.code == 1
-    assert "index names nodes of one graph; there are 2 graphs." in refused.err
+    assert "--index must be left out where there are several graphs, here 2, got all." in refused.err
     asked = ["run", "ba2motif", "--ask", "nodes", "--ask", "walks:2", "--out", tmp_path / "out", "--workers", 1]
     first = run(*asked)
     assert (first.code, first.err) == (0, "")

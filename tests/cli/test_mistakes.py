@@ -113,7 +113,7 @@ def test_a_missing_data_set_names_the_option(run, tmp_path):
         (
             ["explain", "ba2motif", "--target", "7"],
             1,
-            "--target is a column of the output, 0 to 1, or one of 'cycle', 'house'; got 7.",
+            "--target must be a column of the output, 0 to 1, or one of 'cycle', 'house', got 7.",
         ),
         (["explain", "ba2motif", "--index", "7"], 1, "ba2motif has one output for the whole graph"),
         (["explain", "mutag", "ba2motif-generated"], 1, "(25x1 and 7x128)"),
@@ -132,7 +132,7 @@ def test_a_missing_data_set_names_the_option(run, tmp_path):
         (
             ["compare", "ba2motif", "--target", "5"],
             1,
-            "--target is a column of the output, 0 to 1, or one of 'cycle', 'house'; got 5.",
+            "--target must be a column of the output, 0 to 1, or one of 'cycle', 'house', got 5.",
         ),
         (["compare", "mutag", "ba2motif-generated"], 1, "mutag does not run on ba2motif-generated"),
         (["compare", "ba2motif", "--method", "sgnn"], 2, "did you mean 'sgnn-lrp'?"),
@@ -168,7 +168,7 @@ def test_debug_shows_the_traceback(run, arguments):
     found = run(*arguments)
     assert found.code == 1
     assert "Traceback" in found.err
-    assert "--target is a column of the output, 0 to 1, or one of 'cycle', 'house'; got 7." in found.err
+    assert "--target must be a column of the output, 0 to 1, or one of 'cycle', 'house', got 7." in found.err
 
 
 def test_an_interruption_ends_in_a_line(run, monkeypatch):

@@ -197,7 +197,7 @@ def test_a_file_of_weights_may_describe_its_model(tmp_path):
     ("spec", "words"),
     [
         ("ba2motf", r"did you mean 'ba2motif'\?"),
-        ("ba2motif-gin3", "is not trained: give its --weights"),
+        ("ba2motif-gin3", r"is not trained\. Give its --weights"),
         ("nowhere.at:all", "There is no module 'nowhere'"),
         ("weights.safetensors", "There is no file weights.safetensors"),
         ("{own}:buidl", r"has no 'buidl'; did you mean 'build'\?"),

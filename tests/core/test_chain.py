@@ -260,7 +260,7 @@ def test_edges_may_be_listed():
     assert torch.equal(found, ww.edge_relevance(chain, edge_index=torch.tensor(pairs)))
     assert bool(found.any())
     for wrong in ("ab", [[0, 1], [1]], [0, 1], [[0.0], [1.0]], [[True], [False]]):
-        with pytest.raises(InputError, match=r"shape \(2, E\) and holds node ids"):
+        with pytest.raises(InputError, match=r"pairs of node ids, of shape \(2, E\)"):
             ww.edge_relevance(chain, edge_index=wrong)
-    with pytest.raises(InputError, match="not among 0 to 4"):
+    with pytest.raises(InputError, match="node ids from 0 to 4"):
         ww.edge_relevance(chain, edge_index=[[0], [5]])

@@ -71,7 +71,7 @@ def test_generated_graphs_follow_the_seed():
     first, again, other = (ba2motif.generate(10, seed=seed) for seed in (1, 1, 2))
     assert all(torch.equal(a.edge_index, b.edge_index) for a, b in zip(first, again, strict=True))
     assert not all(torch.equal(a.edge_index, b.edge_index) for a, b in zip(first, other, strict=True))
-    with pytest.raises(InputError, match="number of graphs, is a whole number, at least 1"):
+    with pytest.raises(InputError, match="number of graphs, must be a whole number of at least 1"):
         ba2motif.generate(0, seed=0)
 
 

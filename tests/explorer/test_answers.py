@@ -52,10 +52,10 @@ def test_ways_to_write_nodes(text, nodes):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("5", "nodes 0 to 4; got '5'"),
-        ("3-9", "nodes 0 to 4; got '3-9'"),
+        ("5", "nodes 0 to 4, got '5'"),
+        ("3-9", "nodes 0 to 4, got '3-9'"),
         ("3-1", "got '3-1'"),
-        ("1.5", "node ids such as 0, 3, 5-8; got '1.5'"),
+        ("1.5", "node ids such as 0, 3, 5-8, got '1.5'"),
         ("C3", "got 'C3'"),
         ("-1", "got '-1'"),
     ],
@@ -79,9 +79,9 @@ def test_a_selection_has_its_subgraph_relevance(motif, nodes, alpha):
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.1, "a third", "", float("nan")])
 def test_an_alpha_that_is_none_is_refused(motif, alpha):
-    with pytest.raises(InputError, match="alpha is a discount between 0 and 1"):
+    with pytest.raises(InputError, match="alpha must be a discount between 0 and 1"):
         selection_answer(motif, [0], alpha)
-    with pytest.raises(InputError, match="alpha is a discount between 0 and 1"):
+    with pytest.raises(InputError, match="alpha must be a discount between 0 and 1"):
         order_answer(motif, alpha)
 
 

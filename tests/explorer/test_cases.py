@@ -142,7 +142,7 @@ def test_wrong_sessions_are_refused(motifs):
         Session(motifs.model, [])
     with pytest.raises(InputError, match="1 entries for 4 graphs"):
         Session(motifs.model, motifs.graphs, names=["one"])
-    with pytest.raises(InputError, match="4 graphs, 0 to 3; got 4"):
+    with pytest.raises(InputError, match="the number of a graph, 0 to 3, got 4"):
         open_case(motifs, 4)
 
 

@@ -75,7 +75,7 @@ def test_hooks_are_gone_after_an_error(graph, unchanged):
 
 
 def test_other_layers_are_refused(graph):
-    with pytest.raises(InputError, match="only GINConv layers can be explained; got GCNConv"):
+    with pytest.raises(InputError, match="only GINConv layers can be explained, got GCNConv"):
         hooked_relevance(GCN(1, 4, 2, 2).double(), graph, 0, [0])
 
 

@@ -68,5 +68,5 @@ def test_two_bars_per_group(ax):
 def test_what_does_not_fit_is_refused(ax):
     with pytest.raises(InputError, match="max_bars"):
         interaction_bars(Interactions(("a",), {("a",): 1.0}, 1.0), max_bars=0, ax=ax)
-    with pytest.raises(InputError, match="same groups"):
+    with pytest.raises(InputError, match="for the same groups as lower"):
         order_bars({"a": 1.0}, {"b": 1.0}, ax=ax)

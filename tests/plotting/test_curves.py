@@ -119,7 +119,7 @@ def test_a_curve_of_one_node(ax):
         ([0.0, 1.0], {"order": [0, 1], "names": ["a"]}, "names has 1 entries for 2"),
         ([0.0, 1.0], {"labels": ["a", "b"]}, "labels has 2 entries for 1"),
         ([0.0, 1.0], {"mode": "insertion"}, "mode must be"),
-        ([0.0, 1.0], {"marks": -1}, "marks at least 0"),
+        ([0.0, 1.0], {"marks": -1}, "marks must be at least 0"),
     ],
 )
 def test_what_does_not_fit_is_refused(ax, curve, more, message):

@@ -170,13 +170,13 @@ def test_positions_given_are_used(ax):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"node_scores": [1.0, 2.0]}, "not among 0 to 1"),
+        ({"node_scores": [1.0, 2.0]}, "node ids from 0 to 1"),
         ({"edge_scores": [1.0]}, "edge_scores must be a vector of 6"),
-        ({"positions": [[0.0, 0.0]]}, r"positions must have shape \(4, 2\)"),
+        ({"positions": [[0.0, 0.0]]}, r"positions must be of shape \(4, 2\)"),
         ({"labels": ["a"]}, "labels has 1 entries for 4"),
-        ({"edge_index": [[0, 1]]}, "edge_index has shape"),
-        ({"edge_index": [[0.5], [1.0]]}, "edge_index has shape"),
-        ({"subgraph": [4]}, "subgraph must be ids"),
+        ({"edge_index": [[0, 1]]}, "edge_index must be pairs of node ids"),
+        ({"edge_index": [[0.5], [1.0]]}, "edge_index must be pairs of node ids"),
+        ({"subgraph": [4]}, "subgraph must be node ids"),
     ],
 )
 def test_what_does_not_fit_is_refused(ax, wrong, message):

@@ -65,7 +65,7 @@ def test_bond_orders_and_charges_come_from_the_graph():
 def test_bonds_as_numbers_need_names():
     data = Data(edge_index=torch.tensor([[0, 1], [1, 2]]), edge_attr=torch.tensor([1, 0]))
     assert smiles(molecule_from_data(data, ["O", "C", "C"], bonds=["single", "double"])) == "CC=O"
-    with pytest.raises(InputError, match="name the bonds in order"):
+    with pytest.raises(InputError, match="Name the bonds in order"):
         molecule_from_data(data, ["O", "C", "C"])
 
 
@@ -93,7 +93,7 @@ def test_molecules_from_smiles_are_drawn_with_their_bonds(ax, text):
 @pytest.mark.parametrize("orders", [[1.0], [1.0, 0.25]])
 def test_bond_orders_that_are_none_are_refused(orders):
     data = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), bond_orders=torch.tensor(orders))
-    with pytest.raises(InputError, match="bond_orders must have 1, 2, 3 or"):
+    with pytest.raises(InputError, match="bond_orders must be 1, 2, 3 or"):
         molecule_from_data(data, ["C", "O"])
 
 
@@ -108,7 +108,7 @@ def test_what_is_no_valid_molecule_is_drawn_all_the_same(ax):
     ("data", "symbols", "message"),
     [
         (graph("CC", [(0, 1, "single")]), ["C", "Xx"], "chemical symbols"),
-        (graph("CC", [(0, 1, "single")]), ["C"], "not among 0 to 0"),
+        (graph("CC", [(0, 1, "single")]), ["C"], "node ids from 0 to 0"),
         (Data(edge_index=torch.tensor([[0], [1]]), edge_attr=torch.eye(4)), ["C", "C"], "for each of 1 edges"),
     ],
 )
@@ -234,7 +234,7 @@ def test_coordinates_that_a_molecule_has_are_kept():
         ("CC(", [1.0], "reads no molecule in 'CC\\('"),
         ("CCO", [1.0], "atom_scores must be a vector of 3"),
         (Data(edge_index=torch.tensor([[0], [1]])), [1.0, 1.0], "molecule_from_data"),
-        (3, [1.0], "got int"),
+        (3, [1.0], "got 3"),
     ],
 )
 def test_what_does_not_fit_is_refused(ax, molecule, scores, message):

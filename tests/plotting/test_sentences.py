@@ -98,10 +98,10 @@ def test_odd_words(ax, words):
     ("more", "message"),
     [
         ({"scores": [1.0]}, "scores must be a vector of 6"),
-        ({"heads": [6] * 6}, "heads names for every word its head"),
+        ({"heads": [6] * 6}, "heads must be the head of every word"),
         ({"heads": [0]}, "heads must be a vector of 6"),
         ({"walks": [[0, 1]]}, "walks come with their relevances"),
-        ({"walks": [[0, 6]], "relevances": [1.0]}, "not among 0 to 5"),
+        ({"walks": [[0, 6]], "relevances": [1.0]}, "numbers of words, 0 to 5, got 6"),
     ],
 )
 def test_what_does_not_fit_is_refused(ax, more, message):

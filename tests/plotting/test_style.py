@@ -109,5 +109,5 @@ def test_nodes_are_ids_or_a_mask():
     assert not style.node_mask(None, 3, "subgraph").any()
     assert not style.node_mask([], 3, "subgraph").any()
     for wrong in ([3], [-1], [0.5], [True, False], [[0, 1]]):
-        with pytest.raises(InputError, match="subgraph must be ids of nodes 0 to 2"):
+        with pytest.raises(InputError, match="subgraph must be node ids from 0 to 2"):
             style.node_mask(wrong, 3, "subgraph")

@@ -183,9 +183,9 @@ def test_no_walks_and_zero_relevances(ax):
         ([0, 1], [1.0, 2.0], {}, "a row of node ids"),
         ([[0, -2]], [1.0], {}, "a row of node ids"),
         ([[0.0, 1.0]], [1.0], {}, "a row of node ids"),
-        ([[0, 1]], [1.0], {"k": 0}, "k is the number"),
-        ([[0, 4]], [1.0], {"positions": PLACES}, "walks name nodes up to 4"),
-        ([[0, 1]], [1.0], {"structure": None}, "give the structure, or the positions"),
+        ([[0, 1]], [1.0], {"k": 0}, "k must be the number"),
+        ([[0, 4]], [1.0], {"positions": PLACES}, "walks names nodes up to 4"),
+        ([[0, 1]], [1.0], {"structure": None}, "Give the structure, or the positions"),
     ],
 )
 def test_what_does_not_fit_is_refused(ax, walks, relevances, more, message):

@@ -105,7 +105,7 @@ def test_tokens_are_read_where_they_are(monkeypatch):
 
 def test_formulas_have_a_longest_and_a_deepest():
     assert parse("~" * 99_999 + "a", ["a"]).holds(frozenset()) is True
-    with pytest.raises(InputError, match="at most 100000 characters; got 100001"):
+    with pytest.raises(InputError, match="at most 100000 characters, got 100001"):
         parse("~" * 100_000 + "a", ["a"])
     assert parse("(" * 50 + "a" + ")" * 50, ["a"]).names == ("a",)
     with pytest.raises(InputError, match="more than 50 parentheses"):

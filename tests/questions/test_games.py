@@ -147,7 +147,7 @@ def test_refuse():
     with pytest.raises(TooManyWalksError, match="sampled_pair_interactions"):
         shapley_interactions(CHAINS[3], max_walks=10)
     for pairs, said in [([(0, 0)], r"\(0, 0\)"), ([(1, 5)], r"\(1, 5\)"), ([(-1, 2)], r"\(-1, 2\)")]:
-        with pytest.raises(InputError, match=f"two different nodes from 0 to 4, got {said}"):
+        with pytest.raises(InputError, match=f"pairs of different nodes from 0 to 4, got {said}"):
             sampled_pair_interactions(CHAINS[3], pairs)
     with pytest.raises(InputError, match="pairs of node ids"):
         sampled_pair_interactions(CHAINS[3], [(0, 1, 2)])
@@ -156,13 +156,15 @@ def test_refuse():
     for permutations in (1, 2.5, "x"):
         for ask in (sampled_shapley_values, shapley_values):  # the latter refuses where it need not sample, too
             with pytest.raises(
-                InputError, match=f"orders to sample, is a whole number, at least 2; got {permutations!r}"
+                InputError, match=f"orders to sample, must be a whole number of at least 2, got {permutations!r}"
             ):
                 ask(CHAINS[0], permutations=permutations)
     for order in (0, 1.5, "x"):
-        with pytest.raises(InputError, match=f"in a set, is a whole number, at least 1; got {order!r}"):
+        with pytest.raises(InputError, match=f"in a set, must be a whole number of at least 1, got {order!r}"):
             shapley_interactions(CHAINS[0], order=order)
-        with pytest.raises(InputError, match=f"in the largest sets, is a whole number, at least 1; got {order!r}"):
+        with pytest.raises(
+            InputError, match=f"in the largest sets, must be a whole number of at least 1, got {order!r}"
+        ):
             as_interaction_values(CHAINS[0], max_order=order)
 
 

@@ -99,12 +99,12 @@ def test_no_subgraphs(chain, none):
         ([[0], [1, 6]], "Subgraph 1 names node 6, .* nodes 0 to 5"),
         ([[0, -1]], "Subgraph 0 names node -1"),
         ([[0], [1, 2, 1]], "Subgraph 1 names node 1 more than once"),
-        ([0, 1, 2], r"Subgraph 0 is 0, .*\[\[0, 1, 2\]\]"),
-        (torch.tensor([0, 1, 2]), r"list of lists.*int64 \(3,\)"),
+        ([0, 1, 2], r"subgraphs\[0\] must be a list of node ids, got 0.*\[\[0, 1, 2\]\]"),
+        (torch.tensor([0, 1, 2]), r"list of lists.*int64 of shape \(3,\)"),
         (np.array([0, 1, 2]), "list (of lists )?of node ids"),
-        (3, "list of lists of node ids.*int"),
-        ("012", "list of lists of node ids.*str"),
-        (["01"], "Subgraph 0 is '01'"),
+        (3, "list of lists of node ids.*got 3"),
+        ("012", "list of lists of node ids.*got '012'"),
+        (["01"], r"subgraphs\[0\] must be .* got '01'"),
         ([[0.0, 1.0]], "must be integers"),
         ([[0, 1.5]], "must be integers"),
         (torch.tensor([[0.0, 1.0]]), "float32"),
@@ -115,12 +115,12 @@ def test_no_subgraphs(chain, none):
         ([[2**80]], "must be integers"),
         ((torch.tensor([0, 1, 6]), torch.tensor([0, 1, 3])), "Subgraph 1 names node 6, .* nodes 0 to 5"),
         ((torch.tensor([0, 1, 1]), torch.tensor([0, 1, 3])), "Subgraph 1 names node 1 more than once"),
-        ((torch.tensor([0, 1]), torch.tensor([0, 1])), r"from 0 to the number of ids, 2; got \[0, 1\].*\[a, b\]"),
-        ((torch.tensor([0, 1]), torch.tensor([1, 2])), r"from 0 to the number of ids, 2; got \[1, 2\]"),
-        ((torch.tensor([0, 1]), torch.tensor([0, 2, 1, 2])), "ascends from 0"),
-        ((torch.tensor([0, 1]), torch.tensor([], dtype=torch.long)), "ascends from 0"),
-        ((torch.tensor([0.0]), torch.tensor([0, 1])), r"two integer tensors.*float32 \(1,\)"),
-        ((torch.tensor([[0]]), torch.tensor([0, 1])), r"two integer tensors.*int64 \(1, 1\)"),
+        ((torch.tensor([0, 1]), torch.tensor([0, 1])), r"from 0 to the number of ids, 2, got \[0, 1\].*\[a, b\]"),
+        ((torch.tensor([0, 1]), torch.tensor([1, 2])), r"from 0 to the number of ids, 2, got \[1, 2\]"),
+        ((torch.tensor([0, 1]), torch.tensor([0, 2, 1, 2])), "must ascend from 0"),
+        ((torch.tensor([0, 1]), torch.tensor([], dtype=torch.long)), "must ascend from 0"),
+        ((torch.tensor([0.0]), torch.tensor([0, 1])), r"two integer tensors.*float32 of shape \(1,\)"),
+        ((torch.tensor([[0]]), torch.tensor([0, 1])), r"two integer tensors.*int64 of shape \(1, 1\)"),
         (torch.tensor([[0, 1], [2, 2]]), "Subgraph 1 names node 2 more than once"),
         (torch.ones(M, dtype=torch.bool), r"shape \(B, 6\).*got \(6,\)"),
         (torch.ones(2, M + 1, dtype=torch.bool), r"shape \(B, 6\).*got \(2, 7\)"),
@@ -139,7 +139,7 @@ def test_what_is_no_subgraph(local, subgraphs, words):
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan"), float("inf"), [0.5, -1.0], np.array([2.0]), "half", None])
 def test_what_is_no_discount(local, alpha):
-    with pytest.raises(InputError, match="alpha is a discount between 0 and 1"):
+    with pytest.raises(InputError, match="alpha must be a discount between 0 and 1"):
         ww.subgraph_relevance(local, SETS, alpha=alpha)
 
 

@@ -111,8 +111,8 @@ def test_pandas_polars_and_duckdb_read_the_shards_at_once(folder):
         (["nods"], "There is no question 'nods'"),
         (["walks"], "a whole number"),
         (["walks:0"], "a whole number"),
-        (["order:2"], "from 0 to 1"),
-        (["nodes:3"], "has no number"),
+        (["order:2"], "between 0 and 1"),
+        (["nodes:3"], "must have no number"),
         (["groups:nowhere.json"], "no file of groups"),
     ],
 )

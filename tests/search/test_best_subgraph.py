@@ -158,7 +158,7 @@ def test_too_many_subgraphs_are_counted_not_searched():
         ({"size": 2.5}, "2.5"),
         ({"size": 2, "method": "best"}, "'beam', 'greedy', 'exact'"),
         ({"size": 2, "beam": 0}, "at least 1"),
-        ({"size": 2, "beam": "x"}, "at least 1; got 'x'"),
+        ({"size": 2, "beam": "x"}, "at least 1, got 'x'"),
         ({"size": 2, "alpha": 2.0}, "between 0 and 1"),
     ],
 )

@@ -226,7 +226,9 @@ def test_refuses_what_makes_no_sense():
     assert top_walks(unreached, 1).num_walks == 0
     for k in (0, 1.5, "x", None):
         for asked in (chain, unreached):
-            with pytest.raises(InputError, match=f"the number of walks, is a whole number, at least 1; got {k!r}"):
+            with pytest.raises(
+                InputError, match=f"the number of walks, must be a whole number of at least 1, got {k!r}"
+            ):
                 top_walks(asked, k)
     assert len(top_walks(chain, torch.tensor(2)).walks) == 2
     with pytest.raises(InputError, match="magnitude"):

@@ -120,7 +120,9 @@ def test_refuse_skips_and_no_walks_at_all():
         with pytest.raises(InputError, match="skip or jumping"):
             search(chain, 3)
         for k in (0, 1.5, "x"):
-            with pytest.raises(InputError, match=f"the number of walks, is a whole number, at least 1; got {k!r}"):
+            with pytest.raises(
+                InputError, match=f"the number of walks, must be a whole number of at least 1, got {k!r}"
+            ):
                 search(small_chain(0), k)
 
 

@@ -107,7 +107,7 @@ def test_edges_must_be_between_nodes(net, graph, refused, wrong):
 
 
 def test_edges_of_floating_point_numbers_are_refused(net, graph, refused):
-    wrong = "edge_index holds node ids and must be of integers"
+    wrong = "edge_index must be node ids, of torch.long"
     refused(net(), InputError, wrong, edge_index=graph()[1].double())
 
 
@@ -192,7 +192,7 @@ def test_the_model_must_be_a_module(graph):
     ("arguments", "words"),
     [
         ({"rule": "gama"}, "'gama'.*alphabeta, auto, epsilon, gamma, positive, zero, zplus"),
-        ({"rule": 3}, "got int"),
+        ({"rule": 3}, "got 3"),
         ({"rule": [Zero(), "gamma"]}, "one Rule per layer"),
         ({"rule": [Zero(), Zero(), Gamma(1.0)]}, "3 rules.*2 message-passing"),
         ({"fallback": "guess"}, "'guess'"),
@@ -257,7 +257,7 @@ def test_one_target_per_graph(net, refused):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda out: out.view(1, 1, 3), r"shape \(1, 1, 3\).*target=lambda"),
+        (lambda out: out.view(1, 1, 3), r"got \(1, 1, 3\).*target=lambda"),
         (lambda out: (out, out), "a tuple.*target=lambda"),
         (lambda out: {"logits": out}, "a dict.*target=lambda"),
         (lambda out: out.argmax(1), r"int64.*target=lambda"),

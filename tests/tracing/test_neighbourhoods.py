@@ -339,7 +339,7 @@ def test_several_nodes_by_arrays_and_one_by_other_integers():
 
 @pytest.mark.parametrize("index", [[], [M], [-1], ["a"], [[1, 2]]])
 def test_wrong_lists_of_nodes_are_refused(index):
-    with pytest.raises(TargetError, match="index is a node, or a list of nodes"):
+    with pytest.raises(TargetError, match="index must be a node, or a list of nodes"):
         ww.trace(made("GIN"), features(), graph(), index=index)
 
 

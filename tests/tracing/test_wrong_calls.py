@@ -27,7 +27,7 @@ class Net(nn.Module):
 @pytest.mark.parametrize(
     ("arguments", "named", "words"),
     [
-        ((X, EDGES, torch.ones(5)), {}, r"given by name; got 1 more in order .*shape \(5,\).*edge_weight=\.\.\."),
+        ((X, EDGES, torch.ones(5)), {}, r"given by name, got 1 more in order .*shape \(5,\).*edge_weight=\.\.\."),
         ((), {"data": Data(X, EDGES)}, r"x was left out\. data was given by name\..*ww\.trace\(model, data\)"),
         ((EDGES, X), {}, r"stand in each other's place.*ww\.trace\(model, x, edge_index\)"),
         ((X.long(), EDGES), {}, r"integers.*x\.float\(\)"),
@@ -41,7 +41,7 @@ def test_arguments(arguments, named, words):
 
 @pytest.mark.parametrize(
     ("target", "words"),
-    [("foo", "target is a column of the output, 0 to 3; got 'foo'"), (-1, "counted from 0, not from the end")],
+    [("foo", "target must be a column of the output, 0 to 3, got 'foo'"), (-1, "counted from 0, not from the end")],
 )
 def test_targets(target, words):
     with pytest.raises(TargetError, match=words):

@@ -101,11 +101,13 @@ def test_what_does_not_fit_is_refused_in_words(made, name):
         try:
             CALLS[name](given, *made)
         except WalkwiseError as error:
-            words = str(error)
+            refused = error
         else:
             allowed += 1
             continue
-        assert words
+        assert str(refused)
+        assert refused.argument, str(refused)
+        assert refused.expected, str(refused)
     assert allowed < len(BAD) / 2  # None is a default here and there, and an empty list an empty set
 
 
@@ -127,12 +129,12 @@ def test_a_callable_target_makes_one_number(made, wrong):
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64, "float64", 3])
 def test_a_chain_keeps_to_floating_point(made, dtype):
     chain = ww.trace(made[0], X, EDGES, target=0)
-    with pytest.raises(InputError, match=r"dtype is a floating-point type.*torch\.float64"):
+    with pytest.raises(InputError, match=r"dtype must be a floating-point type.*torch\.float64"):
         chain.to(dtype=dtype)
     assert chain.to(torch.float64).dtype == torch.float64
     with pytest.raises(InputError, match="floating-point type"):
         chain.to(torch.int64)
-    with pytest.raises(InputError, match='device is a device such as "cpu"'):
+    with pytest.raises(InputError, match='device must be a device such as "cpu"'):
         chain.to("nowhere")
 
 

@@ -57,7 +57,7 @@ def subgraph_scores(explanation: Any, sets: Tensor, *, alpha: float = 0.0) -> Te
     >>> subgraph_scores(along, torch.tensor([[True, True, False]]), alpha=0.5)
     tensor([2.])
     """
-    raise TypeError(f"An explanation is an Attribution, Walks or a RelevanceChain; got {type(explanation).__name__}.")
+    raise TypeError(f"explanation must be an Attribution, Walks or a RelevanceChain, got {type(explanation).__name__}.")
 
 
 @subgraph_scores.register

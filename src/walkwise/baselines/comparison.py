@@ -87,7 +87,12 @@ class Explained:
     def truth(self) -> Motif:
         """The known motif."""
         if self.motif is None:
-            raise InputError("Accuracy and AUROC need the motif of every graph: give motif=<a function of the graph>.")
+            raise InputError(
+                "Accuracy and AUROC need the motif of every graph.",
+                argument="motif",
+                expected="a function of the graph",
+                remedy="Give motif=<a function of the graph>.",
+            )
         return self.motif
 
 
@@ -317,9 +322,17 @@ def _listed(given: Any, what: str) -> list[Any]:
     single = isinstance(given, str) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0
     names = [given] if single else list(given)
     if not names:
-        raise InputError(f"{what} is empty; give at least one name.", argument=what, expected="at least one name")
+        raise InputError(
+            f"{what} is empty.", argument=what, expected="at least one name", remedy="Give at least one name."
+        )
     if callable(names[0]):
-        raise InputError(f"A function is given under a label, as in {what}={{'mine': it}}; got {names[0]!r}.")
+        raise InputError(
+            f"A function must be given under a label, got {names[0]!r}.",
+            argument=what,
+            expected="names, or a dictionary of functions",
+            got=names[0],
+            remedy=f"Write {what}={{'mine': it}}.",
+        )
     return names
 
 

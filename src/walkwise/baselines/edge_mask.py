@@ -66,7 +66,12 @@ def paper_gnn_explainer(
     torch.Size([4])
     """
     if callable(prediction.target) or prediction.against is not None:
-        raise InputError("The baseline 'gnnexplainer-paper' explains an output column; give target as a number.")
+        raise InputError(
+            "The baseline 'gnnexplainer-paper' explains an output column.",
+            argument="target",
+            expected="a number, without against",
+            remedy="Give target as a number.",
+        )
     wanted, column, row = prediction.logits.detach(), prediction.target, prediction.index or 0
 
     def loss(model: nn.Module) -> Tensor:

@@ -47,7 +47,11 @@ def attention(prediction: Prediction) -> Attribution:
     try:
         return _explain(prediction, AttentionExplainer(), "model")
     except ValueError as error:
-        raise InputError(f"The baseline 'attention' needs a model with attention layers: {error}") from None
+        raise InputError(
+            f"The baseline 'attention' needs a model with attention layers: {error}",
+            argument="model",
+            expected="a model with attention layers",
+        ) from None
 
 
 @register_trained_baseline("pgexplainer")
@@ -64,7 +68,12 @@ def pg_explainer(predictions: Sequence[Prediction], *, epochs: int = 30, lr: flo
     torch.Size([4])
     """
     if not predictions:
-        raise InputError("The baseline 'pgexplainer' is trained first: give it predictions to learn from.")
+        raise InputError(
+            "The baseline 'pgexplainer' is trained first.",
+            argument="predictions",
+            expected="at least one prediction",
+            remedy="Give it predictions to learn from.",
+        )
     algorithm = PGExplainer(epochs=epochs, lr=lr).to(predictions[0].x.device)
     algorithm.mlp.to(predictions[0].x.dtype)
     for epoch in range(epochs):
@@ -105,7 +114,12 @@ def _explainer(prediction: Prediction, algorithm: ExplainerAlgorithm, kind: str)
     explained as a regression to its own value.
     """
     if callable(prediction.target) or prediction.against is not None:
-        raise InputError("torch_geometric's explainers explain an output column; give target as a number.")
+        raise InputError(
+            "torch_geometric's explainers explain an output column.",
+            argument="target",
+            expected="a number, without against",
+            remedy="Give target as a number.",
+        )
     classes = len(prediction.logits) > 1
     rows = 1 if prediction.index is None else prediction.num_nodes
     target = torch.full((rows,), prediction.target, device=prediction.x.device) if classes else prediction.output

@@ -101,4 +101,10 @@ def is_trained(name: str) -> bool:
 
 def _check_new(name: str) -> None:
     if name in _EXPLAINERS or name in _TRAINERS:
-        raise InputError(f"There is a baseline named {name!r} already. Choose another name.")
+        raise InputError(
+            f"There is a baseline named {name!r} already.",
+            argument="name",
+            expected="a new name",
+            got=name,
+            remedy="Choose another name.",
+        )

@@ -101,7 +101,12 @@ def _check_motifs(subject: Subject, chosen: Sequence[int], metrics: Sequence[str
     wanted = [name for name in metrics if name in ("accuracy", "auroc")]
     without = [number for number in chosen if wanted and not truth_of(subject.graph(number))]
     if without:
-        raise SourceError(f"{wanted[0]} needs a known motif (ground_truth), which graph {without[0]} has not.")
+        raise SourceError(
+            f"{wanted[0]} needs a known motif (ground_truth), which graph {without[0]} has not.",
+            argument="metric",
+            expected="a metric that needs no motif",
+            got=wanted[0],
+        )
 
 
 def _show(report: dict[str, Any]) -> None:

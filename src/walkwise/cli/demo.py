@@ -51,7 +51,13 @@ def demo(
     Nothing is downloaded. Molecules need RDKit and figures need matplotlib; without them, you get the rest.
     """
     if out.exists() and not out.is_dir():
-        raise SourceError(f"{out} is a file; name a folder for figures and the report: --out.")
+        raise SourceError(
+            f"{out} is a file.",
+            argument="out",
+            expected="a folder",
+            got=str(out),
+            remedy="With --out, name a folder for figures and the report.",
+        )
     with loading():
         from walkwise.cli import chapters, showcase
         from walkwise.files import write_whole
@@ -61,7 +67,13 @@ def demo(
         found, tallies = showcase.motifs(graphs, seed)
         molecules = _molecules(skipped)
     if not found:
-        raise InputError(f"The model gets none of {graphs} graphs right. Make more of them: --graphs 20.")
+        raise InputError(
+            f"The model gets none of {graphs} graphs right.",
+            argument="graphs",
+            expected="a larger number",
+            got=graphs,
+            remedy="Make more of them: --graphs 20.",
+        )
     shown = next((motif for motif in found if motif.traced.target == 1), found[0])
     sections = [*([chapters.of_molecules(molecules)] if molecules else []), chapters.of_motifs(shown, tallies)]
     if not as_json:

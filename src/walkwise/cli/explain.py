@@ -74,7 +74,8 @@ def _report(
     graph = traced.subject.names[traced.number]
     size = size or min(len(truth) or _SIZE, largest)
     if size > chain.num_nodes:
-        raise SourceError(f"--size is at most {chain.num_nodes}, the number of nodes of {graph}; got {size}.")
+        expected = f"at most {chain.num_nodes}, the number of nodes of {graph}"
+        raise SourceError(f"--size must be {expected}, got {size}.", argument="size", expected=expected, got=size)
     if size > largest:
         raise InputError(
             f"--size is {size}, but {graph} is in parts: the largest connected component has {largest} nodes.",

@@ -67,7 +67,9 @@ def explore(
     except MissingExtraError:
         raise
     except ImportError as error:
-        raise MissingExtraError(f"The explorer cannot start ({error}): pip install 'walkwise[explore]'.") from error
+        raise MissingExtraError(
+            f"The explorer cannot start ({error}).", remedy="Install it with: pip install 'walkwise[explore]'"
+        ) from error
     if run is not None:
         explorer.serve(_run_session(explorer, run, named), host=host, port=port, open_browser=browser)
         return

@@ -69,6 +69,8 @@ def _report(
         raise InputError(
             f"Groups {shared[0]!r} and {shared[1]!r} share node {shared[2]}; terms need groups that do not overlap.",
             argument="nodes",
+            expected="groups that do not overlap",
+            got=shared[2],
             remedy="Take the node out of one, or ask with --query, which allows it.",
         )
     answers = [{"formula": text, "relevance": _answer(traced, text, groups)} for text in formulas]
@@ -95,7 +97,10 @@ def _answer(traced: TracedPrediction, text: str, groups: dict[str, list[int]]) -
             raise
         nodes = ",".join(map(str, groups[odd]))
         raise InputError(
-            f"Formulas call groups by one word, which {odd!r} is not: --nodes a={nodes}. {error}"
+            f"Formulas call groups by one word, which {odd!r} is not: --nodes a={nodes}. {error}",
+            argument="nodes",
+            expected="named by one word",
+            got=odd,
         ) from error
 
 

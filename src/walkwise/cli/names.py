@@ -71,6 +71,11 @@ class SourceError(InputError):
     """What the command line names is not there, or is not what it should be."""
 
 
+def which_graphs(ways: str) -> SourceError:
+    """The error that no graphs were named, and the ways to name them."""
+    return SourceError("Which graphs?", argument="graphs", expected=ways, remedy=f"Name them after the model: {ways}.")
+
+
 def choice(name: str, valid: Sequence[str], what: str) -> str:
     """The name, if it is one of the valid ones.
 

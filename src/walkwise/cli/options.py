@@ -166,7 +166,13 @@ def node_lists(given: Sequence[str]) -> dict[str, list[int]]:
         name, equals, listed = text.rpartition("=")
         name = name.strip() if equals else text.strip()
         if name in sets:
-            raise SourceError(f"Two sets of nodes are called {name!r}: give each a name of its own.")
+            raise SourceError(
+                f"Two sets of nodes are called {name!r}.",
+                argument="nodes",
+                expected="sets of different names",
+                got=name,
+                remedy="Give each a name of its own.",
+            )
         sets[name] = _nodes(listed, text)
     return sets
 
@@ -176,10 +182,16 @@ def _nodes(listed: str, text: str) -> list[int]:
     for part in listed.split(","):
         ends = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
         if not ends:
-            raise SourceError(f"Expected nodes such as 0,1,2 or 20-24 or ring=0-5, got {text!r}.")
+            expected = "nodes such as 0,1,2 or 20-24 or ring=0-5"
+            raise SourceError(f"Expected {expected}, got {text!r}.", argument="nodes", expected=expected, got=text)
         first, last = int(ends[1]), int(ends[2] or ends[1])
         if last < first:
-            raise SourceError(f"Expected a range from the lower node to the higher, got {part.strip()!r} in {text!r}.")
+            raise SourceError(
+                f"Expected a range from the lower node to the higher, got {part.strip()!r} in {text!r}.",
+                argument="nodes",
+                expected="ranges from the lower node to the higher",
+                got=text,
+            )
         nodes += range(first, last + 1)
     return list(dict.fromkeys(nodes))
 

@@ -17,10 +17,10 @@ from walkwise.cli import sources
 from walkwise.cli.names import RULES, SourceError, choice, is_import_path
 from walkwise.cli.output import print_json, say, tell
 from walkwise.cli.sources import Subject
-from walkwise.cli.wording import ONE_OUTPUT, in_options
+from walkwise.cli.wording import ONE_OUTPUT, in_options, option_of
 from walkwise.core.chain import RelevanceChain
 from walkwise.display import count
-from walkwise.errors import CoverageWarning, InputError, WalkwiseError
+from walkwise.errors import LEFT_OUT, CoverageWarning, InputError, WalkwiseError
 from walkwise.evaluation.naming import answer_title, explained_title
 from walkwise.evaluation.predictions import Prediction, predict, traced
 from walkwise.page import number
@@ -197,23 +197,33 @@ def predicted(
     """
     data = subject.graph(graph)
     if isinstance(data.x, Tensor) and data.x.is_floating_point() and not bool(data.x.isfinite().all()):
-        raise InputError(f"{subject.names[graph]}: x has NaN or infinite entries; relevance needs finite numbers.")
+        raise InputError(
+            f"{subject.names[graph]}: x has NaN or infinite entries; relevance needs finite numbers.",
+            argument="x",
+            expected="made of finite numbers",
+        )
     try:
         names = subject.data.class_names
         prediction = predict(subject.model, data, target=target, against=against, index=index, class_names=names)
     except WalkwiseError as error:
-        raise InputError(in_options(error, subject.model_name)) from error
+        raise InputError(
+            in_options(error, subject.model_name), argument=option_of(error), expected=error.expected, got=error.got
+        ) from error
     except Exception as error:
         shapes = ", ".join(
             f"{key} {tuple(value.shape)}" for key, value in data.to_dict().items() if isinstance(value, Tensor)
         )
         raise InputError(
-            f"{subject.model_name} does not run on {subject.names[graph]} ({shapes}): {type(error).__name__}: {error}. "
-            "Give graphs with the features that the model was trained on."
+            f"{subject.model_name} does not run on {subject.names[graph]} ({shapes}): {type(error).__name__}: {error}.",
+            argument="graphs",
+            expected="graphs that the model runs on",
+            got=shapes,
+            remedy="Give graphs with the features that the model was trained on.",
         ) from error
     output = prediction.output
     if index is not None and data.num_nodes != 1 and (output.dim() == 0 or output.shape[0] == 1):
-        raise InputError(ONE_OUTPUT.format(subject.model_name))
+        problem = ONE_OUTPUT.format(subject.model_name)
+        raise InputError(problem, argument="--index", expected=LEFT_OUT, got=index)
     return prediction
 
 
@@ -236,7 +246,12 @@ def check_nodes(traced: TracedPrediction, sets: Mapping[str, Sequence[int]]) -> 
     for name, nodes in sets.items():
         if max(nodes) > last:
             graph = traced.subject.names[traced.number]
-            raise InputError(f"--nodes {name} names node {max(nodes)}, but {graph} has nodes 0 to {last}.")
+            raise InputError(
+                f"--nodes {name} names node {max(nodes)}, but {graph} has nodes 0 to {last}.",
+                argument="nodes",
+                expected=f"nodes from 0 to {last}",
+                got=max(nodes),
+            )
 
 
 def groups_of(
@@ -262,5 +277,11 @@ def groups_of(
         if error.argument in patterns:
             raise
         name = traced.subject.names[traced.number]
-        raise SourceError(f"{name} is not a molecule: its nodes are not atoms. Name groups with --nodes.") from error
+        raise SourceError(
+            f"{name} is not a molecule: its nodes are not atoms.",
+            argument="graph",
+            expected="a molecule",
+            got=name,
+            remedy="Name groups with --nodes.",
+        ) from error
     return {**known, **matched, **nodes}

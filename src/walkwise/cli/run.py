@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.names import BUNDLED, QUESTIONS, RULES, SourceError, choice
+from walkwise.cli.names import BUNDLED, QUESTIONS, RULES, SourceError, choice, which_graphs
 from walkwise.cli.output import loading, print_json, progress, say
 from walkwise.display import count
 
@@ -151,11 +151,13 @@ def find_graphs(model: str, graphs: str | None, root: Path | None) -> Any:
     from walkwise.runs.sources import Listed
 
     if graphs is None and model not in BUNDLED:
-        raise SourceError("Which graphs? Name them after the model: a data set, a file, a folder, or an import path.")
+        raise which_graphs("a data set, a file, a folder, or an import path")
     spec = graphs or BUNDLED[model]
     if Path(spec).is_dir() or Path(spec).suffix in _READ_LATER:
         if not Path(spec).exists():
-            raise SourceError(f"There is no file {spec}.")
+            raise SourceError(
+                f"There is no file {spec}.", argument="graphs", expected="a file or folder that is there", got=spec
+            )
         return spec
     found = load_graphs(spec, root=root)
     return Listed(found.graphs, found.source, found.class_names, found.node_names)

@@ -26,6 +26,7 @@ from walkwise.cli.names import (
     existing,
     is_import_path,
     nearest,
+    which_graphs,
 )
 from walkwise.datasets.graph_files import read_graphs
 from walkwise.datasets.graphset import GraphSet
@@ -89,7 +90,12 @@ class Subject:
         count = len(self.graphs)
         if not 0 <= number < count:
             there = f"{count}, numbered 0 to {count - 1}" if count > 1 else "one alone, number 0"
-            raise SourceError(f"There is no graph {number}: {self.data.source} has {there}.")
+            raise SourceError(
+                f"There is no graph {number}: {self.data.source} has {there}.",
+                argument="graph",
+                expected=f"a number from 0 to {count - 1}",
+                got=number,
+            )
         return self.graphs[number]
 
     def class_name(self, column: int) -> str:
@@ -140,12 +146,15 @@ def load_subject(
     ('ba2motif-generated 999', 'house')
     """
     if data and smiles:
-        raise SourceError(f"Give either graphs ({data}) or --smiles, not both.")
+        raise SourceError(
+            f"Give either graphs ({data}) or --smiles, not both.",
+            argument="smiles",
+            expected="left out where graphs are named",
+            got=list(smiles),
+        )
     network = load_model(model, weights=weights)
     if not data and not smiles and model not in BUNDLED:
-        raise SourceError(
-            f"Which graphs? Name them after the model: a data set ({', '.join(GRAPHS)}), a file, or an import path."
-        )
+        raise which_graphs(f"a data set ({', '.join(GRAPHS)}), a file, or an import path")
     hydrogens = _counts_hydrogens(network)
     if smiles:
         graphs = from_smiles(smiles, hydrogens=hydrogens)
@@ -183,7 +192,12 @@ def load_model(spec: str, *, weights: Path | None = None) -> nn.Module:
     elif weights is not None:
         model = models.build(spec)
     else:
-        raise SourceError(f"{spec} is not trained: give its --weights, or train it with: walkwise train {spec}.")
+        raise SourceError(
+            f"{spec} is not trained.",
+            argument="weights",
+            expected=f"a file with the weights of {spec}",
+            remedy=f"Give its --weights, or train it with: walkwise train {spec}.",
+        )
     return models.load_weights(model, existing(weights)).eval() if weights else model.eval()
 
 
@@ -227,7 +241,7 @@ def _loose(found: Any, source: str) -> NamedGraphs:
     graphs = [found] if isinstance(found, Data) else list(found)
     wrong = next((type(graph).__name__ for graph in graphs if not isinstance(graph, Data)), None)
     if not graphs or wrong:
-        raise SourceError(f"Expected PyG Data objects from {source}, got {wrong or 'none'}.")
+        raise _unexpected("PyG Data objects", source, wrong or "none")
     names = tuple(f"{source} {number}" for number in range(len(graphs)))
     return NamedGraphs(graphs, source, names, (), (), tuple(range(len(graphs))))
 
@@ -248,18 +262,28 @@ def import_path(spec: str) -> Any:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name and (module == error.name or module.startswith(f"{error.name}.")):
-            raise SourceError(
-                f"There is no module {error.name!r} to import {spec} from. Is it in this folder?"
+            raise _unusable(
+                spec, f"There is no module {error.name!r} to import {spec} from.", "Is it in this folder?"
             ) from error
-        raise SourceError(f"{module} needs the module {error.name!r}, which is not installed.") from error
+        raise _unusable(spec, f"{module} needs the module {error.name!r}, which is not installed.") from error
     except Exception as error:
-        raise SourceError(f"Importing {module} failed: {type(error).__name__}: {error}.") from error
+        raise _unusable(spec, f"Importing {module} failed: {type(error).__name__}: {error}.") from error
     for part in name.split("."):
         if not hasattr(found, part):
             public = [known for known in dir(found) if not known.startswith("_")]
-            raise SourceError(f"{module} has no {part!r}{nearest(part, public)}")
+            raise _unusable(spec, f"{module} has no {part!r}{nearest(part, public)}")
         found = getattr(found, part)
     return found
+
+
+def _unusable(spec: str, problem: str, remedy: str | None = None) -> SourceError:
+    expected = "an import path such as mypkg.models:build"
+    return SourceError(problem, argument="path", expected=expected, got=spec, remedy=remedy)
+
+
+def _unexpected(expected: str, source: str, got: str) -> SourceError:
+    problem = f"Expected {expected} from {source}, got {got}."
+    return SourceError(problem, argument="path", expected=f"that of {expected}", got=source)
 
 
 def _called(found: Any, kinds: Any, spec: str) -> Any:
@@ -267,14 +291,14 @@ def _called(found: Any, kinds: Any, spec: str) -> Any:
     made = found
     if isinstance(found, type) or not isinstance(found, kinds):
         if not callable(found):
-            raise SourceError(f"Expected {spec} to be callable without arguments, got {type(found).__name__}.")
+            raise _unusable(spec, f"{spec} must be callable without arguments, got {type(found).__name__}.")
         try:
             made = found()
         except WalkwiseError:
             raise
         except Exception as error:
-            raise SourceError(f"{spec}() failed: {type(error).__name__}: {error}.") from error
+            raise _unusable(spec, f"{spec}() failed: {type(error).__name__}: {error}.") from error
     if not isinstance(made, kinds):
         wanted = "a torch.nn.Module" if kinds is nn.Module else "PyG Data objects"
-        raise SourceError(f"Expected {wanted} from {spec}, got {type(made).__name__}.")
+        raise _unexpected(wanted, spec, type(made).__name__)
     return made

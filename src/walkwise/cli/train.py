@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.names import DATA_SETS, RECIPES, SourceError, choice
+from walkwise.cli.names import DATA_SETS, RECIPES, SourceError, choice, which_graphs
 from walkwise.cli.output import loading, print_json, progress, say
 from walkwise.display import count
 from walkwise.errors import InputError
@@ -52,7 +52,13 @@ def train(
     path = out or Path(f"{model.rpartition(':')[2]}.safetensors")
     if path.is_dir() or not path.parent.is_dir():
         wrong = f"{path} is a folder" if path.is_dir() else f"There is no folder {path.parent} to write {path.name} to"
-        raise SourceError(f"{wrong}. Name the file of weights with --out.")
+        raise SourceError(
+            f"{wrong}.",
+            argument="out",
+            expected="a file in a folder that is there",
+            got=str(path),
+            remedy="Name the file of weights with --out.",
+        )
     if ":" not in model:
         choice(model, RECIPES, "model")
         choice(graphs or DATA_SETS[0], DATA_SETS, "data set")
@@ -97,7 +103,7 @@ def _own(
     from walkwise.training import train as fit
 
     if graphs is None:
-        raise SourceError("Which graphs? Name a data set, a file or an import path after the model.")
+        raise which_graphs("a data set, a file, or an import path")
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = load_model(spec)
@@ -123,12 +129,20 @@ def _graph_set(spec: str, root: Path | None, seed: int) -> GraphSet:
     try:
         graphs = pack(found.graphs)
     except (RuntimeError, KeyError, TypeError, InputError) as error:
-        raise SourceError(f"The graphs of {spec} do not go into one batch: {str(error).rstrip('.')}.") from error
+        raise SourceError(
+            f"The graphs of {spec} do not go into one batch: {str(error).rstrip('.')}.",
+            argument="graphs",
+            expected="graphs that go into one batch",
+            got=spec,
+        ) from error
     fewest, label = min((number, label) for label, number in Counter(graphs.y.tolist()).items())
     if fewest < _FEWEST:
         raise SourceError(
             f"Of every class, training needs at least {_FEWEST} graphs: to train on, to stop by and to test on. "
-            f"{spec} has {fewest} of class {label}."
+            f"{spec} has {fewest} of class {label}.",
+            argument="graphs",
+            expected=f"graphs with at least {_FEWEST} of every class",
+            got=fewest,
         )
     rest, test = set_aside(torch.arange(len(graphs)), graphs.y, seed=seed)
     train, val = set_aside(rest, graphs.y, seed=seed + 1)
@@ -144,7 +158,12 @@ def _check_labels(found: NamedGraphs) -> None:
         y = None if graph.y is None else torch.as_tensor(graph.y)
         if y is None or y.numel() != 1 or y.is_floating_point() or int(y) < 0:
             given = "none" if y is None else f"{y.dtype} of shape {tuple(y.shape)}" if y.numel() != 1 else f"{y.item()}"
-            raise SourceError(f"Training needs one label y on every graph, a class from 0; {name} has {given}.")
+            raise SourceError(
+                f"Training needs one label y on every graph, a class from 0; {name} has {given}.",
+                argument="graphs",
+                expected="graphs with one label y each, a class from 0",
+                got=given,
+            )
 
 
 def _check_fit(model: nn.Module, spec: str, graphs: GraphSet) -> None:
@@ -161,7 +180,18 @@ def _check_fit(model: nn.Module, spec: str, graphs: GraphSet) -> None:
         with torch.no_grad():
             output = model.eval()(data.x, data.edge_index, data.batch)
     except Exception as error:
-        raise InputError(f"{spec} does not run on {graphs.name}: {type(error).__name__}: {error}. {wanted}.") from error
+        raise InputError(
+            f"{spec} does not run on {graphs.name}: {type(error).__name__}: {error}.",
+            argument="model",
+            expected="a model that runs on the graphs",
+            remedy=f"{wanted}.",
+        ) from error
     given = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
     if not isinstance(given, tuple) or len(given) != 2 or given[0] != rows or given[1] < len(graphs.class_names):
-        raise InputError(f"{spec} returns {given} for {rows} graphs of {graphs.name}. {wanted}.")
+        raise InputError(
+            f"{spec} returns {given} for {rows} graphs of {graphs.name}.",
+            argument="model",
+            expected="a model with a row of outputs per graph and a column per class",
+            got=given,
+            remedy=f"{wanted}.",
+        )

@@ -29,7 +29,7 @@ def in_options(error: WalkwiseError, model: str = "The model") -> str:
 
     >>> from walkwise.errors import InputError
     >>> in_options(InputError(argument="target", expected="a column of the output, 0 to 1", got=7))
-    '--target is a column of the output, 0 to 1; got 7.'
+    '--target must be a column of the output, 0 to 1, got 7.'
     """
     option, remedy = _OPTIONS.get(error.argument or ""), error.remedy
     if isinstance(error, MissingDataError):
@@ -37,10 +37,15 @@ def in_options(error: WalkwiseError, model: str = "The model") -> str:
     if option == "--index" and error.expected == LEFT_OUT:
         return ONE_OUTPUT.format(model)
     if option and error.got is not None and error.expected:
-        return f"{option} is {error.expected}; got {error.got}."
+        return f"{option} must be {error.expected}, got {error.got}."
     if remedy is None:
         return str(error)
     return f"{error.problem} {_REMEDIES.get(error.argument or '', remedy)}"
+
+
+def option_of(error: WalkwiseError) -> str | None:
+    """The argument that does not fit, by the name of its option where it has one."""
+    return _OPTIONS.get(error.argument or "", error.argument)
 
 
 def paragraphs(docstring: str) -> str:

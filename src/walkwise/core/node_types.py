@@ -73,13 +73,16 @@ class NodeTypes:
         count = self.counts.get(name) if isinstance(name, str) else None
         if count is None:
             raise InputError(
-                f"A node is (type, i) with a type of {', '.join(map(repr, self.counts))}; got {node!r}.",
-                argument="node",
-                got=node,
+                argument="node", expected=f"(type, i) with a type of {', '.join(map(repr, self.counts))}", got=node
             )
         i = operator.index(i)  # type: ignore[arg-type]
         if not 0 <= i < count:
-            raise InputError(f"There is no node {i} of type {name!r}: it has {count}, from 0.", got=node)
+            raise InputError(
+                f"There is no node {i} of type {name!r}: it has {count}, from 0.",
+                argument="node",
+                expected=f"({name!r}, i) with i from 0 to {count - 1}",
+                got=node,
+            )
         return self.offsets[name] + i  # type: ignore[index]
 
     def named(self, node: int) -> TypedNode | None:

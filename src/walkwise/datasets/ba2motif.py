@@ -50,7 +50,7 @@ def generate(count: int, *, seed: int) -> list[Data]:
     >>> graphs[9].y, graphs[9].edge_index.shape, graphs[9].ground_truth.nonzero().flatten()
     (tensor([1]), torch.Size([2, 52]), tensor([20, 21, 22, 23, 24]))
     """
-    count = as_count(count, "count, the number of graphs,")
+    count = as_count(count, "count", "the number of graphs")
     generator = torch.Generator().manual_seed(as_count(seed, "seed", least=0) % (1 << 63))
     return [_graph(int(i >= count / 2), generator) for i in range(count)]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from walkwise.errors import InputError
+from walkwise.errors import Described, InputError, described
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ class Graphs(Sequence[Data]):
             index: numbers of graphs: (B,).
         """
         if not isinstance(index, Tensor) or index.dim() != 1 or index.dtype != torch.long:
-            got = f"{index.dtype} {tuple(index.shape)}" if isinstance(index, Tensor) else index
-            raise InputError(argument="index", expected="a torch.int64 tensor of numbers of graphs, (B,)", got=got)
+            expected = "numbers of graphs, a torch.int64 tensor of shape (B,)"
+            raise InputError(argument="index", expected=expected, got=described(index))
         if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < len(self):
             ends = [int(index.min()), int(index.max())]
-            raise InputError(argument="index", expected=f"made of numbers of graphs, 0 to {len(self) - 1}", got=ends)
+            raise InputError(argument="index", expected=f"numbers of graphs from 0 to {len(self) - 1}", got=ends)
         nodes, sizes = _rows(self.nodes_before, index)
         edges, edge_counts = _rows(self.edges_before, index)
         shift = self.nodes_before[index] - (sizes.cumsum(0) - sizes)  # (B,) from numbers of all to numbers here
@@ -127,25 +127,17 @@ def _checked(graphs: Any) -> list[Data]:
     wanted = "a list of torch_geometric Data objects with x, edge_index and one label y"
     listed = list(graphs) if isinstance(graphs, Iterable) and not isinstance(graphs, str | Data | Tensor) else [graphs]
     if not listed:
-        raise InputError("Expected at least one graph, got none.", argument="graphs", expected="at least one graph")
+        raise InputError(argument="graphs", expected="at least one graph", got=Described("none"))
     for place, data in enumerate(listed):
         if not isinstance(data, Data) or not isinstance(data.x, Tensor) or not isinstance(data.edge_index, Tensor):
-            got = str(data) if isinstance(data, Data) else type(data).__name__
-            raise InputError(
-                f"graphs is {wanted}; graph {place} is {got}.", argument="graphs", expected=wanted, got=got
-            )
+            got = Described(f"{data if isinstance(data, Data) else described(data)} as graph {place}")
+            raise InputError(argument="graphs", expected=wanted, got=got)
         if data.y is None or torch.as_tensor(data.y).numel() != 1:
-            raise InputError(
-                f"graphs is {wanted}; graph {place} has y={data.y}.", argument="graphs", expected=wanted, got=data.y
-            )
+            raise InputError(argument="graphs", expected=wanted, got=Described(f"y={data.y} of graph {place}"))
         if data.x.dim() != 2 or data.x.shape[1:] != listed[0].x.shape[1:]:
-            got = f"x of shape {tuple(data.x.shape)}"
-            raise InputError(
-                f"All graphs have the same features, a row per node; graph {place} has {got}.",
-                argument="graphs",
-                expected="graphs with the same features",
-                got=got,
-            )
+            expected = f"graphs with the same features, as x {tuple(listed[0].x.shape)} of graph 0"
+            got = Described(f"x {tuple(data.x.shape)} of graph {place}")
+            raise InputError(argument="graphs", expected=expected, got=got)
     return listed
 
 

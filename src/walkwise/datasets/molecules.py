@@ -61,7 +61,9 @@ def _parse(smiles: str) -> Any:
     try:
         chem, log = import_module("rdkit.Chem"), import_module("rdkit.rdBase")
     except ImportError as error:
-        raise MissingExtraError("Reading SMILES needs RDKit: pip install 'walkwise[chem]'.") from error
+        raise MissingExtraError(
+            "Reading SMILES needs RDKit.", remedy="Install it with: pip install 'walkwise[chem]'"
+        ) from error
     with log.BlockLogs():  # the error below says it
         molecule = chem.MolFromSmiles(smiles) if isinstance(smiles, str) and smiles.strip() else None
         heavy = None if molecule is None else chem.RemoveAllHs(molecule)

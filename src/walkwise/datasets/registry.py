@@ -32,6 +32,7 @@ def register(name: str) -> Callable[[Loader], Loader]:
             raise InputError(
                 f"There is a data set named {name!r} already.",
                 argument="name",
+                expected="a new name",
                 got=name,
                 remedy="Choose another name.",
             )

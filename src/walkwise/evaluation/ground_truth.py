@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from walkwise.errors import InputError
+from walkwise.errors import InputError, described
 from walkwise.evaluation.selections import Nodes, as_mask, as_tensor, length_of, prefixes
 
 #: A node set, or several alternatives: a list of node sets, or a boolean mask (K, M).
@@ -52,11 +52,17 @@ def motif_auroc(scores: Tensor | Sequence[float], motif: Motif) -> float:
     >>> motif_auroc([0.9, 0.1, 0.8, 0.3], [0, 3])
     0.75
     """
-    values = as_tensor(scores, "scores holds a number for every node, (M,)").double()
+    expected = "a number for every node, of shape (M,)"
+    values = as_tensor(scores, "scores", expected).double()
     if values.dim() != 1:
-        raise InputError(f"scores holds a number for every node, (M,); got {tuple(values.shape)}.")
+        raise InputError(argument="scores", expected=expected, got=described(values))
     if bool(values.isnan().any()):
-        raise InputError("scores has NaN entries; a node without a score needs a number, such as the lowest.")
+        raise InputError(
+            "scores has NaN entries.",
+            argument="scores",
+            expected="free of NaN",
+            remedy="Give a node without a score a number, such as the lowest.",
+        )
     return max(_auroc(values, truth) for truth in _alternatives(motif, len(values)))
 
 
@@ -64,9 +70,9 @@ def _alternatives(motif: Any, num_nodes: int) -> list[Tensor]:
     """The motifs as masks, one or several."""
     listed = isinstance(motif, Sequence | np.ndarray) and len(motif) > 0
     several = motif.dim() == 2 if isinstance(motif, Tensor) else listed and hasattr(motif[0], "__len__")
-    masks = [as_mask(one, num_nodes) for one in (motif if several else [motif])]
+    masks = [as_mask(one, num_nodes, "motif") for one in (motif if several else [motif])]
     if not masks or any(not bool(mask.any()) for mask in masks):
-        raise InputError("A motif has at least one node.")
+        raise InputError(argument="motif", expected="at least one node", got=motif)
     return masks
 
 
@@ -74,6 +80,10 @@ def _auroc(scores: Tensor, truth: Tensor) -> float:
     """The Mann-Whitney statistic over its largest value."""
     inside, outside = scores[truth], scores[~truth]
     if len(outside) == 0:
-        raise InputError("The motif is the whole graph: there is nothing to tell it from.")
+        raise InputError(
+            "The motif is the whole graph: there is nothing to tell it from.",
+            argument="motif",
+            expected="a part of the graph",
+        )
     wins = (inside[:, None] > outside).double() + 0.5 * (inside[:, None] == outside).double()
     return float(wins.mean())

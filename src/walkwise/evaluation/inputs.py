@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from walkwise.errors import InputError
+from walkwise.errors import Described, InputError, described
 from walkwise.tracing.arguments import Given, given_as, of_graph, wants
 
 #: What a graph holds that is not true of its subgraphs, or nothing that a model computes with.
@@ -32,12 +32,7 @@ def given_graph(model: nn.Module, graph: tuple[Any, ...], model_kwargs: dict[str
         given = of_graph(model, graph[0], model_kwargs)
     else:
         parts = ", ".join(type(part).__name__ for part in graph)
-        raise InputError(
-            f"A graph is given as one Data object, or as x and edge_index; got ({parts}).",
-            argument="graph",
-            expected="one Data object, or x and edge_index",
-            got=parts,
-        )
+        raise InputError(argument="graph", expected="one Data object, or x and edge_index", got=Described(f"({parts})"))
     _check_graph(given.x, given.edge_index)
     given = replace(given, arguments=_of_any_part(given))
     _check_single(given.arguments)
@@ -56,23 +51,20 @@ def _of_any_part(given: Given) -> dict[str, Any]:
 def _check_graph(x: Any, edge_index: Any) -> None:
     if not isinstance(x, Tensor) or x.dim() == 0 or x.shape[0] == 0:
         raise InputError(
-            "x must be a tensor with one row per node, and at least one node.",
-            argument="x",
-            expected="a tensor with one row per node",
-            got=type(x).__name__,
+            argument="x", expected="a tensor with one row per node, and at least one node", got=described(x)
         )
     if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise InputError(
-            "edge_index must be a tensor of shape (2, E); subgraphs are not taken of a sparse adjacency.",
             argument="edge_index",
             expected="a tensor of shape (2, E)",
-            got=type(edge_index).__name__,
+            got=described(edge_index),
+            remedy="Give columns of edges: subgraphs are not taken of a sparse adjacency.",
         )
     if edge_index.dtype != torch.long or (edge_index.numel() and not _within(edge_index, x.shape[0])):
         raise InputError(
             argument="edge_index",
-            expected=f"made of node ids, torch.int64 from 0 to {x.shape[0] - 1}",
-            got=f"{edge_index.dtype} with entries up to {edge_index.max().item() if edge_index.numel() else 'none'}",
+            expected=f"node ids from 0 to {x.shape[0] - 1}, of torch.int64",
+            got=Described(f"{edge_index.dtype}{_extent(edge_index)}"),
         )
 
 
@@ -80,11 +72,15 @@ def _check_single(arguments: Mapping[str, Any]) -> None:
     batch = arguments.get("batch")
     if isinstance(batch, Tensor) and batch.numel() and int(batch.max()) > 0:
         raise InputError(
-            f"batch has {int(batch.max()) + 1} graphs; give one graph at a time.",
             argument="batch",
             expected="of one graph",
-            got=int(batch.max()) + 1,
+            got=Described(f"{int(batch.max()) + 1} graphs"),
+            remedy="Give one graph at a time.",
         )
+
+
+def _extent(ids: Tensor) -> str:
+    return f" from {ids.min().item()} to {ids.max().item()}" if ids.numel() else ""
 
 
 def _within(ids: Tensor, count: int) -> bool:

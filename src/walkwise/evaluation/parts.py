@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walkwise.errors import InputError
+from walkwise.errors import InputError, described
 from walkwise.evaluation.predictions import Prediction, call, check_on, chosen, table
 from walkwise.questions.progress import shown
 
@@ -48,16 +48,10 @@ def subgraph_values(
         progress: show a bar.
     """
     check_on(on)
-    if not isinstance(masks, Tensor):
-        raise InputError(argument="masks", expected=f"a boolean tensor, (B, {prediction.num_nodes})", got=masks)
+    M = prediction.num_nodes
+    if not isinstance(masks, Tensor) or masks.dtype != torch.bool or masks.dim() != 2 or masks.shape[1] != M:
+        raise InputError(argument="masks", expected=f"a boolean tensor of shape (B, {M})", got=described(masks))
     masks = masks.to(prediction.x.device)
-    if masks.dtype != torch.bool or masks.dim() != 2 or masks.shape[1] != prediction.num_nodes:
-        raise InputError(
-            f"masks is boolean, (B, {prediction.num_nodes}); got {masks.dtype} {tuple(masks.shape)}.",
-            argument="masks",
-            expected=f"boolean, (B, {prediction.num_nodes})",
-            got=f"{masks.dtype} {tuple(masks.shape)}",
-        )
     if prediction.index is not None:
         masks = masks.clone()
         masks[:, prediction.index] = True
@@ -110,7 +104,9 @@ def _logits(prediction: Prediction, masks: Tensor) -> Tensor:
         found = _rows(prediction, masks[full])
         if found is None:
             raise InputError(
-                f"The model's output for a subgraph has not one row per graph; expected {tuple(rows.shape)}."
+                f"The model's output for subgraphs must have one row for each, {tuple(rows.shape)}, and has not.",
+                argument="model",
+                expected="a model with one row of output per graph",
             )
         rows[full] = found
     return rows

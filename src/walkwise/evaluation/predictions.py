@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from walkwise.core.chain import RelevanceChain
-from walkwise.errors import LEFT_OUT, InputError, TargetError, noted
+from walkwise.errors import LEFT_OUT, Described, InputError, TargetError, described, noted
 from walkwise.evaluation.adapters import Adapted, adapted
 from walkwise.evaluation.inputs import given_graph
 from walkwise.rules import RuleLike
@@ -108,12 +108,14 @@ def predict(
             raise InputError(
                 "index does not go with a callable target: select the row inside the callable.",
                 argument="index",
+                expected="left out where target is callable",
                 got=index,
             )
         if against is not None:
             raise InputError(
                 "against does not go with a callable target: subtract inside the callable.",
                 argument="against",
+                expected="left out where target is callable",
                 got=against,
             )
         return Prediction(model, x, edge_index, arguments, target, None, output)
@@ -122,6 +124,8 @@ def predict(
             f"The output has {len(output)} scores for {x.shape[0]} nodes. Scores of pairs of nodes are not followed "
             "over subgraphs, which may lack an end of the pair.",
             argument="output",
+            expected="one score per node",
+            got=len(output),
             remedy="Trace it: ww.trace(model, data, index=...).",
         )
     rows = table(output, 1 if index is None else x.shape[0])
@@ -179,23 +183,21 @@ def graph_list(graphs: Iterable[Data], name: str = "graphs") -> list[Data]:
     >>> graph_list(Data(num_nodes=3))
     Traceback (most recent call last):
         ...
-    walkwise.errors.InputError: graphs is a list of graphs; got one Data. Write [data], or data.to_data_list() if ...
+    walkwise.errors.InputError: graphs must be a list of graphs, got one Data. Write [data], or data.to_data_list() ...
     """
     if isinstance(graphs, Data):
         raise InputError(
-            f"{name} is a list of graphs; got one {type(graphs).__name__}.",
             argument=name,
             expected="a list of graphs",
-            got=type(graphs).__name__,
+            got=Described(f"one {type(graphs).__name__}"),
             remedy="Write [data], or data.to_data_list() if it is a batch.",
         )
     scalar = getattr(graphs, "ndim", 1) == 0
     several = not scalar and (hasattr(graphs, "__iter__") or hasattr(graphs, "__getitem__"))  # a Subset has the latter
     listed: list[Any] = list(graphs) if several else [graphs]
-    wrong = [type(data).__name__ for data in listed if not isinstance(data, Data)]
+    wrong = [described(data) for data in listed if not isinstance(data, Data)]
     if wrong:
         raise InputError(
-            f"{name} is a list of torch_geometric Data objects; got a {wrong[0]} in its place.",
             argument=name,
             expected="a list of torch_geometric Data objects",
             got=wrong[0],
@@ -247,7 +249,13 @@ def value_at(prediction: Prediction, x: Tensor) -> float:
 def input_gradient(prediction: Prediction, x: Tensor) -> Tensor:
     """∂f/∂x at other node features than the prediction's own: the shape of x."""
     if not x.is_floating_point():
-        raise InputError(f"There is no gradient with respect to {x.dtype} node features; give floating-point ones.")
+        raise InputError(
+            f"There is no gradient with respect to node features of {x.dtype}.",
+            argument="x",
+            expected="of floating-point numbers",
+            got=x.dtype,
+            remedy="Give floating-point features.",
+        )
     with torch.enable_grad(), at_rest(prediction.model) as model:
         x = x.detach().requires_grad_(True)
         output = model(x, prediction.edge_index, **prediction.arguments)
@@ -258,9 +266,7 @@ def input_gradient(prediction: Prediction, x: Tensor) -> Tensor:
 def check_on(on: str) -> None:
     """Refuse anything but the two names of f."""
     if on not in ("logit", "probability"):
-        raise InputError(
-            f'on is "logit" or "probability", got {on!r}.', argument="on", expected='"logit" or "probability"', got=on
-        )
+        raise InputError(argument="on", expected='"logit" or "probability"', got=on)
 
 
 def _scalar(prediction: Prediction, output: Any) -> Tensor:
@@ -284,7 +290,7 @@ def made_by(target: Callable[[Any], Tensor], output: Any) -> Tensor:
             f"A callable target makes one number of the model's output; it returned {got}.",
             argument="target",
             expected="a function that makes one number of the model's output",
-            got=got,
+            got=Described(got),
             remedy="Select one entry, as in lambda output: output[0, 1].",
         )
     return made
@@ -305,7 +311,13 @@ def chosen(prediction: Prediction, rows: Any, on: str) -> Tensor:
     """The explained column of every row.  # (B,)"""
     if callable(prediction.target):
         if on != "logit":
-            raise InputError('A callable target makes its own number of the output: leave on="logit".')
+            raise InputError(
+                "A callable target makes its own number of the output.",
+                argument="on",
+                expected='"logit" where target is callable',
+                got=on,
+                remedy='Leave on="logit".',
+            )
         return torch.as_tensor(made_by(prediction.target, rows)).detach().reshape(1)
     if on == "probability":
         rows = rows.softmax(dim=1) if rows.shape[1] > 1 else rows.sigmoid()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from walkwise.errors import InputError
+from walkwise.errors import Described, InputError, described
 
 #: Node ids, or a boolean mask (M,).
 Nodes = Sequence[int] | Tensor
@@ -39,32 +39,23 @@ def prefixes(order: Nodes, num_nodes: int) -> Tensor:
     return rank[None, :] <= torch.arange(num_nodes)[:, None]
 
 
-def as_mask(nodes: Nodes, num_nodes: int) -> Tensor:
+def as_mask(nodes: Nodes, num_nodes: int, argument: str = "nodes") -> Tensor:
     """A node set as a boolean mask.  # (M,)
 
     >>> as_mask([3, 0], 4).tolist()
     [True, False, False, True]
     """
-    given = as_tensor(nodes, f"A node set names nodes 0 to {num_nodes - 1}, or is a boolean mask ({num_nodes},)")
+    expected = f"node ids from 0 to {num_nodes - 1}, or a boolean mask of shape ({num_nodes},)"
+    given = as_tensor(nodes, argument, expected)
     if given.dtype == torch.bool:
         if given.shape != (num_nodes,):
-            raise InputError(
-                f"A boolean mask of nodes has shape ({num_nodes},), got {tuple(given.shape)}.",
-                argument="nodes",
-                expected=f"a boolean mask of shape ({num_nodes},)",
-                got=tuple(given.shape),
-            )
+            raise InputError(argument=argument, expected=expected, got=described(given))
         return given
     mask = torch.zeros(num_nodes, dtype=torch.bool)
     if given.numel() == 0:
         return mask
     if given.is_floating_point() or given.dim() != 1 or int(given.min()) < 0 or int(given.max()) >= num_nodes:
-        raise InputError(
-            f"A node set names nodes 0 to {num_nodes - 1}, got {given.tolist()}.",
-            argument="nodes",
-            expected=f"nodes from 0 to {num_nodes - 1}",
-            got=given.tolist(),
-        )
+        raise InputError(argument=argument, expected=expected, got=given.tolist())
     mask[given] = True
     return mask
 
@@ -73,34 +64,33 @@ def parted(given: tuple[Any, ...], last: str) -> tuple[tuple[Any, ...], Any]:
     """The graph, and what comes after it."""
     if len(given) == 3 or (len(given) == 2 and isinstance(given[0], Data)):
         return given[:-1], given[-1]
-    kinds = ", ".join(type(part).__name__ for part in given)
+    graph, kinds = "as one Data object or as x and edge_index", ", ".join(type(part).__name__ for part in given)
     raise InputError(
-        f"After the model comes the graph, as one Data object or as x and edge_index, and then {last}; got ({kinds})."
+        f"After the model must come the graph, {graph}, and then {last}, got ({kinds}).",
+        argument=last,
+        expected=f"given after the graph, {graph}",
+        got=Described(f"({kinds})"),
     )
 
 
-def as_tensor(given: Any, expected: str) -> Tensor:
+def as_tensor(given: Any, argument: str, expected: str) -> Tensor:
     """What the caller gave as a tensor, on the processor."""
     try:
         return torch.as_tensor(given).cpu()
     except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"{expected}; got {given!r}.") from None
+        raise InputError(argument=argument, expected=expected, got=given) from None
 
 
 def length_of(order: Any) -> int:
     """How many nodes an order names, without a look at them."""
-    return as_tensor(order, "order names every node once, as in [2, 0, 1]").numel()
+    return as_tensor(order, "order", "a list that names every node once, such as [2, 0, 1]").numel()
 
 
 def _permutation(order: Nodes, num_nodes: int) -> Tensor:
-    places = as_tensor(order, f"order names each of the {num_nodes} nodes once")
+    expected = f"a list that names each of the nodes 0 to {num_nodes - 1} once"
+    places = as_tensor(order, "order", expected)
     if places.shape != (num_nodes,) or places.is_floating_point() or places.dtype == torch.bool:
-        raise InputError(f"order names each of the {num_nodes} nodes once; got {places.dtype} {tuple(places.shape)}.")
+        raise InputError(argument="order", expected=expected, got=described(places))
     if not torch.equal(places.sort().values, torch.arange(num_nodes)):
-        raise InputError(
-            f"order names each of the nodes 0 to {num_nodes - 1} once; got {places.tolist()}.",
-            argument="order",
-            expected=f"every node from 0 to {num_nodes - 1} once",
-            got=places.tolist(),
-        )
+        raise InputError(argument="order", expected=expected, got=places.tolist())
     return places.long()

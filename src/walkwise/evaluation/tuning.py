@@ -80,16 +80,25 @@ def tune_alpha(
 
     if task not in ("activation", "pruning", "motif"):
         raise InputError(
-            f'task is "activation", "pruning" or "motif", got {task!r}.',
             argument="task",
             expected='"activation", "pruning" or "motif"',
             got=task,
         )
     if task == "motif" and motif is None:
-        raise InputError('The task "motif" needs the motif of every graph: give motif=<a function of the graph>.')
+        raise InputError(
+            'The task "motif" needs the motif of every graph.',
+            argument="motif",
+            expected="a function of the graph",
+            remedy="Give motif=<a function of the graph>.",
+        )
     tried = tuple(sorted(set(as_discounts(alphas))))
     if not tried:
-        raise InputError("alphas is empty; give at least one discount between 0 and 1, as in [0.0, 0.5, 1.0].")
+        raise InputError(
+            "alphas is empty.",
+            argument="alphas",
+            expected="at least one discount between 0 and 1",
+            remedy="Give at least one discount between 0 and 1, as in [0.0, 0.5, 1.0].",
+        )
     rows: list[Tensor] = []
     for data in tqdm(graph_list(graphs), disable=not progress, leave=False):
         prediction = predict(model, data, target=_of(target, data), index=_of(index, data))

@@ -10,7 +10,8 @@ except ImportError:
     from walkwise.errors import MissingExtraError
 
     raise MissingExtraError(
-        "The explorer needs the packages dash and dash-cytoscape. Install them with: pip install 'walkwise[explore]'"
+        "The explorer needs the packages dash and dash-cytoscape.",
+        remedy="Install them with: pip install 'walkwise[explore]'",
     ) from None
 
 from walkwise.explorer.serving import app, serve

@@ -75,11 +75,13 @@ def parse_nodes(text: str | None, num_nodes: int) -> list[int]:
     for part in re.split(r"[,;\s]+", re.sub(r"\s*([-\N{EN DASH}])\s*", r"\1", given)):
         found = _RANGE.fullmatch(part)
         if part and not found:
-            raise InputError(f"Expected node ids such as 0, 3, 5-8; got {part!r}.")
+            expected = "node ids such as 0, 3, 5-8"
+            raise InputError(f"Expected {expected}, got {part!r}.", argument="nodes", expected=expected, got=part)
         if found:
             first, last = int(found[1]), int(found[2] or found[1])
             if last >= num_nodes or first > last:
-                raise InputError(f"The graph has nodes 0 to {num_nodes - 1}; got {part!r}.")
+                known = f"nodes 0 to {num_nodes - 1}"
+                raise InputError(f"The graph has {known}, got {part!r}.", argument="nodes", expected=known, got=part)
             chosen.update(range(first, last + 1))
     return sorted(chosen)
 
@@ -142,7 +144,7 @@ def walks_answer(case: Case, *, count: int = 8, by: str = "relevance") -> list[W
     """
     if by not in ("relevance", "magnitude"):
         expected = '"relevance" or "magnitude"'
-        raise InputError(f"by is {expected}, got {by!r}.", argument="by", expected=expected, got=by)
+        raise InputError(argument="by", expected=expected, got=by)
     try:
         walks = enumerate_walks(case.chain, max_walks=_FEW_WALKS)
     except TooManyWalksError:
@@ -167,11 +169,19 @@ def name_group(groups: Mapping[str, Sequence[int]], name: str | None, nodes: Seq
     """
     called = (name or "").strip()
     if not called:
-        raise InputError("A group needs a name, such as ring.")
+        raise InputError("A group needs a name, such as ring.", argument="name", expected="a word", got=name)
     if called == REST:
-        raise InputError(f"In formulas {REST!r} stands for the nodes in no group. Choose another name.")
+        raise InputError(
+            f"In formulas {REST!r} stands for the nodes in no group.",
+            argument="name",
+            expected=f"another name than {REST!r}",
+            got=name,
+            remedy="Choose another name.",
+        )
     if not nodes:
-        raise InputError(f"The group {called!r} needs nodes: select some first.")
+        raise InputError(
+            f"The group {called!r} needs nodes: select some first.", argument="nodes", expected="at least one node"
+        )
     return {**{n: list(g) for n, g in groups.items()}, called: list(nodes)}
 
 
@@ -184,7 +194,12 @@ def pattern_group(case: Case, name: str, pattern: str) -> list[int]:
         pattern: the pattern.
     """
     if case.molecule is None:
-        raise InputError("Patterns are for molecules; this graph is none.", argument="pattern", got=pattern)
+        raise InputError(
+            "Patterns are for molecules; this graph is none.",
+            argument="pattern",
+            expected="left out for graphs that are no molecules",
+            got=pattern,
+        )
     try:
         return smarts.groups(case.molecule, pattern=pattern).get("pattern", [])
     except InputError as error:

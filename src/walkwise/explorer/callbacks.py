@@ -317,7 +317,8 @@ def _connect_groups(app: Dash, desk: Desk) -> None:
                 nodes = answers.pattern_group(desk.case(graph, target), name or "", (pattern or "").strip())
                 made = (pattern or "").strip()
                 if not nodes:
-                    raise InputError(f"Nothing in this molecule matches {made}.", argument="pattern", got=made)
+                    problem, expected = f"Nothing in this molecule matches {made}.", "a pattern that matches"
+                    raise InputError(problem, argument="pattern", expected=expected, got=made)
             groups = answers.name_group(groups, name, nodes)
         except WalkwiseError as error:
             return no_update, no_update, no_update, no_update, str(error)

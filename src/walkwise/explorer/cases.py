@@ -157,7 +157,8 @@ def open_case(session: Session, graph: int, view: Any = None) -> Case:
         view: what is asked; by default the largest output. A number is a class.
     """
     if not 0 <= graph < len(session.graphs):
-        raise InputError(f"There are {len(session.graphs)} graphs, 0 to {len(session.graphs) - 1}; got {graph}.")
+        last = len(session.graphs) - 1
+        raise InputError(argument="graph", expected=f"the number of a graph, 0 to {last}", got=graph)
     data, view = session.graphs[graph], View.of(view)
     index = session.index if view.index is None else view.index
     names = session.class_names

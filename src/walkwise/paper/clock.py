@@ -55,7 +55,12 @@ def draw_questions(graphs: Graphs, count: int, size: int, *, seed: int) -> list[
             found.append(SubgraphQuestion(graph, int(graph.y), sets[0], others))
         if len(found) == count:
             return found
-    raise InputError(f"Only {len(found)} of {len(graphs)} graphs have {size} connected nodes; {count} were asked for.")
+    raise InputError(
+        f"Only {len(found)} of {len(graphs)} graphs have {size} connected nodes; {count} were asked for.",
+        argument="count",
+        expected=f"at most {len(found)}",
+        got=count,
+    )
 
 
 def connected_sets(

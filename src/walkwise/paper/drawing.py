@@ -46,7 +46,8 @@ def require_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise MissingExtraError("The figures need matplotlib: pip install 'walkwise[viz]'.") from None
+        remedy = "Install it with: pip install 'walkwise[viz]'"
+        raise MissingExtraError("The figures need matplotlib.", remedy=remedy) from None
 
 
 def save(figure: Figure, folder: Path, name: str, formats: tuple[str, ...]) -> list[Path]:

@@ -41,7 +41,11 @@ def compute(case: BenchCase) -> list[Row]:
     """Rows of the smallest such molecule (terms, atoms, bonds), and the terms of all of them."""
     found = list(molecules(case))
     if not found:
-        raise InputError("No molecule of the test set has a nitro-aromatic ring and is classified as mutagenic.")
+        raise InputError(
+            "No molecule of the test set has a nitro-aromatic ring and is classified as mutagenic.",
+            argument="case",
+            expected="a model that recognises mutagenic molecules",
+        )
     shown = min(found, key=lambda molecule: len(molecule[2]))[0]
     rows: list[Row] = []
     for number, graph, symbols, group in found:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch_geometric.nn import GINConv, MessagePassing
 
-from walkwise.errors import InputError
+from walkwise.errors import InputError, described
 from walkwise.paper.bunches import Bunch
 from walkwise.rules import Rule, as_schedule, divide
 
@@ -158,7 +158,12 @@ def _surrogates(conv: nn.Module, rule: Rule) -> list[tuple[nn.Module, Callable[.
     """The modules of a layer whose output the rule replaces, with the hooks that do it."""
     maps = [module for module in conv.modules() if isinstance(module, nn.Linear)]
     if not isinstance(conv, GINConv):
-        raise InputError(f"Pass by pass, only GINConv layers can be explained; got {type(conv).__name__}.")
+        raise InputError(
+            f"Pass by pass, only GINConv layers can be explained, got {type(conv).__name__}.",
+            argument="model",
+            expected="a model of GINConv layers",
+            got=described(conv),
+        )
     return [(module, _lifted_map(rule)) for module in maps]
 
 

@@ -44,7 +44,10 @@ def chosen(name: str) -> tuple[Exhibit, ...]:
     if name == "all":
         return tuple(EXHIBITS.values())
     if name not in EXHIBITS:
-        raise InputError(f"Unknown table or figure {name!r}: expected one of {', '.join(EXHIBITS)}, or all.")
+        listed = f"one of {', '.join(EXHIBITS)}, or all"
+        raise InputError(
+            f"Unknown table or figure {name!r}: expected {listed}.", argument="name", expected=listed, got=name
+        )
     return (EXHIBITS[name],)
 
 
@@ -79,7 +82,13 @@ def prepare(out: Path) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise InputError(f"Results cannot be written to {out} ({error}). Choose another folder with --out.") from None
+        raise InputError(
+            f"Results cannot be written to {out} ({error}).",
+            argument="out",
+            expected="a folder that can be written to",
+            got=str(out),
+            remedy="Choose another folder with --out.",
+        ) from None
 
 
 def _make(exhibit: Exhibit, bench: Bench, skip_missing: bool, progress: bool) -> tuple[list[Row], Result]:

@@ -16,7 +16,9 @@ try:
 except ImportError:
     from walkwise.errors import MissingExtraError
 
-    raise MissingExtraError("Plots need the package matplotlib. Install it with: pip install 'walkwise[viz]'") from None
+    raise MissingExtraError(
+        "Plots need the package matplotlib.", remedy="Install it with: pip install 'walkwise[viz]'"
+    ) from None
 
 from walkwise.plotting.bars import interaction_bars, mean_bars, order_bars
 from walkwise.plotting.chemistry import molecule_from_data, molecule_layout

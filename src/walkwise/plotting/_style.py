@@ -15,7 +15,7 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb
 from torch import Tensor
 
 from walkwise.display import number
-from walkwise.errors import InputError
+from walkwise.errors import Described, InputError, described
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -101,9 +101,7 @@ def numbers(values: Numbers, name: str, length: int | None = None) -> Floats:
     array = _plain(values, name)
     if array.ndim != 1 or (length is not None and len(array) != length):
         wanted = "a vector" if length is None else f"a vector of {length} numbers"
-        raise InputError(
-            f"{name} must be {wanted}, got shape {array.shape}.", argument=name, expected=wanted, got=array.shape
-        )
+        raise InputError(argument=name, expected=wanted, got=Described(f"shape {array.shape}"))
     return finite(array, name)
 
 
@@ -111,7 +109,8 @@ def rows(values: Numbers, name: str) -> Floats:
     """A matrix of finite float64 numbers; a vector becomes one row."""
     array = np.atleast_2d(_plain(values, name))
     if array.ndim != 2:
-        raise InputError(f"{name} must be a vector or a matrix with one row per line, got shape {array.shape}.")
+        expected = "a vector or a matrix with one row per line"
+        raise InputError(argument=name, expected=expected, got=Described(f"shape {array.shape}"))
     return finite(array, name)
 
 
@@ -122,7 +121,10 @@ def finite(array: Floats, name: str) -> Floats:
         at = ", ".join(map(str, wrong[0]))
         raise InputError(
             f"{name} holds {len(wrong)} numbers that are not finite, the first at [{at}]: NaN has no colour and no "
-            "place. Look where it comes from, or replace it before drawing."
+            "place.",
+            argument=name,
+            expected="made of finite numbers",
+            remedy="Look where it comes from, or replace it before drawing.",
         )
     return array
 
@@ -133,7 +135,7 @@ def _plain(values: Numbers, name: str) -> Floats:
         return np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
         kind = type(values).__name__
-        raise InputError(f"{name} must be numbers, got {kind}.", argument=name, expected="numbers", got=kind) from None
+        raise InputError(argument=name, expected="numbers", got=Described(kind)) from None
 
 
 def node_mask(nodes: Nodes | None, num_nodes: int, name: str) -> Bools:
@@ -146,9 +148,8 @@ def node_mask(nodes: Nodes | None, num_nodes: int, name: str) -> Bools:
         return given
     whole = given.size == 0 or (given.ndim == 1 and given.dtype.kind in "iu")
     if not whole or (given.size and (given.min() < 0 or given.max() >= num_nodes)):
-        raise InputError(
-            f"{name} must be ids of nodes 0 to {num_nodes - 1}, or a boolean mask ({num_nodes},); got {given.tolist()}."
-        )
+        expected = f"node ids from 0 to {num_nodes - 1}, or a boolean mask of shape ({num_nodes},)"
+        raise InputError(argument=name, expected=expected, got=given.tolist())
     mask[given.astype(int)] = True
     return mask
 
@@ -159,16 +160,20 @@ def edges_of(edge_index: Numbers, num_nodes: int) -> Ints:
     if given.size == 0:
         return np.zeros((2, 0), dtype=np.int64)
     if given.ndim != 2 or given.shape[0] != 2 or given.dtype.kind not in "iu":
-        raise InputError(f"edge_index has shape (2, E) and holds node ids; got {given.dtype} {given.shape}.")
+        raise InputError(argument="edge_index", expected="pairs of node ids, of shape (2, E)", got=described(given))
     if given.min() < 0 or given.max() >= num_nodes:
-        raise InputError(f"edge_index names a node that is not among 0 to {num_nodes - 1}, those with a score.")
+        raise InputError(
+            argument="edge_index",
+            expected=f"node ids from 0 to {num_nodes - 1}",
+            got=Described(f"{given.min()} to {given.max()}"),
+        )
     return given.astype(np.int64)
 
 
 def symmetric(values: Floats, limit: float | None = None) -> Normalize:
     """A scale with zero in the middle, out to the largest magnitude or to the limit given."""
     if limit is not None and not (np.isfinite(limit) and limit > 0):
-        raise InputError(argument="limit", expected="the score at the ends of the colours, above zero", got=limit)
+        raise InputError(argument="limit", expected="a score above zero, at which the colours end", got=limit)
     most = limit or float(np.abs(values).max(initial=0.0)) or 1.0
     return Normalize(-most, most)
 
@@ -222,5 +227,11 @@ def names_of(labels: Sequence[Any] | None, count: int, name: str) -> list[str]:
         return [str(i) for i in range(count)]
     texts = list(labels)
     if len(texts) != count:
-        raise InputError(f"{name} has {len(texts)} entries for {count}: give one text for each.")
+        raise InputError(
+            f"{name} has {len(texts)} entries for {count}.",
+            argument=name,
+            expected=f"{count} texts",
+            got=len(texts),
+            remedy="Give one text for each.",
+        )
     return [str(text) for text in texts]

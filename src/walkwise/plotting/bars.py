@@ -70,7 +70,9 @@ def order_bars(lower: Mapping[str, float], higher: Mapping[str, float], *, ax: A
     4
     """
     if set(lower) != set(higher):
-        raise InputError(f"lower and higher must name the same groups, got {sorted(lower)} and {sorted(higher)}.")
+        raise InputError(
+            argument="higher", expected=f"for the same groups as lower, {sorted(lower)}", got=sorted(higher)
+        )
     style.numbers(list(lower.values()), "lower")
     style.numbers(list(higher.values()), "higher")
     ax = style.axes_for(ax, height=0.9 + 0.4 * len(lower))
@@ -104,7 +106,9 @@ def mean_bars(
     (2, 'mean relevance')
     """
     if set(means) != set(halves):
-        raise InputError(f"means and halves must have the same names, got {sorted(means)} and {sorted(halves)}.")
+        raise InputError(
+            argument="halves", expected=f"for the same names as means, {sorted(means)}", got=sorted(halves)
+        )
     values = style.numbers(list(means.values()), "means")
     errors = np.nan_to_num(np.array([float(halves[name]) for name in means]))
     ax = style.axes_for(ax, height=0.9 + 0.24 * len(means))

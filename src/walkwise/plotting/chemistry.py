@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from walkwise.errors import InputError, MissingExtraError
+from walkwise.errors import Described, InputError, MissingExtraError, described
 from walkwise.plotting import _style as style
 from walkwise.plotting._style import Bools, Floats, Ints, Numbers
 
@@ -124,7 +124,12 @@ def bond_numbers(drawn: Skeleton, scores: Numbers, edge_index: Numbers | None) -
     heat = np.zeros(len(drawn.bonds))
     for u, v, value in zip(*edges.tolist(), values, strict=True):
         if u != v and frozenset((u, v)) not in where:
-            raise InputError(f"edge_index has an edge from {u} to {v}, but the molecule has no bond there.")
+            raise InputError(
+                f"edge_index has an edge from {u} to {v}, but the molecule has no bond there.",
+                argument="edge_index",
+                expected="edges along bonds",
+                got=(u, v),
+            )
         if u != v:
             heat[where[frozenset((u, v))]] += value
     return heat
@@ -150,11 +155,10 @@ def as_molecule(given: Any, symbols: Sequence[str] | None = None) -> Any:
         if symbols is not None:
             return molecule_from_data(given, symbols)
     raise InputError(
-        "molecule must be an RDKit molecule, a SMILES string, or a Data with edge_index and either symbols or smiles; "
-        f"got {type(given).__name__}. For a Data without them: molecule_from_data(data, symbols).",
         argument="molecule",
-        expected="an RDKit molecule, a SMILES string, or a Data with symbols or smiles",
-        got=type(given).__name__,
+        expected="an RDKit molecule, a SMILES string, or a Data with edge_index and either symbols or smiles",
+        got=described(given),
+        remedy="For a Data without them: molecule_from_data(data, symbols).",
     )
 
 
@@ -165,10 +169,11 @@ def _from_smiles(smiles: str) -> Any:
     del quiet
     if molecule is None:
         raise InputError(
-            f"RDKit reads no molecule in {smiles!r}. Give a valid SMILES string, as in 'CC(=O)O'.",
+            f"RDKit reads no molecule in {smiles!r}.",
             argument="molecule",
             expected="a valid SMILES string, as in 'CC(=O)O'",
             got=smiles,
+            remedy="Give a valid SMILES string, as in 'CC(=O)O'.",
         )
     return molecule
 
@@ -228,7 +233,7 @@ def _atom(chem: Any, symbol: str) -> Any:
         return chem.Atom(symbol)
     except RuntimeError:
         raise InputError(
-            f"symbols must be chemical symbols such as 'C' and 'Cl', one per atom; got {symbol!r}."
+            argument="symbols", expected="chemical symbols such as 'C' and 'Cl', one per atom", got=symbol
         ) from None
 
 
@@ -253,12 +258,17 @@ def _kinds(edge_attr: Any, num_edges: int, names: Sequence[str] | None) -> list[
     which = given.reshape(-1).long() if columns is None else columns.argmax(1)
     names = names or _KNOWN_BONDS.get(0 if columns is None else columns.shape[1])
     if names is None or not set(names) <= set(_ORDERS):
+        by_names = "" if names is None else f" from {names}"
         raise InputError(
-            f"What the entries of edge_attr {tuple(given.shape)} mean is not known: name the bonds in order, as in "
-            f'bonds=["single", "double"]. The names are {", ".join(_ORDERS)}; got {names}.'
+            f"What the entries of edge_attr {tuple(given.shape)} mean is not known{by_names}.",
+            argument="bonds",
+            expected=f"a list of {', '.join(_ORDERS)}, in the order of edge_attr",
+            got=names,
+            remedy=f'Name the bonds in order, as in bonds=["single", "double"]; the names are {", ".join(_ORDERS)}.',
         )
     if len(which) != num_edges or (num_edges and not 0 <= int(which.min()) <= int(which.max()) < len(names)):
-        raise InputError(f"edge_attr must name one of {len(names)} bonds for each of {num_edges} edges.")
+        expected = f"one of {len(names)} bonds for each of {num_edges} edges"
+        raise InputError(argument="edge_attr", expected=expected, got=described(given))
     return [names[i] for i in which.tolist()]
 
 
@@ -267,9 +277,11 @@ def _named(orders: Any, num_edges: int) -> list[str]:
     given = torch.as_tensor(orders).reshape(-1).tolist()
     names = {order: name for name, order in _ORDERS.items()}
     if len(given) != num_edges or not set(given) <= set(names):
+        some = ", ".join(f"{order:g}" for order in sorted(set(given))[:6])
         raise InputError(
-            f"bond_orders must have 1, 2, 3 or 1.5 (aromatic) for each of {num_edges} edges; got {len(given)} numbers, "
-            f"among them {', '.join(f'{order:g}' for order in sorted(set(given))[:6])}."
+            argument="bond_orders",
+            expected=f"1, 2, 3 or 1.5 (aromatic) for each of {num_edges} edges",
+            got=Described(f"{len(given)} numbers, among them {some}"),
         )
     return [names[order] for order in given]
 
@@ -302,5 +314,5 @@ def _chem() -> Any:
         return import_module("rdkit.Chem")
     except ImportError:
         raise MissingExtraError(
-            "Molecules need the package RDKit. Install it with: pip install 'walkwise[chem]'"
+            "Molecules need the package RDKit.", remedy="Install it with: pip install 'walkwise[chem]'"
         ) from None

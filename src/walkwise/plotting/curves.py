@@ -83,8 +83,10 @@ def activation_curves(
     >>> [text.get_text() for text in ax.texts]
     ['N']
     """
-    if mode not in ("activation", "pruning") or marks < 0:
-        raise InputError(f'mode must be "activation" or "pruning" and marks at least 0, got {mode!r} and {marks}.')
+    if mode not in ("activation", "pruning"):
+        raise InputError(argument="mode", expected='"activation" or "pruning"', got=mode)
+    if marks < 0:
+        raise InputError(argument="marks", expected="at least 0", got=marks)
     values = _values(curves)
     orders = _orders(order, values)
     adds = mode == "activation"
@@ -117,7 +119,12 @@ def _values(curves: Any) -> list[Floats]:
     several = len(curves) > 0 and (isinstance(curves[0], Curve) or np.ndim(curves[0]) > 0)
     found = [c.values if isinstance(c, Curve) else c for c in curves] if several else [curves]
     if not found or any(len(values) == 0 for values in found):
-        raise InputError("curves has no values: give a curve of at least one node.")
+        raise InputError(
+            "curves has no values.",
+            argument="curves",
+            expected="curves of at least one node",
+            remedy="Give a curve of at least one node.",
+        )
     return [style.numbers(values, f"curves[{i}]") for i, values in enumerate(found)]
 
 
@@ -130,7 +137,12 @@ def _orders(order: Any, values: list[Floats]) -> list[Ints | None]:
     orders = [style.numbers(nodes, "order").astype(np.int64) for nodes in given]
     if len(orders) != len(values) or any(sorted(o) != list(range(len(v))) for o, v in zip(orders, values, strict=True)):
         sizes = ", ".join(str(len(v)) for v in values)
-        raise InputError(f"order must name every node of its curve once; the curves have {sizes} nodes.")
+        raise InputError(
+            f"order must name every node of its curve once; the curves have {sizes} nodes.",
+            argument="order",
+            expected="a list that names every node of its curve once",
+            got=[nodes.tolist() for nodes in orders],
+        )
     return list(orders)
 
 

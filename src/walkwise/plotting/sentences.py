@@ -105,7 +105,8 @@ def _tree(heads: Any, num_words: int) -> list[Arc]:
         return []
     given = style.numbers(heads, "heads", num_words).astype(int)
     if num_words and (given.min() < -1 or given.max() >= num_words):
-        raise InputError(f"heads names for every word its head, 0 to {num_words - 1} (the root: itself, or -1).")
+        expected = f"the head of every word, 0 to {num_words - 1} (the root: itself, or -1)"
+        raise InputError(argument="heads", expected=expected, got=given.tolist())
     return [Arc(int(head), i, style.GREY, 0.8) for i, head in enumerate(given) if head not in (i, -1)]
 
 
@@ -113,12 +114,15 @@ def _steps(walks: Any, relevances: Numbers | None, k: int, num_words: int) -> li
     """An arc for every step of the k walks of largest magnitude."""
     if walks is None:
         return []
-    if relevances is None or k < 1:
-        raise InputError("walks come with their relevances, one for each, and k, how many to draw, at least 1.")
+    if relevances is None:
+        raise InputError("walks come with their relevances.", argument="relevances", expected="a number for every walk")
+    if k < 1:
+        raise InputError(argument="k", expected="the number of walks to draw, at least 1", got=k)
     values = style.numbers(relevances, "relevances")
     visits = visits_of(walks, len(values))
     if any(node >= num_words for walk in visits for node in walk):
-        raise InputError(f"walks names a word that is not among 0 to {num_words - 1}.")
+        last = max(map(max, filter(None, visits)))
+        raise InputError(argument="walks", expected=f"numbers of words, 0 to {num_words - 1}", got=last)
     most = float(np.abs(values).max(initial=0)) or 1.0
     arcs = []
     for i in np.argsort(-np.abs(values), kind="stable")[:k]:

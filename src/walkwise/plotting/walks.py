@@ -13,7 +13,7 @@ from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
 from torch import Tensor
 
-from walkwise.errors import InputError
+from walkwise.errors import InputError, described
 from walkwise.plotting import _style as style
 from walkwise.plotting._style import Floats, Ints, Numbers
 from walkwise.plotting.chemistry import skeleton_of
@@ -75,7 +75,13 @@ def top_walks(
     ax = style.axes_for(ax, width=6.3, height=5.1) if crowded else style.axes_for(ax)
     places = _draw_structure(ax, structure, positions, labels, visits, seed)
     if any(node >= len(places) for walk in visits for node in walk):
-        raise InputError(f"walks name nodes up to {max(map(max, filter(None, visits)))}; positions has {len(places)}.")
+        last = max(map(max, filter(None, visits)))
+        raise InputError(
+            f"walks names nodes up to {last}, but positions has {len(places)}.",
+            argument="walks",
+            expected=f"node ids from 0 to {len(places) - 1}",
+            got=last,
+        )
     shown = [visits[i] for i in order]
     if structure is not None:
         _look_closer(ax, shown, places)
@@ -142,10 +148,8 @@ def visits_of(walks: Any, count: int) -> list[list[int]]:
     if given.size == 0 and count == 0:
         return []
     if given.ndim != 2 or given.dtype.kind not in "iu" or len(given) != count or given.min() < -1:
-        raise InputError(
-            f"walks has a row of node ids (-1 for none) for each of the {count} relevances; got {given.dtype} "
-            f"{given.shape}."
-        )
+        expected = f"a row of node ids (-1 for none) for each of the {count} relevances"
+        raise InputError(argument="walks", expected=expected, got=described(given))
     return [[int(node) for node in walk if node >= 0] for walk in given]
 
 
@@ -160,7 +164,12 @@ def _draw_structure(
     """Draws what the walks go through, in grey; the places of its nodes come back.  # (M, 2)"""
     if structure is None:
         if positions is None:
-            raise InputError("Walks need a place to go: give the structure, or the positions of its nodes.")
+            raise InputError(
+                "Walks need a place to go.",
+                argument="structure",
+                expected="a graph or a molecule, where positions are left out",
+                remedy="Give the structure, or the positions of its nodes.",
+            )
         return places_of(positions, np.zeros((2, 0), dtype=np.int64), len(np.asarray(positions)), seed)
     if not isinstance(structure, Tensor | np.ndarray | list | tuple):
         drawn = skeleton_of(structure)

@@ -161,5 +161,8 @@ def _wrong(text: str, start: int, what: str) -> InputError:
     line = line[first : first + 2 * _SHOWN]
     caret = " " * (start - first)
     return InputError(
-        f"In the formula, at character {start + 1}: {what}.\n  {line}\n  {caret}^", argument="formula", got=line
+        f"In the formula, at character {start + 1}: {what}.\n  {line}\n  {caret}^",
+        argument="formula",
+        expected='names of groups joined by &, | and ~, such as "ring & ~NO2"',
+        got=line,
     )

@@ -21,7 +21,7 @@ from torch import Tensor
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.display import html_box, html_table, number
-from walkwise.errors import InputError, MissingExtraError, SamplingWarning, TooManyWalksError, as_count
+from walkwise.errors import InputError, MissingExtraError, SamplingWarning, TooManyWalksError, as_count, described
 from walkwise.questions.graphs import PaddedGraphs, as_graphs
 from walkwise.questions.neighbours import Floats, Ints, add_up
 from walkwise.questions.nodesets import budget
@@ -298,12 +298,13 @@ def shapley_interactions(chain: RelevanceChain, *, order: int = 2, max_walks: in
     >>> shapley_interactions(chain).dense().shape
     torch.Size([3, 3])
     """
-    order = as_count(order, "order, the number of nodes in a set,")
+    order = as_count(order, "order", "the number of nodes in a set")
     try:
         return _index(chain, order, max_walks)
     except TooManyWalksError as error:
-        pairs = " Those of chosen pairs can be estimated with sampled_pair_interactions." if order == 2 else ""
-        raise TooManyWalksError(f"{error}{pairs}") from None
+        if order == 2:
+            raise error.advised("Those of chosen pairs can be estimated with sampled_pair_interactions.") from None
+        raise
 
 
 @without_gradients
@@ -415,7 +416,7 @@ def as_interaction_values(chain: RelevanceChain, *, max_order: int = 2, max_walk
     >>> as_interaction_values(ww.trace(model, torch.ones(3, 2), edge_index, index=1)).index
     'SII'
     """
-    max_order = as_count(max_order, "max_order, the number of nodes in the largest sets,")
+    max_order = as_count(max_order, "max_order", "the number of nodes in the largest sets")
     shapiq = _shapiq()
     values: dict[tuple[int, ...], float] = {(): 0.0}
     for order in range(1, max_order + 1):
@@ -463,19 +464,20 @@ def _mean(total: Tensor, squares: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 def _checked_permutations(permutations: int) -> int:
     """How many orders to sample: one alone has no standard error."""
-    return as_count(permutations, "permutations, the number of orders to sample,", least=2)
+    return as_count(permutations, "permutations", "the number of orders to sample", least=2)
 
 
 def _as_pairs(pairs: Sequence[tuple[int, int]] | Tensor, num_nodes: int) -> Tensor:
     """Pairs of nodes as the caller gives them, each ascending.  # (P, 2)"""
     nodes = torch.as_tensor(pairs).cpu()
     if nodes.dim() != 2 or nodes.shape[1] != 2 or nodes.is_floating_point():
-        raise InputError(f"pairs is a list of pairs of node ids, (P, 2); got {nodes.dtype} {tuple(nodes.shape)}.")
+        raise InputError(argument="pairs", expected="pairs of node ids, of shape (P, 2)", got=described(nodes))
     nodes = nodes.long().sort(dim=1).values
     wrong = (nodes[:, 0] < 0) | (nodes[:, 1] >= num_nodes) | (nodes[:, 0] == nodes[:, 1])
     if wrong.any():
         i, j = nodes[wrong][0].tolist()
-        raise InputError(f"A pair is two different nodes from 0 to {num_nodes - 1}, got ({i}, {j}).")
+        expected = f"pairs of different nodes from 0 to {num_nodes - 1}"
+        raise InputError(argument="pairs", expected=expected, got=(i, j))
     return nodes
 
 
@@ -483,4 +485,6 @@ def _shapiq() -> Any:
     try:
         return import_module("shapiq")
     except ImportError:
-        raise MissingExtraError("This needs the package shapiq. Install it with: pip install shapiq") from None
+        raise MissingExtraError(
+            "This needs the package shapiq.", remedy="Install it with: pip install shapiq"
+        ) from None

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from walkwise.core.chain import RelevanceChain
-from walkwise.errors import InputError, SeveralGraphsWarning
+from walkwise.errors import InputError, SeveralGraphsWarning, described
 from walkwise.questions.neighbours import Floats, Ints, Neighbours, step_neighbours
 
 
@@ -102,16 +102,15 @@ def as_graphs(chain: RelevanceChain, given: Any, *, level: int = 5) -> PaddedGra
             )
             warnings.warn(message, SeveralGraphsWarning, stacklevel=level)
         return PaddedGraphs.alone(num_nodes)
+    expected = f"the number of each node's graph, whole numbers from 0, of shape ({num_nodes},)"
+    remedy = "Pass the vector `batch` of a torch_geometric Batch."
     try:
         graphs = torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"graphs holds the number of every node's graph, ({num_nodes},); got {given!r}.") from None
+        raise InputError(argument="graphs", expected=expected, got=given, remedy=remedy) from None
     wrong = graphs.shape != (num_nodes,) or graphs.is_floating_point() or graphs.dtype == torch.bool
     if wrong or (num_nodes and int(graphs.min()) < 0):
-        raise InputError(
-            f"graphs says for each of the {num_nodes} nodes which graph it is in, counted from 0; got "
-            f"{tuple(graphs.shape)} of {graphs.dtype}. Pass the vector `batch` of a torch_geometric Batch."
-        )
+        raise InputError(argument="graphs", expected=expected, got=described(graphs), remedy=remedy)
     found = PaddedGraphs.of(graphs.cpu().long().numpy())
     near = step_neighbours(chain)
     if near is not None:
@@ -125,4 +124,9 @@ def _check_separate(graphs: PaddedGraphs, near: Neighbours) -> None:
     across = graphs.graph(starts) != graphs.graph(ends)
     if across.any():
         e = int(across.argmax())
-        raise InputError(f"graphs puts nodes {starts[e]} and {ends[e]} into different graphs, but an edge joins them.")
+        raise InputError(
+            f"graphs puts nodes {starts[e]} and {ends[e]} into different graphs, but an edge joins them.",
+            argument="graphs",
+            expected="the same for nodes that an edge joins",
+            got=(int(starts[e]), int(ends[e])),
+        )

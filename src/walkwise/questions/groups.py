@@ -123,7 +123,7 @@ def interactions(
     masks = _masks(chain, groups)
     _check_disjoint(masks)
     if max_order is not None:
-        max_order = as_count(max_order, "max_order, the number of groups in the largest terms,")
+        max_order = as_count(max_order, "max_order", "the number of groups in the largest terms")
     separate = as_graphs(chain, graphs)
     if graphs is None:
         return _interactions(chain, masks, max_order)
@@ -143,8 +143,11 @@ def _interactions(chain: RelevanceChain, masks: Mapping[str, Tensor], max_order:
     count = sum(comb(len(names), size) for size in range(1, order + 1))
     if count > _MOST_SUBGRAPHS:
         raise InputError(
-            f"{len(names)} groups have {count} sets of up to {order}; the limit is {_MOST_SUBGRAPHS}. Give fewer "
-            "groups, or a smaller max_order."
+            f"{len(names)} groups have {count} sets of up to {order}; the limit is {_MOST_SUBGRAPHS}.",
+            argument="groups",
+            expected=f"few enough to have at most {_MOST_SUBGRAPHS} sets of up to {order}",
+            got=len(names),
+            remedy="Give fewer groups, or a smaller max_order.",
         )
     sets = [chosen for size in range(1, order + 1) for chosen in itertools.combinations(names, size)]
     table = table_of_few(chain, "nodes", questions=count) if len(names) <= _MOST_BITS else None
@@ -206,14 +209,18 @@ def query(chain: RelevanceChain, formula: str, groups: Mapping[str, Sequence[int
     walkwise.errors.InputError: In the formula, at character 8: no group is called 'wing'; the names are 'left', ...
     """
     if not isinstance(formula, str):
-        raise InputError(f'formula is a text, as in "ring & NO2 & ~Cl"; got {formula!r}.')
+        raise InputError(argument="formula", expected='a text such as "ring & NO2 & ~Cl"', got=formula)
     masks = _masks(chain, groups)
     masks[REST] = _rest(chain, masks)
     parsed = parse(formula, list(masks))
     if len(parsed.names) > _MOST_NAMES:
         raise InputError(
             f"The formula names {len(parsed.names)} groups; the limit is {_MOST_NAMES}, since it takes a subgraph for "
-            "every subset of them. Join groups that are not told apart."
+            "every subset of them.",
+            argument="formula",
+            expected=f"a formula of at most {_MOST_NAMES} groups",
+            got=formula,
+            remedy="Join groups that are not told apart.",
         )
     coefficients = _coefficients(parsed.names, parsed.holds)
     whole = torch.ones(chain.num_nodes, dtype=torch.bool, device=chain.device)
@@ -241,19 +248,29 @@ def _coefficients(names: tuple[str, ...], holds: Holds) -> dict[tuple[str, ...],
 def _masks(chain: RelevanceChain, groups: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
     """The groups checked: names that are text, ids in range.  # {name: (M,)}"""
     if not isinstance(groups, Mapping) or not all(isinstance(name, str) for name in groups):
-        raise InputError('groups maps names to lists of node ids, as in {"ring": [0, 1, 2]}.')
+        expected = 'a dictionary from names to lists of node ids, such as {"ring": [0, 1, 2]}'
+        raise InputError(argument="groups", expected=expected, got=groups)
     for name, nodes in groups.items():
         if isinstance(nodes, (str, bytes)) or not hasattr(nodes, "__iter__") or getattr(nodes, "ndim", 1) == 0:
-            raise InputError(f"Group {name!r} is {nodes!r}, not a list of node ids. For a single node write [0].")
+            raise InputError(
+                argument=f"groups[{name!r}]",
+                expected="a list of node ids",
+                got=nodes,
+                remedy="For a single node write [0].",
+            )
     try:
         mask = as_node_sets(chain, [n if isinstance(n, Mapping) else list(n) for n in groups.values()]).mask()
     except InputError as error:
-        raise InputError(f"{error} (Subgraph i is the i-th group, from 0: {', '.join(groups)}.)") from None
+        raise error.advised(f"(Subgraph i is the i-th group, from 0: {', '.join(groups)}.)") from None
     masks = {name: mask[:, i] for i, name in enumerate(groups)}
     if REST in masks and not torch.equal(masks[REST], left := _rest(chain, masks)):
         raise InputError(
             f"In formulas {REST!r} stands for the nodes in no group, here {_few(left)}; the group of that name has "
-            f"{_few(masks[REST])}. Call it something else, or leave it out."
+            f"{_few(masks[REST])}.",
+            argument="groups",
+            expected=f"without a group called {REST!r}",
+            got=REST,
+            remedy="Call it something else, or leave it out.",
         )
     return masks
 
@@ -275,8 +292,11 @@ def _check_disjoint(masks: Mapping[str, Tensor]) -> None:
         if bool((a & b).any()):
             node = int((a & b).nonzero()[0])
             raise InputError(
-                f"Groups {one!r} and {other!r} share node {node}. Interactions need groups that do not overlap: "
-                "take the node out of one, or ask query, which allows it."
+                f"Groups {one!r} and {other!r} share node {node}, and interactions need groups that do not overlap.",
+                argument="groups",
+                expected="groups that do not overlap",
+                got=node,
+                remedy="Take the node out of one, or ask query, which allows it.",
             )
 
 

@@ -14,7 +14,7 @@ from walkwise.core.contract import all_rows, contract, pull_back, unweighted
 from walkwise.core.node_types import NodeValues
 from walkwise.core.operators import Visit
 from walkwise.core.rows import OwnRows, Rows
-from walkwise.errors import InputError
+from walkwise.errors import Described, InputError, described
 from walkwise.questions.nodesets import budget
 from walkwise.questions.parts import asked_of_part, part_of, per_node, rows_of
 from walkwise.questions.standings import Standing, standings
@@ -180,19 +180,21 @@ def _checked_layer(layer: Any, kind: str, last: int) -> int:
     except TypeError:
         number = -1
     if not 0 <= number <= last:
-        raise InputError(f"layer must be a {kind} from 0 to {last}, got {layer!r}.")
+        raise InputError(argument="layer", expected=f"a {kind} from 0 to {last}", got=layer)
     return number
 
 
 def _checked_pairs(chain: RelevanceChain, edge_index: Any) -> Tensor:
+    expected = "pairs of node ids, of shape (2, E)"
     try:
         pairs = torch.as_tensor(edge_index, device=chain.device)
     except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"edge_index has shape (2, E) and holds node ids; got {edge_index!r}.") from None
+        raise InputError(argument="edge_index", expected=expected, got=edge_index) from None
     if pairs.dim() != 2 or pairs.shape[0] != 2 or pairs.is_floating_point() or pairs.dtype == torch.bool:
-        raise InputError(f"edge_index has shape (2, E) and holds node ids; got {pairs.dtype} {tuple(pairs.shape)}.")
+        raise InputError(argument="edge_index", expected=expected, got=described(pairs))
     if pairs.numel() and (int(pairs.min()) < 0 or int(pairs.max()) >= chain.num_nodes):
-        raise InputError(f"edge_index names a node that is not among 0 to {chain.num_nodes - 1}.")
+        ends = Described(f"ids from {int(pairs.min())} to {int(pairs.max())}")
+        raise InputError(argument="edge_index", expected=f"node ids from 0 to {chain.num_nodes - 1}", got=ends)
     return pairs
 
 

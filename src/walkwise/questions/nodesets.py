@@ -15,7 +15,7 @@ from torch import Tensor
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.lazy import cached_property
 from walkwise.core.rows import OwnRows
-from walkwise.errors import InputError
+from walkwise.errors import Described, InputError, described
 
 #: Lists of node ids, one boolean mask (B, M), or a pair of tensors: all ids, and the offsets where each set begins.
 Subgraphs = Sequence[Sequence[int]] | Sequence[Tensor] | Tensor | tuple[Tensor, Tensor]
@@ -100,7 +100,10 @@ def as_node_sets(chain: RelevanceChain, given: Any) -> NodeSets:
     if isinstance(given, Tensor) and given.dtype == torch.bool:
         if given.dim() != 2 or given.shape[1] != M:
             raise InputError(
-                f"A boolean mask of subgraphs has shape (B, {M}), one column per node; got {tuple(given.shape)}."
+                f"A boolean mask of subgraphs must have shape (B, {M}), one column per node, got {tuple(given.shape)}.",
+                argument="subgraphs",
+                expected=f"of shape (B, {M}) where it is a boolean mask",
+                got=tuple(given.shape),
             )
         return NodeSets(M, len(given), given.to(chain.device).reshape(-1).nonzero().view(-1))
     if isinstance(given, Tensor) and given.dim() == 2 and not given.is_floating_point():  # sets of one size
@@ -131,9 +134,12 @@ def _from_offsets(chain: RelevanceChain, ids: Tensor, offsets: Tensor) -> NodeSe
     """Set b has the ids from offsets[b] to before offsets[b + 1]."""
     for tensor in (ids, offsets):
         if tensor.dim() != 1 or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+            expected, got = "two integer tensors, (K,) and (B + 1,)", f"{described(ids)} and {described(offsets)}"
             raise InputError(
-                "A pair (ids, offsets) has two integer tensors (K,) and (B + 1,), got "
-                f"{ids.dtype} {tuple(ids.shape)} and {offsets.dtype} {tuple(offsets.shape)}."
+                f"A pair (ids, offsets) must be {expected}, got {got}.",
+                argument="subgraphs",
+                expected=f"{expected}, where it is a pair (ids, offsets)",
+                got=Described(got),
             )
     ids, offsets = (tensor.to(chain.device, torch.long) for tensor in (ids, offsets))
     lengths = offsets.diff()
@@ -141,8 +147,11 @@ def _from_offsets(chain: RelevanceChain, ids: Tensor, offsets: Tensor) -> NodeSe
     if bool((lengths < 0).any() | (ends != ends.new_tensor([0, len(ids)])).any()):
         shown = f"{offsets[:8].tolist()}{'...' if len(offsets) > 8 else ''}"
         raise InputError(
-            f"In a pair (ids, offsets), offsets ascends from 0 to the number of ids, {len(ids)}; got {shown}. Two "
-            "subgraphs as tensors go into a list, [a, b]."
+            f"In a pair (ids, offsets), offsets must ascend from 0 to the number of ids, {len(ids)}, got {shown}.",
+            argument="subgraphs",
+            expected=f"a pair (ids, offsets) whose offsets ascend from 0 to {len(ids)}",
+            got=Described(shown),
+            remedy="Two subgraphs as tensors go into a list, [a, b].",
         )
     return _checked(chain.num_nodes, len(lengths), ids, torch.repeat_interleave(lengths, output_size=len(ids)))
 
@@ -154,18 +163,19 @@ def _checked(num_nodes: int, count: int, nodes: Tensor, owner: Tensor) -> NodeSe
     if len(nodes) and bool(wrong.any() | twice.any()):
         _check_range(nodes, owner, num_nodes)
         key = int(keys[1:][twice][0])
-        raise InputError(f"Subgraph {key // num_nodes} names node {key % num_nodes} more than once.")
+        raise InputError(
+            f"Subgraph {key // num_nodes} names node {key % num_nodes} more than once.",
+            argument="subgraphs",
+            expected="sets that name each node once",
+            got=key % num_nodes,
+        )
     return NodeSets(num_nodes, count, keys)
 
 
 def _sequence(subgraphs: Any) -> Sequence[Any]:
     if isinstance(subgraphs, (str, bytes, Tensor)) or not hasattr(subgraphs, "__iter__"):
-        given = f"{subgraphs.dtype} {tuple(subgraphs.shape)}" if isinstance(subgraphs, Tensor) else ""
-        raise InputError(
-            "subgraphs is a list of lists of node ids, a boolean mask (B, M), or a pair of tensors (ids, offsets); "
-            f"got a {type(subgraphs).__name__} {given}".rstrip()
-            + "."
-        )
+        expected = "a list of lists of node ids, a boolean mask (B, M), or a pair of tensors (ids, offsets)"
+        raise InputError(argument="subgraphs", expected=expected, got=described(subgraphs))
     return list(subgraphs)
 
 
@@ -174,7 +184,10 @@ def _ids(subgraph: Any, number: int) -> list[Any]:
         subgraph = subgraph.tolist()
     if isinstance(subgraph, (str, bytes)) or not hasattr(subgraph, "__iter__"):
         raise InputError(
-            f"Subgraph {number} is {subgraph!r}, not a list of node ids. For one subgraph write [[0, 1, 2]]."
+            argument=f"subgraphs[{number}]",
+            expected="a list of node ids",
+            got=subgraph,
+            remedy="For one subgraph write [[0, 1, 2]].",
         )
     return list(subgraph)
 
@@ -185,9 +198,17 @@ def _node_tensor(ids: list[Any]) -> Tensor:
     try:
         nodes = np.array(ids)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"Node ids must be integers: {error}.") from None
+        raise InputError(
+            f"Node ids must be integers: {error}.",
+            argument="subgraphs",
+            expected="lists of integers",
+            got=Described(error),
+        ) from None
     if nodes.dtype.kind not in "iu" or nodes.ndim != 1:
-        raise InputError(f"Node ids must be integers, got {nodes.dtype} of shape {nodes.shape}.")
+        got = described(nodes)
+        raise InputError(
+            f"Node ids must be integers, got {got}.", argument="subgraphs", expected="lists of integers", got=got
+        )
     return torch.from_numpy(nodes.astype(np.int64, copy=False))
 
 
@@ -196,5 +217,8 @@ def _check_range(nodes: Tensor, owner: Tensor, num_nodes: int) -> None:
         return
     wrong = int(((nodes < 0) | (nodes >= num_nodes)).nonzero()[0])
     raise InputError(
-        f"Subgraph {int(owner[wrong])} names node {int(nodes[wrong])}, but the graph has nodes 0 to {num_nodes - 1}."
+        f"Subgraph {int(owner[wrong])} names node {int(nodes[wrong])}, but the graph has nodes 0 to {num_nodes - 1}.",
+        argument="subgraphs",
+        expected=f"sets of nodes from 0 to {num_nodes - 1}",
+        got=int(nodes[wrong]),
     )

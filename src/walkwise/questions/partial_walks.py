@@ -173,8 +173,11 @@ def stages(chain: RelevanceChain) -> Stages:
         if near is None and chain.num_nodes > _MOST_NODES:
             raise TooManyWalksError(
                 f"The graph has {chain.num_nodes} nodes, and walks of this model may step between any two of them: "
-                f"listing them is for small graphs (up to {_MOST_NODES} nodes). Ask for the relevance of subgraphs "
-                "instead, or cut the graph to the node's neighbourhood."
+                f"listing them is for small graphs (up to {_MOST_NODES} nodes).",
+                argument="chain",
+                expected=f"of at most {_MOST_NODES} nodes",
+                got=chain.num_nodes,
+                remedy="Ask for the relevance of subgraphs instead, or cut the graph to the node's neighbourhood.",
             )
         memo["stages"] = Stages(chain, Neighbours.everywhere(chain.num_nodes) if near is None else near)
     known: Stages = memo["stages"]

@@ -55,6 +55,7 @@ def of_one_node() -> InputError:
     return InputError(
         "The chain explains one node, and all its walks are in one graph: there is no answer for each of several.",
         argument="graphs",
+        expected="left out for a chain of one node",
         remedy="Leave graphs out.",
     )
 

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.contract import Weigh, all_rows, contract, unweighted
 from walkwise.core.operators import Visit
-from walkwise.errors import InputError
+from walkwise.errors import Described, InputError
 from walkwise.questions.degrees import polynomial_nearby
 from walkwise.questions.excursions import discounted_nearby, fewer_rows
 from walkwise.questions.nodesets import NodeSets, Subgraphs, as_node_sets, budget
@@ -208,7 +208,8 @@ def as_discount(alpha: float) -> float:
     try:
         value = float(alpha)
     except (TypeError, ValueError):
-        raise InputError(f"alpha is a discount between 0 and 1, or a sequence of them; got {alpha!r}.") from None
+        expected = "a discount between 0 and 1, or a sequence of them"
+        raise InputError(argument="alpha", expected=expected, got=alpha) from None
     if not math.isfinite(value) or not 0 <= value <= 1:
-        raise InputError(f"alpha is a discount between 0 and 1, got {alpha}.")
+        raise InputError(argument="alpha", expected="a discount between 0 and 1", got=Described(alpha))
     return value

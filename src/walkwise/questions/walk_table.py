@@ -97,8 +97,12 @@ def whole_table(chain: RelevanceChain, detail: Detail, max_walks: int) -> WalkTa
     total = walk_steps(chain).num_walks
     if total > max_walks:
         raise TooManyWalksError(
-            f"There are {total} walks, more than max_walks={max_walks}. Raise the limit if you mean it, or ask "
-            "for the relevance of subgraphs, which sums over walks without listing them."
+            f"There are {total} walks, more than max_walks={max_walks}.",
+            argument="max_walks",
+            expected=f"at least {total}",
+            got=max_walks,
+            remedy="Raise the limit if you mean it, or ask for the relevance of subgraphs, which sums over walks "
+            "without listing them.",
         )
     table = walk_table(chain, detail)
     assert table is not None

@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.contract import all_rows, contract
 from walkwise.core.rows import OwnRows, Rows
-from walkwise.errors import InputError
+from walkwise.errors import Described, InputError, described
 from walkwise.questions.nodesets import budget
 from walkwise.questions.parts import asked_of_part, named, rows_of
 from walkwise.questions.walk_table import whole_table
@@ -89,23 +89,32 @@ def enumerate_walks(chain: RelevanceChain, *, max_walks: int = 1_000_000) -> Ten
 
 
 def _checked(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]]) -> Tensor:
+    expected = f"node ids, of shape (K, {chain.num_layers + 1})"
     try:
         table = torch.as_tensor(walks, device=chain.device)
     except (TypeError, ValueError) as error:
-        raise InputError(f"walks is a table of node ids (K, {chain.num_layers + 1}): {error}.") from None
+        raise InputError(
+            f"walks must be {expected}: {error}.", argument="walks", expected=expected, got=Described(error)
+        ) from None
     if table.numel() == 0:
         return torch.empty(0, chain.num_layers + 1, dtype=torch.long, device=chain.device)
     if table.dim() != 2 or table.shape[1] != chain.num_layers + 1 or table.is_floating_point():
+        got = described(table)
         raise InputError(
-            f"A walk of this model names {chain.num_layers + 1} nodes, so walks has shape "
-            f"(K, {chain.num_layers + 1}); got {tuple(table.shape)} of {table.dtype}."
+            f"A walk of this model names {chain.num_layers + 1} nodes, so walks must be {expected}, got {got}.",
+            argument="walks",
+            expected=expected,
+            got=got,
         )
     lowest = 0 if chain.straight else -1
     if int(table.min()) < lowest or int(table.max()) >= chain.num_nodes:
+        passing = ", and no walk of this model passes a position by" if chain.straight else " (-1 passes a position by)"
+        got, known = Described(f"{int(table.min())} to {int(table.max())}"), f"0 to {chain.num_nodes - 1}"
         raise InputError(
-            f"walks names nodes {int(table.min())} to {int(table.max())}, but the graph has nodes 0 to "
-            f"{chain.num_nodes - 1}"
-            + (", and no walk of this model passes a position by." if chain.straight else " (-1 passes a position by).")
+            f"walks names nodes {got}, but the graph has nodes {known}{passing}.",
+            argument="walks",
+            expected=f"node ids from {known}" + ("" if chain.straight else ", or -1"),
+            got=got,
         )
     return table.long()
 

@@ -10,7 +10,9 @@ try:
 except ImportError:
     from walkwise.errors import MissingExtraError
 
-    raise MissingExtraError("Runs need pandas and pyarrow. Install them with: pip install 'walkwise[runs]'") from None
+    raise MissingExtraError(
+        "Runs need pandas and pyarrow.", remedy="Install them with: pip install 'walkwise[runs]'"
+    ) from None
 
 from walkwise.runs.folder import Run, UnfinishedWriteError, open_run, read
 from walkwise.runs.local import WorkerError

@@ -227,5 +227,6 @@ def _ray() -> Any:
         import ray
         import ray.data
     except ImportError:
-        raise MissingExtraError("The engine ray needs Ray. Install it with: pip install 'walkwise[ray]'") from None
+        remedy = "Install it with: pip install 'walkwise[ray]'"
+        raise MissingExtraError("The engine ray needs Ray.", remedy=remedy) from None
     return ray

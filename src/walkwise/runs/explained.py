@@ -165,7 +165,11 @@ def _picked(target: int | str, graph: Data, row: Tensor) -> tuple[int, int]:
         return column_of(target, len(row))
     label = label_of(graph)
     if label is None or label != int(label):
-        raise InputError("This graph has no label to explain.", argument="target", expected="a graph with one label y")
+        raise InputError(
+            "This graph has no label to explain.",
+            argument="target",
+            expected="a column of the output, where graphs have no label y",
+        )
     one = len(row) == 1 and label in (0, 1)
     return column_of(("negative", "positive")[int(label)] if one else int(label), len(row))
 
@@ -188,7 +192,7 @@ def model_outputs(model: nn.Module, data: Any, rows: Tensor | None) -> Tensor:
         raise InputError(
             f"The model returned {got}; a run explains an output of shape (graphs, columns).",
             argument="model",
-            expected="an output of shape (graphs, columns)",
+            expected="a model with an output of shape (graphs, columns)",
             got=got,
             remedy="Wrap the model in one that returns it.",
         )
@@ -198,7 +202,7 @@ def model_outputs(model: nn.Module, data: Any, rows: Tensor | None) -> Tensor:
         raise InputError(
             f"The output has {len(table)} rows for {count} {'graphs' if rows is None else 'nodes'}.",
             argument="model",
-            expected="an output with a row for every graph, or with index= for every node",
+            expected="a model with a row of output for every graph, or with index= for every node",
             got=tuple(output.shape),
             remedy="For a model with an output per node, say which nodes to explain with index.",
         )

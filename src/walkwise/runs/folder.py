@@ -92,7 +92,7 @@ def open_run(folder: str | Path) -> Run:
         raise InputError(
             f"{path} holds tables of schema {found.get('schema')}; this version of Walkwise reads schema {SCHEMA}.",
             argument="folder",
-            expected=f"schema {SCHEMA}",
+            expected=f"a run of schema {SCHEMA}",
             got=found.get("schema"),
             remedy="Read it with the version that made it, or run it again.",
         )
@@ -253,7 +253,7 @@ def locked(folder: Path) -> Iterator[int]:
             raise InputError(
                 f"Another process is working on {folder}.",
                 argument="out",
-                expected="a run that nobody else is working on",
+                expected="the folder of a run that nobody else is working on",
                 got=str(folder),
                 remedy="Wait for it, or name another folder.",
             )

@@ -90,7 +90,11 @@ def find_groups(
 def _matches(name: str, made: Any, data: Data, kinds: Sequence[str], molecule: Any) -> list[Sequence[int]]:
     if isinstance(made, str):
         if molecule is None:
-            raise InputError(f"The group {name!r} is a SMARTS pattern, and this graph is not a molecule.")
+            raise InputError(
+                f"The group {name!r} is a SMARTS pattern, and this graph is not a molecule.",
+                argument="graphs",
+                expected="molecules",
+            )
         return list(molecule.GetSubstructMatches(query_of(name, made)))
     ((how, what),) = made.items()
     if how == "kinds":
@@ -99,5 +103,9 @@ def _matches(name: str, made: Any, data: Data, kinds: Sequence[str], molecule: A
         return [[node for node in what if node < (data.num_nodes or 0)]]
     marks = data.get(what, None)
     if not isinstance(marks, Tensor) or len(marks) != data.num_nodes:
-        raise InputError(f"The group {name!r} needs the attribute {what}, with a flag for every node of the graph.")
+        raise InputError(
+            f"The group {name!r} needs the attribute {what}, with a flag for every node of the graph.",
+            argument="graphs",
+            expected=f"graphs with a flag {what} for every node",
+        )
     return [marks.reshape(len(marks), -1).any(dim=1).nonzero().flatten().tolist()]

@@ -242,7 +242,7 @@ class Listing:
             raise InputError(
                 "The run did not ask for the relevance of nodes, which SMARTS patterns need.",
                 argument="pattern",
-                expected="a run that asked nodes",
+                expected="left out for a run that did not ask nodes",
                 got=", ".join(self.run.questions),
                 remedy="Run it with --ask nodes besides.",
             )

@@ -37,7 +37,7 @@ def as_questions(given: Iterable[str] | str) -> tuple[Question, ...]:
     >>> as_questions("walks:none")
     Traceback (most recent call last):
         ...
-    walkwise.errors.InputError: A question such as walks:10 has a whole number, at least 1; got 'walks:none'.
+    walkwise.errors.InputError: A question such as walks:10 must have a whole number of at least 1, got 'walks:none'.
     """
     listed = [given] if isinstance(given, str) else list(given)
     questions = tuple(_question(one) for one in listed)
@@ -69,7 +69,10 @@ def _question(given: Any) -> Question:
 def _bare(kind: str, rest: str) -> Question:
     if rest:
         raise InputError(
-            f"The question {kind} has no number; got '{kind}:{rest}'.", argument="questions", expected=kind, got=rest
+            f"The question {kind} must have no number, got '{kind}:{rest}'.",
+            argument="questions",
+            expected=kind,
+            got=f"{kind}:{rest}",
         )
     return Question(kind, name=kind)
 
@@ -81,7 +84,7 @@ def _counted(kind: str, rest: str) -> Question:
         number = 0
     if number < 1:
         raise InputError(
-            f"A question such as {kind}:10 has a whole number, at least 1; got '{kind}:{rest}'.",
+            f"A question such as {kind}:10 must have a whole number of at least 1, got '{kind}:{rest}'.",
             argument="questions",
             expected=f"{kind}:NUMBER",
             got=f"{kind}:{rest}",
@@ -96,7 +99,7 @@ def _discounted(kind: str, rest: str) -> Question:
         number = -1.0
     if not 0 <= number <= 1:
         raise InputError(
-            f"A question such as {kind}:0.1 has a discount α from 0 to 1; got '{kind}:{rest}'.",
+            f"A question such as {kind}:0.1 must have a discount α between 0 and 1, got '{kind}:{rest}'.",
             argument="questions",
             expected=f"{kind}:ALPHA",
             got=f"{kind}:{rest}",

@@ -104,7 +104,7 @@ def run(
     source = as_source(graphs, featurise=featurise)
     if index is not None:
         source = nodes_of(source, index, 1 + sum(isinstance(module, MessagePassing) for module in model.modules()))
-    size = as_count(batch, "batch, the graphs traced together,") if batch is not None else BATCH
+    size = as_count(batch, "batch", "the graphs traced together") if batch is not None else BATCH
     work = Work(model, source, as_questions(questions), target, rule, size, seed, device)
     named = data_name or getattr(source, "called", None)
     manifest = manifest_of(
@@ -117,7 +117,7 @@ def run(
     with locked(folder) as lock:
         check_same(prepare(folder, manifest), manifest, str(folder))
         crew = workers if workers is not None else (os.cpu_count() or 1)
-        effort = _Effort(engine, as_count(crew, "workers, the number of processes,"), workers is None, address, lock)
+        effort = _Effort(engine, as_count(crew, "workers", "the number of processes"), workers is None, address, lock)
         _work_through(work, folder, effort, progress)
     return open_run(folder)
 

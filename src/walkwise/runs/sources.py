@@ -298,7 +298,11 @@ def as_source(graphs: Any, *, featurise: Callable[[str], Data] | None = None) ->
     held: Any = [graphs] if isinstance(graphs, Data) else graphs
     held = list(held) if isinstance(held, Iterable) and not hasattr(held, "__getitem__") else held
     if not hasattr(held, "__len__") or not len(held):
-        raise InputError(argument="graphs", expected="graphs, one at least", got=graphs)
+        raise InputError(
+            argument="graphs",
+            expected="a list of graphs, a data set, or a file or folder of graphs, and hold at least one",
+            got=graphs,
+        )
     return Listed(held)
 
 
@@ -306,7 +310,12 @@ def _from_path(path: Path, featurise: Callable[[str], Data] | None) -> Source:
     if path.is_dir():
         return GraphFiles.of(path)
     if not path.is_file():
-        raise InputError(f"There is no file or folder {path}.", argument="graphs", expected="graphs", got=str(path))
+        raise InputError(
+            f"There is no file or folder {path}.",
+            argument="graphs",
+            expected="a file or folder that is there",
+            got=str(path),
+        )
     if path.suffix in _TABLES:
         return _smiles_table(path, featurise or from_smiles)
     return Listed(read_graphs(path), path.name)
@@ -361,9 +370,11 @@ def nodes_of(source: Source, index: Any, hops: int) -> NodesOf:
     """
     if len(source) != 1:
         raise InputError(
-            f"index names nodes of one graph; there are {len(source)} graphs.",
-            expected="one graph",
-            got=len(source),
+            f"index names nodes of one graph, and there are {len(source)} graphs.",
+            argument="index",
+            expected=f"left out where there are several graphs, here {len(source)}",
+            got=index,
+            remedy="Give one graph, or leave index out.",
         )
     data = source.items(0, 1).graphs[0]
     count = int(data.num_nodes or 0)

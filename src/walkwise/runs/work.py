@@ -144,7 +144,11 @@ class Work:
         if self.alone is None and len(items.graphs) > 1:
             self.alone = self._mixes(made, items)
             if self.alone:
-                raise WalkwiseError("The model's output for a graph depends on the others in its batch.")
+                raise WalkwiseError(
+                    "The model's output for a graph depends on the others in its batch.",
+                    argument="model",
+                    expected="a model that tells the graphs of a batch apart",
+                )
         return made
 
     def _mixes(self, made: ExplainedBatch, items: Items) -> bool:
@@ -165,7 +169,11 @@ class Work:
             return made
         more = wider(source)
         if more is None:
-            raise InputError("The model's output for this node depends on more than the graph around it.")
+            raise InputError(
+                "The model's output for this node depends on more than the graph around it.",
+                argument="model",
+                expected="a model whose outputs depend on the nodes around",
+            )
         self.source = more
         return self._explained(more.items(first, first + count), first)
 

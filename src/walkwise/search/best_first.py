@@ -217,6 +217,7 @@ def _check_work(steps: WalkSteps, max_expansions: int) -> None:
             f"There are {steps.num_walks:.4g} walks, and bounds to search among them take {numbers:.2g} numbers: a "
             f"matrix for each of {len(at.near.nodes):,} pairs of neighbours in every layer.",
             argument="max_expansions",
+            expected=f"at least {needed:,}",
             got=max_expansions,
             remedy=f"Pass max_expansions={needed:,} or more if you mean to wait for minutes, cut the graph, or use "
             "walkwise.search.walksearch.top_walks_amp_ave, which is fast but approximate.",
@@ -238,8 +239,12 @@ def _foretell(search: _Search, spent: float, max_expansions: int) -> None:
 def _give_up(search: _Search, chosen: _Open, max_expansions: int) -> None:
     known = f"the {search.k}th best so far has {search.worst:.4g}" if search.full else "not all k are known yet"
     raise SearchLimitError(
-        f"Continuing more than max_expansions={max_expansions} partial walks (of {search.steps.num_walks} walks in "
-        f"all): open ones may still reach a {search.by} of {float(chosen.bound.max()):.4g}, and {known}. Raise the "
-        "limit, ask for fewer walks, or use walkwise.search.walksearch.top_walks_amp_ave, which is fast but "
-        "approximate."
+        f"The search would continue more than max_expansions={max_expansions} partial walks (of "
+        f"{search.steps.num_walks} walks in all): open ones may still reach a {search.by} of "
+        f"{float(chosen.bound.max()):.4g}, and {known}.",
+        argument="max_expansions",
+        expected="large enough to find the best walks",
+        got=max_expansions,
+        remedy="Raise the limit, ask for fewer walks, or use walkwise.search.walksearch.top_walks_amp_ave, which is "
+        "fast but approximate.",
     )

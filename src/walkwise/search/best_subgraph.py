@@ -153,8 +153,8 @@ def find_subgraph(
     (2, 3, True)
     """
     if method not in _METHODS:
-        raise InputError(f"method must be one of {', '.join(map(repr, _METHODS))}, got {method!r}.")
-    beam = as_count(beam, "beam, how many subgraphs are kept,")
+        raise InputError(argument="method", expected=f"one of {', '.join(map(repr, _METHODS))}", got=method)
+    beam = as_count(beam, "beam", "how many subgraphs are kept")
     alpha, separate = as_discount(alpha), as_graphs(chain, graphs)
     searches: list[Search | None] = []
     sizes = list(size) if isinstance(size, Sequence) and graphs is not None else [size] * len(separate)
@@ -220,8 +220,11 @@ class _Space:
         largest = max(map(int.bit_count, self.components))
         if largest < self.size:
             raise InputError(
-                f"There is no connected subgraph of {self.size} nodes: the largest connected component has "
-                f"{largest}. Ask for fewer nodes, or pass connected=False."
+                f"There is no connected subgraph of {self.size} nodes: the largest connected component has {largest}.",
+                argument="size",
+                expected=f"at most {largest}",
+                got=self.size,
+                remedy="Ask for fewer nodes, or pass connected=False.",
             )
 
     @property
@@ -317,7 +320,11 @@ def _count(space: _Space, most: int) -> int:
         many = f"more than {most} (and at most {all_sets})" if space.connected else str(all_sets)
         raise TooManySubgraphsError(
             f"{many} {'connected ' if space.connected else ''}subgraphs have {k} of the {M} nodes, and "
-            f'max_subgraphs is {most}. Raise the limit if you mean it, or use method="beam".'
+            f"max_subgraphs is {most}.",
+            argument="max_subgraphs",
+            expected="at least the number of subgraphs",
+            got=most,
+            remedy='Raise the limit if you mean it, or use method="beam".',
         )
     return total
 
@@ -388,10 +395,11 @@ def _neighbour_masks(chain: RelevanceChain, graphs: PaddedGraphs) -> list[list[i
 
 
 def _checked_size(size: Any, num_nodes: int, where: str) -> int:
+    expected = f"a number of nodes from 0 to {num_nodes}, as many as there are{where}"
     try:
         value = operator.index(size)
     except TypeError:
-        raise InputError(f"size is a number of nodes, got {size!r}.") from None
+        raise InputError(argument="size", expected=expected, got=size) from None
     if not 0 <= value <= num_nodes:
-        raise InputError(f"size must be 0 to {num_nodes}, the number of nodes{where}; got {size}.")
+        raise InputError(argument="size", expected=expected, got=size)
     return value

@@ -183,9 +183,9 @@ def top_walks(
     >>> bool(torch.isclose(best.relevance[0], ww.walk_relevance(chain, ww.enumerate_walks(chain)).max()))
     True
     """
-    k = as_count(k, "k, the number of walks,")
+    k = as_count(k, "k", "the number of walks")
     if by not in ("relevance", "magnitude"):
-        raise InputError(f'by is "relevance" or "magnitude", got {by!r}.')
+        raise InputError(argument="by", expected='"relevance" or "magnitude"', got=by)
     separate, steps = as_graphs(chain, graphs), walk_steps(chain)
     found: list[TopWalks] = []
     for some in separate.parts(steps.ending, FEW_WALKS):

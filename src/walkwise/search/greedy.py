@@ -123,7 +123,7 @@ def greedy_order(scores: Callable[[Tensor], Tensor], num_nodes: int, mode: str =
 def as_mode(mode: str) -> Mode:
     """The mode, checked."""
     if mode != "activation" and mode != "pruning":
-        raise InputError(f'mode must be "activation" or "pruning", got {mode!r}.')
+        raise InputError(argument="mode", expected='"activation" or "pruning"', got=mode)
     return mode  # type: ignore[return-value]
 
 

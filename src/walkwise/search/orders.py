@@ -154,7 +154,7 @@ def order_nodes(
     if tolerance is None:
         tolerance = rounding(chain.dtype)
     if not 0 <= tolerance < 1:
-        raise InputError(f"tolerance is a small fraction, 0 for none; got {tolerance}.")
+        raise InputError(argument="tolerance", expected="a fraction from 0 to below 1", got=tolerance)
     alphas = tuple(as_discount(a) for a in given)
     chain, idle = _with_idle(chain, graphs)
     criterion = Criterion(mode, alphas, as_graphs(chain, graphs, level=4), tolerance)

@@ -200,11 +200,14 @@ def _numbers(chain: RelevanceChain, values: Sequence[float]) -> Tensor:
 
 def _checked(chain: RelevanceChain, k: int, name: str) -> int:
     """k, after a look at it and at the chain."""
-    k = as_count(k, "k, the number of walks,")
+    k = as_count(k, "k", "the number of walks")
     if not chain.straight:
         raise InputError(
             f"{name} is defined for models whose walks stand at a node in every position; this one has skip or "
-            "jumping connections. walkwise.search.best_walks.top_walks finds the best walks of any model."
+            "jumping connections.",
+            argument="chain",
+            expected="of a model without skip or jumping connections",
+            remedy="walkwise.search.best_walks.top_walks finds the best walks of any model.",
         )
     return k
 

@@ -10,10 +10,13 @@ from torch import Tensor
 from walkwise.errors import TraceError
 from walkwise.tracing.private import base_of
 
-UNSEEN_WRITE = (
-    "A node tensor was written into through {}, which cannot be followed. Write into a copy "
-    "(h.detach().clone() instead of h.detach()), or use the out-of-place operation."
-)
+
+def unseen_write(through: str) -> TraceError:
+    """The refusal of a write that the tape does not see."""
+    return TraceError(
+        f"A node tensor was written into through {through}, which cannot be followed.",
+        remedy="Write into a copy (h.detach().clone() instead of h.detach()), or use the out-of-place operation.",
+    )
 
 
 class Aliases:
@@ -30,7 +33,7 @@ class Aliases:
     def check(self) -> None:
         """Refuse a model that has written into one of them."""
         if any(differ(alias, copy) for alias, copy in self._known):
-            raise TraceError(UNSEEN_WRITE.format("a tensor that is detached from it (h.detach(), h.data)"))
+            raise unseen_write("a tensor that is detached from it (h.detach(), h.data)")
 
     def renew(self) -> None:
         """Take their values as they are now."""

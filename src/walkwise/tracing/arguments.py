@@ -16,7 +16,7 @@ from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.data.data import BaseData
 
 from walkwise.core.node_types import NodeTypes
-from walkwise.errors import InputError, noted
+from walkwise.errors import InputError, described, noted
 from walkwise.tracing.precision import HALVES
 from walkwise.tracing.private import compiled_from
 
@@ -167,12 +167,7 @@ def of_graph(model: nn.Module, data: Any, given: Mapping[str, Any]) -> Given:
 
         return of_hetero_graph(model, data, given)
     if not isinstance(data, Data):
-        raise InputError(
-            f"A graph is a torch_geometric Data, HeteroData or Batch, got {type(data).__name__}.",
-            argument="graph",
-            expected="a torch_geometric Data, HeteroData or Batch",
-            got=type(data).__name__,
-        )
+        raise InputError(argument="graph", expected="a torch_geometric Data, HeteroData or Batch", got=described(data))
     held = {name: data[name] for name in data.keys() if data[name] is not None}  # noqa: SIM118  (it is no dict)
     parameters = parameters_of(model)
     if _takes_whole(parameters, held, given):
@@ -304,6 +299,7 @@ def _missing(model: nn.Module, signature: inspect.Signature, missing: list[str],
         f"{type(model).__name__}.forward{_written(signature)} wants {', '.join(missing)}, which the graph does not "
         f"have; it has {has}.",
         argument=name,
+        expected="given, or a part of the graph",
         got=has,
         remedy=remedy,
     )
@@ -322,6 +318,7 @@ def _refuse(model: nn.Module, signature: inspect.Signature, given: str, why: str
     raise InputError(
         f"{type(model).__name__}.forward{_written(signature)} was given {given}, which does not fit: {why}.",
         argument="x",
+        expected="what the model's forward takes",
         got=given,
         remedy=remedy,
     ) from None
@@ -341,6 +338,8 @@ def _explain_types(error: RuntimeError, tensors: Mapping[str, Tensor]) -> None:
         raise InputError(
             f"The model cannot compute with {one} of {tensors[one].dtype} ({error}).",
             argument=one,
+            expected="of floating-point numbers",
+            got=tensors[one].dtype,
             remedy=f"If these are features, not numbers of categories, convert them: data.{one} = data.{one}.float().",
         ) from error
     noted(error, "Raised by the model, which got " + ", ".join(f"{n} {tuple(t.shape)}" for n, t in tensors.items()))

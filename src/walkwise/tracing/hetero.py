@@ -15,7 +15,7 @@ from torch_geometric.utils import is_sparse, to_edge_index
 
 from walkwise.core.lazy import cached_property
 from walkwise.core.node_types import EdgeType, NodeTypes
-from walkwise.errors import InputError
+from walkwise.errors import Described, InputError, described
 from walkwise.tracing.arguments import Given, Manner, parameters_of
 from walkwise.tracing.precision import HALVES
 
@@ -89,22 +89,29 @@ class HeteroGiven(Given):
         for kind in self.edge_index:
             if not isinstance(kind, tuple) or len(kind) != 3:
                 raise InputError(
-                    f"edge_index maps (source type, relation, target type) to edges; got the key {kind!r}.",
+                    f"The keys of edge_index must be (source type, relation, target type), got {kind!r}.",
                     argument="edge_index",
+                    expected="a dictionary from (source type, relation, target type) to edges",
                     got=kind,
                 )
             edges = self.edges_of(kind)
             if edges.dim() != 2 or edges.shape[0] != 2:
-                raise InputError(f"edge_index[{kind!r}] has shape (2, E); got {tuple(edges.shape)}.")
+                raise InputError(argument=f"edge_index[{kind!r}]", expected="of shape (2, E)", got=tuple(edges.shape))
             for row, name in ((0, kind[0]), (1, kind[2])):
                 count, end = self.types.counts[name], edges[row]
                 if end.numel() and not 0 <= int(end.min()) <= int(end.max()) < count:
+                    named = Described(f"{int(end.min())} to {int(end.max())}")
                     raise InputError(
-                        f"edge_index[{kind!r}] names {name} nodes {int(end.min())} to {int(end.max())}, but there are "
-                        f"{count} of them, 0 to {count - 1}."
+                        f"edge_index[{kind!r}] names {name} nodes {named}, but there are {count} of them, 0 to "
+                        f"{count - 1}.",
+                        argument=f"edge_index[{kind!r}]",
+                        expected=f"ids of {name} nodes from 0 to {count - 1}",
+                        got=named,
                     )
         if not self.num_nodes:
-            raise InputError("x has no nodes: a graph needs at least one.")
+            raise InputError(
+                "x has no nodes: a graph needs at least one.", argument="x", expected="of at least one node"
+            )
 
     def _named(self, name: str) -> int:
         """How many nodes of a type the edges name."""
@@ -115,9 +122,12 @@ class HeteroGiven(Given):
 def of_types(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any]) -> HeteroGiven:
     """What the model is called with of features and edges by type."""
     if not isinstance(x, Mapping) or not isinstance(edge_index, Mapping):
+        got = Described(f"{described(x)} and {described(edge_index)}")
         raise InputError(
-            f"Of a heterogeneous graph, x and edge_index are dictionaries by type; got {type(x).__name__} and "
-            f"{type(edge_index).__name__}.",
+            f"Of a heterogeneous graph, x and edge_index must be dictionaries by type, got {got}.",
+            argument="x" if isinstance(edge_index, Mapping) else "edge_index",
+            expected="a dictionary by type, of a heterogeneous graph",
+            got=got,
             remedy="Write ww.trace(model, data) with a HeteroData, or ww.trace(model, x_dict, edge_index_dict).",
         )
     return HeteroGiven(model, dict(x), dict(edge_index), arguments)

@@ -86,7 +86,8 @@ class Lowering:
         if not self.calls:
             raise TraceError(
                 "The explained output does not depend on any message-passing layer. walkwise explains models "
-                "with torch_geometric.nn.MessagePassing layers; is the target the right part of the output?"
+                "with torch_geometric.nn.MessagePassing layers.",
+                remedy="Is the target the right part of the output?",
             )
         fold_into_layers(self.ops, tape.calls)
         rules = schedule.rules(len(self.calls))
@@ -327,7 +328,11 @@ class Lowering:
             raise TraceError(f"torch cannot differentiate the read-out: {error}") from error
         reached = [(slot, message[:, 0, 0]) for slot, message in arrived.items() if slot in places]
         if not reached:
-            raise TraceError("The explained output does not depend differentiably on the node features.")
+            raise TraceError(
+                "The explained output does not depend differentiably on the node features.",
+                argument="target",
+                expected="a differentiable function of the node features",
+            )
         return reached, [(slot, places[slot]) for slot, _ in reached]
 
     def _normaliser(self, direction: Tensor) -> float:

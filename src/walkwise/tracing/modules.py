@@ -98,7 +98,12 @@ def a_weight(modules: Modules) -> Tensor | None:
     owned = [held for holder in (parameters_of, buffers_of) for _, module in modules.all if (held := holder(module))]
     tensors = [t for held in owned for t in held.values() if t is not None]
     if any(is_lazy(t) for t in tensors):
-        raise InputError("The model has lazy parameters that are not initialised. Run it on one input first.")
+        raise InputError(
+            "The model has lazy parameters that are not initialised.",
+            argument="model",
+            expected="initialised",
+            remedy="Run it on one input first.",
+        )
     return next((t for t in tensors if t.is_floating_point() and t.numel()), None)
 
 
@@ -114,4 +119,9 @@ def check_weights(modules: Modules) -> None:
     named = [(f"{n}.{key}", t) for n, tensors in owned for key, t in tensors.items() if t is not None]
     for name, tensor in named:
         if tensor.is_floating_point() and not bool(tensor.detach().isfinite().all()):
-            raise InputError(f"The weights are not finite: {name.lstrip('.')!r} has NaN or infinite entries.")
+            raise InputError(
+                f"The weights are not finite: {name.lstrip('.')!r} has NaN or infinite entries.",
+                argument="model",
+                expected="a model with finite weights",
+                got=name.lstrip("."),
+            )

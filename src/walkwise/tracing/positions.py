@@ -14,29 +14,39 @@ from walkwise.tracing.identity import Identities, UnfollowedError
 from walkwise.tracing.stretch import Builder, Flow
 from walkwise.tracing.tape import Call, Op, live
 
+#: Refusals: what is wrong, and what to do.
 _UNFOLLOWED = (
     "Layer '{}' ({}) is handed rows that cannot be followed back to nodes of the graph: {} has put rows of several "
-    "nodes together, or in an order of their own. Select rows by their numbers instead (x[perm]), or put the operation "
-    "into a torch_geometric.nn.MessagePassing layer."
+    "nodes together, or in an order of their own.",
+    "Select rows by their numbers instead (x[perm]), or put the operation into a torch_geometric.nn.MessagePassing "
+    "layer.",
 )
 _NO_NODES = (
     "No message-passing layer runs on the {} nodes of the graph: the first one is handed {} rows, which are no nodes "
-    "(edges, clusters, or nodes several times over). Walks stand at nodes: trace on the graph that the layers see."
+    "(edges, clusters, or nodes several times over).",
+    "Walks stand at nodes: trace on the graph that the layers see.",
 )
 _FLAT = (
     "Layer '{}' ({}) is handed a tensor of shape {}; node features have a row for every node and a column for every "
-    "feature, (M, F). Add the column with unsqueeze(1)."
+    "feature, (M, F).",
+    "Add the column with unsqueeze(1).",
 )
 _OTHER_TYPE = (
     "Layer '{}' ({}) takes nodes of several types ({}), some of them a tensor of the model's own with as many rows as "
-    "the graph has nodes; they would be taken for one another. Give the graph by type: ww.trace(model, x_dict, "
-    "edge_index_dict), or a HeteroData."
+    "the graph has nodes; they would be taken for one another.",
+    "Give the graph by type: ww.trace(model, x_dict, edge_index_dict), or a HeteroData.",
 )
 _STATIC = (
-    "The first message-passing layer is handed a tensor of shape {}: several feature matrices on one static graph. "
-    "Walks stand at rows of one matrix: trace each by itself, (M, F), or give a Batch with a copy of the graph for all."
+    "The first message-passing layer is handed a tensor of shape {}: several feature matrices on one static graph.",
+    "Walks stand at rows of one matrix: trace each by itself, (M, F), or give a Batch with a copy of the graph for "
+    "all.",
 )
 _CARRIED = "layer '{}' ({}) runs on rows that are no nodes of the graph (clusters, say); walks pass it by"
+
+
+def _refusal(words: tuple[str, str], *parts: object) -> TraceError:
+    problem, remedy = words
+    return TraceError(problem.format(*parts), remedy=remedy)
 
 
 class Positions:
@@ -62,7 +72,7 @@ class Positions:
             rows = identities.tape.values[calls[0][1].handed[0]].shape[0]
             shape = tuple(identities.tape.values[calls[0][1].handed[0]].shape)
             static = len(shape) == 3
-            raise TraceError(_STATIC.format(shape) if static else _NO_NODES.format(identities.num_nodes, rows))
+            raise _refusal(_STATIC, shape) if static else _refusal(_NO_NODES, identities.num_nodes, rows)
         feeding = {op.call for op in live(ops, set(self.number))}
         last = max(self.number.values()) + 1
         for index, call in calls:
@@ -78,7 +88,7 @@ class Positions:
         found: list[int] = []
         kinds = list(dict.fromkeys(call.type_of.values()))
         if len(kinds) > 1 and any(map(self.identities.assumed, call.handed)):
-            raise TraceError(_OTHER_TYPE.format(call.name, type(call.module).__name__, ", ".join(kinds)))
+            raise _refusal(_OTHER_TYPE, call.name, type(call.module).__name__, ", ".join(kinds))
         for slot in call.handed:
             if self._are_nodes(slot, call):
                 if not any(self._meet(slot, other) for other in found):
@@ -105,11 +115,11 @@ class Positions:
             return True
         shape = tuple(self.identities.tape.values[slot].shape)
         if len(shape) < 2:
-            raise TraceError(_FLAT.format(call.name, type(call.module).__name__, shape))
+            raise _refusal(_FLAT, call.name, type(call.module).__name__, shape)
         try:
             ids = self.identities.nodes(slot)
         except UnfollowedError as operation:
-            raise TraceError(_UNFOLLOWED.format(call.name, type(call.module).__name__, operation)) from None
+            raise _refusal(_UNFOLLOWED, call.name, type(call.module).__name__, operation) from None
         if self.identities.natural(ids):
             self._nodes[slot] = ids
             return True

@@ -91,7 +91,12 @@ def check_finite(tape: Tape, outputs: Tensor, modules: Modules, given: Mapping[s
         what, remedy = _unfinished(made)
         raise InputError(f"What {overflown.word.name} makes in {name} is not finite: {what}.", remedy=remedy)
     if not bool(outputs.isfinite().all()):
-        raise InputError(f"The model's output is not finite ({outputs.tolist()}); nothing can be explained.")
+        raise InputError(
+            f"The model's output is not finite ({outputs.tolist()}); nothing can be explained.",
+            argument="output",
+            expected="finite",
+            got=outputs.tolist(),
+        )
 
 
 def _unfinished(made: Tensor) -> tuple[str, str]:
@@ -123,7 +128,11 @@ def check_tensors(given: Mapping[str, Tensor]) -> None:
     for name, tensor in given.items():
         dense = tensor.is_floating_point() and tensor.layout == torch.strided
         if dense and not bool(tensor.isfinite().all()):
-            raise InputError(f"{name} has NaN or infinite entries; relevance needs finite numbers.")
+            raise InputError(
+                f"{name} has NaN or infinite entries; relevance needs finite numbers.",
+                argument=name,
+                expected="made of finite numbers",
+            )
 
 
 def check_chain(chain: RelevanceChain) -> RelevanceChain:

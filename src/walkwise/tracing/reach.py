@@ -88,6 +88,7 @@ class Surveyor:
             raise InputError(
                 f"The neighbourhoods of these {len(centres)} nodes have more than {_MOST_ROWS:,} nodes together.",
                 argument="index",
+                expected="a list of fewer nodes",
                 remedy="Give fewer nodes at a time.",
             )
         return hoods, ()

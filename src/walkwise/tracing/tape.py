@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from walkwise.core.operators import Operator
 from walkwise.errors import TraceError
 from walkwise.rules import LRP_0, Rule
-from walkwise.tracing.aliases import UNSEEN_WRITE, Aliases, differ, sharing
+from walkwise.tracing.aliases import Aliases, differ, sharing, unseen_write
 from walkwise.tracing.private import autocasting, base_of, unwatched
 from walkwise.tracing.spellings import exchanges, positional
 from walkwise.tracing.words import Handler, Word, asked_to_write, word
@@ -143,7 +143,8 @@ class Tape(TorchFunctionMode):
         if slot == -1:
             raise TraceError(
                 "A node tensor was changed in place through another that shares its memory (a view) and then read "
-                "again, which cannot be followed. Use the out-of-place operation (y = x + 1 instead of x += 1)."
+                "again, which cannot be followed.",
+                remedy="Use the out-of-place operation (y = x + 1 instead of x += 1).",
             )
         return slot
 
@@ -171,8 +172,8 @@ class Tape(TorchFunctionMode):
         if torch.is_autocast_enabled(device):
             raise TraceError(
                 f"The model runs under torch.autocast({device!r}), which rounds to {torch.get_autocast_dtype(device)} "
-                "between one step and the next; relevance needs one type throughout. Trace outside of it, with "
-                "autocast off in the model itself if it turns it on."
+                "between one step and the next; relevance needs one type throughout.",
+                remedy="Trace outside of it, with autocast off in the model itself if it turns it on.",
             )
 
     def record_affine(self, handler: Handler, affine: Affine, result: Tensor) -> None:
@@ -205,7 +206,7 @@ class Tape(TorchFunctionMode):
         self.hidden.add("under torch.no_grad() or in a custom autograd.Function")
         known = word(func)
         if (known.writes or asked_to_write(known, args, kwargs)) and id(args[0]) in self._slot_of:
-            raise TraceError(UNSEEN_WRITE.format("torch.no_grad() or a custom autograd.Function"))
+            raise unseen_write("torch.no_grad() or a custom autograd.Function")
         result = func(*args, **kwargs)
         if isinstance(result, Tensor) and base_of(result) is not None:
             self._aliases.add(result)
@@ -237,7 +238,7 @@ class Tape(TorchFunctionMode):
         if known.name in ("numpy", "array", "tolist", "item") or getattr(func, "__name__", "") == "__float__":
             self.hidden.add("in NumPy or Python")
         if kwargs.get("out") is not None or exchanges(func):
-            raise TraceError(UNSEEN_WRITE.format("out=... or h.data = ..."))
+            raise unseen_write("out=... or h.data = ...")
         if known.writes or asked_to_write(known, args, kwargs):
             return self._record_write(known, func, args, kwargs)
         result = func(*args, **kwargs)

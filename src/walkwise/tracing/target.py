@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walkwise.errors import TargetError, noted
+from walkwise.errors import Described, TargetError, noted
 from walkwise.tracing.private import unwatched
 
 Target = int | str | Sequence[int | str] | Tensor | Callable[[Any], Tensor] | None
@@ -84,13 +84,19 @@ def _of_type(output: Any, index: Index) -> tuple[Any, Any]:
 def _selected(output: Any, target: Any, against: Any, index: Index, num_graphs: int, num_nodes: int) -> ExplainedScalar:
     if not isinstance(output, Tensor) or not output.is_floating_point():
         raise TargetError(
-            f"The model returned {_describe(output)}; expected one floating-point tensor. Select from it with "
-            "target=lambda output: ... (a differentiable scalar)."
+            f"The model's output must be one floating-point tensor, got {_describe(output)}.",
+            argument="output",
+            expected="one floating-point tensor",
+            got=Described(_describe(output)),
+            remedy="Select from it with target=lambda output: ... (a differentiable scalar).",
         )
     if output.dim() > 2:
         raise TargetError(
-            f"The output has shape {tuple(output.shape)}; expected (rows, columns), (rows,) or a scalar. "
-            "Select from it with target=lambda output: ..."
+            f"The model's output must be of shape (rows, columns), (rows,) or a scalar, got {tuple(output.shape)}.",
+            argument="output",
+            expected="of shape (rows, columns), (rows,) or a scalar",
+            got=tuple(output.shape),
+            remedy="Select from it with target=lambda output: ...",
         )
     scores = _as_table(output.detach(), index, num_graphs, num_nodes)
     rows = _rows(scores, index, num_graphs)
@@ -117,16 +123,24 @@ def _selected(output: Any, target: Any, against: Any, index: Index, num_graphs: 
 
 def _by_callable(output: Any, target: Callable[[Any], Any], index: object) -> Tensor:
     if index is not None:
-        raise TargetError("index does not go with a callable target: select the row inside the callable.")
+        raise TargetError(
+            "index does not go with a callable target: select the row inside the callable.",
+            argument="index",
+            expected="left out where target is callable",
+            got=index,
+        )
     try:
         scalar = target(output)
     except Exception as error:
         noted(error, f"Raised by the callable target, which got {_describe(output)}, the model's output.")
         raise
     if not isinstance(scalar, Tensor) or scalar.numel() != 1 or not scalar.is_floating_point():
+        expected = "a floating-point tensor with one element that depends differentiably on the output"
         raise TargetError(
-            f"The callable target returned {_describe(scalar)}; expected a floating-point tensor with one "
-            "element that depends differentiably on the output."
+            f"The callable target must return {expected}, got {_describe(scalar)}.",
+            argument="target",
+            expected=f"a function that returns {expected}",
+            got=Described(_describe(scalar)),
         )
     return scalar
 
@@ -155,12 +169,20 @@ def _rows(scores: Tensor, index: Index, num_graphs: int) -> list[int]:
     if index is not None:
         row = _integer(index, "index")
         if not 0 <= row < count:
-            raise TargetError(f"index={row} is out of range: the output has {count} rows, 0 to {count - 1}.")
+            raise TargetError(
+                f"index={row} is out of range: the output has {count} rows, 0 to {count - 1}.",
+                argument="index",
+                expected=f"a row of the output, 0 to {count - 1}",
+                got=row,
+            )
         return [row]
     if count != num_graphs:
         raise TargetError(
-            f"The output has {count} rows but the input has {num_graphs} graph(s). For a node-level model pass "
-            "index=<the row to explain>; for several graphs pass batch=<the graph of each node>."
+            f"The output has {count} rows but the input has {num_graphs} graph(s).",
+            argument="index",
+            expected=f"a row of the output, 0 to {count - 1}",
+            remedy="For a node-level model pass index=<the row to explain>; for several graphs pass batch=<the graph "
+            "of each node>.",
         )
     return list(range(count))
 
@@ -175,7 +197,12 @@ def _columns(scores: Tensor, target: Any, rows: list[int]) -> list[tuple[int, in
         return [column_of(target, scores.shape[1])] * len(rows)
     given = list(target)
     if len(given) != len(rows):
-        raise TargetError(f"target names {len(given)} columns for {len(rows)} explained row(s).")
+        raise TargetError(
+            f"target names {len(given)} columns for {len(rows)} explained row(s).",
+            argument="target",
+            expected=f"one column, or one for each of {len(rows)} explained row(s)",
+            got=given,
+        )
     plain = all(type(one) is int for one in given)
     known = {one: column_of(one, scores.shape[1]) for one in dict.fromkeys(given)} if plain else {}
     return [known[one] for one in given] if plain else [column_of(one, scores.shape[1]) for one in given]
@@ -244,7 +271,12 @@ def _integer(value: Any, name: str) -> int:
             raise TypeError
         return operator.index(value)
     except TypeError:
-        raise TargetError(f"{name} must be an integer, got {value!r} ({type(value).__name__}).") from None
+        raise TargetError(
+            f"{name} must be an integer, got {value!r} ({type(value).__name__}).",
+            argument=name,
+            expected="an integer",
+            got=value,
+        ) from None
 
 
 def _describe(value: Any) -> str:

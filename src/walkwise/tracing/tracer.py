@@ -15,7 +15,7 @@ from torch_geometric.data.data import BaseData
 from torch_geometric.nn import HypergraphConv
 
 from walkwise.core.chain import RelevanceChain
-from walkwise.errors import CoverageWarning, InputError, TargetError, UnsupportedLayerError
+from walkwise.errors import CoverageWarning, Described, InputError, TargetError, UnsupportedLayerError, described
 from walkwise.rules import RuleLike, Schedule, as_schedule
 from walkwise.tracing import linearize
 from walkwise.tracing.arguments import Given, given_as
@@ -102,7 +102,7 @@ def trace(
     _check_call(x, rest, model_kwargs)
     schedule = as_schedule(rule)
     if fallback not in ("autograd", "error"):
-        raise InputError(f'fallback must be "autograd" or "error", got {fallback!r}.')
+        raise InputError(argument="fallback", expected='"autograd" or "error"', got=fallback)
     model = _unwrapped(model)
     ordinary = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
     with (
@@ -149,7 +149,9 @@ def _traced(
     if slot is None:
         raise TargetError(
             "The explained scalar does not depend differentiably on the node features: the target (or the "
-            "model) detaches it, rounds it, or takes an index instead of a value."
+            "model) detaches it, rounds it, or takes an index instead of a value.",
+            argument="target",
+            expected="a differentiable function of the node features",
         )
     hidden = [_HIDDEN.format(where) for where in sorted(tape.hidden)]
     with torch.no_grad():
@@ -175,8 +177,12 @@ def _refuse_autograd(chain: RelevanceChain) -> None:
     for layer in chain.layers:
         if layer.route == "autograd":
             raise UnsupportedLayerError(
-                f"layer '{layer.name}' ({layer.kind}) has no linearization. Register one with "
-                f'walkwise.trace.linearize.register({layer.kind}), or trace with fallback="autograd".'
+                f"layer '{layer.name}' ({layer.kind}) has no linearization.",
+                argument="fallback",
+                expected='"autograd" for a model with such a layer',
+                got="error",
+                remedy=f"Register one with walkwise.trace.linearize.register({layer.kind}), or trace with "
+                'fallback="autograd".',
             )
 
 
@@ -261,7 +267,7 @@ class _Runs:
 def _unwrapped(model: nn.Module) -> nn.Module:
     """The model itself, where torch.compile has wrapped it."""
     if not isinstance(model, nn.Module):
-        raise InputError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
+        raise InputError(argument="model", expected="a torch.nn.Module", got=described(model))
     return compiled_from(model) or model
 
 
@@ -282,8 +288,10 @@ def _check_call(x: Any, rest: tuple[Any, ...], named: dict[str, Any]) -> None:
     """Refuse a call whose arguments stand in the wrong places."""
     if rest:
         raise InputError(
-            f"After x and edge_index, what the model takes is given by name; got {len(rest)} more in order "
+            f"After x and edge_index, what the model takes must be given by name, got {len(rest)} more in order "
             f"({', '.join(_kind(value) for value in rest)}).",
+            argument="model_kwargs",
+            expected="given by name",
             remedy="Write ww.trace(model, x, edge_index, edge_weight=...), with the names of the model's parameters.",
         )
     if x is ...:
@@ -291,6 +299,7 @@ def _check_call(x: Any, rest: tuple[Any, ...], named: dict[str, Any]) -> None:
         raise InputError(
             "There is no graph to trace: x was left out." + (f" {graph} was given by name." if graph else ""),
             argument="x",
+            expected="given",
             remedy="Write ww.trace(model, data), or ww.trace(model, x, edge_index).",
         )
 
@@ -303,15 +312,25 @@ def _check_given(given: Given) -> None:
             f"x and edge_index stand in each other's place: x is {x.dtype} {tuple(x.shape)}, edge_index "
             f"{edge_index.dtype} {tuple(edge_index.shape)}.",
             argument="x",
+            expected="a tensor with one row per node",
+            got=described(x),
             remedy="Write ww.trace(model, x, edge_index).",
         )
     if (x is not None or data is None) and (not isinstance(x, Tensor) or x.dim() == 0):
-        raise InputError(f"x must be a tensor with one row per node, got {_kind(x)}.{_remedy(x, edge_index)}")
+        expected, remedy = "a tensor with one row per node", _remedy(x, edge_index)
+        raise InputError(argument="x", expected=expected, got=Described(_kind(x)), remedy=remedy)
     if given.num_nodes == 0:
-        raise InputError("x has no nodes: a graph needs at least one.")
+        raise InputError("x has no nodes: a graph needs at least one.", argument="x", expected="of at least one node")
     if edge_index is ... or isinstance(edge_index, BaseData):
-        came = "it was left out" if edge_index is ... else f"got {_kind(edge_index)}"
-        raise InputError(f"edge_index must be the edges, (2, E), or a sparse adjacency; {came}.{_remedy(edge_index)}")
+        expected = "the edges, (2, E), or a sparse adjacency"
+        came = "but was left out" if edge_index is ... else f"got {_kind(edge_index)}"
+        raise InputError(
+            f"edge_index must be {expected}, {came}.",
+            argument="edge_index",
+            expected=expected,
+            got=None if edge_index is ... else Described(_kind(edge_index)),
+            remedy=_remedy(edge_index),
+        )
 
 
 def _check_input(modules: Modules, given: Given) -> None:
@@ -331,16 +350,22 @@ def _check_edges(edge_index: Any, num_nodes: int) -> None:
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
         return
     if edge_index.is_floating_point() and edge_index.dim() == 2 and edge_index.shape[0] == 2 != edge_index.shape[1]:
-        raise InputError(f"edge_index holds node ids and must be of integers (torch.long), got {edge_index.dtype}.")
+        raise InputError(argument="edge_index", expected="node ids, of torch.long", got=edge_index.dtype)
     if edge_index.dtype != torch.long:
         return
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
-        raise InputError(f"edge_index has shape (2, E), one column per edge; got {tuple(edge_index.shape)}.")
+        expected = "of shape (2, E), one column per edge"
+        raise InputError(argument="edge_index", expected=expected, got=tuple(edge_index.shape))
     if not edge_index.numel():
         return
     low, high = (int(end) for end in torch.aminmax(edge_index))
     if low < 0 or high >= num_nodes:
-        raise InputError(f"edge_index names nodes {low} to {high}, but x has {num_nodes} rows (0 to {num_nodes - 1}).")
+        raise InputError(
+            f"edge_index names nodes {low} to {high}, but x has {num_nodes} rows (0 to {num_nodes - 1}).",
+            argument="edge_index",
+            expected=f"node ids from 0 to {num_nodes - 1}",
+            got=Described(f"{low} to {high}"),
+        )
 
 
 def _check_places(parameter: Tensor | None, features: dict[str, Tensor], tensors: dict[str, Tensor]) -> None:
@@ -349,24 +374,34 @@ def _check_places(parameter: Tensor | None, features: dict[str, Tensor], tensors
         return
     for name, tensor in tensors.items():
         if tensor.device != parameter.device:
-            raise InputError(f"{name} is on {tensor.device} but the model is on {parameter.device}; move one of them.")
+            raise InputError(
+                f"{name} is on {tensor.device} but the model is on {parameter.device}; move one of them.",
+                argument=name,
+                expected=f"on {parameter.device}",
+                got=tensor.device,
+            )
     for x in features.values():
         if x.dtype != parameter.dtype:
-            raise InputError(f"x is {x.dtype} but the model's weights are {parameter.dtype}; convert one of them.")
+            raise InputError(
+                f"x is {x.dtype} but the model's weights are {parameter.dtype}; convert one of them.",
+                argument="x",
+                expected=f"of {parameter.dtype}",
+                got=x.dtype,
+            )
 
 
-def _remedy(value: Any, beside: Any = None) -> str:
+def _remedy(value: Any, beside: Any = None) -> str | None:
     """What to write where the edges were left out, or a graph was given in the place of its tensors."""
     if value is ...:
-        return " Write ww.trace(model, x, edge_index), or ww.trace(model, data)."
+        return "Write ww.trace(model, x, edge_index), or ww.trace(model, data)."
     if isinstance(value, BaseData):
-        return " Write ww.trace(model, data), or ww.trace(model, data.x, data.edge_index)."
+        return "Write ww.trace(model, data), or ww.trace(model, data.x, data.edge_index)."
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], BaseData):
-        return " Of several graphs make one: ww.trace(model, Batch.from_data_list(graphs))."
+        return "Of several graphs make one: ww.trace(model, Batch.from_data_list(graphs))."
     if value is None and beside is not ...:
-        return " Of a model without features, give the graph: ww.trace(model, Data(edge_index=..., num_nodes=...))."
-    return ""
+        return "Of a model without features, give the graph: ww.trace(model, Data(edge_index=..., num_nodes=...))."
+    return None
 
 
 def _kind(value: Any) -> str:
-    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else described(value)

@@ -122,7 +122,7 @@ class Watch:
         call.by_type = isinstance(result, dict)
         call.rows_of = {slot: rows for slot, rows in keyed if slot is not None and rows is not None}
         if not call.outputs:
-            raise TraceError(_lost(name, module))
+            raise _lost(name, module)
 
     def _target(self, module: Any) -> int | None:
         """The slot of the tensor whose rows a layer's output has; None where no tensor says."""
@@ -143,8 +143,8 @@ class Watch:
         def propagate(edge_index: Any, size: Any = None, **arguments: Any) -> Any:
             if self.depth == 0 or self.tape.active is None:
                 raise TraceError(
-                    f"propagate of '{name}' ({type(conv).__name__}) was called past the module itself. Call the "
-                    "layer, not its propagate, so that it counts as one."
+                    f"propagate of '{name}' ({type(conv).__name__}) was called past the module itself.",
+                    remedy="Call the layer, not its propagate, so that it counts as one.",
                 )
             self.tape.calls[self.tape.active].propagates += 1
             affine = None
@@ -194,7 +194,7 @@ class Watch:
         def seen(args: tuple[Any, ...], result: Any) -> None:
             went_in = any(isinstance(a, Tensor) and self.tape.slot_of(a) is not None for a in args)
             if went_in and self.tape.slot_of(result) is None and torch.is_grad_enabled():
-                raise TraceError(_lost(name, module))
+                raise _lost(name, module)
 
         return seen
 
@@ -224,7 +224,8 @@ def check_fresh(watch: Watch, handed: Callable[[bool], list[Tensor]]) -> None:
             name, module = watch.tape.calls[call].name, watch.tape.calls[call].module
             raise TraceError(
                 f"Layer '{name}' ({type(module).__name__}) was handed node features that depend on an earlier layer "
-                f"but cannot be traced back to it. {_OUT_OF_SIGHT}"
+                "but cannot be traced back to it.",
+                remedy=_OUT_OF_SIGHT,
             )
 
 
@@ -328,8 +329,9 @@ def _edge_index(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     return None
 
 
-def _lost(name: str, module: Any) -> str:
-    return (
+def _lost(name: str, module: Any) -> TraceError:
+    return TraceError(
         f"'{name}' ({type(module).__name__}) took in node features, but what it returned cannot be traced back "
-        f"to them. {_OUT_OF_SIGHT}"
+        "to them.",
+        remedy=_OUT_OF_SIGHT,
     )
