@@ -55,6 +55,11 @@ BATCH = torch.stack([ENTRIES[:4], ENTRIES[1:]])  # (2, 4, 4)
 KERNEL = torch.stack([BATCH[0, :, :3].repeat(2, 1)[i : i + 5] for i in range(3)] * 2)[:5]  # (5, 5, 3)
 LAST = torch.tensor([False, False, False, True])
 
+#: Where the entries of every row go, and where those that come there are from.
+ROWS = torch.tensor([2, 0, 4, 1, 3])
+PLACES = torch.stack([torch.tensor([2, 0, 3, 1]).roll(i) for i in range(5)])
+FROM = PLACES.argsort(1)
+
 torch.manual_seed(11)
 GRU, LSTM, RNN = (kind(4, 4).double() for kind in (nn.GRUCell, nn.LSTMCell, nn.RNNCell))
 GRUS = nn.GRU(2, 2, num_layers=2, bidirectional=True).double()
@@ -148,6 +153,48 @@ COMPOSITES = {
     "addbmm": either(
         lambda w, h: torch.addbmm(ENTRIES, held_scores(w, h, same)[None], w.c(h)[None], beta=0.5, alpha=-2),
         lambda w, h, held: 0.5 * ENTRIES - 2 * (held_scores(w, h, held) @ w.c(h)),
+    ),
+    "addmv": either(
+        lambda w, h: h + torch.addmv(ENTRIES[:, 0], w.a(h), ENTRIES[0], beta=0.5, alpha=-2).unsqueeze(-1),
+        lambda w, h, held: h + (0.5 * ENTRIES[:, 0] - 2 * (w.a(h) @ ENTRIES[0])).unsqueeze(-1),
+    ),
+    "addr": either(
+        lambda w, h: torch.addr(ENTRIES, w.a(h)[:, 0], ENTRIES[0], beta=0.5, alpha=-2),
+        lambda w, h, held: 0.5 * ENTRIES - 2 * torch.outer(w.a(h)[:, 0], ENTRIES[0]),
+    ),
+    "addmm": either(
+        lambda w, h: torch.addmm(ENTRIES, h, BATCH[0], beta=0.5, alpha=-2),
+        lambda w, h, held: 0.5 * ENTRIES - 2 * (h @ BATCH[0]),
+    ),
+    "addmm with a skip": either(
+        lambda w, h: torch.addmm(h, h.relu(), BATCH[0], beta=0.5),
+        lambda w, h, held: 0.5 * h + h.relu() @ BATCH[0],
+    ),
+    "chain_matmul": either(
+        lambda w, h: torch.chain_matmul(held_scores(w, h, same), w.c(h), w.a.weight.t()),
+        lambda w, h, held: (held_scores(w, h, held) @ w.c(h)) @ w.a.weight.t(),
+    ),
+    "rows of a table": either(
+        lambda w, h: F.embedding(ROWS[:, None], w.a(h)).squeeze(1), lambda w, h, held: w.a(h)[ROWS]
+    ),
+    "the larger, by column": either(
+        lambda w, h: ENTRIES.index_reduce(1, PLACES[0], w.a(h), "amax"),
+        lambda w, h, held: torch.maximum(w.a(h)[:, FROM[0]], ENTRIES),
+    ),
+    "the larger, by entry": either(
+        lambda w, h: ENTRIES.scatter_reduce(1, PLACES, w.a(h), "amax"),
+        lambda w, h, held: torch.maximum(w.a(h).gather(1, FROM), ENTRIES),
+    ),
+    "the smaller, by entry": either(
+        lambda w, h: ENTRIES.scatter_reduce(1, PLACES, w.a(h), "amin"),
+        lambda w, h, held: torch.minimum(w.a(h).gather(1, FROM), ENTRIES),
+    ),
+    "the only ones, by entry": either(
+        lambda w, h: (
+            w.b(ENTRIES.scatter_reduce(1, PLACES, w.a(h), "amax", include_self=False))
+            + w.c(ENTRIES.scatter_reduce(1, PLACES, w.a(h), "amin", include_self=False))
+        ),
+        lambda w, h, held: w.b(w.a(h).gather(1, FROM)) + w.c(w.a(h).gather(1, FROM)),
     ),
     "multi_dot": either(
         lambda w, h: torch.linalg.multi_dot([held_scores(w, h, same), w.c(h), w.a.weight.t()]),

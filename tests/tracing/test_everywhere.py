@@ -59,6 +59,22 @@ def layer_norm(w, h, held):
     return w.norm(h) if held is same else own
 
 
+def group_norm(w, h, held):
+    grouped = h.view(5, 2, 2)
+    mean, var = held(grouped.mean(-1, keepdim=True)), held(grouped.var(-1, unbiased=False, keepdim=True))
+    own = ((grouped - mean) / (var + 1e-3).sqrt()).view(5, 4) * w.a.weight[0] + w.a.bias
+    return F.group_norm(h, 2, w.a.weight[0], w.a.bias, 1e-3) if held is same else own
+
+
+def instance_norm(w, h, held):
+    """With the mean and the variance that training left, two numbers to a channel."""
+    mean, var, weight, bias = w.a.weight.detach()[:, :2]
+    own = (h.view(5, 2, 2) - mean.view(2, 1)) / (var.exp() + 1e-3).sqrt().view(2, 1) * weight.view(2, 1)
+    if held is same:
+        return F.instance_norm(h.view(5, 2, 2), mean, var.exp(), weight, bias, False, eps=1e-3).view(5, 4)
+    return (own + bias.view(2, 1)).view(5, 4)
+
+
 def unit(w, h, held):
     return F.normalize(h, dim=-1) if held is same else h / held(h.norm(dim=-1, keepdim=True).clamp(min=1e-12))
 
@@ -67,7 +83,7 @@ WRITTEN = [
     attention, attention_by_entry, gate, gate_of_itself, scores_of_itself, gated_linear_unit, broadcast, divided,
     normalised, unit,
 ]  # fmt: skip
-LIBRARY = [layer_norm]
+LIBRARY = [layer_norm, group_norm, instance_norm]
 
 
 @pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")

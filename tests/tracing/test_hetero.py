@@ -278,3 +278,23 @@ def test_half_precision_is_computed_in_single(data, dtype):
     assert any("was run, and its relevance computed, in torch.float32" in note for note in chain.notes)
     for name, relevance in ww.node_relevance(chain).items():
         torch.testing.assert_close(relevance.double(), ww.node_relevance(exact)[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_models_other_arguments_come_from_the_graph_by_name(data):
+    """By type under ``…_dict``, as they are under their own name; what the graph does not hold keeps its default."""
+
+    class Named(Convs):
+        def forward(self, x_dict, edge_index_dict, scale_dict=None, times=1.0, missing=3.0):
+            seen = {name: x * scale_dict[name] for name, x in x_dict.items()}
+            return times * missing * super().forward(seen, edge_index_dict)
+
+    data["user"].scale, data["item"].scale = torch.rand(4, 1) + 0.5, torch.rand(4, 1) + 0.5
+    data.times = torch.tensor(2.0)
+    model = Named()
+    chain = ww.trace(model, data, index=1, target=0, rule="zero")
+    expected = model(data.x_dict, data.edge_index_dict, data.scale_dict, 2.0).detach()[1, 0]
+    assert chain.output == pytest.approx(float(expected))
+    kept = data.scale_dict["user"].clone()
+    again = ww.trace(model, data, index=1, target=0, rule="zero", times=torch.tensor(4.0))
+    assert again.output == pytest.approx(2 * chain.output)
+    assert torch.equal(data.scale_dict["user"], kept)

@@ -144,6 +144,9 @@ def test_relevance_that_is_no_number_is_refused(net, graph):
         (replace(chain, roots=((chain.roots[0][0], H * float("nan")),)), "first layer is handed is not finite"),
         (replace(chain, seeds=((slot, seed * 1e307),), roots=((chain.roots[0][0], H * 1e307),)), "too large"),
     ):
-        with pytest.raises(TraceError, match=rf"relevance of the walks is .*{words}.*another rule"):
+        with pytest.raises(TraceError, match=rf"relevance of the walks is .*{words}.*Take another rule"):
             check_chain(broken)
+    single = replace(chain, seeds=((slot, seed * float("inf")),)).to(torch.float32)
+    with pytest.raises(TraceError, match=r"not finite.*Trace the model and its input in float64, or with another rule"):
+        check_chain(single)
     assert check_chain(chain) is chain

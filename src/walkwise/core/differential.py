@@ -96,7 +96,7 @@ class Differential(Operator):
     def _gradient(self, point: Tensor, result: Tensor, arriving: Tensor, batched: bool = False) -> Tensor:
         """A vector-Jacobian product; zero where the result does not depend on the argument."""
         if not result.requires_grad:
-            return torch.zeros(arriving.shape[:1] + point.shape if batched else point.shape, dtype=point.dtype)
+            return point.new_zeros(arriving.shape[:1] + point.shape if batched else point.shape)
         (gradient,) = torch.autograd.grad(
             result,
             point,

@@ -61,7 +61,7 @@ def _by_powers(chain: RelevanceChain, sets: NodeSets) -> Tensor:
             if visit.slot not in known:
                 return None
             F, Phi = batch.known(known[visit.slot].backward), batch.known(known[visit.slot].forward)
-            powers = max(F.shape[1], (message.shape[2] + 1) // 2)
+            powers = F.shape[1]  # both have come past the same visits
             message = _lanes(message, 2, 2 * powers)
             T, A = torch.unbind(batch.arrived(message).view(-1, powers, 2, F.shape[2]), dim=2)  # (S, D, N) each
             F = _lanes(F, 1, powers)

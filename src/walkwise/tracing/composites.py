@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from walkwise.core.operators import RowMap
 from walkwise.tracing.interpreter import Interpreter, gradient, leaves
 from walkwise.tracing.stretch import Flow
 from walkwise.tracing.tape import Op, Ref, filled
-from walkwise.tracing.weights import is_weight, multilinear, weighted
+from walkwise.tracing.weights import multilinear
 from walkwise.tracing.words import handles, named, word
 
 
@@ -106,22 +105,10 @@ def _addcdiv(w: Written, input: Any, tensor1: Any, tensor2: Any, *, value: float
     return _scaled_sum(w, input, 1, w(torch.div, tensor1, tensor2), value)
 
 
-@handles(torch.addmm)
-def _addmm(run: Interpreter, op: Op) -> None:
-    """beta · bias + alpha · left · right; the bias may be a followed tensor, a skip."""
-    bias, left, right = op.args[:3]
-    beta, alpha = float(op.kwargs.get("beta", 1)), float(op.kwargs.get("alpha", 1))
-    plain = isinstance(left, Ref) and isinstance(right, Tensor) and not isinstance(bias, Ref)
-    if plain and is_weight(run, right, left.slot, (-1,)):
-        weight = right.detach().t() * alpha
-        return weighted(run, op, left.slot, weight, RowMap, bias.detach() * beta, by_neuron=True)
-    _sum_and_product(run, op)
-
-
-@handles(*named("sparse_addmm"))
+@handles(torch.addmm, *named("sparse_addmm"))
 @_written
-def _sum_and_product(w: Written, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """The same, written out."""
+def _addmm(w: Written, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """beta · input + alpha · (the product of matrices)."""
     return _scaled_sum(w, input, beta, w(torch.matmul, mat1, mat2), alpha)
 
 

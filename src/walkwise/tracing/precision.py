@@ -185,5 +185,6 @@ def _whole(tensor: Tensor) -> bool:
 
 
 def _remedy(chain: RelevanceChain) -> str:
-    wider = "" if chain.dtype == torch.float64 else "Trace the model and its input in float64, or "
-    return f'{wider or "Take "}{"with " if wider else ""}another rule (rule="auto", rule="zero").'
+    other = 'another rule (rule="auto", rule="zero").'
+    widest = chain.dtype == torch.float64
+    return f"Take {other}" if widest else f"Trace the model and its input in float64, or with {other}"
