@@ -92,6 +92,8 @@ def test_every_way_to_an_order_can_be_given_up(alpha, width, route, monkeypatch)
     chain = ring(0, M=width)
     if route != "all walks listed":
         monkeypatch.setattr("walkwise.search.orders._MOST_ROWS", 1)
+    if route == "every step one batch":  # which is for walks that may lead anywhere
+        monkeypatch.setattr("walkwise.search.orders.step_neighbours", lambda chain: None)
     assert ww.order_nodes(chain, alpha=alpha).route.startswith(route)
     for steps in (0, 3):
         with while_wanted(stops_after(steps)), pytest.raises(AbandonedError):

@@ -256,6 +256,7 @@ def test_both_routes_agree_node_for_node(mode, monkeypatch):
 def test_equal_leaves_come_by_index_where_every_step_is_asked(dtype, alpha, monkeypatch):
     """At α = 1 taking a leaf away changes R_α by its own walks alone, which are small beside the rounding of R_α."""
     monkeypatch.setattr(orders, "_table", lambda *_: None)
+    monkeypatch.setattr(orders, "LocalContributions", QueryContributions)
     leaves = torch.arange(1, 41)
     star = torch.stack([torch.zeros_like(leaves), leaves])
     by_rounding = []

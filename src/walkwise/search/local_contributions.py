@@ -1,9 +1,16 @@
-"""What each node contributes to R, from one pass over the chosen nodes and the surroundings of each candidate.
+"""What each node contributes to R_α, from one pass over the graph and the surroundings of each candidate.
 
-The walks that a node m adds to S, or takes from it, are those inside S ∪ {m} that visit m. Take such a walk apart at
-its visits to m: above the first and below the last it stays in S, and what lies between two of them leaves m and
-returns. With L steps in all it comes no further than ⌊L/2⌋ steps from m: nodes beyond that ball matter only through the
-messages that reach m from the output and from the input, and one pass over S in either direction gives these to all.
+A walk of R_α counts α for every visit outside S, unless it never visits S. So R_α is the difference of two sums over
+all walks, in each of which a walk counts the product of its nodes' weights: 1 in S and α outside, less 0 in S and α
+outside. Putting m into S, or taking it out, changes the weight of one node, from u to v, say. Take walks apart at their
+visits to m: counting the new weight above a visit and the old one below, each sum changes by
+
+    (v − u) Σ over positions of ⟨f + r, h⟩,
+
+with f and h what the old weights send to m from the output and from the input, which one pass in either direction gives
+for all nodes, and r what is new in f: it has left m further up and returned. With L steps in all it comes no further
+than ⌊L/2⌋ steps from m, so that it is followed in that ball alone. With α = 0 the second sum is none, and the ball is
+that of the nodes in S.
 """
 
 from __future__ import annotations
@@ -28,7 +35,7 @@ _MOST_ROWS = 1 << 21
 
 
 class LocalContributions(QueryContributions):
-    """Contributions with α = 0, for local chains whose walks pass no position by."""
+    """Contributions for local chains."""
 
     near: Neighbours
 
@@ -44,31 +51,46 @@ class LocalContributions(QueryContributions):
             here = place[a == i]
             inside = np.zeros(self.chain.num_nodes, dtype=bool)
             inside[graphs.nodes] = self.inside[i, graphs.place[graphs.nodes]]
-            passing = _passing(self.chain, inside)
-            brought, size = node_contributions(self.chain, self.near, passing, inside, graphs.node[here])
+            alpha = self.criterion.alphas[i]
+            change, size = node_contributions(self.chain, self.near, inside, alpha, graphs.node[here])
             self._round(size.double().cpu().numpy())
-            sign = 1 if self.criterion.adds else -1
-            self.change[i, here] = sign * brought.double().cpu().numpy()
+            self.change[i, here] = change.double().cpu().numpy()
 
 
 @dataclass(frozen=True, eq=False)
 class _Passing:
-    """What passes a visit while walks stay in S, but for that visit itself."""
+    """What the weights of nodes send to every visit, but for the weight of that visit itself; D sums over walks."""
 
-    backward: dict[int, Tensor]  # {slot: (M, N)} the message that arrives from the output
-    forward: dict[int, Tensor]  # {slot: (M, N)} what the input sends there: relevance is ⟨backward, forward⟩
+    weights: Tensor  # (M, D) what a visit to each node counts
+    swapped: Tensor  # (M, D) what it would count if the node were moved into S, or out of it
+    signs: Tensor  # (D,) R_α is the sum with these signs
+    backward: dict[int, Tensor]  # {slot: (M, D, N)} the message that arrives from the output
+    forward: dict[int, Tensor]  # {slot: (M, D, N)} what the input sends there: relevance is ⟨backward, forward⟩
 
 
-def _passing(chain: RelevanceChain, inside: Bools) -> _Passing:
-    """The messages that come to every visit through S, from both sides."""
-    mask = torch.from_numpy(inside).to(chain.device, chain.dtype)[:, None]  # (M, 1)
+def _passing(chain: RelevanceChain, inside: Bools, alpha: float) -> _Passing:
+    """The messages that come to every visit, from both sides."""
+    sums = 2 if alpha else 1  # without a discount, walks that never visit S count nothing anyway
+    given = chain.seeds[0][1].new_tensor([[1.0, 0.0], [alpha, alpha], [1.0, -1.0]])[:, :sums]
+    within, outside, signs = given.unbind()
+    in_S = torch.from_numpy(inside).to(chain.device)[:, None]
+    weights, swapped = torch.where(in_S, within, outside), torch.where(in_S, outside, within)
     backward: dict[int, Tensor] = {}
 
     def weigh(visit: Visit, message: Tensor) -> Tensor:
-        backward[visit.slot] = message[:, 0, 0]
-        return message * mask[:, :, None, None]
+        backward[visit.slot] = message[:, 0]
+        return message * weights[:, None, :, None]
 
-    run_backward(chain, all_rows(chain), weigh)
+    rows = all_rows(chain)
+    seeds = [(slot, rows.take(seed).expand(-1, -1, sums, -1)) for slot, seed in chain.seeds]
+    run_backward(chain, rows, weigh, seeds=seeds)
+    each = [_forward(chain, weights[:, d, None]) for d in range(sums)]
+    forward = {slot: torch.stack([sent[slot] for sent in each], dim=1) for slot in each[0]}
+    return _Passing(weights, swapped, signs, backward, forward)
+
+
+def _forward(chain: RelevanceChain, weight: Tensor) -> dict[int, Tensor]:
+    """What the input sends to every visit, under weights (M, 1).  # {slot: (M, N)}"""
     values, forward = dict(chain.roots), {}
     for step in chain.steps:
         parts = [o.push(values[s]) for o, s in zip(step.operators, step.sources, strict=True) if s in values]
@@ -76,65 +98,70 @@ def _passing(chain: RelevanceChain, inside: Bools) -> _Passing:
             total = sum(parts[1:], start=parts[0])
             if step.visit is not None:
                 forward[step.visit.slot] = total
-                total = total * mask
+                total = total * weight
             values[step.target] = total
-    return _Passing(backward, forward)
+    return forward
 
 
 def node_contributions(
-    chain: RelevanceChain, near: Neighbours, passing: _Passing, inside: Bools, candidates: Ints
+    chain: RelevanceChain, near: Neighbours, inside: Bools, alpha: float, candidates: Ints
 ) -> tuple[Tensor, Tensor]:
-    """The relevance of the walks inside S ∪ {m} that visit m, for every candidate m: (C,), and its parts' size: (C,).
+    """By how much R_α of S changes as each candidate is moved into S, or out of it: (C,), and its parts' size: (C,).
 
-    With f the backward and h the forward message at m, and r what returns to m from its visits further up,
-
-        Σ over positions of ⟨f + r, h⟩ where m is not in S: the walks are cut at their last visit,
-        Σ over positions of ⟨f - r, h⟩ where it is, and f and h know of m already: they are cut at their first.
+    Args:
+        chain: whose walks lead from neighbour to neighbour.
+        near: the neighbours of every node, both ways.
+        inside: S, (M,).
+        alpha: the discount α.
+        candidates: the nodes, (C,).
     """
+    passing = _passing(chain, inside, alpha)
     found, sizes = [torch.zeros(0, dtype=chain.dtype, device=chain.device)], []
-    for some, keys in _balls(chain, near, inside, candidates):
-        total, size = _with_returns(chain, passing, inside[some], some, keys)
+    for some, keys in _balls(chain, near, inside | (alpha > 0), candidates):
+        total, size = _with_returns(chain, passing, some, keys)
         found.append(total)
         sizes.append(size)
     return torch.cat(found), torch.cat([found[0], *sizes])
 
 
-def _with_returns(
-    chain: RelevanceChain, passing: _Passing, known: Bools, candidates: Ints, keys: Ints
-) -> tuple[Tensor, Tensor]:
+def _with_returns(chain: RelevanceChain, passing: _Passing, candidates: Ints, keys: Ints) -> tuple[Tensor, Tensor]:
     """One batch of candidates, the rows of whose balls are given: candidate · M + node."""
     M, C = chain.num_nodes, len(candidates)
     nodes, row = (torch.from_numpy(ids).to(chain.device) for ids in (keys % M, keys // M))
     rows = OwnRows(M, C, nodes, row)
     here = torch.from_numpy(np.searchsorted(keys, np.arange(C) * M + candidates)).to(chain.device)
     middle = torch.from_numpy(candidates).to(chain.device)
-    in_S = torch.from_numpy(known).to(chain.device)[:, None]
+    weight = passing.weights.index_select(0, nodes)[:, None, :, None]  # (K, 1, D, 1)
+    after = passing.swapped.index_select(0, middle)[:, :, None]  # (C, D, 1)
+    moved = after - passing.weights.index_select(0, middle)[:, :, None]
+    counted = moved * passing.signs[:, None]
     total = torch.zeros(C, dtype=chain.dtype, device=chain.device)
     size = torch.zeros_like(total)
 
     def weigh(visit: Visit, message: Tensor) -> Tensor | None:
-        f = passing.backward[visit.slot].index_select(0, middle)  # (C, N)
-        returned = message[here, 0, 0]
+        f = passing.backward[visit.slot].index_select(0, middle)  # (C, D, N)
+        returned = message[here, 0]
         if visit.slot in passing.forward:
-            h = passing.forward[visit.slot].index_select(0, middle)
-            total.add_(((f + torch.where(in_S, -returned, returned)) * h).sum(-1))
-            size.add_((f * h).abs().sum(-1) + (returned * h).abs().sum(-1))
-        message = message.clone()
-        message[here, 0, 0] = torch.where(in_S, f, f + returned)
+            h = counted * passing.forward[visit.slot].index_select(0, middle)
+            total.add_(((f + returned) * h).sum((1, 2)))
+            size.add_((f * h).abs().sum((1, 2)) + (returned * h).abs().sum((1, 2)))
+        message = message * weight
+        message[here, 0] = moved * f + after * returned
         return message
 
-    nothing = [(slot, rows.take(torch.zeros_like(seed))) for slot, seed in chain.seeds]
+    blank = total.new_zeros(len(nodes), 1, passing.weights.shape[1], 1)
+    nothing = [(slot, blank.expand(-1, -1, -1, seed.shape[-1])) for slot, seed in chain.seeds]
     run_backward(chain, rows, weigh, seeds=nothing)
     return total, size
 
 
-def _balls(chain: RelevanceChain, near: Neighbours, inside: Bools, candidates: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """Candidates a batch at a time, each with the nodes of S around it as keys: candidate · M + node, ascending."""
+def _balls(chain: RelevanceChain, near: Neighbours, among: Bools, candidates: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Candidates a batch at a time, each with the nodes around it as keys: candidate · M + node, ascending."""
     M, most = chain.num_nodes, max(1, budget(chain) // chain.width)
-    at_once = max(1, _MOST_ROWS // (int(inside.sum()) + 1))
+    at_once = max(1, _MOST_ROWS // (int(among.sum()) + 1))
     for begin in range(0, len(candidates), at_once):
         some = candidates[begin : begin + at_once]
-        keys = _ball_keys(near, inside, some, chain.num_layers // 2)
+        keys = _ball_keys(near, among, some, chain.num_layers // 2)
         ends = np.searchsorted(keys, np.arange(1, len(some) + 1) * M)
         first = row = 0
         while first < len(some):
@@ -143,13 +170,13 @@ def _balls(chain: RelevanceChain, near: Neighbours, inside: Bools, candidates: I
             first, row = last, int(ends[last - 1])
 
 
-def _ball_keys(near: Neighbours, inside: Bools, candidates: Ints, radius: int) -> Ints:
+def _ball_keys(near: Neighbours, among: Bools, candidates: Ints, radius: int) -> Ints:
     """The rows of all balls.  # (R,)"""
     M = near.num_nodes
     keys = edge = np.arange(len(candidates)) * M + candidates
     for _ in range(radius):
         nodes, which = near.of(edge % M)
-        kept = inside[nodes]
+        kept = among[nodes]
         reached = np.unique((edge // M)[which][kept] * M + nodes[kept])
         edge = np.setdiff1d(reached, keys, assume_unique=True)
         keys = np.union1d(keys, edge)

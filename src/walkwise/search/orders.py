@@ -118,8 +118,8 @@ def order_nodes(
     All walks are listed once, gathered by the nodes they visit, and choosing a node updates only what
     shares a walk with it; a list that is not too long serves further orders of the same chain. Where there
     are too many walks for that (more than about 24 million messages, or a gigabyte), every step asks for the candidates
-    that can have changed: with α = 0 from their surroundings, otherwise as one batch of subgraphs, and deep models on
-    large graphs with hubs may then take minutes. ``route`` of the order says which way was taken.
+    that can have changed, from their surroundings, or, where walks may lead anywhere, as one batch of subgraphs; large
+    graphs with hubs may then take minutes. ``route`` of the order says which way was taken.
 
     Args:
         chain: the traced prediction.
@@ -221,8 +221,11 @@ def _table(chain: RelevanceChain, criterion: Criterion, progress: bool | None = 
 def _worth(chain: RelevanceChain, criterion: Criterion) -> int:
     """How many messages listing all walks may take before asking step by step is cheaper."""
     sizes = criterion.graphs.sizes.tolist()
-    # With a discount, every query carries all nodes of the chain; without, those of its subgraph.
-    carried = [chain.num_nodes if any(criterion.alphas) else size / 3 for size in sizes]
+    near = step_neighbours(chain)
+    assert near is not None
+    # A candidate carries its surroundings, without a discount just those chosen; and all nodes are passed both ways.
+    ball = float(near.ways(chain.num_layers // 2).mean())
+    carried = [4 + min(size if any(criterion.alphas) else size / 3, ball) for size in sizes]
     queries = sum(size**2 / 2 * rows for size, rows in zip(sizes, carried, strict=True))
     by_steps = len(criterion.alphas) * (_ROWS_PER_CALL * max(sizes) + queries)
     return int(min(_MOST_ROWS, by_steps * chain.num_layers))
@@ -231,24 +234,13 @@ def _worth(chain: RelevanceChain, criterion: Criterion) -> int:
 def _step_by_step(
     chain: RelevanceChain, criterion: Criterion, idle: IdleNodes | None, progress: bool | None
 ) -> list[tuple[Ints, str]]:
-    """Orders whose every step is asked of the chain: without a discount, where that can be, from surroundings alone."""
-    near, alphas = step_neighbours(chain), criterion.alphas
-    local = [a for a, alpha in enumerate(alphas) if alpha == 0 and near is not None and chain.straight]
-    queried = [a for a in range(len(alphas)) if a not in local]
-    sizes = criterion.graphs.sizes if idle is None else [idle.num_nodes]
-    orders = [np.zeros((len(alphas), size), dtype=np.int64) for size in sizes]
-    routes = []
-    for which, kind, route in (
-        (local, LocalContributions, f"every step from the surroundings of {chain.num_layers // 2} steps"),
-        (queried, QueryContributions, "every step one batch of subgraphs"),
-    ):
-        if which:
-            part = replace(criterion, alphas=tuple(alphas[a] for a in which))
-            steps = functools.partial(_shown, progress=progress, desc=route)
-            for order, found in zip(orders, _chosen(kind(chain, part, near), part, idle, steps), strict=True):
-                order[which] = found
-            routes.append(route)
-    return [(order, "; ".join(routes)) for order in orders]
+    """Orders whose every step is asked of the chain: where walks lead from neighbour to neighbour, of surroundings."""
+    near = step_neighbours(chain)
+    kind = QueryContributions if near is None else LocalContributions
+    radius = f"every step from the surroundings of {chain.num_layers // 2} steps"
+    route = "every step one batch of subgraphs" if near is None else radius
+    steps = functools.partial(_shown, progress=progress, desc=route)
+    return [(order, route) for order in _chosen(kind(chain, criterion, near), criterion, idle, steps)]
 
 
 def _shown(count: int, progress: bool | None, desc: str) -> Iterable[int]:
