@@ -187,3 +187,58 @@ def test_users_and_items_of_equal_number_stay_apart():
     assert any(len({node for node in walk if node >= 0}) == 3 for walk in walks)
     total = ww.walk_relevance(chain, walks).sum()
     torch.testing.assert_close(total, (gradient * x).sum())
+
+
+NUMBERS = torch.tensor([1, 5, 3, 7, 5, 1])
+PLACE = PERM.argsort()
+#: Rows of an embedding, and the edges between them.
+EMBEDDED = {
+    "in order": lambda emb, x, e: (emb(x), e),
+    "numbers reordered": lambda emb, x, e: (emb(x[PERM]), PLACE[e]),
+    "numbers selected": lambda emb, x, e: (emb(x.index_select(0, PERM)), PLACE[e]),
+    "rows reordered": lambda emb, x, e: (emb(x)[PERM], PLACE[e]),
+    "rows of the table": lambda emb, x, e: (emb.weight[x[PERM]], PLACE[e]),
+    "turned over": lambda emb, x, e: (emb(x.flip(0)), M - 1 - e),
+    "in Python": lambda emb, x, e: (emb(torch.tensor([x.tolist()[i] for i in PERM])), PLACE[e]),
+    "as one-hot rows": lambda emb, x, e: (nn.functional.one_hot(x[PERM], 10).double() @ emb.weight, PLACE[e]),
+    "each number once": lambda emb, x, e: (lambda found, back: (emb(found)[back], e))(*x.unique(return_inverse=True)),
+    "by degree": lambda emb, x, e: (lambda o: (emb(x[o]), o.argsort()[e]))(degree(e[0], M).argsort(stable=True)),
+    "less their mean": lambda emb, x, e: (emb(x) - emb(x).mean(0) + 1, e),
+    "by number": lambda emb, x, e: (lambda v, o: (emb(v), o.argsort()[e]))(*x.sort(stable=True)),
+}
+
+
+class Embedded(nn.Module):
+    def __init__(self, rows):
+        super().__init__()
+        torch.manual_seed(2)
+        self.emb, self.first, self.second = nn.Embedding(10, 4), pyg.GCNConv(4, 4), pyg.SAGEConv(4, 2)
+        self.rows = rows
+        self.double()
+
+    def forward(self, x, edge_index):
+        h, edge_index = self.rows(self.emb, x, edge_index)
+        return self.second(self.first(h, edge_index).relu(), edge_index).sum(0, keepdim=True)
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize(
+    "name", [name for name in EMBEDDED if name not in ("in order", "by number", "less their mean")]
+)
+def test_numbers_reordered_before_they_are_embedded_are_those_of_their_nodes(name, rule):
+    ours, theirs = (
+        ww.trace(Embedded(EMBEDDED[way]), NUMBERS, EDGES, target=0, rule=rule) for way in (name, "in order")
+    )
+    for question in (ww.node_relevance, ww.edge_relevance, lambda chain: ww.subgraph_relevance(chain, SETS, alpha=0.3)):
+        torch.testing.assert_close(question(ours), question(theirs), rtol=1e-9, atol=1e-11)
+
+
+def test_numbers_with_something_of_all_nodes_mixed_in_stay_in_their_order():
+    chain = ww.trace(Embedded(EMBEDDED["less their mean"]), NUMBERS, EDGES, target=0)
+    assert chain.num_nodes == M
+    assert torch.equal(chain.edge_index, EDGES)
+
+
+def test_nodes_sorted_by_their_own_numbers_are_refused():
+    with pytest.raises(TraceError, match="other rows change than its own"):
+        ww.trace(Embedded(EMBEDDED["by number"]), NUMBERS, EDGES, target=0)

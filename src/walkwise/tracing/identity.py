@@ -45,8 +45,17 @@ class UnfollowedError(Exception):
 class Identities:
     """The node of every row of a tape's tensors."""
 
-    def __init__(self, tape: Tape, num_nodes: int, types: NodeTypes | None = None) -> None:
-        """Nothing is known yet but that features have a row for every node, or for every node of their type."""
+    def __init__(
+        self, tape: Tape, num_nodes: int, types: NodeTypes | None = None, own: dict[int, Tensor] | None = None
+    ) -> None:
+        """Nothing is known yet but that features have a row for every node, or for every node of their type.
+
+        Args:
+            tape: what was recorded.
+            num_nodes: M.
+            types: of a heterogeneous graph.
+            own: the nodes of the rows of tensors that the model makes of whole numbers, by slot.
+        """
         self.tape = tape
         self.num_nodes = num_nodes
         self.reordered = False  # whether layers run on all nodes in another order
@@ -54,8 +63,11 @@ class Identities:
         self._every = torch.arange(num_nodes, device=tape.values[0].device)
         self.types = types
         self._known: dict[int, Tensor] = {}
+        for slot, ids in (own or {}).items():
+            self._known[slot] = _upright(self._every if self.natural(ids) else ids, tape.values[slot].dim())
         for slot, name in zip(tape.features, types.featured, strict=True) if types else ():
             self._known[slot] = _upright(self._of_type(name), tape.values[slot].dim())
+        self._told = frozenset(self._known)
         self._maker = {
             slot: (op, output) for op in tape.ops for output, slot in enumerate(op.outputs) if slot is not None
         }
@@ -97,7 +109,12 @@ class Identities:
     def assumed(self, slot: int) -> bool:
         """Whether a tensor of the model's own is taken for one of all nodes because it has as many rows."""
         own = slot not in self._maker and slot not in self._rows_of and slot not in self.tape.features
-        return own and self.types is None and self.tape.values[slot].shape[:1] == (self.num_nodes,)
+        return (
+            own
+            and slot not in self._told
+            and self.types is None
+            and self.tape.values[slot].shape[:1] == (self.num_nodes,)
+        )
 
     def _of(self, slot: int) -> Tensor:
         """Ids that broadcast against the values of a slot."""

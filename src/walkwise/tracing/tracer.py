@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from walkwise.errors import CoverageWarning, Described, InputError, TargetError,
 from walkwise.rules import RuleLike, Schedule, as_schedule
 from walkwise.tracing import linearize
 from walkwise.tracing.arguments import Given, given_as
+from walkwise.tracing.embedded import rows_of_numbers
 from walkwise.tracing.hetero import HeteroGiven
 from walkwise.tracing.identity import Identities
 from walkwise.tracing.lowering import Lowering
@@ -39,7 +40,7 @@ from walkwise.tracing.reach import Surveyor, is_several, ran_as_before
 from walkwise.tracing.shadow import same_random_numbers, shadow_of
 from walkwise.tracing.tape import Tape
 from walkwise.tracing.target import ExplainedScalar, Index, Target, explained
-from walkwise.tracing.watch import Watch, check_fresh, note_handed
+from walkwise.tracing.watch import EnoughError, Watch, check_fresh, note_handed
 
 
 def trace(
@@ -155,7 +156,8 @@ def _traced(
         )
     hidden = [_HIDDEN.format(where) for where in sorted(tape.hidden)]
     with torch.no_grad():
-        identities = Identities(tape, given.num_nodes, given.types)
+        own = rows_of_numbers(tape, given.x, runs.handed_for) if isinstance(given.x, Tensor) else {}
+        identities = Identities(tape, given.num_nodes, given.types, own)
         lowering = Lowering(tape, slot, schedule, identities)
         idle = [_IDLE.format(call.name, type(call.module).__name__) for call in lowering.idle]
         for note in (*hidden, *(idle if tape.cut else ())):  # cut by what the model has detached, perhaps
@@ -247,13 +249,20 @@ class _Runs:
         with same_random_numbers(), torch.no_grad():
             return given.run(model)
 
-    def handed(self, disturbing: bool) -> list[Tensor]:
-        """What the layers are handed, with the first one's output disturbed or not."""
+    def handed(self, disturbing: bool, last: int | None = None) -> list[list[Tensor]]:
+        """What the layers are handed, up to a call, with the first one's output disturbed or not."""
         model, modules, given = self._shadowed()
-        seen = note_handed(modules, disturbing)
-        with same_random_numbers(), torch.no_grad():
+        seen = note_handed(modules, disturbing, last)
+        with same_random_numbers(), torch.no_grad(), suppress(EnoughError):
             given.run(model)
+        for _, conv in modules.convs:
+            conv.__dict__.pop("forward")  # which holds on to the shadow, as the shadow does to it
         return seen
+
+    def handed_for(self, x: Tensor, last: int) -> list[list[Tensor]]:
+        """What the layers are handed, up to a call, with other numbers in the place of x."""
+        arguments = {name: x if value is self.given.x else value for name, value in self.given.arguments.items()}
+        return replace(self, given=replace(self.given, x=x, arguments=arguments)).handed(False, last)
 
     def _shadowed(self) -> tuple[nn.Module, Modules, Given]:
         shadow = shadow_of(self.given.model)

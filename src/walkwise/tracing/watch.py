@@ -212,7 +212,7 @@ def _after(module: Any, seen: Callable[..., None]) -> None:
     module.__dict__["forward"] = forward
 
 
-def check_fresh(watch: Watch, handed: Callable[[bool], list[Tensor]]) -> None:
+def check_fresh(watch: Watch, handed: Callable[[bool], list[list[Tensor]]]) -> None:
     """Refuse a model in which a later layer's input depends on an earlier layer out of the tape's sight.
 
     ``handed`` runs the model again, with the first layer's output disturbed or not, and gives what every layer is
@@ -220,7 +220,7 @@ def check_fresh(watch: Watch, handed: Callable[[bool], list[Tensor]]) -> None:
     """
     undisturbed, disturbed = handed(False), handed(True)
     for call in watch.fresh:
-        if not torch.equal(undisturbed[call], disturbed[call]):
+        if not all(map(torch.equal, undisturbed[call], disturbed[call])):
             name, module = watch.tape.calls[call].name, watch.tape.calls[call].module
             raise TraceError(
                 f"Layer '{name}' ({type(module).__name__}) was handed node features that depend on an earlier layer "
@@ -229,9 +229,19 @@ def check_fresh(watch: Watch, handed: Callable[[bool], list[Tensor]]) -> None:
             )
 
 
-def note_handed(modules: Modules, disturbing: bool) -> list[Tensor]:
-    """A list that fills with what the layers of a shadow are handed, with the first one's output disturbed or not."""
-    handed: list[Tensor] = []
+class EnoughError(Exception):
+    """Ends a run after the last layer that anybody asks about."""
+
+
+def note_handed(modules: Modules, disturbing: bool, last: int | None = None) -> list[list[Tensor]]:
+    """A list that fills with the node tensors that the layers of a shadow are handed, call by call.
+
+    Args:
+        modules: of the shadow.
+        disturbing: whether the first layer's output is changed.
+        last: the call after whose beginning the run ends, if any.
+    """
+    handed: list[list[Tensor]] = []
     depth = [0]
 
     def watched(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -239,8 +249,10 @@ def note_handed(modules: Modules, disturbing: bool) -> list[Tensor]:
             depth[0] += 1
             try:
                 if depth[0] == 1:
-                    tensors = _node_tensors(_handed(args, kwargs))
-                    handed.append(torch.cat([tensor.flatten() for tensor in tensors]))
+                    tensors = {id(tensor): tensor for tensor in _node_tensors(_handed(args, kwargs))}
+                    handed.append([tensor.detach().clone() for tensor in tensors.values()])
+                    if len(handed) - 1 == last:
+                        raise EnoughError
                 result = original(*args, **kwargs)
             finally:
                 depth[0] -= 1
