@@ -100,7 +100,10 @@ class Lowering:
 
     def _sort(self) -> None:
         before = live(self.ops, set(self.positions.number))  # encoder and chain
-        after_first: set[int] = set(self.positions.number)
+        made = {slot for op in self.ops for slot in op.outputs}.union(self.tape.features)
+        #: Tensors that layers are handed, and that nothing has made: embeddings, parts of them.
+        self.own = [slot for _, call in self.calls for slot in call.handed if slot not in made]
+        after_first: set[int] = {*self.positions.number, *self.own}
         inner: list[Op] = []
         for op in before:
             if not after_first.isdisjoint(op.inputs):
@@ -242,7 +245,7 @@ class Lowering:
 
     def _read_later(self) -> list[int]:
         """The slots before the first layer that are read, past where walks begin, by what comes after."""
-        before = {*self.tape.features, *(slot for op in self.encoder_ops for slot in op.outputs)}
+        before = {*self.tape.features, *self.own, *(slot for op in self.encoder_ops for slot in op.outputs)}
         read = dict.fromkeys(slot for op in (*self.chain_ops, *self.readout_ops) for slot in op.inputs)
         return [slot for slot in read if slot in before and slot not in self.positions.number]
 
