@@ -12,7 +12,8 @@ Function = Callable[..., Any]
 
 #: Names that mean the same operation as another.
 _ALIASES = {
-    "radd": "add", "iadd": "add", "isub": "sub", "subtract": "sub", "dsmm": "matmul", "spmm": "matmul", "rmul": "mul", "imul": "mul",
+    "radd": "add", "iadd": "add", "isub": "sub", "subtract": "sub", "rmul": "mul", "imul": "mul", "dsmm": "matmul",
+    "spmm": "matmul",
     "multiply": "mul", "truediv": "div", "itruediv": "div", "idiv": "div", "divide": "div",
     "true_divide": "div", "negative": "neg", "mm": "matmul", "imatmul": "matmul", "concat": "cat",
     "concatenate": "cat", "swish": "silu", "log_sigmoid": "logsigmoid", "absolute": "abs",
