@@ -13,6 +13,8 @@ from walkwise.core.lazy import cached_property
 
 #: Up to this many rows a dense product is faster than a sparse one.
 DENSE = 96
+#: Where nodes have so many times as many edges as they have lighter ends of, edges are looked up from there.
+_HUBS = 4
 #: Up to so many queries and lanes it is quicker to weigh every edge's message than to build a sparse matrix.
 _FEW_LANES = 2
 
@@ -56,6 +58,22 @@ class Edges:
         offsets = running_totals(torch.bincount(self.target, minlength=self.num_nodes))
         return Adjacency(offsets, self.source[order], order)
 
+    @cached_property
+    def light_ends(self) -> LightEnds | None:
+        """Every edge at the end that has fewer edges, where that spares looking through those of hubs; else None."""
+        if self.source.device.type != "cpu" or not len(self.source):
+            return None
+        degree = torch.bincount(torch.cat([self.source, self.target]), minlength=self.num_nodes)
+        source, target = self.source[self.order], self.sorted_target
+        forward = degree[source] <= degree[target]
+        node, other = torch.where(forward, source, target), torch.where(forward, target, source)
+        counts = torch.bincount(node, minlength=self.num_nodes)
+        leaving = self.offsets.diff()
+        if int((degree * leaving).sum()) < _HUBS * int((degree * counts).sum()):  # nodes are met by their degrees
+            return None
+        place = torch.argsort(node, stable=True)
+        return LightEnds(running_totals(counts), place, other[place], forward[place])
+
     def dense(self, weight: Tensor | None, root: float, dtype: torch.dtype) -> Tensor | None:
         """Λ + root, what the edges to a node (row) from another weigh, for few nodes.  # (M, M), or None for many"""
         if self.num_nodes > DENSE or (weight is not None and weight.dim() > 1):
@@ -80,6 +98,16 @@ class Edges:
             and self.source.shape == other.source.shape
             and bool(torch.equal(self.source, other.source) and torch.equal(self.target, other.target))
         )
+
+
+@dataclass(frozen=True)
+class LightEnds:
+    """The edges of a graph, each listed once, at one of its ends."""
+
+    offsets: Tensor  # (M + 1,) where those of each node begin
+    place: Tensor  # (E,) each one's place among the edges sorted by source
+    other: Tensor  # (E,) the node at the other end
+    forward: Tensor  # (E,) whether that is the target
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from walkwise.core.edges import DENSE, Adjacency, Edges, every_edge, matrix_of, running_totals, weighted_sum
+from walkwise.core.edges import (
+    DENSE,
+    Adjacency,
+    Edges,
+    LightEnds,
+    every_edge,
+    matrix_of,
+    running_totals,
+    weighted_sum,
+)
 from walkwise.core.lazy import cached_property
 
 #: Up to this many edges it is quicker to look at all of them than to sort them.
@@ -123,17 +132,38 @@ class OwnRows(Rows):
 
     def _induced(self, edges: Edges) -> Adjacency:
         """The edges of every query's induced subgraph, found by looking up each neighbour's row."""
-        keys = self.owner * self.num_nodes + self.nodes  # (K,) ascending
-        first = edges.offsets[self.nodes]
-        counts = edges.offsets[self.nodes + 1] - first  # (K,)
-        starts = running_totals(counts)  # (K + 1,)
-        row = torch.repeat_interleave(counts)  # (P',) every out-edge of every row
-        position = torch.arange(row.numel(), device=row.device) + (first - starts[:-1])[row]
-        wanted = (self.owner * self.num_nodes)[row] + edges.sorted_target[position]
-        found = torch.searchsorted(keys, wanted).clamp_(max=keys.numel() - 1)
-        inside = keys[found] == wanted
+        light = edges.light_ends
+        if light is not None:
+            return self._from_light_ends(edges, light)
+        _, position, found, inside, starts = self._looked_through(edges.offsets, edges.sorted_target)
         kept = inside.nonzero().view(-1)  # (P,)
         return Adjacency(running_totals(inside)[starts], found[kept], edges.order[position[kept]])
+
+    def _from_light_ends(self, edges: Edges, light: LightEnds) -> Adjacency:
+        """The same from lists in which hubs have few edges; they come in the same order."""
+        row, position, found, inside, _ = self._looked_through(light.offsets, light.other)
+        kept = inside.nonzero().view(-1)  # (P,)
+        here, there, at = row[kept], found[kept], position[kept]
+        forward, place = light.forward[at], light.place[at]
+        source, target = torch.where(forward, here, there), torch.where(forward, there, here)
+        order = torch.argsort(source * len(edges.source) + place)
+        counts = torch.bincount(source, minlength=len(self.nodes))
+        return Adjacency(running_totals(counts), target[order], edges.order[place[order]])
+
+    def _looked_through(self, offsets: Tensor, others: Tensor) -> tuple[Tensor, ...]:
+        """Every entry of the lists of every row's node: its row, its place, the row it leads to, and if there is one.
+
+        # (P',) each; and where those of each row begin, (K + 1,)
+        """
+        keys = self.owner * self.num_nodes + self.nodes  # (K,) ascending
+        first = offsets[self.nodes]
+        counts = offsets[self.nodes + 1] - first  # (K,)
+        starts = running_totals(counts)
+        row = torch.repeat_interleave(counts)
+        position = torch.arange(row.numel(), device=row.device) + (first - starts[:-1])[row]
+        wanted = (self.owner * self.num_nodes)[row] + others[position]
+        found = torch.searchsorted(keys, wanted).clamp_(max=keys.numel() - 1)
+        return row, position, found, keys[found] == wanted, starts
 
 
 @dataclass(frozen=True, eq=False)
