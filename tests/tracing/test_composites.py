@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from everywhere import check_same, detached, same, traced
+from walkwise.errors import CoverageWarning
 from walkwise.rules import Gamma, GeneralisedGamma
 
 
@@ -200,6 +201,9 @@ COMPOSITES = {
         lambda w, h: torch.linalg.multi_dot([held_scores(w, h, same), w.c(h), w.a.weight.t()]),
         lambda w, h, held: (held_scores(w, h, held) @ w.c(h)) @ w.a.weight.t(),
     ),
+    "stacked by name": either(
+        lambda w, h: torch.stack(tensors=[w.a(h), w.b(h)], dim=0).sum(0), lambda w, h, held: w.a(h) + w.b(h)
+    ),
     "diff": either(
         lambda w, h: torch.diff(F.pad(w.a(h), (1, 0)), dim=-1),
         lambda w, h, held: w.a(h) - F.pad(w.a(h), (1, 0))[:, :4],
@@ -286,3 +290,10 @@ def test_a_function_means_what_it_means_written_out(name, place, rule):
     ours, theirs = (traced(COMPOSITES[name], place, held, rule) for held in (same, detached))
     assert not any("no rule" in note for note in ours.notes)
     check_same(ours, theirs)
+
+
+@pytest.mark.parametrize("place", ["between", "after"])
+def test_products_by_place_have_no_rule_and_it_is_said(place):
+    with pytest.warns(CoverageWarning, match="scatter_reduce"):
+        ours = traced(lambda w, h, held: ENTRIES.scatter_reduce(1, PLACES, w.a(h), "prod"), place, same, "zero")
+    check_same(ours, traced(lambda w, h, held: w.a(h).gather(1, FROM) * ENTRIES, place, same, "zero"))

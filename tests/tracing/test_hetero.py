@@ -298,3 +298,16 @@ def test_a_models_other_arguments_come_from_the_graph_by_name(data):
     again = ww.trace(model, data, index=1, target=0, rule="zero", times=torch.tensor(4.0))
     assert again.output == pytest.approx(2 * chain.output)
     assert torch.equal(data.scale_dict["user"], kept)
+
+
+def test_features_by_type_are_left_as_they_are(data):
+    class Writing(Convs):
+        def forward(self, x_dict, edge_index_dict):
+            for x in x_dict.values():
+                x.mul_(2)
+            return super().forward(x_dict, edge_index_dict)
+
+    kept = {name: x.clone() for name, x in data.x_dict.items()}
+    chain = ww.trace(Writing(), data, index=1, target=0, rule="zero")
+    assert all(torch.equal(data[name].x, x) for name, x in kept.items())
+    assert chain.num_nodes == 8

@@ -7,9 +7,12 @@ from torch import nn
 from torch_geometric.data import HeteroData
 
 import walkwise as ww
+from walkwise.core.edges import Edges
+from walkwise.core.operators import Aggregate, Identity, Scale, Step, Visit
 from walkwise.core.report import balances
+from walkwise.core.row_maps import Gather, Scatter, Send, SumRows
 from walkwise.questions import subgraphs
-from walkwise.tracing import lowering
+from walkwise.tracing import layouts, lowering
 
 USERS, ITEMS = 7, 5
 RATES = torch.tensor([[0, 1, 1, 2, 3, 4, 6, 6], [0, 0, 1, 2, 2, 3, 4, 0]])
@@ -126,3 +129,85 @@ def test_a_large_graph_says_why_questions_cost_all_of_it():
     assert notes(pyg.ARMAConv(2, 2)) == (f"{whole}what layer 'conv' (ARMAConv) does cannot be told edge by edge",)
     several = "the model passes messages more than once between two positions of a walk"
     assert notes(pyg.SGConv(2, 2, K=2)) == (whole + several,)
+
+
+# -- steps by hand ----------------------------------------------------------------------------
+
+PLACES, OTHERS = torch.tensor([4, 1, 3]), torch.tensor([0, 2])  # of five nodes: three of one type, two of another
+BETWEEN = Edges(torch.tensor([0, 1, 2, 2]), torch.tensor([1, 2, 0, 1]), 3)
+ACROSS = Edges(torch.tensor([0, 1, 2, 2]), torch.tensor([1, 1, 0, 1]), 3)
+WEIGHT = torch.tensor([1.0, -2.0, 3.0, 0.5], dtype=torch.float64)
+FACTOR = torch.tensor([[1.0, 2.0], [-3.0, 4.0], [5.0, -6.0]], dtype=torch.float64)
+VALUES = torch.tensor([[1.0, -1.0], [2.0, 3.0], [-4.0, 0.5], [0.0, 7.0], [5.0, 6.0]], dtype=torch.float64)
+
+
+def filled(steps, value=VALUES):
+    values = {0: value}
+    for step in steps:
+        pushed = [o.push(values[s]) for o, s in zip(step.operators, step.sources, strict=True)]
+        values[step.target] = sum(pushed[1:], pushed[0])
+    return values
+
+
+def in_a_row(*operators):
+    """From nodes to rows of some of them, through the operators, and back to nodes."""
+    every = [Visit(0, 0), Gather(PLACES, 5), *operators]
+    return [Step((operator,), (slot,), slot + 1) for slot, operator in enumerate(every)]
+
+
+@pytest.mark.parametrize(
+    ("operators", "kinds"),
+    [
+        ([Scale(FACTOR), Scatter(PLACES, 5)], [Scale, Scale, Scale]),
+        ([Scale(FACTOR[:1]), Identity(), Scatter(PLACES, 5)], [Scale, Scale, Identity, Scale]),
+        ([Aggregate(BETWEEN, WEIGHT), Scatter(PLACES, 5)], [Scale, Aggregate, Scale]),
+        ([Aggregate(BETWEEN, WEIGHT, 2.0), Scatter(PLACES, 5)], [Scale, Aggregate, Scale]),
+        ([Send(ACROSS, WEIGHT, 3, 2), Scatter(OTHERS, 5)], [Scale, Aggregate, Scale]),
+        ([Gather(torch.tensor([2, 0]), 3), Scatter(PLACES[[2, 0]], 5)], [Scale, Scale, Scale]),
+        ([Gather(torch.tensor([2, 0]), 3), Scatter(OTHERS, 5)], [Scale, Scale, Aggregate]),
+        ([Gather(torch.tensor([1, 1]), 3), Scatter(torch.tensor([0, 0]), 2)], [Scale, Gather, Scatter]),
+    ],
+    ids=lambda item: "-".join(type(o).__name__ if not isinstance(o, type) else "" for o in item),
+)
+def test_steps_between_rows_of_some_nodes_as_steps_between_nodes(operators, kinds):
+    steps = in_a_row(*operators)
+    if isinstance(operators[-1], Scatter) and operators[-1].num_rows == 5:
+        steps.append(Step((Visit(1, steps[-1].target),), (steps[-1].target,), steps[-1].target + 1))
+    found = layouts.layouts(steps, 5, VALUES)
+    written = layouts.by_node(steps, found, VALUES)
+    assert written is not None
+    assert [type(o) for step in written if step.visit is None for o in step.operators] == kinds
+    before, after = filled(steps), filled(written)
+    for slot, value in before.items():
+        assert torch.equal(found.laid_out(slot, value), after[slot]), slot
+    assert found.num_nodes == 5
+    assert torch.equal(found.nodes[2], PLACES)
+    assert found.natural(found.nodes[0])
+    assert not found.natural(PLACES)
+    places = found.places([(2, before[2])])
+    assert places[0][0] == 2
+    assert torch.equal(places[0][1], after[2])
+
+
+def test_steps_that_cannot_be_written_by_node():
+    loops = Send(ACROSS, WEIGHT, 3, 2)
+    rooted = Aggregate(BETWEEN, WEIGHT, 2.0)
+    ids = {1: PLACES, 2: PLACES[[1, 2, 0]], 3: OTHERS}
+    found = layouts.Layouts(torch.arange(5), ids)
+    unknown = 9
+    for operator, source, target in [
+        (rooted, 1, 2),  # the root is another node's
+        (Scale(FACTOR), 1, 2),
+        (Scale(FACTOR), 1, unknown),
+        (loops, unknown, 3),
+        (SumRows(3, 1.0, False), 1, 3),
+        (Scatter(torch.tensor([1, 0, 1]), 2), 1, unknown),
+    ]:
+        assert layouts.by_node([Step((operator,), (source,), target)], found, VALUES) is None
+    plain = Aggregate(BETWEEN, WEIGHT)
+    (step,) = layouts.by_node([Step((plain,), (1,), 2)], found, VALUES)
+    rows = VALUES[PLACES]
+    expected = torch.zeros(5, 2).double().index_copy(0, ids[2], plain.push(rows))
+    assert torch.equal(step.operators[0].push(found.laid_out(1, rows)), expected)
+    (step,) = layouts.by_node([Step((plain,), (8,), unknown)], found, VALUES)
+    assert step.operators[0] is plain

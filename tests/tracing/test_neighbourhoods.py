@@ -360,3 +360,14 @@ def test_neighbourhoods_are_those_found_by_walking():
         found = index.cut([centre], neighbourhoods.Reach(hops))
         assert found.origin.nodes.tolist() == sorted(reached)
         assert torch.equal(found.origin.nodes[found.edge_index], edge_index[:, found.origin.edges])
+
+
+def test_the_index_of_a_graph_is_kept_while_its_edges_are_the_same():
+    edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    assert neighbourhoods.kept_index(edges, 3) is None
+    index = neighbourhoods.graph_index(edges, 3)
+    assert neighbourhoods.kept_index(edges, 3) is neighbourhoods.graph_index(edges, 3) is index
+    assert neighbourhoods.kept_index(edges, 4) is None
+    assert neighbourhoods.kept_index(edges.clone(), 3) is None
+    edges[0, 0] = 2
+    assert neighbourhoods.kept_index(edges, 3) is None

@@ -58,8 +58,6 @@ def _by_powers(chain: RelevanceChain, sets: NodeSets) -> Tensor:
 
     def weights(batch: Batch, total: Tensor) -> Weigh:
         def weigh(visit: Visit, message: Tensor) -> Tensor | None:
-            if visit.slot not in known:
-                return None
             F, Phi = batch.known(known[visit.slot].backward), batch.known(known[visit.slot].forward)
             powers = F.shape[1]  # both have come past the same visits
             message = _lanes(message, 2, 2 * powers)

@@ -41,11 +41,10 @@ def _bar() -> Any:
     from tqdm.auto import tqdm
 
     class Bar(tqdm):  # type: ignore[misc]
-        def update(self, n: float | None = 1) -> bool | None:
+        def update(self, n: float | None = 1) -> None:
             """Moves on."""
             _check_wanted()
-            moved: bool | None = super().update(n)
-            return moved
+            super().update(n)
 
     return Bar
 

@@ -95,8 +95,6 @@ def _graded(chain: RelevanceChain) -> list[GradedStanding]:
 
     with torch.enable_grad():
         totals = contract(chain, all_rows(chain), weigh)[0]  # (D,)
-        if not totals.requires_grad:
-            return []
         nothings = [nothing for _, _, nothing in seen]
         flows = [torch.autograd.grad(t, nothings, retain_graph=True, allow_unused=True) for t in totals]
     graded = []

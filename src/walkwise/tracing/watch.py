@@ -130,7 +130,7 @@ class Watch:
         if isinstance(given, (tuple, list)):
             to_first = len(given) < 2 or getattr(module, "flow", "") == "target_to_source"
             given = given[0 if to_first else 1]
-        return self.tape.slot_of(given) if isinstance(given, Tensor) else None
+        return self.tape.slot_of(given)
 
     def _rows_for(self, key: Any) -> int | None:
         """The slot of what was handed under the key of a result."""

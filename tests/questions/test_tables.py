@@ -1,0 +1,104 @@
+"""Tables of walks, bars and graphs apart: what is kept, what is left out, and what is told apart."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import walkwise as ww
+from chains import chain_of
+from walkwise.errors import AbandonedError, InputError, SamplingWarning, SeveralGraphsWarning
+from walkwise.questions import walk_table
+from walkwise.questions.components import largest_component
+from walkwise.questions.graphs import as_graphs
+from walkwise.questions.progress import bar, shown, while_wanted
+
+
+def summed(table):
+    return float(table.relevance.sum())
+
+
+def test_a_table_of_some_walks_is_not_kept_for_all(monkeypatch):
+    chain = chain_of(0, M=5, layers=2)
+    assert walk_table.walk_table(chain, "visits", max_rows=1) is None
+    some = walk_table.walk_table(chain, "visits", ends=np.array([0]))
+    every = walk_table.walk_table(chain, "visits")
+    assert summed(every) == pytest.approx(chain.input_relevance)
+    assert abs(summed(some) - summed(every)) > 1e-3
+    assert walk_table.walk_table(chain, "visits") is every
+    assert summed(walk_table.walk_table(chain, "visits", ends=np.array([0]))) == pytest.approx(summed(some))
+    monkeypatch.setattr(walk_table, "_MOST_KEPT", 3)
+    chain = chain_of(0, M=5, layers=2)
+    assert walk_table.walk_table(chain, "visits") is not walk_table.walk_table(chain, "visits")
+
+
+@pytest.mark.parametrize("detail", ["walks", "visits", "nodes"])
+def test_walks_that_have_to_wait_are_not_lost(monkeypatch, detail):
+    """With room for a single message walks are followed to their ends one after the other."""
+    chain = chain_of(1, M=6, layers=3)
+    whole = walk_table.walk_table(chain, detail)
+    for name in ("_ROOM", "_BATCHES", "_MOST_LOOSE"):
+        monkeypatch.setattr(walk_table, name, 1)
+    again = walk_table.walk_table(chain_of(1, M=6, layers=3), detail)
+    assert len(again.visits) == len(whole.visits)
+    order, other = (np.lexsort(table.visits.T) for table in (whole, again))
+    assert np.array_equal(whole.visits[order], again.visits[other])
+    assert again.relevance[other] == pytest.approx(whole.relevance[order])
+    assert walk_table.walk_table(chain_of(1, M=6, layers=3), detail, max_rows=40) is None
+
+
+@pytest.mark.parametrize(("nodes", "columns"), [(1, 3), (2, 5), (3, 70), (40, 3), (1000, 9)])
+def test_rows_are_told_apart(nodes, columns):
+    table = np.random.default_rng(0).integers(-1, nodes, (200, columns))
+    table[50:] = table[np.random.default_rng(1).integers(0, 50, 150)]
+    table[0], table[1] = -1, 0  # next to each other as digits
+    if columns > 1:
+        table[2], table[3] = -1, -1
+        table[2, -2:], table[3, -2:] = (0, -1), (-1, nodes - 1)
+    first, same = walk_table.distinct(table, nodes)
+    assert np.array_equal(table[first][same], table)
+    assert len(first) == len(np.unique(table, axis=0))
+
+
+def test_nodes_are_named_once():
+    visited = np.array([[0, 0, 2], [-1, 1, 1], [3, 3, 3], [0, 1, 2]])
+    assert walk_table.named_once(visited).tolist() == [[-1, 0, 2], [-1, -1, 1], [-1, -1, 3], [0, 1, 2]]
+
+
+def test_bars_are_shown_hidden_or_late():
+    from tqdm import tqdm
+
+    assert [isinstance(bar(progress), tqdm) for progress in (True, None, False)] == [True, True, False]
+    assert (bar(True).delay, bar(None).delay) == (0, 2.0)
+    for progress in (True, False, None):
+        assert list(shown([1, 2], progress)) == [1, 2]
+        with while_wanted(lambda: False), pytest.raises(AbandonedError):
+            list(shown([1, 2], progress))
+        with while_wanted(lambda: True):
+            assert list(shown([1, 2], progress)) == [1, 2]
+
+
+def test_two_graphs_are_not_taken_for_one_in_silence():
+    chain = chain_of(0, M=5, layers=2)
+    as_graphs(chain, None)
+    with pytest.warns(SeveralGraphsWarning, match="sum over 2 graphs"):
+        as_graphs(replace(chain, outputs=torch.ones(2, dtype=torch.float64)), None)
+
+
+def test_the_largest_part_of_no_graph():
+    nobody = torch.zeros(2, 0, dtype=torch.long)
+    assert (largest_component(nobody, 0), largest_component(nobody, 3)) == (0, 1)
+
+
+def test_values_that_are_exact_have_no_column_of_errors():
+    chain = chain_of(0, M=5, layers=2)
+    assert "standard error" not in ww.shapley_values(chain)._repr_html_()
+    with pytest.warns(SamplingWarning):
+        assert "standard error" in ww.shapley_values(chain, max_walks=1, permutations=7)._repr_html_()
+
+
+def test_what_is_no_table_of_walks():
+    chain = chain_of(0, M=5, layers=2)
+    with pytest.raises(InputError, match=r"of shape \(K, 3\)"):
+        ww.walk_relevance(chain, ["ab"])
