@@ -6,6 +6,7 @@ import torch
 from walkwise.core.edges import DENSE, Edges, every_edge, weighted_sum
 from walkwise.core.operators import Aggregate
 from walkwise.core.rows import OwnRows
+from walkwise.core.rows import Blocks, OwnRows
 
 M, E = DENSE + 50, 400
 
@@ -67,3 +68,50 @@ def test_hubs_are_looked_at_from_their_leaves():
     assert Edges(torch.cat([hub, leaves]), torch.cat([leaves, hub]), 200).light_ends is not None
     ring = torch.arange(200)
     assert Edges(ring, (ring + 1) % 200, 200).light_ends is None
+
+
+SETS = [[0, 3, 7], [5], [9, 2, 4, 1], [6, 8]]
+
+
+@pytest.mark.parametrize("heads", [None, 1, 2])
+@pytest.mark.parametrize("root", [0.0, 1.5])
+def test_blocks_of_rows_sum_as_rows_one_after_the_other(root, heads):
+    torch.manual_seed(0)
+    source, target = torch.randint(10, (2, 60))  # some edges double, some from a node to itself
+    weight = None if heads is None else torch.randn(60, *([] if heads == 1 else [heads]), dtype=torch.double)
+    edges = Edges(source, target, 10)
+    width = max(map(len, SETS))
+    filled = torch.tensor([nodes + [-1] * (width - len(nodes)) for nodes in SETS])
+    blocks = Blocks.of(10, filled)
+    nodes = torch.tensor([node for nodes in SETS for node in sorted(nodes)])
+    owner = torch.tensor([i for i, nodes in enumerate(SETS) for _ in nodes])
+    rows = OwnRows(10, len(SETS), nodes, owner)
+    values, others = torch.randn(2, 10, 4, dtype=torch.double)
+    present = blocks.present.flatten()
+    message = blocks.take(values).expand(-1, 1, 3, 4).contiguous()
+    found = blocks.sum(message, edges, weight, root)
+    expected = rows.sum(rows.take(values).expand(-1, 1, 3, 4).contiguous(), edges, weight, root)
+    torch.testing.assert_close(found[present], expected)
+    assert not found[~present].any()
+    torch.testing.assert_close(blocks.total(found, others), rows.total(expected, others))
+
+
+def test_a_node_that_a_block_names_twice_has_one_row():
+    blocks = Blocks.of(10, torch.tensor([[7, 2, 7], [-1, 4, 4], [1, 2, 3]]))
+    assert blocks.block[blocks.present].tolist() == [2, 7, 4, 1, 2, 3]
+    at = blocks.standing(torch.tensor([7, 4, 9]), torch.double)
+    assert blocks.nodes[at.flatten() > 0].tolist() == [7, 4]
+
+
+def test_where_edges_begin_and_which_pairs_they_join():
+    source, target = torch.tensor([3, 0, 3, 3, 1]), torch.tensor([0, 3, 0, 2, 1])
+    edges = Edges(source, target, 5)
+    assert edges.offsets.tolist() == [0, 1, 2, 2, 5, 5]
+    assert edges.arriving.offsets.tolist() == [0, 2, 3, 4, 5, 5]
+    keys, place = edges.pairs
+    assert keys[place].tolist() == (target * 5 + source).tolist()
+    assert keys[:4].tolist() == [3, 6, 13, 15]
+    weight = torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0])
+    assert edges.between(torch.tensor([0, 2, 4]), torch.tensor([3, 3, 4]), weight, torch.float32).tolist() == [5, 8, 0]
+    nobody = Edges(source[:0], target[:0], 5)
+    assert nobody.between(torch.tensor([0]), torch.tensor([3]), None, torch.float32).tolist() == [0]

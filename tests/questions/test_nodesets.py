@@ -236,3 +236,19 @@ class Stack(nn.Module):
 
     def forward(self, x, edge_index, **given):
         return self.second(self.first(x, edge_index, **given).relu(), edge_index, **given).sum(0, keepdim=True)
+
+
+@given(sets=node_sets, kind=st.sampled_from(["GCN", "GIN", "GAT"]))
+def test_blocks_of_rows_give_the_same_relevance(net, graph, sets, kind):
+    chain = ww.trace(net(kind), *graph(M))
+    plain = nodesets.as_node_sets(chain, [sorted(nodes) for nodes in sets])
+    lengths = [len(nodes) for nodes in sets] or [0]
+    known = nodesets.NodeSets(M, plain.count, plain.keys, (min(lengths), max(lengths)))
+    laid_out = known.rows()
+    filled = 0 < len(sets) * max(lengths) <= 2 * sum(lengths)
+    assert isinstance(laid_out, rows.Blocks if filled else rows.OwnRows)
+    if sum(lengths):
+        expected = subgraphs.contract(chain, plain.rows(), subgraphs.unweighted)
+        torch.testing.assert_close(subgraphs.contract(chain, laid_out, subgraphs.unweighted), expected)
+    most = [list(map(int, batch.keys)) for batch in known.batches(2, 4)]
+    assert most == [list(map(int, batch.keys)) for batch in plain.batches(2, 4)]

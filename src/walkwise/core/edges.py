@@ -49,14 +49,38 @@ class Edges:
     @cached_property
     def offsets(self) -> Tensor:
         """Where each source's edges begin in that order.  # (M + 1,)"""
-        return running_totals(torch.bincount(self.source, minlength=self.num_nodes))
+        return _begins(self.source[self.order], self.num_nodes)
 
     @cached_property
     def arriving(self) -> Adjacency:
         """For every node, the edges that come to it."""
         order = torch.argsort(self.target, stable=True)
-        offsets = running_totals(torch.bincount(self.target, minlength=self.num_nodes))
-        return Adjacency(offsets, self.source[order], order)
+        return Adjacency(_begins(self.target[order], self.num_nodes), self.source[order], order)
+
+    @cached_property
+    def pairs(self) -> tuple[Tensor, Tensor]:
+        """Every pair that edges join as target · M + source, ascending and then filled up, and each edge's place.
+
+        # (E,), (E,)
+        """
+        keys, order = (self.target * self.num_nodes + self.source).sort()
+        new = torch.ones_like(keys, dtype=torch.bool)
+        torch.ne(keys[1:], keys[:-1], out=new[1:])
+        rank = new.cumsum(0) - 1
+        filled = torch.full_like(keys, torch.iinfo(keys.dtype).max).scatter_(0, rank, keys)
+        return filled, torch.empty_like(rank).scatter_(0, order, rank)
+
+    def between(self, targets: Tensor, sources: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """What the edges from sources to targets weigh in all: 0 where there are none.  # (…) -> (…) or (…, H)"""
+        keys, place = self.pairs
+        if not len(keys):
+            return torch.zeros(targets.shape, dtype=dtype, device=targets.device)
+        each = torch.ones_like(place, dtype=dtype) if weight is None else weight
+        total = each.new_zeros(each.shape).index_add_(0, place, each)
+        wanted = targets * self.num_nodes + sources
+        at = torch.searchsorted(keys, wanted).clamp_(max=len(keys) - 1)
+        joined = keys[at] == wanted
+        return total[at] * (joined if total.dim() == 1 else joined.unsqueeze(-1))
 
     @cached_property
     def light_ends(self) -> LightEnds | None:
@@ -88,7 +112,7 @@ class Edges:
 
     def shares(self, dtype: torch.dtype) -> Tensor:
         """1 / (number of edges that come to the target): the weights of a mean.  # (E,)"""
-        counts = torch.bincount(self.target, minlength=self.num_nodes).clamp(min=1).to(dtype)
+        counts = self.arriving.offsets.diff().clamp(min=1).to(dtype)
         return counts.reciprocal()[self.target]
 
     def same_as(self, other: Edges) -> bool:
@@ -159,7 +183,7 @@ def _per_head(adjacency: Adjacency, weight: Tensor) -> tuple[Tensor, Tensor, Ten
     H = weight.shape[1]
     head = torch.arange(H, device=weight.device)
     counts = adjacency.offsets.diff()  # (K,)
-    row = torch.repeat_interleave(counts)  # (P,)
+    row = torch.repeat_interleave(counts, output_size=len(weight))  # (P,)
     within = torch.arange(row.numel(), device=row.device) - adjacency.offsets[row]
     # Pairs are listed row by row, and within a row head by head.
     place = (adjacency.offsets[row] * H + within)[:, None] + counts[row, None] * head  # (P, H)
@@ -185,6 +209,16 @@ def _silence_beta_notice() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.sparse_csr_tensor(torch.tensor([0, 0]), torch.tensor([], dtype=torch.long), torch.tensor([]), (1, 1))
+
+
+def _begins(ascending: Tensor, num_nodes: int) -> Tensor:
+    """Where each node's entries begin, and the end of all.  # (E,) -> (M + 1,)"""
+    return torch.searchsorted(ascending, torch.arange(num_nodes + 1, device=ascending.device))
+
+
+def whose(counts: Tensor) -> Tensor:
+    """Each number as often as counted: 0, 0, 1, 1, 1, …  # (K,) -> (sum of the counts,)"""
+    return torch.repeat_interleave(counts, output_size=int(counts.sum()))
 
 
 def running_totals(counts: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain
-from walkwise.core.edges import Edges, running_totals
+from walkwise.core.edges import Edges, running_totals, whose
 from walkwise.core.operators import Aggregate
 from walkwise.questions.nodesets import NodeSets
 
@@ -21,11 +21,17 @@ class Surroundings:
     radius: int  # ⌊L / 2⌋: of an excursion of at most L steps, half lead away from S and half back
     numbers: Tensor  # (M,) at most this many numbers stand for the ball around a node, in a message and in its edges
     whole: int  # and this many for the whole graph
+    least: int  # and this many for the ball around some node, which has the fewest
 
     def sizes(self, sets: NodeSets) -> Tensor:
         """At most this many numbers stand for the ball around each set.  # (B,)"""
         each = self.numbers.index_select(0, sets.nodes)
         return each.new_zeros(sets.count).index_add_(0, sets.owner, each).clamp_(max=self.whole)
+
+    def at_least(self, sets: NodeSets) -> int:
+        """At least so many numbers stand for all balls: what can be told without looking at the sets."""
+        smallest = sets.sizes[0] if sets.sizes else 0
+        return sets.count * min(self.whole, smallest * self.least)
 
     def balls(self, sets: NodeSets) -> NodeSets:
         """Every set with all nodes around it."""
@@ -33,7 +39,7 @@ class Surroundings:
         for _ in range(self.radius):
             nodes = keys % M
             first, counts = self.near.offsets[nodes], self.near.offsets[nodes + 1] - self.near.offsets[nodes]
-            row = torch.repeat_interleave(counts)
+            row = whose(counts)
             pair = torch.arange(len(row), device=row.device) + (first - running_totals(counts)[:-1])[row]
             keys = torch.unique(torch.cat([keys, (keys - nodes)[row] + self.near.sorted_target[pair]]))
         return NodeSets(M, sets.count, keys)
@@ -57,10 +63,12 @@ def _surroundings(chain: RelevanceChain) -> Surroundings:
     for each in edges:
         degree = torch.maximum(degree, each.offsets.diff())
     numbers = chain.width + degree
-    whole = int(numbers.sum())
+    whole = numbers.sum()
     for _ in range(radius):
-        numbers = numbers.index_add(0, near.source, numbers[near.target]).clamp_(max=whole)
-    return Surroundings(near, radius, numbers, whole)
+        numbers = numbers.index_add(0, near.source, numbers[near.target])
+        numbers = torch.minimum(numbers, whole)
+    known: list[int] = torch.stack([whole, numbers.min()]).tolist() if M else [0, 0]
+    return Surroundings(near, radius, numbers, *known)
 
 
 def _both_ways(edges: list[Edges], num_nodes: int, device: torch.device) -> Edges:

@@ -33,7 +33,7 @@ from walkwise.core.chain import RelevanceChain
 from walkwise.core.contract import Weigh, run_backward
 from walkwise.core.edges import running_totals
 from walkwise.core.operators import Visit
-from walkwise.core.rows import OwnRows
+from walkwise.core.rows import Rows
 from walkwise.questions.balls import Surroundings, surroundings
 from walkwise.questions.nodesets import NodeSets, budget
 from walkwise.questions.standings import graded_standings
@@ -47,7 +47,7 @@ class Batch:
     """Some subgraphs, and the balls around them."""
 
     sets: NodeSets
-    rows: OwnRows  # of the balls
+    rows: Rows  # of the balls
     at: Tensor  # (S,) which of them are in S
 
     def known(self, lanes: Tensor) -> Tensor:
@@ -69,8 +69,8 @@ class Batch:
 
 def fewer_rows(chain: RelevanceChain, sets: NodeSets) -> bool:
     """Whether balls around the sets promise to be less work than all nodes for each: by their sizes, not by timing."""
-    around = surroundings(chain)
-    return _DEARER * int(around.sizes(sets).sum()) <= sets.count * around.whole
+    around, most = surroundings(chain), sets.count * surroundings(chain).whole
+    return _DEARER * around.at_least(sets) <= most and _DEARER * int(around.sizes(sets).sum()) <= most
 
 
 def discounted_nearby(chain: RelevanceChain, sets: NodeSets, alpha: float) -> Tensor:

@@ -105,13 +105,13 @@ def as_graphs(chain: RelevanceChain, given: Any, *, level: int = 5) -> PaddedGra
     expected = f"the number of each node's graph, whole numbers from 0, of shape ({num_nodes},)"
     remedy = "Pass the vector `batch` of a torch_geometric Batch."
     try:
-        graphs = torch.as_tensor(given)
+        graphs = torch.as_tensor(given).cpu()
     except (TypeError, ValueError, RuntimeError):
         raise InputError(argument="graphs", expected=expected, got=given, remedy=remedy) from None
     wrong = graphs.shape != (num_nodes,) or graphs.is_floating_point() or graphs.dtype == torch.bool
     if wrong or (num_nodes and int(graphs.min()) < 0):
         raise InputError(argument="graphs", expected=expected, got=described(graphs), remedy=remedy)
-    found = PaddedGraphs.of(graphs.cpu().long().numpy())
+    found = PaddedGraphs.of(graphs.long().numpy())
     near = step_neighbours(chain)
     if near is not None:
         _check_separate(found, near)

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.contract import all_rows, contract, pull_back, unweighted
+from walkwise.core.edges import Edges
 from walkwise.core.node_types import NodeValues
 from walkwise.core.operators import Visit
-from walkwise.core.rows import OwnRows, Rows
+from walkwise.core.rows import Blocks, Rows
 from walkwise.errors import Described, InputError, described
 from walkwise.questions.nodesets import budget
 from walkwise.questions.parts import asked_of_part, part_of, per_node, rows_of
@@ -151,13 +152,12 @@ def edge_relevance(chain: RelevanceChain, *, layer: int | None = None, edge_inde
     pairs = chain.edge_index if edge_index is None else _checked_pairs(chain, edge_index)
     if chain.part is not None:
         return _of_part(chain, pairs, layer, every=edge_index is None)
-    M = chain.num_nodes
-    keys, which, copies = torch.unique(pairs[0] * M + pairs[1], return_inverse=True, return_counts=True)
-    known = standings(chain)
-    total = torch.zeros(len(keys), dtype=chain.dtype, device=chain.device)
+    known, total = standings(chain), torch.zeros(pairs.shape[1], dtype=chain.dtype, device=chain.device)
     for step in range(chain.num_layers) if layer is None else [layer]:
-        total += _step_relevance(chain, known, step, keys // M, keys % M)
-    shared: Tensor = (total / copies)[which]
+        total += _step_relevance(chain, known, step, *pairs)
+    place = Edges(pairs[0], pairs[1], chain.num_nodes).pairs[1]
+    copies = torch.zeros_like(total).index_add_(0, place, torch.ones_like(total))
+    shared = total / copies[place]
     return shared if chain.types is None or edge_index is not None else chain.types.split_edges(shared)
 
 
@@ -228,8 +228,5 @@ def _pair_rows(chain: RelevanceChain, u: Tensor, v: Tensor) -> tuple[Rows, Tenso
         nodes = torch.arange(M, device=u.device)[:, None]
         masks = ((nodes == u), (nodes == v))
         return all_rows(chain, P), *(m.to(chain.dtype)[:, :, None, None] for m in masks)  # type: ignore[return-value]
-    pair = torch.arange(P, device=u.device)
-    keys = torch.unique(torch.cat([pair * M + u, pair * M + v]))
-    owner, nodes = keys // M, keys % M
-    masks = (nodes == u[owner], nodes == v[owner])
-    return OwnRows(M, P, nodes, owner), *(m.to(chain.dtype)[:, None, None, None] for m in masks)  # type: ignore[return-value]
+    rows = Blocks.of(M, torch.stack([u, v], dim=1))
+    return rows, rows.standing(u, chain.dtype), rows.standing(v, chain.dtype)

@@ -34,7 +34,7 @@ class Neighbours:
     @staticmethod
     def along(edges: list[Edges], num_nodes: int) -> Neighbours:
         """Every node itself, and those that edges lead to it from."""
-        keys = [as_array(e.target) * num_nodes + as_array(e.source) for e in edges]
+        keys = [as_array(e.target * num_nodes + e.source) for e in edges]
         own = np.arange(num_nodes) * (num_nodes + 1)
         near = Neighbours._from_keys(np.concatenate([own, *keys]), num_nodes)
         return replace(near, once=edges[0]) if len(edges) == 1 and len(near.nodes) == num_nodes + len(keys[0]) else near

@@ -14,8 +14,10 @@ from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.lazy import cached_property
-from walkwise.core.rows import OwnRows
+from walkwise.core.rows import Blocks, OwnRows, Rows
+from walkwise.core.sending import sent
 from walkwise.errors import Described, InputError, described
+from walkwise.questions.neighbours import running_totals
 
 #: Lists of node ids, one boolean mask (B, M), or a pair of tensors: all ids, and the offsets where each set begins.
 Subgraphs = Sequence[Sequence[int]] | Sequence[Tensor] | Tensor | tuple[Tensor, Tensor]
@@ -29,6 +31,12 @@ _ACCELERATOR_BUDGET = 1 << 26
 _MOST_NUMBERS, _COPIES = 1 << 29, 16
 
 
+#: The largest sets that are laid out in blocks, and how many times over blocks may have the rows of the sets.
+_BLOCK, _FILLED = 32, 2
+#: Up to so many ids in main memory are checked there.
+_FEW_IDS = 1 << 14
+
+
 @dataclass(frozen=True, eq=False)
 class NodeSets:
     """B sets of nodes, one after the other, each ascending."""
@@ -36,6 +44,7 @@ class NodeSets:
     num_nodes: int
     count: int  # B
     keys: Tensor  # (K,) set · M + node, ascending
+    sizes: tuple[int, int] | None = None  # of the smallest set and the largest, where an accelerator has been asked
 
     @cached_property
     def owner(self) -> Tensor:
@@ -53,9 +62,17 @@ class NodeSets:
         mask = mask.index_fill_(0, self.keys, 1)
         return mask.view(-1, 1) if self.count == 1 else mask.view(self.count, self.num_nodes).t().contiguous()
 
-    def rows(self) -> OwnRows:
-        """The sets' own nodes as the rows of a contraction."""
-        return OwnRows(self.num_nodes, self.count, self.nodes, self.owner)
+    def rows(self) -> Rows:
+        """The sets' own nodes as the rows of a contraction, on an accelerator in blocks where sets are small."""
+        least, most = self.sizes or (0, 0)
+        if not 0 < self.count * most <= _FILLED * len(self.keys) or most > _BLOCK:
+            return OwnRows(self.num_nodes, self.count, self.nodes, self.owner)
+        if least == most:
+            return Blocks(self.num_nodes, self.nodes.view(self.count, most))
+        place = torch.arange(most, device=self.keys.device)
+        present = place < self.offsets.diff().unsqueeze(1)  # (B, S)
+        at = (self.offsets[:-1].unsqueeze(1) + place).clamp_(max=len(self.keys) - 1)
+        return Blocks(self.num_nodes, self.nodes[at], present)
 
     @cached_property
     def offsets(self) -> Tensor:
@@ -68,7 +85,8 @@ class NodeSets:
         if self.count == 1 or (1 <= self.count <= most_sets and len(self.keys) <= most_rows):
             yield self
             return
-        offsets = self.offsets.cpu().numpy()
+        least, most = self.sizes or (0, -1)
+        offsets = np.arange(self.count + 1) * most if least == most else self.offsets.cpu().numpy()
         yield from self.cut(offsets, offsets, most_sets, most_rows)
 
     def cut(self, offsets: Ints, sizes: Ints, most_sets: int, most: int) -> Iterator[NodeSets]:
@@ -85,7 +103,8 @@ class NodeSets:
             fitting = int(np.searchsorted(sizes, sizes[first] + most, side="right")) - 1
             last = min(max(fitting, first + 1), first + most_sets, self.count)
             keys = self.keys[int(offsets[first]) : int(offsets[last])]
-            yield NodeSets(self.num_nodes, last - first, keys - first * self.num_nodes if first else keys)
+            keys = keys - first * self.num_nodes if first else keys
+            yield NodeSets(self.num_nodes, last - first, keys, self.sizes)
             first = last
 
 
@@ -105,28 +124,29 @@ def as_node_sets(chain: RelevanceChain, given: Any) -> NodeSets:
                 expected=f"of shape (B, {M}) where it is a boolean mask",
                 got=tuple(given.shape),
             )
-        return NodeSets(M, len(given), given.to(chain.device).reshape(-1).nonzero().view(-1))
+        return NodeSets(M, len(given), sent(given, chain.device).reshape(-1).nonzero().view(-1))
     if isinstance(given, Tensor) and given.dim() == 2 and not given.is_floating_point():  # sets of one size
-        owner = torch.arange(len(given), device=chain.device).repeat_interleave(given.shape[1])
-        return _checked(M, len(given), given.to(chain.device, torch.long).flatten(), owner)
+        count, size = given.shape
+        return _checked(chain, given.flatten(), torch.arange(count + 1, device=given.device) * size)
     if isinstance(given, tuple) and len(given) == 2 and all(isinstance(part, Tensor) for part in given):
         return _from_offsets(chain, *given)
     lists = [s if type(s) in (list, tuple) else _ids(s, i) for i, s in enumerate(_sequence(given))]
     if len(lists) <= 4 and all(type(i) is int and 0 <= i < M for ids in lists for i in ids):
         few = sorted(number * M + i for number, ids in enumerate(lists) for i in ids)
         if len(set(few)) == len(few):  # few and sound: no need for tensors to see it
-            return NodeSets(M, len(lists), torch.tensor(few, dtype=torch.long, device=chain.device))
-    nodes = _node_tensor(list(flatten.from_iterable(lists))).to(chain.device)
-    lengths = torch.from_numpy(np.fromiter(map(len, lists), np.int64, len(lists))).to(chain.device)
-    return _checked(M, len(lists), nodes, torch.repeat_interleave(lengths, output_size=len(nodes)))
+            return NodeSets(M, len(lists), sent(torch.tensor(few, dtype=torch.long), chain.device))
+    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+    return _checked(chain, _node_tensor(list(flatten.from_iterable(lists))), torch.from_numpy(running_totals(lengths)))
 
 
 def budget(chain: RelevanceChain) -> int:
     """How many numbers one batch of queries may hold on the chain's device; by its free memory on a CUDA device."""
     if chain.device.type != "cuda":
         return _BUDGET.get(chain.device.type, _ACCELERATOR_BUDGET)
-    free, _ = torch.cuda.mem_get_info(chain.device)
-    free += torch.cuda.memory_reserved(chain.device) - torch.cuda.memory_allocated(chain.device)
+    free, total = torch.cuda.mem_get_info(chain.device)
+    ours = torch.cuda.memory_reserved(chain.device)
+    allowed = int(total * torch.cuda.get_per_process_memory_fraction(chain.device))  # of those who share a card
+    free = min(free, allowed - ours) + ours - torch.cuda.memory_allocated(chain.device)
     return max(1, min(_MOST_NUMBERS, free // (_COPIES * chain.dtype.itemsize)))
 
 
@@ -141,35 +161,61 @@ def _from_offsets(chain: RelevanceChain, ids: Tensor, offsets: Tensor) -> NodeSe
                 expected=f"{expected}, where it is a pair (ids, offsets)",
                 got=Described(got),
             )
-    ids, offsets = (tensor.to(chain.device, torch.long) for tensor in (ids, offsets))
-    lengths = offsets.diff()
-    ends = offsets[[0, -1]] if len(offsets) else offsets.new_tensor([-1, -1])
-    if bool((lengths < 0).any() | (ends != ends.new_tensor([0, len(ids)])).any()):
-        shown = f"{offsets[:8].tolist()}{'...' if len(offsets) > 8 else ''}"
+    return _checked(chain, ids, offsets)
+
+
+def _checked(chain: RelevanceChain, ids: Tensor, offsets: Tensor) -> NodeSets:
+    """The sets, given all ids and where each set begins; errors name the first that is wrong.
+
+    A few in main memory are looked at there. Others are looked at where the chain is; all that there is to know of them
+    comes in one answer, and an accelerator is waited for just once.
+    """
+    where = ids.device if len(ids) + len(offsets) <= _FEW_IDS else chain.device
+    ids, offsets = (sent(tensor, where, torch.long) for tensor in (ids, offsets))
+    M, count, lengths = chain.num_nodes, len(offsets) - 1, offsets.diff()
+    sound = (lengths >= 0).all() & (offsets[:1] == 0).all() & (offsets[-1:] == len(ids)).all()
+    if count < 0 or (where.type == "cpu" and not bool(sound)):
+        raise _wrong_offsets(ids, offsets)
+    if where.type == "cpu":
+        owner = torch.repeat_interleave(lengths, output_size=len(ids))
+    else:  # there may be anything in it until that is known
+        owner = torch.searchsorted(offsets, torch.arange(len(ids), device=where), right=True) - 1
+    keys, _ = (owner * M + ids).sort()
+    twice = keys[1:] == keys[:-1]
+    looked = [~sound, ((ids < 0) | (ids >= M)).any(), twice.any()]
+    looked += [lengths.min(), lengths.max()] if count else []
+    unsound, beyond, again, *sizes = torch.stack([tensor.long() for tensor in looked]).tolist()
+    if unsound:
+        raise _wrong_offsets(ids, offsets)
+    if beyond:
+        first = int(((ids < 0) | (ids >= M)).nonzero()[0])
         raise InputError(
-            f"In a pair (ids, offsets), offsets must ascend from 0 to the number of ids, {len(ids)}, got {shown}.",
+            f"Subgraph {int(owner[first])} names node {int(ids[first])}, but the graph has nodes 0 to {M - 1}.",
             argument="subgraphs",
-            expected=f"a pair (ids, offsets) whose offsets ascend from 0 to {len(ids)}",
-            got=Described(shown),
-            remedy="Two subgraphs as tensors go into a list, [a, b].",
+            expected=f"sets of nodes from 0 to {M - 1}",
+            got=int(ids[first]),
         )
-    return _checked(chain.num_nodes, len(lengths), ids, torch.repeat_interleave(lengths, output_size=len(ids)))
-
-
-def _checked(num_nodes: int, count: int, nodes: Tensor, owner: Tensor) -> NodeSets:
-    """The sets, given every entry and whose it is; errors name the first that is wrong."""
-    keys, _ = (owner * num_nodes + nodes).sort()
-    wrong, twice = (nodes < 0) | (nodes >= num_nodes), keys[1:] == keys[:-1]
-    if len(nodes) and bool(wrong.any() | twice.any()):
-        _check_range(nodes, owner, num_nodes)
+    if again:
         key = int(keys[1:][twice][0])
         raise InputError(
-            f"Subgraph {key // num_nodes} names node {key % num_nodes} more than once.",
+            f"Subgraph {key // M} names node {key % M} more than once.",
             argument="subgraphs",
             expected="sets that name each node once",
-            got=key % num_nodes,
+            got=key % M,
         )
-    return NodeSets(num_nodes, count, keys)
+    known = (sizes[0], sizes[1]) if sizes and chain.device.type != "cpu" else None
+    return NodeSets(M, count, sent(keys, chain.device), known)
+
+
+def _wrong_offsets(ids: Tensor, offsets: Tensor) -> InputError:
+    shown = f"{offsets[:8].tolist()}{'...' if len(offsets) > 8 else ''}"
+    return InputError(
+        f"In a pair (ids, offsets), offsets must ascend from 0 to the number of ids, {len(ids)}, got {shown}.",
+        argument="subgraphs",
+        expected=f"a pair (ids, offsets) whose offsets ascend from 0 to {len(ids)}",
+        got=Described(shown),
+        remedy="Two subgraphs as tensors go into a list, [a, b].",
+    )
 
 
 def _sequence(subgraphs: Any) -> Sequence[Any]:
@@ -210,15 +256,3 @@ def _node_tensor(ids: list[Any]) -> Tensor:
             f"Node ids must be integers, got {got}.", argument="subgraphs", expected="lists of integers", got=got
         )
     return torch.from_numpy(nodes.astype(np.int64, copy=False))
-
-
-def _check_range(nodes: Tensor, owner: Tensor, num_nodes: int) -> None:
-    if int(nodes.min()) >= 0 and int(nodes.max()) < num_nodes:
-        return
-    wrong = int(((nodes < 0) | (nodes >= num_nodes)).nonzero()[0])
-    raise InputError(
-        f"Subgraph {int(owner[wrong])} names node {int(nodes[wrong])}, but the graph has nodes 0 to {num_nodes - 1}.",
-        argument="subgraphs",
-        expected=f"sets of nodes from 0 to {num_nodes - 1}",
-        got=int(nodes[wrong]),
-    )

@@ -21,6 +21,7 @@ from walkwise.core.edges import DENSE, Edges
 from walkwise.core.lazy import cached_property
 from walkwise.core.operators import Visit
 from walkwise.core.rows import Fan, OwnRows, Rows
+from walkwise.core.sending import sent
 from walkwise.errors import TooManyWalksError
 from walkwise.questions.neighbours import Ints, Neighbours, as_array, step_neighbours
 from walkwise.questions.nodesets import budget
@@ -99,8 +100,7 @@ class Stages:
 
     def there(self, ids: Ints) -> Tensor:
         """Node ids where the chain is."""
-        ids_there = torch.from_numpy(ids)
-        return ids_there if self.chain.device.type == "cpu" else ids_there.to(self.chain.device)
+        return sent(ids, self.chain.device)
 
     def joined(self, position: int, arrived: Mapping[Visit, Tensor]) -> Tensor | None:
         """The messages at a position's tensors side by side; None where none has arrived."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.lazy import cached_property
+from walkwise.core.sending import sent
 from walkwise.questions.neighbours import Bools, Floats, Ints, add_up, as_array
 from walkwise.questions.partial_walks import Stages, stages, step_down
 
@@ -124,32 +125,35 @@ def walk_steps(chain: RelevanceChain) -> WalkSteps:
 
 
 def _walk_steps(at: Stages) -> WalkSteps:
-    ends = {p: _reached(message) for p, message in at.opening.items()}
-    widths = {p: message.shape[-1] for p, message in at.opening.items()}  # of the positions that a message reaches
     generator = torch.Generator().manual_seed(0)
-    possible: dict[tuple[int, int], Bools] = {}
+    widths = {p: message.shape[-1] for p, message in at.opening.items()}  # of the positions that a message reaches
+    probed: list[tuple[tuple[int, int], Ints]] = []  # steps, and for which pairs they are tried
+    reached = [_reached(message) for message in at.opening.values()]
     for position in reversed(at.positions):
         if position in widths and at.goes_on(position):
             probe = torch.randn(at.chain.num_nodes, 1, widths[position], generator=generator)
-            _probe(at, position, probe.to(at.chain.device, at.chain.dtype), possible, widths)
+            for before, pairs, message in _probe(at, position, sent(probe, at.chain.device, at.chain.dtype)):
+                widths[before] = message.shape[-1]
+                probed.append(((before, position), pairs))
+                reached.append(_reached(message))
+    read: Bools = torch.cat(reached).cpu().numpy()  # all at once: an accelerator is waited for
+    found = np.split(read, np.cumsum([len(part) for part in reached])[:-1])
+    ends = dict(zip(at.opening, found, strict=False))
+    possible: dict[tuple[int, int], Bools] = {}
+    for (step, pairs), can in zip(probed, found[len(ends) :], strict=True):
+        possible.setdefault(step, np.zeros(len(at.near.nodes), dtype=bool))[pairs] = can
     return WalkSteps(at, possible, ends)
 
 
-def _probe(
-    at: Stages, position: int, probe: Tensor, possible: dict[tuple[int, int], Bools], widths: dict[int, int]
-) -> None:
-    """Write down where messages from every node of a position arrive, and how wide they are there."""
+def _probe(at: Stages, position: int, probe: Tensor) -> Iterator[tuple[int, Ints, Tensor]]:
+    """Where messages from every node of a position arrive: the position, the pairs, and the messages."""
     nodes: Ints = np.arange(at.chain.num_nodes)
     for first in range(0, len(nodes), batch := at.batch()):
         some = slice(first, first + batch)
         arrival = step_down(at, position, nodes[some], probe[some])
-        for before, message in arrival.messages.items():
-            widths[before] = message.shape[-1]
-            can = possible.setdefault((before, position), np.zeros(len(at.near.nodes), dtype=bool))
-            can[arrival.pairs] = _reached(message)
+        yield from ((before, arrival.pairs, message) for before, message in arrival.messages.items())
 
 
-def _reached(message: Tensor) -> Bools:
+def _reached(message: Tensor) -> Tensor:
     """Which rows have a message.  # (K, D, N) -> (K,)"""
-    reached: Bools = (message != 0).flatten(1).any(1).cpu().numpy()
-    return reached
+    return (message != 0).flatten(1).any(1)

@@ -144,7 +144,7 @@ class _Listing:
         self.rows_left = max_rows
         self.most = max(1, _BATCHES * budget(self.chain) // self.chain.width)  # rows at a time
         self.room = max(1, _ROOM // self.chain.width)  # rows that may wait
-        self.finished: list[tuple[Ids, Floats]] = []
+        self.finished: list[tuple[Ids, Tensor]] = []
         self.loose = 0  # rows in them that have not been compared
 
     def table(self, ends: Ints | None) -> WalkTable | None:
@@ -165,8 +165,8 @@ class _Listing:
         self._compare()
         if self._entries() > self.most_entries:
             return None
-        visits, relevance = self.finished[0] if self.finished else (blank[:0], np.zeros(0))
-        return WalkTable(visits if self.steps else np.sort(visits, axis=1), relevance)
+        visits, relevance = self.finished[0] if self.finished else (blank[:0], torch.zeros(0))
+        return WalkTable(visits if self.steps else np.sort(visits, axis=1), _read(relevance))
 
     def _ahead(self, waiting: dict[int, list[_Partial]]) -> float:
         """How many messages at single nodes all walks take that are still to be followed, each by itself."""
@@ -233,7 +233,7 @@ class _Listing:
         past[:, position] = nodes
         if self.at.begins(position):
             relevance = self.at.relevance(position, self.at.there(nodes), message)[:, 0]
-            self.finished.append((past, relevance.double().cpu().numpy()))
+            self.finished.append((past, relevance))
             self.loose += len(past)
             if self.loose > _MOST_LOOSE and self.steps is None:
                 self._compare()
@@ -243,10 +243,10 @@ class _Listing:
     def _compare(self) -> None:
         """Add up finished walks that are alike."""
         if self.finished:
-            past, relevance = (_stacked(list(column)) for column in zip(*self.finished, strict=True))
+            past, relevance = _stacked([walks for walks, _ in self.finished]), _joined_up([r for _, r in self.finished])
             if self.steps is None:
                 first, same = self._alike(past)
-                past, relevance = past[first], add_up(same, relevance, len(first))
+                past, relevance = past[first], torch.from_numpy(add_up(same, _read(relevance), len(first)))
             self.finished, self.loose = [(past, relevance)], 0
 
     def _merged(self, partials: list[_Partial], position: int) -> _Partial:
@@ -341,16 +341,24 @@ def _grouped(keys: Ints) -> tuple[Ints, Ints]:
 
 def _chunks(counts: Ints, most: int) -> list[slice]:
     """Consecutive pieces with about this many rows each."""
-    ends = np.cumsum(counts).tolist()
-    if not ends or ends[-1] <= most:
-        return [slice(0, len(ends))] if ends else []
-    pieces, first, before = [], 0, 0
-    for last, end in enumerate(ends):
-        if end - before > most and last > first:
-            pieces.append(slice(first, last))
-            first, before = last, ends[last - 1]
-    pieces.append(slice(first, len(ends)))
+    ends, pieces, first = np.cumsum(counts), [], 0
+    while first < len(ends):
+        before = ends[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+        pieces.append(slice(first, last))
+        first = last
     return pieces
+
+
+def _joined_up(parts: list[Tensor]) -> Tensor:
+    """Relevance one after the other; what has been added up is in main memory, and more may be elsewhere."""
+    return parts[0] if len(parts) == 1 else torch.cat([part.to(parts[-1].device, torch.float64) for part in parts])
+
+
+def _read(relevance: Tensor) -> Floats:
+    """Relevance in main memory: an accelerator is waited for."""
+    read: Floats = relevance.double().cpu().numpy()
+    return read
 
 
 def _stacked(arrays: list[Array]) -> Array:

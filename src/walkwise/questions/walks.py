@@ -11,7 +11,8 @@ from torch.nn.functional import pad
 
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.contract import all_rows, contract
-from walkwise.core.rows import OwnRows, Rows
+from walkwise.core.rows import Blocks, Rows
+from walkwise.core.sending import sent
 from walkwise.errors import Described, InputError, described
 from walkwise.questions.nodesets import budget
 from walkwise.questions.parts import asked_of_part, named, rows_of
@@ -91,7 +92,7 @@ def enumerate_walks(chain: RelevanceChain, *, max_walks: int = 1_000_000) -> Ten
 def _checked(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]]) -> Tensor:
     expected = f"node ids, of shape (K, {chain.num_layers + 1})"
     try:
-        table = torch.as_tensor(walks, device=chain.device)
+        table = torch.as_tensor(walks)
     except (TypeError, ValueError) as error:
         raise InputError(
             f"walks must be {expected}: {error}.", argument="walks", expected=expected, got=Described(error)
@@ -106,28 +107,26 @@ def _checked(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]]) -> 
             expected=expected,
             got=got,
         )
-    lowest = 0 if chain.straight else -1
-    if int(table.min()) < lowest or int(table.max()) >= chain.num_nodes:
+    low, high = torch.stack(torch.aminmax(table)).tolist()
+    if low < (0 if chain.straight else -1) or high >= chain.num_nodes:
         passing = ", and no walk of this model passes a position by" if chain.straight else " (-1 passes a position by)"
-        got, known = Described(f"{int(table.min())} to {int(table.max())}"), f"0 to {chain.num_nodes - 1}"
+        got, known = Described(f"{low} to {high}"), f"0 to {chain.num_nodes - 1}"
         raise InputError(
             f"walks names nodes {got}, but the graph has nodes {known}{passing}.",
             argument="walks",
             expected=f"node ids from {known}" + ("" if chain.straight else ", or -1"),
             got=got,
         )
-    return table.long()
+    return sent(table, chain.device, torch.long)
 
 
 def _relevance(chain: RelevanceChain, walks: Tensor) -> Tensor:
     """One batch of walks. Lane d holds what has come through d of a walk's own nodes."""
     K, M = len(walks), chain.num_nodes
-    owner = torch.arange(K, device=walks.device)[:, None]
+    rows: Rows
     if chain.local:
-        keys = torch.unique((owner * M + walks)[walks >= 0])
-        rows: Rows = OwnRows(M, K, keys % M, keys // M)
-        # (R, 1, 1, 1) for every position: is this row the walk's node there?
-        at = [(walks[keys // M, p] == keys % M).to(chain.dtype)[:, None, None, None] for p in range(walks.shape[1])]
+        rows = blocks = Blocks.of(M, walks)
+        at = [blocks.standing(nodes, chain.dtype) for nodes in walks.T]  # for every position, which row is it?
     else:
         rows = all_rows(chain, K)
         nodes = torch.arange(M, device=walks.device)[:, None]

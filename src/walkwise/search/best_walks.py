@@ -13,6 +13,7 @@ from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.node_types import NodeTypes, TypedNode
+from walkwise.core.sending import sent
 from walkwise.display import count, html_box, html_table
 from walkwise.errors import InputError, as_count
 from walkwise.questions.graphs import PaddedGraphs, as_graphs
@@ -209,13 +210,13 @@ def _from_table(steps: WalkSteps, k: int, by: str, graphs: PaddedGraphs) -> list
     bounds = running_totals(np.bincount(graph, minlength=len(graphs)))
     best = [_best(score, by_graph[first:last], k) for first, last in pairwise(bounds.tolist())]
     chosen = np.concatenate(best)
-    walks = torch.from_numpy(table.visits[chosen].astype(np.int64)).to(chain.device)
-    relevance = torch.from_numpy(table.relevance[chosen]).to(chain.device, chain.dtype)
     orders = [order_of_ties(table.visits[some], score[some].tolist(), rounding(chain.dtype)) for some in best]
     begun = running_totals(np.array([len(order) for order in orders]))
-    order = torch.from_numpy(np.concatenate(orders) + begun[:-1].repeat(np.diff(begun))).to(chain.device)
+    chosen = chosen[np.concatenate(orders) + begun[:-1].repeat(np.diff(begun))]
+    walks = sent(table.visits[chosen].astype(np.int64), chain.device)
+    relevance = sent(table.relevance[chosen], chain.device, chain.dtype)
     sizes, totals = np.diff(begun).tolist(), np.diff(bounds).tolist()
-    parts = zip(torch.split(walks[order], sizes), torch.split(relevance[order], sizes), totals, strict=True)
+    parts = zip(torch.split(walks, sizes), torch.split(relevance, sizes), totals, strict=True)
     return [TopWalks(w, r, 0, total, f"all {total:,} walks listed") for w, r, total in parts]
 
 

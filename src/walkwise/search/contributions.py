@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain
+from walkwise.core.sending import sent
 from walkwise.questions.neighbours import Bools, Floats, Ints, Neighbours, add_up, running_totals, spans
 from walkwise.questions.subgraphs import subgraph_relevance
 from walkwise.questions.walk_table import WalkTable
@@ -47,8 +48,8 @@ class _ShortTable:
 
     def __init__(self, table: WalkTable, criterion: Criterion) -> None:
         (T, P), self.width = table.visits.shape, criterion.graphs.width
-        times, visited, row, outside = _counted(table, criterion)
-        psi = _differences(criterion.alphas, P, criterion.sign).reshape(-1, P + 1)  # Ψ_v of n visits for every o
+        times, visited, row, outside = counted(table, criterion)
+        psi = differences(criterion.alphas, P, criterion.sign).reshape(-1, P + 1)  # Ψ_v of n visits for every o
         self.psi = (psi.take(row // (P + 1), axis=0) * table.relevance[:, None, None]).ravel()
         self.at = (np.arange(0, len(self.psi), P + 1).reshape(T, P) + outside[:, None]).ravel()  # (T · P,)
         steps = (criterion.sign * times).ravel()
@@ -78,8 +79,8 @@ class _LongTable:
     def __init__(self, table: WalkTable, criterion: Criterion) -> None:
         A, G, W = criterion.shape
         self.places = G * W
-        times, visited, row, outside = _counted(table, criterion)
-        psi = _differences(criterion.alphas, times.shape[1], criterion.sign)  # (A, n, v, o)
+        times, visited, row, outside = counted(table, criterion)
+        psi = differences(criterion.alphas, times.shape[1], criterion.sign)  # (A, n, v, o)
         self.psi, self.stride = psi.ravel(), psi[0].size
         value = (self.psi[row + outside[:, None] + a * self.stride] for a in range(A))
         self.change: Floats = np.stack([add_up(visited, table.relevance[:, None] * v, self.places) for v in value])
@@ -126,7 +127,7 @@ class _Counted(NamedTuple):
     outside: Ints  # (T,) o, before anything is chosen
 
 
-def _counted(table: WalkTable, criterion: Criterion) -> _Counted:
+def counted(table: WalkTable, criterion: Criterion) -> _Counted:
     """A table as Ψ_v(o) is looked up."""
     times = _times(table.visits)
     visited = np.where(times > 0, criterion.graphs.place[table.visits], 0)
@@ -145,7 +146,7 @@ def _times(visits: Ints) -> Ints:
 
 
 @functools.lru_cache(maxsize=8)
-def _differences(alphas: tuple[float, ...], positions: int, sign: int) -> Floats:
+def differences(alphas: tuple[float, ...], positions: int, sign: int) -> Floats:
     """Ψ_v(o) = φ(o + s·v) - φ(o) of a walk of n visits for every discount; 0 where it cannot be: (A, n, v, o)."""
     size = positions + 1
     n, v, o = np.ogrid[:size, :size, :size]
@@ -243,4 +244,4 @@ class QueryContributions:
         graphs = self.criterion.graphs
         masks = np.zeros((len(sets), self.chain.num_nodes), dtype=bool)
         masks[:, graphs.nodes] = sets[:, graphs.place[graphs.nodes]]
-        return torch.from_numpy(masks).to(self.chain.device)
+        return sent(masks, self.chain.device)

@@ -26,6 +26,7 @@ from walkwise.core.chain import RelevanceChain
 from walkwise.core.contract import all_rows, run_backward
 from walkwise.core.operators import Visit
 from walkwise.core.rows import OwnRows
+from walkwise.core.sending import sent
 from walkwise.questions.neighbours import Bools, Ints, Neighbours
 from walkwise.questions.nodesets import budget
 from walkwise.search.contributions import QueryContributions
@@ -53,8 +54,8 @@ class LocalContributions(QueryContributions):
             inside[graphs.nodes] = self.inside[i, graphs.place[graphs.nodes]]
             alpha = self.criterion.alphas[i]
             change, size = node_contributions(self.chain, self.near, inside, alpha, graphs.node[here])
-            self._round(size.double().cpu().numpy())
-            self.change[i, here] = change.double().cpu().numpy()
+            self.change[i, here], sizes = torch.stack([change, size]).double().cpu().numpy()
+            self._round(sizes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +72,9 @@ class _Passing:
 def _passing(chain: RelevanceChain, inside: Bools, alpha: float) -> _Passing:
     """The messages that come to every visit, from both sides."""
     sums = 2 if alpha else 1  # without a discount, walks that never visit S count nothing anyway
-    given = chain.seeds[0][1].new_tensor([[1.0, 0.0], [alpha, alpha], [1.0, -1.0]])[:, :sums]
+    given = sent(torch.tensor([[1.0, 0.0], [alpha, alpha], [1.0, -1.0]], dtype=chain.dtype), chain.device)[:, :sums]
     within, outside, signs = given.unbind()
-    in_S = torch.from_numpy(inside).to(chain.device)[:, None]
+    in_S = sent(inside, chain.device)[:, None]
     weights, swapped = torch.where(in_S, within, outside), torch.where(in_S, outside, within)
     backward: dict[int, Tensor] = {}
 
@@ -127,10 +128,10 @@ def node_contributions(
 def _with_returns(chain: RelevanceChain, passing: _Passing, candidates: Ints, keys: Ints) -> tuple[Tensor, Tensor]:
     """One batch of candidates, the rows of whose balls are given: candidate · M + node."""
     M, C = chain.num_nodes, len(candidates)
-    nodes, row = (torch.from_numpy(ids).to(chain.device) for ids in (keys % M, keys // M))
+    nodes, row = (sent(ids, chain.device) for ids in (keys % M, keys // M))
     rows = OwnRows(M, C, nodes, row)
-    here = torch.from_numpy(np.searchsorted(keys, np.arange(C) * M + candidates)).to(chain.device)
-    middle = torch.from_numpy(candidates).to(chain.device)
+    here = sent(np.searchsorted(keys, np.arange(C) * M + candidates), chain.device)
+    middle = sent(candidates, chain.device)
     weight = passing.weights.index_select(0, nodes)[:, None, :, None]  # (K, 1, D, 1)
     after = passing.swapped.index_select(0, middle)[:, :, None]  # (C, D, 1)
     moved = after - passing.weights.index_select(0, middle)[:, :, None]

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.node_types import NodeTypes, TypedNode
+from walkwise.core.sending import sent
 from walkwise.errors import InputError
 from walkwise.questions.graphs import as_graphs
 from walkwise.questions.neighbours import Ints, as_array, step_neighbours
@@ -25,6 +26,7 @@ from walkwise.search.contributions import QueryContributions, from_table
 from walkwise.search.greedy import Contributions, Criterion, as_mode, greedy_orders
 from walkwise.search.idle import IdleNodes
 from walkwise.search.local_contributions import LocalContributions
+from walkwise.search.table_orders import pays, table_orders
 
 #: What one pass over the operators of a layer costs besides its arithmetic, in messages of one node.
 _ROWS_PER_CALL = 1000
@@ -158,9 +160,12 @@ def order_nodes(
     alphas = tuple(as_discount(a) for a in given)
     chain, idle = _with_idle(chain, graphs)
     criterion = Criterion(mode, alphas, as_graphs(chain, graphs, level=4), tolerance)
+    found = _orders(chain, criterion, idle, progress)
+    together = sent(np.concatenate([order for order, _ in found], axis=1), chain.device)  # (A, M)
+    parts = torch.split(together, [order.shape[1] for order, _ in found], dim=1)
     orders = [
-        NodeOrder.of(torch.from_numpy(order if several else order[0]).to(chain.device), route, chain.types)
-        for order, route in _orders(chain, criterion, idle, progress)
+        NodeOrder.of(part if several else part[0], route, chain.types)
+        for part, (_, route) in zip(parts, found, strict=True)
     ]
     return orders[0] if graphs is None else orders
 
@@ -195,6 +200,9 @@ def _orders(
             orders += _step_by_step(chain, part, idle, progress)
         else:
             route = f"all walks listed, in {len(table.relevance):,} entries"
+            if chain.device.type != "cpu" and idle is None and pays(table, part):
+                orders += [(order, route) for order in table_orders(table, part, chain.device)]
+                continue
             steps = functools.partial(_shown, progress=False, desc=route)
             orders += [(order, route) for order in _chosen(from_table(table, part), part, idle, steps)]
     return orders

@@ -88,6 +88,8 @@ def _spread(run: Interpreter, op: Op, slot: int, *, within: bool) -> Flow:
 
 def _flat_constant(other: Any, like: Tensor) -> Tensor:
     """A constant that broadcasts against a tensor, flattened like it: (K or 1, N or 1)."""
+    if isinstance(other, (int, float)):
+        return like.new_full((1, 1), other)
     constant = torch.as_tensor(other, dtype=like.dtype, device=like.device).detach()
     if constant.numel() == 1:
         return constant.reshape(1, 1)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from walkwise.core.sending import sent
 from walkwise.errors import Described, TargetError, noted
 from walkwise.tracing.private import unwatched
 
@@ -116,8 +117,8 @@ def _selected(output: Any, target: Any, against: Any, index: Index, num_graphs: 
         (_, sign), place = chosen[0], places[0]
         direction.narrow(0, place, 1).fill_(sign)
         return ExplainedScalar(output, direction.view(output.shape), flat.narrow(0, place, 1) * sign, notes)
-    at = torch.tensor(places, device=scores.device)
-    signs = flat.new_tensor([sign for _, sign in chosen])
+    at = sent(torch.tensor(places), scores.device)
+    signs = sent(torch.tensor([sign for _, sign in chosen]), scores.device, flat.dtype)
     return ExplainedScalar(output, direction.index_put_((at,), signs).view(output.shape), flat[at] * signs, notes)
 
 

@@ -367,7 +367,7 @@ def _check_edges(edge_index: Any, num_nodes: int) -> None:
         raise InputError(argument="edge_index", expected=expected, got=tuple(edge_index.shape))
     if not edge_index.numel():
         return
-    low, high = (int(end) for end in torch.aminmax(edge_index))
+    low, high = torch.stack(torch.aminmax(edge_index)).tolist()
     if low < 0 or high >= num_nodes:
         raise InputError(
             f"edge_index names nodes {low} to {high}, but x has {num_nodes} rows (0 to {num_nodes - 1}).",
