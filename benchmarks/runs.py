@@ -2,6 +2,7 @@
 
 python benchmarks/runs.py rate --graphs 100000 --workers 2    # a run, the same graphs in a bare loop, memory over time
 python benchmarks/runs.py kills --count 50                    # kills at random moments, then row by row
+python benchmarks/runs.py cards --graphs 20000                # workers of a graphics card beside those of the processor
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 from torch_geometric.data import Batch
 
 import walkwise as ww
@@ -170,6 +173,52 @@ def kills(count: int, graphs: int, workers: int) -> None:
     print(f"{killed} kills, {again + 1} runs finished in spite of them, {rows:,} rows each: all equal")
 
 
+def cards(count: int, workers: list[int], batches: list[int], engine: str, types: list[str]) -> None:
+    """Runs on the processor and on a graphics card: graphs a second, and rows that are the same but for rounding."""
+    torch.set_num_threads(1)
+    for dtype in (getattr(torch, name) for name in types):
+        model, graphs = models.bundled("mutag").requires_grad_(False).to(dtype), molecules(count)
+        graphs = replace(graphs, x=graphs.x.to(dtype))
+        with tempfile.TemporaryDirectory() as folder:
+            tables = timed(model, graphs, Path(folder) / "processor", os.cpu_count() or 1, 128, "cpu", "local")
+            for number in workers:
+                for batch in batches:
+                    out = Path(folder) / f"card-{number}-{batch}"
+                    differences(timed(model, graphs, out, number, batch, "cuda", engine), tables)
+
+
+def timed(model: nn.Module, graphs: Graphs, out: Path, workers: int, batch: int, device: str, engine: str) -> dict:
+    """The tables of a run, after a line about how long it took, and how long once its workers were there."""
+    begun, where = time.perf_counter(), {} if engine == "ray" else {"device": device}
+    made = runs.run(model, graphs, ASKED, out, engine=engine, workers=workers, batch=batch, progress=False, **where)
+    seconds = time.perf_counter() - begun
+    ends = sorted(path.stat().st_mtime for path in (out / "graphs").glob("*.parquet"))
+    steady = (len(ends) - 1) / len(ends) * len(graphs) / max(1e-9, ends[-1] - ends[0])
+    dtype = str(graphs.x.dtype).removeprefix("torch.")
+    told = f"{seconds:6.1f} s, {len(graphs) / seconds:7.0f} graphs a second, {steady:7.0f} from the first shard on"
+    print(f"{dtype} {device:5} {engine} {workers:2} workers, batches of {batch:4}: {told}", flush=True)
+    return runs.read(made)
+
+
+def differences(one: dict, other: dict) -> None:
+    """How far two runs are apart, in a line."""
+    graph, node, walk = (one[name].merge(other[name], on=keys) for name, keys in (
+        ("graphs", "graph"), ("nodes", ["graph", "node"]), ("walks:10", ["graph", "rank"])
+    ))  # fmt: skip
+    apart = [
+        float((table.relevance_x - table.relevance_y).abs().max() / table.relevance_y.abs().max())
+        for table in (graph, node, walk)
+    ]
+    orders = one["order:0.1"].merge(other["order:0.1"], on="graph")
+    same = [list(a) == list(b) for a, b in zip(orders.nodes_x, orders.nodes_y, strict=True)]
+    failed = int(one["graphs"].error.notna().sum())
+    print(
+        f"    {len(graph):,} graphs, {failed} failed; relevance apart by {max(apart):.1e} of the largest; "
+        f"{sum(same):,} of {len(same):,} orders equal; {len(walk):,} walks",
+        flush=True,
+    )
+
+
 def check(one: dict, other: dict) -> None:
     """Stops where two runs differ in any row."""
     for name, table in one.items():
@@ -179,17 +228,22 @@ def check(one: dict, other: dict) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["rate", "kills"])
+    parser.add_argument("what", choices=["rate", "kills", "cards"])
     parser.add_argument("--graphs", type=int, default=None)
     parser.add_argument("--sample", type=int, default=4000)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, nargs="+", default=[2])
+    parser.add_argument("--batch", type=int, nargs="+", default=[128])
+    parser.add_argument("--engine", default="local")
+    parser.add_argument("--types", nargs="+", default=["float64", "float32"])
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--out", type=Path, default=None, help="keep the run in this folder")
     given = parser.parse_args()
     if given.what == "rate":
-        rate(given.graphs or 100_000, given.workers, given.sample, given.out)
+        rate(given.graphs or 100_000, given.workers[0], given.sample, given.out)
+    elif given.what == "kills":
+        kills(given.count, given.graphs or 1200, given.workers[0])
     else:
-        kills(given.count, given.graphs or 1200, given.workers)
+        cards(given.graphs or 20_000, given.workers, given.batch, given.engine, given.types)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,9 @@
 """The same numbers on an accelerator."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 import torch_geometric.nn as pyg
@@ -68,6 +72,140 @@ def test_balls_around_subgraphs_on_a_device():
         lambda c: ww.node_relevance(c, layer="start"),
     ):
         assert torch.allclose(query(there).cpu(), query(here), rtol=1e-9, atol=1e-11)
+
+
+#: What is asked of a chain without waiting for its device, once the chain has answered such a question.
+QUIET = {
+    "node relevance": lambda c: ww.node_relevance(c),
+    "node relevance in the middle": lambda c: ww.node_relevance(c, layer=1),
+    "edge relevance": lambda c: ww.edge_relevance(c),
+    "feature relevance": lambda c: ww.feature_relevance(c),
+    "subgraphs": lambda c: ww.subgraph_relevance(c, [[0, 1], [3, 2, 0], [4, 1]] * 50),
+    "subgraphs of one size": lambda c: ww.subgraph_relevance(c, [[0, 1], [3, 2], [4, 1]] * 50),
+    "subgraphs, discounted": lambda c: ww.subgraph_relevance(c, [[0, 1], [3, 2], [4, 1]] * 50, alpha=0.3),
+    "one subgraph": lambda c: ww.subgraph_relevance(c, [[0, 1]]),
+    "walks": lambda c: ww.walk_relevance(c, [[0, 1, 2], [3, 3, 3], [4, 0, 4]]),
+    "a polynomial": lambda c: ww.subgraph_polynomial(c, [[0, 1], [3, 2], [4, 1]] * 50),
+}
+
+
+@pytest.mark.parametrize("layer", ["GCN", "GIN", "GAT"])
+@pytest.mark.parametrize("name", QUIET)
+def test_questions_do_not_wait_for_the_device(name, layer):
+    torch.manual_seed(0)
+    model = Net(LAYERS[layer]).cuda().eval()
+    chain = ww.trace(model, torch.randn(5, 3, device="cuda"), EDGES.cuda(), target=1)
+    expected = QUIET[name](chain)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        answer = QUIET[name](chain)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    torch.testing.assert_close(answer, expected)
+
+
+def test_subgraphs_given_on_a_device_are_waited_for_once():
+    torch.manual_seed(0)
+    chain = ww.trace(Net(LAYERS["GIN"]).cuda().eval(), torch.randn(5, 3, device="cuda"), EDGES.cuda(), target=1)
+    ids, offsets = torch.tensor([0, 1, 2, 3, 4, 1] * 50).cuda(), (torch.arange(151) * 2).cuda()
+    ww.subgraph_relevance(chain, (ids, offsets))
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with pytest.warns(UserWarning, match="synchronizing") as seen:
+            ww.subgraph_relevance(chain, (ids, offsets))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert len([w for w in seen if "synchronizing" in str(w.message)]) == 1
+
+
+@pytest.mark.parametrize("used", [False, True], ids=["forked", "spawned"])
+def test_a_run_on_a_device_has_the_rows_of_the_processor(tmp_path, used):
+    pytest.importorskip("pyarrow")
+    script = tmp_path / "script.py"
+    script.write_text(RUN.format(tests=str(Path(__file__).parent), out=str(tmp_path), used=used))
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split() == ["30", "graphs"]
+
+
+#: In a process of its own: whether workers share its memory depends on whether it has used the device.
+RUN = """
+import sys
+sys.path.insert(0, {tests!r})
+import numpy as np
+import torch
+from small_runs import Pooled, some_graphs
+from walkwise import runs
+
+if __name__ == "__main__":
+    asked, graphs = ["nodes", "edges", "order:0.1", "walks:3", "subgraph:3"], some_graphs(30)
+    model = Pooled().double().eval()
+    here = runs.read(runs.run(model, graphs, asked, {out!r} + "/here", workers=1))
+    where = dict() if {used} else dict(device="cuda")
+    model = model.cuda() if {used} else model
+    there = runs.read(runs.run(model, graphs, asked, {out!r} + "/there", workers=2, batch=8, **where))
+    assert next(model.parameters()).is_cuda == {used}
+    for name, table in there.items():
+        for column in table.columns:
+            if column in ("relevance", "output", "effect"):
+                np.testing.assert_allclose(table[column], here[name][column], rtol=1e-9, atol=1e-11)
+            elif column != "outputs":
+                assert table[[column]].to_json() == here[name][[column]].to_json(), (name, column)
+    print(len(there["graphs"]), "graphs")
+"""
+
+
+def test_actors_of_a_cluster_compute_on_its_cards(tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("ray")
+    from small_runs import Pooled, some_graphs
+    from walkwise import runs
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    graphs, asked = some_graphs(12), ["nodes", "order:0.1"]
+    model = OnlyOnCards(Pooled().double()).eval()
+    there = runs.read(runs.run(model, graphs, asked, tmp_path / "there", engine="ray", workers=2, batch=4))
+    here = runs.read(runs.run(model.inner, graphs, asked, tmp_path / "here", workers=1, device="cpu"))
+    assert there["graphs"].error.isna().all()
+    assert there["order:0.1"].to_json() == here["order:0.1"].to_json()
+    assert torch.allclose(*(torch.tensor(run["nodes"].relevance) for run in (there, here)), rtol=1e-9, atol=1e-11)
+
+
+class OnlyOnCards(nn.Module):
+    """A model that refuses to run on a processor."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x, edge_index, batch=None):
+        assert x.is_cuda
+        return self.inner(x, edge_index, batch)
+
+
+def test_a_graph_that_makes_the_device_fail_is_a_row_with_its_error(tmp_path):
+    pytest.importorskip("pyarrow")
+    from small_runs import some_graphs
+    from walkwise import runs
+
+    graphs = some_graphs(12)
+    graphs[5].x = graphs[5].x * 7  # an index that the embedding does not have
+    made = runs.run(Embedded().double(), graphs, "nodes", tmp_path / "out", workers=1, batch=4, device="cuda")
+    errors = runs.read(made)["graphs"].error
+    assert errors.notna().tolist() == [i == 5 for i in range(12)]
+    assert "the graphics card failed" in errors[5]
+
+
+class Embedded(nn.Module):
+    """A model of numbered kinds of nodes."""
+
+    def __init__(self):
+        super().__init__()
+        self.kinds, self.conv = nn.Embedding(3, 4), pyg.GCNConv(4, 2)
+
+    def forward(self, x, edge_index, batch=None):
+        h = self.conv(self.kinds((x * torch.arange(3, device=x.device)).sum(1).long()), edge_index)
+        return pyg.global_add_pool(h, batch)
 
 
 def test_mixed_devices_are_refused():

@@ -5,7 +5,6 @@ import torch
 
 from walkwise.core.edges import DENSE, Edges, every_edge, weighted_sum
 from walkwise.core.operators import Aggregate
-from walkwise.core.rows import OwnRows
 from walkwise.core.rows import Blocks, OwnRows
 
 M, E = DENSE + 50, 400

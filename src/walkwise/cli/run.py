@@ -73,10 +73,14 @@ def run(
         str | None, typer.Option(help="The Ray cluster's address; default: one on this machine.", show_default=False)
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="How many processes; default: one per core.", show_default=False)
+        int | None,
+        typer.Option(min=1, help="How many processes; default: one per core, at most 8 per GPU.", show_default=False),
     ] = None,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="How many graphs are traced together.", show_default="128")
+        int | None,
+        typer.Option(
+            min=1, help="How many graphs are traced together; default: 128, on a GPU 1024.", show_default=False
+        ),
     ] = None,
     featurise: options.Featurise = None,
     seed: Annotated[int, typer.Option(help="The seed for models that draw random numbers.")] = 0,
@@ -118,7 +122,7 @@ def run(
     }
     command = _command(model, graphs, questions, out, given)
     made = runs.run(
-        network if device is None else network.to(device),
+        network,
         find_graphs(model, graphs, data),
         questions,
         out,

@@ -153,7 +153,7 @@ def _edges(question: Question, batch: ExplainedBatch) -> Rows:
 
 
 def _walks(question: Question, batch: ExplainedBatch) -> Rows:
-    found = top_walks(batch.chain, int(question.number), graphs=batch.data.batch, progress=False)
+    found = top_walks(batch.chain, int(question.number), graphs=torch.from_numpy(batch.batch), progress=False)
     counts = np.array([len(best.walks) for best in found])
     walks = torch.cat([best.walks for best in found]).cpu().numpy()
     relevance = torch.cat([best.relevance for best in found]).double().cpu().numpy()
@@ -164,14 +164,14 @@ def _walks(question: Question, batch: ExplainedBatch) -> Rows:
 
 
 def _order(question: Question, batch: ExplainedBatch) -> Rows:
-    orders = order_nodes(batch.chain, alpha=question.number, graphs=batch.data.batch, progress=False)
-    flat = np.concatenate([order.cpu().numpy() for order in orders])
+    orders = order_nodes(batch.chain, alpha=question.number, graphs=torch.from_numpy(batch.batch), progress=False)
+    flat = torch.cat(list(orders)).cpu().numpy()
     return np.arange(len(orders)), {"nodes": _lists(batch.ids[flat], batch.sizes)}
 
 
 def _subgraph(question: Question, batch: ExplainedBatch) -> Rows:
     sizes = np.minimum(int(question.number), _largest_components(batch)).tolist()  # no connected one is larger
-    found = find_subgraph(batch.chain, sizes, graphs=batch.data.batch)
+    found = find_subgraph(batch.chain, sizes, graphs=torch.from_numpy(batch.batch))
     removed = np.zeros(len(batch.batch), dtype=bool)
     removed[[node for one in found for node in one.nodes]] = True
     effect = batch.explained - batch.without(removed)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import os
 import signal
 import sys
 import threading
@@ -16,6 +18,7 @@ import numpy as np
 import torch
 
 from walkwise.errors import MissingExtraError
+from walkwise.runs.cards import PER_CARD, CardLostError
 from walkwise.runs.local import Died, Job, Outcome, after_death, local
 from walkwise.runs.work import Shard, Work, joined
 
@@ -64,9 +67,11 @@ class Explainer:
         self.work: Work = _fetched(work)
         self.overseer = overseer
         torch.set_num_threads(1)
+        self.processor = copy.copy(self.work)  # for graphs that may have killed a process
+        self.processor.model = copy.deepcopy(self.work.model) if card else self.work.model
         if card:
             self.work.device = "cuda"
-            self.work.model = self.work.model.to("cuda")
+        self.work.settle(crew=PER_CARD)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """The shards of some jobs, one of them as a rule."""
@@ -80,16 +85,22 @@ class Explainer:
         """The shard; one without rows where the job is not to be begun, or has been lost too often."""
         begun = _ray().get(self.overseer.begin.remote(first))
         if begun == 1:
-            return self.work.shard(first, last, stop=self._ending)
+            try:
+                return self.work.shard(first, last, stop=self._ending)
+            except CardLostError:
+                os._exit(1)  # Ray makes a new actor, and the job comes back
         if 0 < begun <= _TRIES:
             return self._carefully(first, last)
         return Shard(first, first, {}, _LOST if begun else 0)
 
     def _carefully(self, first: int, last: int) -> Shard:
-        """The shard of a job whose process or node was lost: in a process of its own, which may die of a graph."""
+        """The shard of a job whose process or node was lost: in a process of its own, which may die of a graph.
+
+        It computes on the processor: a card cannot be shared with a child, and names its errors less well.
+        """
         jobs, shards = deque([Job(first, last)]), list[Shard]()
-        for outcome in local(self.work, jobs, workers=1, stopped=self._ending, close=-1):
-            shard = after_death(self.work, jobs, outcome) if isinstance(outcome, Died) else outcome
+        for outcome in local(self.processor, jobs, workers=1, stopped=self._ending, close=-1):
+            shard = after_death(self.processor, jobs, outcome) if isinstance(outcome, Died) else outcome
             shards += [] if shard is None else [shard]
         return joined(shards, first)
 
@@ -106,7 +117,8 @@ def on_ray(
     Args:
         work: what workers do.
         jobs: what is to be done; it is emptied.
-        workers: how many actors at most; by default as many as the cluster has graphics cards, or else processors.
+        workers: how many actors at most; by default eight for each graphics card of the cluster, or else one for
+            each processor.
         stopped: whether no more jobs are to be begun, and those under way end with their batch.
         address: of the cluster; by default that which is connected, or a new one on this machine.
     """
@@ -174,7 +186,7 @@ def _streamed(ray: Any, work: Any, overseer: Any, jobs: dict[int, Job], workers:
     """The shards of the jobs; Ray does again what is lost with a worker or a node."""
     resources = ray.cluster_resources()
     cards = int(resources.get("GPU", 0))
-    most = workers or cards or max(1, int(resources.get("CPU", 1)))
+    most = workers or cards * PER_CARD or max(1, int(resources.get("CPU", 1)))
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     for name in ("ray.data", "ray"):
@@ -183,10 +195,10 @@ def _streamed(ray: Any, work: Any, overseer: Any, jobs: dict[int, Job], workers:
     answers = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
         Explainer,
         fn_constructor_args=([work], overseer, bool(cards)),  # in a list, a reference is handed on as it is
-        batch_size=None,
+        batch_size=1,  # a job; where there are cards, Ray asks how many
         compute=ray.data.ActorPoolStrategy(min_size=1, max_size=min(most, len(rows))),
         num_cpus=1,
-        num_gpus=1 if cards else 0,
+        num_gpus=1 / PER_CARD if cards else 0,
     )
     for row in answers.iter_rows():
         tables = {name.removeprefix(_TABLE): file for name, file in row.items() if name.startswith(_TABLE)}

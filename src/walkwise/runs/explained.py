@@ -17,7 +17,7 @@ from walkwise.core.lazy import cached_property
 from walkwise.errors import CoverageWarning, InputError
 from walkwise.evaluation.predictions import at_rest
 from walkwise.questions.marginals import node_relevance
-from walkwise.questions.neighbours import Bools, Floats, Ints
+from walkwise.questions.neighbours import Bools, Floats, Ints, running_totals
 from walkwise.rules import RuleLike
 from walkwise.runs.kinds import as_molecule, node_kinds
 from walkwise.tracing import trace
@@ -48,14 +48,12 @@ class ExplainedBatch:
     @cached_property
     def starts(self) -> Ints:
         """Where each graph's nodes begin, and the end of all.  # (G + 1,)"""
-        starts: Ints = self.data.ptr.cpu().numpy()
-        return starts
+        return running_totals(np.array([graph.num_nodes or 0 for graph in self.graphs]))
 
     @cached_property
     def batch(self) -> Ints:
         """The graph of every node.  # (M,)"""
-        batch: Ints = self.data.batch.cpu().numpy()
-        return batch
+        return np.repeat(np.arange(len(self.graphs)), self.sizes)
 
     @cached_property
     def explained(self) -> Floats:
@@ -100,7 +98,7 @@ def explain(
     target: int | str = "predicted",
     rule: RuleLike = "auto",
     node_names: tuple[str, ...] = (),
-    device: str | None = None,
+    device: str = "cpu",
 ) -> ExplainedBatch:
     """Graphs traced together; each comes out as it would alone.
 
@@ -112,13 +110,13 @@ def explain(
         target: "predicted", "label", a column, or "positive" or "negative" of a model with one logit.
         rule: the LRP rule.
         node_names: what the columns of one-hot features mean.
-        device: where to compute, by default where the graphs are.
+        device: where to compute: where the model is.
     """
-    data: Any = Batch.from_data_list([_plain(graph) for graph in graphs])
-    data = data if device is None else data.to(device)
+    together: Any = Batch.from_data_list([_plain(graph) for graph in graphs])
+    data = together.to(device)
     rows = None if roots is None else data.ptr[:-1] + torch.tensor(list(roots), device=data.ptr.device)
     outputs = model_outputs(model, data, rows)
-    picked = [_picked(target, graph, row) for graph, row in zip(graphs, outputs, strict=True)]
+    picked = [_picked(target, graph, row) for graph, row in zip(graphs, outputs.cpu(), strict=True)]
     columns, signs = [column for column, _ in picked], [sign for _, sign in picked]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CoverageWarning)

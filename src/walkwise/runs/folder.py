@@ -179,13 +179,18 @@ def finished(folder: Path) -> list[tuple[int, int]]:
     return sorted((int(match[1]), int(match[2])) for match in found if match)
 
 
+def manifest_in(folder: Path) -> Mapping[str, Any] | None:
+    """The manifest of the run in a folder; None where there is none."""
+    return read_json(folder / _MANIFEST) if (folder / _MANIFEST).is_file() else None
+
+
 def prepare(folder: Path, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     """The folder made ready: what an interrupted write has left is removed. The manifest that is there, or this one."""
     for path in [*folder.glob(f"{UNFINISHED}*"), *folder.glob(f"*/{UNFINISHED}*")]:
         with _writing(path):
             path.unlink(missing_ok=True)
-    if (folder / _MANIFEST).is_file():
-        there: Mapping[str, Any] = read_json(folder / _MANIFEST)
+    there = manifest_in(folder)
+    if there is not None:
         return there
     if any(path.name != ".lock" for path in folder.iterdir()):
         raise InputError(

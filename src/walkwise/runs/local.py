@@ -7,18 +7,22 @@ import ctypes
 import gc
 import multiprocessing
 import os
+import pickle
 import signal
+import tempfile
 import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from walkwise.errors import WalkwiseError
+from walkwise.errors import InputError, WalkwiseError
+from walkwise.runs.cards import CardLostError, can_fork
 from walkwise.runs.work import Shard, Work
 
 #: How often workers look whether they are still wanted, in seconds.
@@ -26,6 +30,9 @@ _LOOK = 0.5
 
 #: A job of which so many workers have died is cut in two.
 _DEATHS = 2
+
+#: How a worker ends whose graphics card has failed.
+_CARD_LOST = 71
 
 
 class WorkerError(WalkwiseError):
@@ -56,8 +63,10 @@ Outcome = Shard | Died
 class _Worker:
     process: Any
     pipe: Connection
+    number: int
     job: Job | None = None
     ending: bool = False
+    begun: bool = False  # whether it has said that it is ready
 
 
 def local(work: Work, jobs: deque[Job], *, workers: int, stopped: Callable[[], bool], close: int) -> Iterator[Outcome]:
@@ -73,8 +82,8 @@ def local(work: Work, jobs: deque[Job], *, workers: int, stopped: Callable[[], b
         stopped: whether no more jobs are to be begun, and those under way end with their batch.
         close: a file that workers do not hold open, -1 for none.
     """
-    context: Any = multiprocessing.get_context(_method(work))
-    crew = [_hired(context, work, close) for _ in range(min(workers, len(jobs)))]
+    office = _Office(work, close, min(workers, len(jobs)))
+    crew = [office.hire(number) for number in range(office.crew)]
     try:
         while busy := _put_to_work(crew, jobs, stopped):
             ready = wait([end for worker in busy for end in (worker.pipe, worker.process.sentinel)], timeout=_LOOK)
@@ -82,8 +91,10 @@ def local(work: Work, jobs: deque[Job], *, workers: int, stopped: Callable[[], b
                 if worker.job is None or not (worker.pipe in ready or worker.process.sentinel in ready):
                     continue
                 outcome = _received(worker)
+                if outcome is None:
+                    continue
                 if isinstance(outcome, Died):
-                    crew[place] = _hired(context, work, close)
+                    crew[place] = office.hire(worker.number)
                 elif outcome.last < worker.job.last:
                     jobs.appendleft(replace(worker.job, first=outcome.last))
                 worker.job = None
@@ -94,6 +105,7 @@ def local(work: Work, jobs: deque[Job], *, workers: int, stopped: Callable[[], b
             worker.process.terminate()
         for worker in crew:
             worker.process.join()
+        office.close()
 
 
 def after_death(work: Work, jobs: deque[Job], died: Died) -> Shard | None:
@@ -131,22 +143,47 @@ def _put_to_work(crew: list[_Worker], jobs: deque[Job], stopped: Callable[[], bo
     return [worker for worker in crew if worker.job is not None]
 
 
-def _method(work: Work) -> str:
-    """Children share what is in memory, unless a graphics card is in use, which they cannot share, or cannot be."""
-    first = next(work.model.parameters(), torch.empty(0))
-    card = first.is_cuda or (work.device or "").startswith("cuda")
-    return "fork" if "fork" in multiprocessing.get_all_start_methods() and not card else "spawn"
+class _Office:
+    """Makes workers: children that share what is in memory, or new processes that read it from a file.
+
+    The latter where a graphics card is asked for that this process has used itself: children cannot use it then.
+    """
+
+    def __init__(self, work: Work, lock: int, crew: int) -> None:
+        fork = "fork" in multiprocessing.get_all_start_methods() and can_fork(work.device)
+        self.context: Any = multiprocessing.get_context("fork" if fork else "spawn")
+        self.work, self.lock, self.crew = work if fork else _packed(work), lock if fork else -1, crew
+
+    def close(self) -> None:
+        """There will be no more workers."""
+        if isinstance(self.work, Path):
+            self.work.unlink(missing_ok=True)
+
+    def hire(self, number: int) -> _Worker:
+        """A new process that waits for a job."""
+        ours, theirs = self.context.Pipe()
+        given = self.work, theirs, os.getpid(), self.lock, number, self.crew
+        process = self.context.Process(target=_work, args=given, daemon=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forks in a process with threads; a child has one
+            process.start()
+        theirs.close()
+        return _Worker(process, ours, number)
 
 
-def _hired(context: Any, work: Work, close: int) -> _Worker:
-    """A new process that waits for a job."""
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(work, theirs, os.getpid(), close), daemon=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forks in a process with threads; a child has one
-        process.start()
-    theirs.close()
-    return _Worker(process, ours)
+def _packed(work: Work) -> Path:
+    """The work in a file, from which all workers read it at once."""
+    try:
+        with tempfile.NamedTemporaryFile(prefix="walkwise-", suffix=".work", delete=False) as file:
+            file.write(pickle.dumps(work))
+            return Path(file.name)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InputError(
+            f"The model or the graphs cannot be sent to another process: {error}.",
+            argument="model",
+            expected="classes and functions that a module defines by their names",
+            remedy="Define them in a module, or call runs.run before anything else uses the graphics card.",
+        ) from error
 
 
 def _send(worker: _Worker, what: tuple[int, int] | None) -> None:
@@ -155,12 +192,15 @@ def _send(worker: _Worker, what: tuple[int, int] | None) -> None:
         worker.pipe.send(what)
 
 
-def _received(worker: _Worker) -> Outcome:
-    """What a worker gives back, or how it died."""
+def _received(worker: _Worker) -> Outcome | None:
+    """What a worker gives back, or how it died; None where it says that it is ready."""
     assert worker.job is not None
     try:
         if worker.pipe.poll():
             found = worker.pipe.recv()
+            if found is None:
+                worker.begun = True
+                return None
             if isinstance(found, Shard):
                 return found
             raise WorkerError(f"A worker failed: {found}")
@@ -168,7 +208,13 @@ def _received(worker: _Worker) -> Outcome:
         pass
     worker.process.join()
     worker.pipe.close()
-    return Died(worker.job, _ended(worker.process.exitcode))
+    code = worker.process.exitcode
+    if not worker.begun and code > 0:  # whatever it died of, it was no graph
+        raise WorkerError(
+            f"A worker could not be started: it exited with code {code}. A script that computes on a graphics card "
+            'calls runs.run under `if __name__ == "__main__":`.'
+        )
+    return Died(worker.job, _ended(code))
 
 
 def _ended(code: int | None) -> str:
@@ -177,6 +223,8 @@ def _ended(code: int | None) -> str:
     >>> _ended(-9), _ended(3)
     ('its process was ended by SIGKILL', 'its process exited with code 3')
     """
+    if code == _CARD_LOST:
+        return "the graphics card failed; on the processor, the error would have a name"
     if code is not None and code < 0:
         with contextlib.suppress(ValueError):
             return f"its process was ended by {signal.Signals(-code).name}"
@@ -189,25 +237,32 @@ def _trim() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def _work(work: Work, pipe: Connection, parent: int, close: int) -> None:
+def _work(given: Work | Path, pipe: Connection, parent: int, close: int, number: int, crew: int) -> None:
     """A worker's life: jobs in, shards out, until nobody wants more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if multiprocessing.get_start_method(allow_none=True) != "spawn":
+    if close >= 0:
         with contextlib.suppress(OSError):
             os.close(close)
     torch.set_num_threads(1)
-    gc.freeze()  # what is shared with the parent is not gone through again, which would copy it
     with contextlib.suppress(EOFError, OSError):
-        while True:
-            while not pipe.poll(_LOOK):
-                if os.getppid() != parent:
+        try:
+            work: Work = pickle.loads(given.read_bytes()) if isinstance(given, Path) else given
+            work.settle(number, crew)
+            gc.freeze()  # what is shared with the parent is not gone through again, which would copy it
+            pipe.send(None)
+            while True:
+                while not pipe.poll(_LOOK):
+                    if os.getppid() != parent:
+                        return
+                told = pipe.recv()
+                if told is None:
                     return
-            graphs = pipe.recv()
-            if graphs is None:
-                return
-            try:
                 _trim()
-                pipe.send(work.shard(*graphs, stop=lambda: pipe.poll() or os.getppid() != parent))
-            except Exception:  # not of a graph, which would be a row
-                pipe.send(traceback.format_exc(limit=-3))
+                pipe.send(work.shard(*told, stop=lambda: pipe.poll() or os.getppid() != parent))
+        except (EOFError, OSError):
+            raise
+        except CardLostError:
+            os._exit(_CARD_LOST)
+        except Exception:  # not of a graph, which would be a row
+            pipe.send(traceback.format_exc(limit=-3))

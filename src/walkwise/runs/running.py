@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import signal
 import sys
 import threading
@@ -21,15 +20,19 @@ from torch_geometric.nn import MessagePassing
 from walkwise.errors import InputError, as_count
 from walkwise.files import as_path
 from walkwise.rules import RuleLike, as_schedule
-from walkwise.runs.folder import Run, finished, locked, open_run, prepare, write
+from walkwise.runs.cards import as_place, on_processor, workers_by_default
+from walkwise.runs.folder import Run, finished, locked, manifest_in, open_run, prepare, write
 from walkwise.runs.local import Died, Job, Outcome, after_death, local
 from walkwise.runs.manifest import check_same, manifest_of
 from walkwise.runs.questions import as_questions
 from walkwise.runs.sources import as_source, nodes_of
 from walkwise.runs.work import Shard, Work, batch_ranges
 
-#: Graphs that are traced together, and that make a shard, unless the caller says otherwise.
-BATCH, SHARD = 128, 2048
+#: Graphs that are traced together, on the processor and on a graphics card, unless the caller says otherwise.
+BATCH, BATCH_ON_CARD = 128, 1024
+
+#: Graphs that make a shard.
+SHARD = 2048
 
 ENGINES = ("local", "ray")
 
@@ -69,14 +72,17 @@ def run(
             "subgraph:5" (of five nodes), "groups:FILE", "curves".
         out: the folder.
         engine: "local" for processes of this machine, "ray" for a Ray cluster.
-        workers: how many processes; by default one per core, or what the cluster has.
-        batch: how many graphs are traced together, by default 128.
+        workers: how many processes; by default one per core and at most eight per graphics card, or what the cluster
+            has.
+        batch: how many graphs are traced together; by default as many as so far in a run that goes on, and otherwise
+            128, or 1024 on graphics cards of this machine.
         target: what is explained: "predicted", "label" (the graph's y), a column, or "positive" or "negative" of a
             model with one logit.
         rule: the LRP rule, as for `walkwise.trace`.
         index: for a model with an output per node, the nodes to explain of one graph: "all", ids, or a file of ids.
         seed: for models that draw random numbers.
-        device: where workers compute, "cuda" say; by default where the model is.
+        device: where workers compute: "cuda" for all graphics cards of the machine, "cuda:1" for one; by default where
+            the model is. On a Ray cluster, actors take the cards that there are.
         address: of the Ray cluster; by default one is started on this machine.
         featurise: makes a graph of a SMILES string; by default with MUTAG's features.
         progress: show progress on standard error; by default where that is a terminal.
@@ -104,8 +110,11 @@ def run(
     source = as_source(graphs, featurise=featurise)
     if index is not None:
         source = nodes_of(source, index, 1 + sum(isinstance(module, MessagePassing) for module in model.modules()))
-    size = as_count(batch, "batch", "the graphs traced together") if batch is not None else BATCH
-    work = Work(model, source, as_questions(questions), target, rule, size, seed, device)
+    folder = as_path(out, "out")
+    place = as_place(device, model) if engine == "local" else "cpu"
+    size = batch if batch is not None else _usual_batch(folder, place)
+    size = as_count(size, "batch", "the graphs traced together")
+    work = Work(on_processor(model), source, as_questions(questions), target, rule, size, seed, place)
     named = data_name or getattr(source, "called", None)
     manifest = manifest_of(
         work,
@@ -113,13 +122,18 @@ def run(
         data_name=named if isinstance(named, str) else str(graphs) if isinstance(graphs, str | Path) else "graphs",
         command=command,
     )
-    folder = as_path(out, "out")
     with locked(folder) as lock:
         check_same(prepare(folder, manifest), manifest, str(folder))
-        crew = workers if workers is not None else (os.cpu_count() or 1)
+        crew = workers if workers is not None else workers_by_default(place)
         effort = _Effort(engine, as_count(crew, "workers", "the number of processes"), workers is None, address, lock)
         _work_through(work, folder, effort, progress)
     return open_run(folder)
+
+
+def _usual_batch(folder: Path, place: str) -> int:
+    """How many graphs are traced together if nobody says."""
+    before = manifest_in(folder) or {}
+    return int(before.get("batch") or (BATCH if place == "cpu" else BATCH_ON_CARD))
 
 
 @dataclass(frozen=True)

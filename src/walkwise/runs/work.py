@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from walkwise.errors import InputError, WalkwiseError
 from walkwise.rules import RuleLike
 from walkwise.runs.answers import answer, failed_row, graph_rows, schema_of
+from walkwise.runs.cards import CardLostError, check_card, seat
 from walkwise.runs.explained import ExplainedBatch, explain, model_outputs
 from walkwise.runs.questions import Question
 from walkwise.runs.sources import Items, NodesOf, Source, wider
@@ -44,14 +45,14 @@ class Work:
     """A model, graphs, and what is asked about them: all that a worker needs.
 
     Args:
-        model: the model, which runs in evaluation mode.
+        model: the model, which runs in evaluation mode; in main memory until a worker settles.
         source: the graphs.
         questions: what is asked.
         target: what is explained of the output.
         rule: the LRP rule.
         batch: how many graphs are traced together.
         seed: of models that draw random numbers.
-        device: where to compute; None for where the model is.
+        device: where to compute.
     """
 
     model: nn.Module
@@ -61,7 +62,7 @@ class Work:
     rule: RuleLike
     batch: int
     seed: int = 0
-    device: str | None = None
+    device: str = "cpu"
     hopeful: bool = field(default=False, init=False)  # whether any graph has been explained
     alone: bool | None = field(default=None, init=False)  # whether graphs must be traced one by one; None: not known
 
@@ -69,6 +70,16 @@ class Work:
     def indexed(self) -> bool:
         """Whether single nodes are explained."""
         return isinstance(self.source, NodesOf)
+
+    def settle(self, number: int = 0, crew: int = 1) -> None:
+        """Takes the model to where one of several workers computes, in its own process.
+
+        Args:
+            number: which worker it is, from 0.
+            crew: how many there are.
+        """
+        device = seat(self.device, number, crew)
+        self.model, self.device = self.model.to(device), str(device)
 
     def shard(self, first: int, last: int, *, stop: Callable[[], bool] = lambda: False) -> Shard:
         """The rows of graphs ``first`` to before ``last``, or of fewer where it is time to stop.
@@ -116,7 +127,10 @@ class Work:
             return [part for item in range(first, last) for part in self._answered(item, item + 1)]
         try:
             return list(self._tables(first, last))
+        except CardLostError:
+            raise
         except Exception as error:  # of the user's model, or of data that do not fit it
+            check_card(self.device)
             if last - first == 1:
                 keys, name = self.source.keys(first, last), self.source.name(first)
                 return [self._empty | {"graphs": failed_row(keys, name, _said(error))}]
@@ -161,7 +175,7 @@ class Work:
         source = self.source
         assert isinstance(source, NodesOf)
         if "whole" not in self.__dict__:
-            whole = source.data if self.device is None else source.data.clone().to(self.device)
+            whole = source.data.clone().to(self.device)
             rows = torch.arange(int(source.data.num_nodes or 0))
             self.__dict__["whole"] = model_outputs(self.model, whole, rows).cpu()
         truth = self.__dict__["whole"][source.nodes[first : first + count]]
