@@ -413,7 +413,38 @@ def test_what_cannot_be_followed_between_layers(refused, between):
 
 def test_a_scripted_module_cannot_be_followed(refused):
     model = Between(torch.jit.script(nn.Linear(4, 4).double()))
-    refused(model, TraceError, "cannot be traced back.*TorchScript")
+    refused(model, TraceError, r"is TorchScript.*scripted from")
+
+
+def test_a_scripted_branch_is_not_lost_without_a_word(refused):
+    """Beside a skip everything else would be followed, and the branch would count as constant."""
+    branch = torch.jit.script(nn.Linear(4, 4).double())
+
+    class Skip(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.branch = branch
+
+        def forward(self, h):
+            return h + self.branch(h)
+
+    refused(Between(Skip()), TraceError, r"'\S*branch' is TorchScript")
+
+
+@torch.jit.script
+def scripted_function(h: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(h) * 2
+
+
+class SpeaksTorchScript(nn.Module):
+    def forward(self, h):
+        return h + scripted_function(h)
+
+
+def test_a_scripted_function_is_warned_about():
+    model = Between(SpeaksTorchScript()).double()
+    with pytest.warns(ww.errors.CoverageWarning, match="TorchScript function scripted_function"):
+        ww.trace(model, torch.randn(5, 3, dtype=torch.float64), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]), target=0)
 
 
 def test_a_read_out_that_cannot_be_followed(net, refused):

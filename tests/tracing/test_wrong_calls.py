@@ -6,6 +6,7 @@ import torch_geometric.nn as pyg
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.explain import Explainer
+from torch_geometric.utils import to_dense_adj
 
 import walkwise as ww
 from walkwise.errors import CoverageWarning, InputError, TargetError, TraceError
@@ -175,3 +176,57 @@ def test_a_mask_of_nothing_is_warned_about():
     with pytest.warns(CoverageWarning, match="the mask is zero everywhere"):
         explanation = explainer(X, EDGES, index=1)
     assert float(explanation.node_mask.abs().max()) == 0
+
+
+def test_several_matrices_on_one_graph_are_named_so():
+    """(T, M, F), as PyG's layers take them: rows would be taken for nodes."""
+    model = pyg.GCN(3, 4, 2, 2)
+    edges = torch.tensor([[0, 1, 4, 3], [1, 4, 3, 0]])
+    with pytest.raises(InputError, match=r"\(2, 5, 3\).*one static graph.*Batch"):
+        ww.trace(model, torch.randn(2, 5, 3), edges, target=0)
+
+
+class Wrapped(pyg.MessagePassing):
+    """A dense layer in the way the refusal says."""
+
+    def __init__(self, dense):
+        super().__init__()
+        self.dense = dense
+
+    def forward(self, x, edge_index):
+        return self.dense(x, to_dense_adj(edge_index, max_num_nodes=len(x)).to(x))[0]
+
+
+class Two(nn.Module):
+    def __init__(self, first, second):
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, x, edge_index):
+        return self.second(self.first(x, edge_index).relu(), edge_index).sum(0, keepdim=True)
+
+
+#: What the weights of a layer for edges are called in the dense one, where that is another name.
+RENAMED = {"lin_l.weight": "lin_rel.weight", "lin_r.weight": "lin_root.weight", "lin_l.bias": "lin_root.bias"}
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize("kind", ["GCN", "SAGE", "Graph", "GIN"])
+def test_dense_layers_wrapped_as_the_refusal_says_give_what_layers_for_edges_give(kind, rule):
+    edges = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 0], [1, 0, 2, 1, 3, 2, 4, 3, 0, 4]])
+    x = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    def layers(name):
+        widths = [(nn.Linear(i, o),) if kind == "GIN" else (i, o) for i, o in ((3, 4), (4, 2))]
+        return [getattr(pyg, f"{name}Conv")(*width).double() for width in widths]
+
+    torch.manual_seed(0)
+    dense, plain = layers(f"Dense{kind}"), layers(kind)
+    for ours, theirs in zip(dense, plain, strict=True):
+        for parameter in theirs.parameters():
+            nn.init.normal_(parameter)  # biases, too
+        ours.load_state_dict({RENAMED.get(name, name): tensor for name, tensor in theirs.state_dict().items()})
+    models = Two(*map(Wrapped, dense)), Two(*plain)
+    chains = [ww.trace(model, x, edges, target=0, rule=rule) for model in models]
+    a, b = (ww.subgraph_relevance(chain, [[0], [1, 2], [0, 1, 2, 3, 4]], alpha=[0.0, 0.5]) for chain in chains)
+    torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from walkwise.tracing.spellings import plain_name
+from walkwise.tracing.spellings import plain_name, writes
 
 _GATES = {"sigmoid", "softmax", "exp"}
 _BENT = {"tanh", "elu", "gelu", "silu", "softplus", "selu", "mish", "celu", "hardswish", "abs", "log", "log1p"}
@@ -41,29 +41,33 @@ class Held(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs, name = kwargs or {}, plain_name(func)
+        if name in _SEVERAL:
+            with torch._C.DisableTorchFunction():
+                return _SEVERAL[name](*args, **kwargs)
+        if name in _BENT and writes(func) and args[0].requires_grad:  # into its input, which is needed
+            with torch._C.DisableTorchFunction():
+                return _bent(lambda z: func(z.detach().clone(), *args[1:], **kwargs), args[0])
         result = func(*args, **kwargs)
         if not isinstance(result, Tensor) or not result.requires_grad:
             return result
         with torch._C.DisableTorchFunction():
-            if self.norms and name in _STATISTICS:
+            if name in _GATES or (self.norms and name in _STATISTICS):
                 return result.detach()
-            if name in _GATES:
-                return result.detach()
-            if name in _BENT and result.shape == args[0].shape:
-                z = args[0].detach()
-                return args[0] * torch.where(z == 0, 0.0, result.detach() / z)
-            if name == "div" and isinstance(args[1], Tensor) and args[1].requires_grad:
-                divided = args[0] / args[1].detach() if isinstance(args[0], Tensor) else result.detach()
-                return divided
-            if name in ("mul", "matmul") and all(isinstance(a, Tensor) and a.requires_grad for a in args[:2]):
-                return _held_product(name, *args[:2])
-            if name == "gru_cell":
-                return _held_gru(*args)
-            if name == "layer_norm":
-                return _held_layer_norm(*args, **kwargs)
-            if name == "normalize":
-                return args[0] * (result.detach() / args[0].detach()).nan_to_num()
-        return result
+            return _held(name, result, args, kwargs)
+
+
+def _held(name, result, args, kwargs):
+    """A function's result with what it holds detached."""
+    if name in _BENT and result.shape == args[0].shape:
+        z = args[0].detach()
+        return args[0] * torch.where(z == 0, 0.0, result.detach() / z)
+    if name == "div" and isinstance(args[1], Tensor) and args[1].requires_grad:
+        return args[0] / args[1].detach() if isinstance(args[0], Tensor) else result.detach()
+    if name in ("mul", "matmul") and all(isinstance(a, Tensor) and a.requires_grad for a in args[:2]):
+        return _held_product(name, *args[:2])
+    if name == "normalize":
+        return args[0] * (result.detach() / args[0].detach()).nan_to_num()
+    return _WRITTEN[name](*args, **kwargs) if name in _WRITTEN else result
 
 
 def _held_product(name, a, b):
@@ -82,16 +86,72 @@ def _held_gru(x, h, w_x, w_h, b_x, b_h):
     return (1 - update) * new * (new.tanh() / new).detach() + update * h
 
 
+def _bent(function, z):
+    """z · [h / z]."""
+    return z * torch.where(z == 0, 0.0, function(z) / z).detach()
+
+
+def _held_lstm(x, begun, weights, biased, layers, dropout, train, both_ways, batch_first):
+    """An LSTM whose gates are detached."""
+    if both_ways or not biased or batch_first:  # just scores are made of it here
+        return torch.lstm(x, begun, weights, biased, layers, dropout, train, both_ways, batch_first)
+    steps, last = list(x.unbind(0)), []
+    for layer in range(layers):
+        on_x, on_memory, bias_x, bias_memory = weights[4 * layer : 4 * layer + 4]
+        h, c = begun[0][layer], begun[1][layer]
+        for t, step in enumerate(steps):
+            parts = F.linear(step, on_x, bias_x) + F.linear(h, on_memory, bias_memory)
+            let_in, forget, new, let_out = parts.chunk(4, -1)
+            c = forget.sigmoid().detach() * c + let_in.sigmoid().detach() * _bent(torch.tanh, new)
+            steps[t] = h = let_out.sigmoid().detach() * _bent(torch.tanh, c)
+        last.append((h, c))
+    return torch.stack(steps), *(torch.stack(states) for states in zip(*last, strict=True))
+
+
+def _held_heads(query, key, value, width, heads, weight, bias, *rest, **given):
+    """Attention by heads, which is detached; the values pass."""
+    asked = given | {"need_weights": True, "average_attn_weights": False}
+    _, attention = F.multi_head_attention_forward(
+        query.detach(), key.detach(), value.detach(), width, heads, weight, bias, *rest, **asked
+    )  # (B, H, L, S)
+    out_weight, out_bias = rest[4:6]
+    sent = F.linear(value, weight[2 * width :], bias[2 * width :])  # (S, B, E)
+    sent = sent.view(*sent.shape[:2], heads, -1).permute(1, 2, 0, 3)  # (B, H, S, D)
+    seen = (attention.detach() @ sent).permute(2, 0, 1, 3).flatten(2)  # (L, B, E)
+    return F.linear(seen, out_weight, out_bias), None
+
+
+_SEVERAL = {"lstm": _held_lstm, "multi_head_attention_forward": _held_heads}
+
+
+def _held_instance_norm(x, *_, eps=1e-5, **given):
+    """Every graph's mean and spread detached."""
+    scale = (x.detach().var(tuple(range(2, x.dim())), unbiased=False, keepdim=True) + eps).rsqrt()
+    return x * scale + (F.instance_norm(x, eps=eps) - x * scale).detach()
+
+
 def _held_layer_norm(x, shape, weight=None, bias=None, eps=1e-5):
     scale = (x.detach().var(tuple(range(-len(shape), 0)), unbiased=False, keepdim=True) + eps).rsqrt()
     scale = scale if weight is None else scale * weight.detach()
     return x * scale + (F.layer_norm(x, shape, weight, bias, eps) - x * scale).detach()
 
 
+_WRITTEN = {"gru_cell": _held_gru, "instance_norm": _held_instance_norm, "layer_norm": _held_layer_norm}
+
+
 def gradient_times_input(model, x, edge_index, scalar):
-    """x ⊙ ∂y/∂x of the model with all that held.  # (M, F)"""
-    leaf = x.clone().requires_grad_(True)
+    """x ⊙ ∂y/∂x of the model with all that held; of whole numbers, of the first embedding they become.  # (M, F)"""
+    embedded = []
+    if not x.is_floating_point():
+        table = next(module for module in model.modules() if isinstance(module, torch.nn.Embedding))
+        table.register_forward_hook(lambda module, given, made: embedded.append(made.detach()) or _leaf(embedded))
+    leaf = x.clone().requires_grad_(True) if x.is_floating_point() else x
     with Held(model):
         output = scalar(model(leaf, edge_index))
+    leaf = embedded[0] if embedded else leaf
     (gradient,) = torch.autograd.grad(output, leaf)
-    return gradient * x
+    return gradient * leaf.detach()
+
+
+def _leaf(embedded):
+    return embedded[0].requires_grad_(True)

@@ -25,7 +25,6 @@ class Entry:
     name: str
     origin: str
     build: Callable[[], nn.Module]
-    gradient: bool = True  # whether relevance is compared with the gradient of the model that holds what is held
     refused: str | None = None  # words of the refusal that is expected
     graph: str = "features"  # or "numbers" for integer features, "hetero"
 
@@ -309,6 +308,79 @@ def line_graph(m, x, e):
     return pooled(m.head(m.conv(bonds, torch.stack([after, before]))))
 
 
+class BondMessages(pyg.MessagePassing):
+    """A directed-bond MPNN as chemists write it, in one layer from atoms to atoms."""
+
+    def __init__(self):
+        super().__init__()
+        self.begin, self.update, self.end = nn.Linear(7, 4), nn.Linear(4, 4), nn.Linear(8, 4)
+
+    def forward(self, x, edge_index):
+        source, target = edge_index
+        back = ((source[:, None] == target) & (target[:, None] == source)).nonzero()[:, 1]  # the same bond's other way
+        first = bonds = self.begin(torch.cat([x[source], EDGE_ATTR.to(x)], 1)).relu()
+        for _ in range(2):
+            atoms = torch.zeros(len(x), 4).to(x).index_add(0, target, bonds)
+            bonds = (first + self.update(atoms[source] - bonds[back])).relu()
+        atoms = torch.zeros(len(x), 4).to(x).index_add(0, target, bonds)
+        return self.end(torch.cat([x, atoms], 1)).relu()
+
+
+class DenseLayer(pyg.MessagePassing):
+    """A layer over an adjacency matrix, wrapped as its refusal says."""
+
+    def __init__(self, dense):
+        super().__init__()
+        self.dense = dense
+
+    def forward(self, x, edge_index):
+        return self.dense(x, to_dense_adj(edge_index, max_num_nodes=len(x)).to(x))[0]
+
+
+class MatrixLayer(pyg.MessagePassing):
+    """An adjacency matrix times features."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+
+    def forward(self, x, edge_index):
+        return to_dense_adj(edge_index)[0].to(x) @ self.lin(x)
+
+
+POSITIONS = torch.linspace(0, 3, 18).view(6, 3).cos()
+
+
+def farthest_points(positions, count):
+    """Points one by one, each as far as can be from those before."""
+    chosen, apart = [0], torch.full((len(positions),), torch.inf).to(positions)
+    for _ in range(count - 1):
+        apart = torch.minimum(apart, (positions - positions[chosen[-1]]).square().sum(1))
+        chosen.append(int(apart.argmax()))
+    return torch.tensor(chosen)
+
+
+class SetAbstraction(nn.Module):
+    """Farthest points, and a layer from all points near each of them."""
+
+    def __init__(self, count, radius, wide):
+        super().__init__()
+        inner = nn.Sequential(nn.Linear(wide + 3, 4), nn.ReLU(), nn.Linear(4, 4))
+        self.conv, self.count, self.radius = pyg.PointNetConv(inner, add_self_loops=False), count, radius
+
+    def forward(self, h, positions):
+        chosen = farthest_points(positions, self.count)
+        target, source = (torch.cdist(positions[chosen], positions) <= self.radius).nonzero().t()
+        h = self.conv((h, h[chosen]), (positions, positions[chosen]), torch.stack([source, target]))
+        return h, positions[chosen]
+
+
+def point_net(m, x, e):
+    h, positions = m.a(x, POSITIONS.to(x))
+    h, positions = m.b(h, positions)
+    return m.head(m.last(torch.cat([h, positions], 1)).max(0, keepdim=True).values)
+
+
 def rank_pooling(m, x, e):
     return pooled(m.head(m.b(m.a(x, e).sort(0).values, e)))
 
@@ -404,7 +476,7 @@ ZOO = [
     Entry("GraphSAGE, layer norm", PYG, graph_level(pyg.GraphSAGE, norm="LayerNorm")),
     Entry("GCN, GraphNorm", PYG, graph_level(pyg.GCN, norm="GraphNorm")),
     Entry("GCN, PairNorm", PYG, graph_level(pyg.GCN, norm="PairNorm")),
-    Entry("GCN, InstanceNorm", PYG, graph_level(pyg.GCN, norm="InstanceNorm"), gradient=False),
+    Entry("GCN, InstanceNorm", PYG, graph_level(pyg.GCN, norm="InstanceNorm")),
     Entry("GCN, ELU", PYG, graph_level(pyg.GCN, act="elu")),
     Entry("GCN, GELU", PYG, graph_level(pyg.GCN, act="gelu")),
     Entry("Graph U-Net", PYG, ran(lambda m, x, e: pooled(m.net(x, e)), net=lambda: pyg.GraphUNet(4, 4, 2, depth=2))),
@@ -412,7 +484,6 @@ ZOO = [
         "AttentiveFP",
         PYG,
         ran(lambda m, x, e: m.net(x, e, EDGE_ATTR.to(x), BATCH), net=lambda: pyg.AttentiveFP(4, 4, 2, 3, 2, 2)),
-        gradient=False,
     ),
     Entry("GAE, inner-product decoder", PYG, ran(link, a=gcn, b=gcn)),
     Entry("Deep GCN, res+", PYG, deep("res+")),
@@ -430,7 +501,6 @@ ZOO = [
             enc=lin(),
             rev=lambda: pyg.GroupAddRev(pyg.SAGEConv(2, 2), num_groups=2),
         ),
-        gradient=False,
     ),
     Entry("GCNConv", EXAMPLES, two(pyg.GCNConv)),
     Entry("GraphConv", EXAMPLES, two(pyg.GraphConv)),
@@ -511,7 +581,6 @@ ZOO = [
             set2set=lambda: aggr.Set2Set(4, 2),
             out=lin(8, 2),
         ),
-        gradient=False,
     ),
     Entry(
         "GeniePath",
@@ -523,7 +592,6 @@ ZOO = [
             deep_a=lambda: nn.LSTM(4, 4),
             deep_b=lambda: nn.LSTM(4, 4),
         ),
-        gradient=False,
     ),
     Entry(
         "DNA",
@@ -536,9 +604,7 @@ ZOO = [
             out=lin(8, 2),
         ),
     ),
-    Entry(
-        "GPS", EXAMPLES, lambda: Stack(pyg.GPSConv(4, pyg.GINConv(mlp()), heads=2), between=lambda h: h), gradient=False
-    ),
+    Entry("GPS", EXAMPLES, lambda: Stack(pyg.GPSConv(4, pyg.GINConv(mlp()), heads=2), between=lambda h: h)),
     Entry("RGCN", EXAMPLES, with_types(pyg.RGCNConv)),
     Entry("RGCN, bases", EXAMPLES, with_types(pyg.RGCNConv, num_bases=2)),
     Entry("RGCN, blocks", EXAMPLES, with_types(pyg.RGCNConv, num_blocks=2)),
@@ -559,7 +625,7 @@ ZOO = [
         ),
     ),
     Entry("Global attention read-out", EXAMPLES, readout(lambda: aggr.AttentionalAggregation(nn.Linear(4, 1)))),
-    Entry("Set2Set read-out", EXAMPLES, readout(lambda: aggr.Set2Set(4, 2), 8), gradient=False),
+    Entry("Set2Set read-out", EXAMPLES, readout(lambda: aggr.Set2Set(4, 2), 8)),
     Entry("Sort pooling read-out (DGCNN)", EXAMPLES, readout(lambda: aggr.SortAggregation(3), 12)),
     Entry("Max read-out", EXAMPLES, readout(aggr.MaxAggregation)),
     Entry("Softmax read-out", EXAMPLES, readout(lambda: aggr.SoftmaxAggregation(learn=True))),
@@ -567,10 +633,9 @@ ZOO = [
         "OGB GIN",
         OGB,
         lambda: Atoms(lambda: Stack(pyg.GINConv(mlp()), pyg.GINConv(mlp()))),
-        gradient=False,
         graph="numbers",
     ),
-    Entry("OGB GCN", OGB, lambda: Atoms(lambda: Stack(gcn(), gcn())), gradient=False, graph="numbers"),
+    Entry("OGB GCN", OGB, lambda: Atoms(lambda: Stack(gcn(), gcn())), graph="numbers"),
     Entry(
         "OGB GIN with a virtual node",
         OGB,
@@ -634,6 +699,22 @@ ZOO = [
     Entry("HGT", HETERO, by_type(pyg.HGTConv), graph="hetero"),
     Entry("HAN", HETERO, by_type(pyg.HANConv), graph="hetero"),
     Entry("to_hetero", HETERO, ToHetero, graph="hetero"),
+    Entry(
+        "PointNet++ (farthest points, radius)",
+        EXAMPLES,
+        ran(
+            point_net,
+            a=lambda: SetAbstraction(4, 2.0, 4),
+            b=lambda: SetAbstraction(2, 3.0, 4),
+            last=lin(7, 4),
+        ),
+    ),
+    Entry("Directed bonds in one layer (D-MPNN)", IDIOMS, lambda: Stack(BondMessages(), gcn())),
+    Entry("Adjacency matrix in a layer", IDIOMS, lambda: Stack(MatrixLayer(), MatrixLayer())),
+    Entry("DenseGCNConv in a layer", IDIOMS, lambda: Stack(*(DenseLayer(pyg.DenseGCNConv(4, 4)) for _ in range(2)))),
+    Entry("DenseSAGEConv in a layer", IDIOMS, lambda: Stack(*(DenseLayer(pyg.DenseSAGEConv(4, 4)) for _ in range(2)))),
+    Entry("DenseGINConv in a layer", IDIOMS, lambda: Stack(*(DenseLayer(pyg.DenseGINConv(mlp())) for _ in range(2)))),
+    Entry("DenseGATConv in a layer", IDIOMS, lambda: Stack(*(DenseLayer(pyg.DenseGATConv(4, 4)) for _ in range(2)))),
     Entry("GCN as a product of matrices", OUTSIDE, AdjacencyMatrix, refused="no message-passing layer"),
     Entry("DenseGCNConv", OUTSIDE, dense_stack, refused="dense_to_sparse"),
     Entry("MLP", OUTSIDE, lambda: nn.Sequential(nn.Linear(4, 2)), refused="no message-passing layer"),

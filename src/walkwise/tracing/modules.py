@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch_geometric.nn.dense.linear import Linear as PygLinear
 
 from walkwise.errors import InputError, TraceError
 from walkwise.tracing.private import buffers_of, children_of, parameters_of
-from walkwise.tracing.shadow import Shadow
+from walkwise.tracing.shadow import Scripted, Shadow
 
 Named = list[tuple[str, Any]]
 
@@ -28,6 +29,11 @@ class Modules:
     linears: Named = field(default_factory=list)
     norms: Named = field(default_factory=list)  # of torch_geometric, written out in torch functions
     scripts: Named = field(default_factory=list)  # whose attributes Python does not hold
+
+    @property
+    def scripted_functions(self) -> list[str]:
+        """The names of the TorchScript functions that modules speak of."""
+        return sorted({name for _, module in self.all for name in _scripted_functions(type(module))})  # type: ignore[arg-type]
 
 
 def modules_of(shadow: Shadow) -> Modules:
@@ -61,9 +67,32 @@ def _roles(kind: type) -> tuple[str, ...]:
         roles.append("linears")
     if kind.__module__.startswith("torch_geometric.nn.norm") and kind.__name__ != "DiffGroupNorm":
         roles.append("norms")  # sums and means inside are statistics; in DiffGroupNorm they are its output
-    if issubclass(kind, torch.jit.ScriptModule):
+    if issubclass(kind, (torch.jit.ScriptModule, Scripted)):
         roles.append("scripts")
     return tuple(roles)
+
+
+@functools.cache
+def _scripted_functions(kind: type) -> tuple[str, ...]:
+    """The TorchScript functions that the methods of a class call by name; those of libraries are left to them."""
+    if kind.__module__.split(".")[0] in ("torch", "torch_geometric"):
+        return ()
+    methods = [getattr(kind, name, None) for name in ("forward", "message", "update")]
+    return tuple(
+        name
+        for method in methods
+        if isinstance(method, FunctionType)
+        for name in method.__code__.co_names
+        if isinstance(method.__globals__.get(name), torch.jit.ScriptFunction)
+    )
+
+
+def torchscript(name: str) -> TraceError:
+    """The refusal of a model, or of one of its modules, by name."""
+    return TraceError(
+        f"{name!r} is TorchScript, which Python cannot look into.",
+        remedy="Trace the Python model that it was scripted from.",
+    )
 
 
 def check_layers(modules: Modules) -> None:
@@ -73,17 +102,15 @@ def check_layers(modules: Modules) -> None:
     kind = type(modules.all[0][1]).__name__
     dense = next((m for _, m in modules.all if type(m).__module__.startswith("torch_geometric.nn.dense.dense_")), None)
     if modules.scripts:
-        name = modules.scripts[0][0] or kind
-        raise TraceError(
-            f"{name!r} is TorchScript, which Python cannot look into.",
-            remedy="Trace the Python model that it was scripted from.",
-        )
+        raise torchscript(modules.scripts[0][0] or kind)
     if dense is not None:
+        name = type(dense).__name__
+        edgewise = name.removeprefix("Dense")
         raise TraceError(
-            f"{kind} passes messages by products with a matrix ({type(dense).__name__}), where walks are out of sight.",
-            remedy="Use the layer for edges (GCNConv for DenseGCNConv, with torch_geometric.utils.dense_to_sparse), or "
-            "call the dense layer from the forward of a torch_geometric.nn.MessagePassing layer of your own that takes "
-            "and returns (M, F).",
+            f"{kind} passes messages by products with a matrix ({name}), where walks are out of sight.",
+            remedy=f"Use the layer for edges ({edgewise}, with torch_geometric.utils.dense_to_sparse), "
+            "or call the dense layer from the forward of a torch_geometric.nn.MessagePassing layer of your own that "
+            "takes x (M, F) and edge_index: return self.dense(x, to_dense_adj(edge_index, max_num_nodes=len(x)))[0].",
         )
     raise TraceError(
         f"{kind} has no message-passing layer. walkwise explains models built from "

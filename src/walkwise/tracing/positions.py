@@ -36,8 +36,8 @@ _OTHER_TYPE = (
     "the graph has nodes; they would be taken for one another.",
     "Give the graph by type: ww.trace(model, x_dict, edge_index_dict), or a HeteroData.",
 )
-_STATIC = (
-    "The first message-passing layer is handed a tensor of shape {}: several feature matrices on one static graph.",
+STATIC = (
+    "The {} is handed a tensor of shape {}: several feature matrices on one static graph.",
     "Walks stand at rows of one matrix: trace each by itself, (M, F), or give a Batch with a copy of the graph for "
     "all.",
 )
@@ -72,7 +72,11 @@ class Positions:
             rows = identities.tape.values[calls[0][1].handed[0]].shape[0]
             shape = tuple(identities.tape.values[calls[0][1].handed[0]].shape)
             static = len(shape) == 3
-            raise _refusal(_STATIC, shape) if static else _refusal(_NO_NODES, identities.num_nodes, rows)
+            raise (
+                _refusal(STATIC, "first message-passing layer", shape)
+                if static
+                else _refusal(_NO_NODES, identities.num_nodes, rows)
+            )
         feeding = {op.call for op in live(ops, set(self.number))}
         last = max(self.number.values()) + 1
         for index, call in calls:

@@ -29,6 +29,23 @@ _NO_MODULES = (int, str, bool, float, type(None), torch.Size, torch.dtype)
 _EVERY = frozenset(nn.Module().__dict__)  # what every module has
 
 
+class Scripted(nn.Module):
+    """Stands for a TorchScript module of the model, so that its calls are seen."""
+
+    def __init__(self, original: Any) -> None:
+        """The stand-in of one module."""
+        super().__init__()
+        object.__setattr__(self, "original", original)  # no module of its own
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module gives."""
+        return self.original(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """An attribute of the module."""
+        return getattr(self.__dict__["original"], name)
+
+
 @dataclass(frozen=True, eq=False)
 class Shadow:
     """A shadow, and the modules in it that the model does not know as its own: those in plain lists, say."""
@@ -47,6 +64,8 @@ _NOTHING: frozenset[str] = frozenset()
 
 def shadow_of(model: nn.Module) -> Shadow:
     """A shadow of a model, in evaluation mode."""
+    if isinstance(model, torch.jit.ScriptModule):
+        return Shadow(model, ())
     shadows = _Shadows()
     return Shadow(shadows.of(model), tuple(shadows.strays))
 
@@ -75,7 +94,9 @@ class _Shadows:
         if known is not None:
             return known
         if isinstance(module, torch.jit.ScriptModule):  # Python does not hold what is in it
-            return module
+            self.made[id(module)] = Scripted(module)
+            self.kept.append(module)
+            return self.made[id(module)]
         inner = compiled_from(module) if module.__dict__[MODULES] else None
         if inner is not None:
             return self.of(inner)

@@ -152,7 +152,7 @@ class Tape(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run the function, and record it if a followed tensor went in."""
-        if not self._follows(args) and not (kwargs and self._follows(kwargs.values())):
+        if not self.follows(args) and not (kwargs and self.follows(kwargs.values())):
             return func(*args, **kwargs) if kwargs else func(*args)
         if not torch.is_grad_enabled():
             return self._out_of_sight(func, args, kwargs or {})
@@ -194,10 +194,11 @@ class Tape(TorchFunctionMode):
         refs, inputs = self._refer_flat(args)
         self.ops.append(Op(word(func), func, refs, {}, inputs, (self._new_slot(result),), self.active, len(self.calls)))
 
-    def _follows(self, items: Any) -> bool:
+    def follows(self, items: Any) -> bool:
+        """Whether any of some arguments is followed."""
         slots = self._slot_of
         for item in items:  # noqa: SIM110  (a generator would cost as much as the rest)
-            if id(item) in slots or (type(item) in (list, tuple) and self._follows(item)):
+            if id(item) in slots or (type(item) in (list, tuple) and self.follows(item)):
                 return True
         return False
 
@@ -242,7 +243,7 @@ class Tape(TorchFunctionMode):
         if known.writes or asked_to_write(known, args, kwargs):
             return self._record_write(known, func, args, kwargs)
         result = func(*args, **kwargs)
-        if known.name in _AS_ANOTHER and args and not self._follows(args[:1]):
+        if known.name in _AS_ANOTHER and args and not self.follows(args[:1]):
             return result
         if kwargs.get("rounding_mode") or not self._depends(known, result):
             if known.name in ("detach", "data"):

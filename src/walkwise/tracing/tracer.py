@@ -25,6 +25,7 @@ from walkwise.tracing.identity import Identities
 from walkwise.tracing.lowering import Lowering
 from walkwise.tracing.modules import Modules, a_weight, check_layers, modules_of, where_parameters_lie
 from walkwise.tracing.neighbourhoods import Neighbourhoods
+from walkwise.tracing.positions import STATIC
 from walkwise.tracing.precision import (
     CAST,
     WIDENED,
@@ -328,6 +329,9 @@ def _check_given(given: Given) -> None:
     if (x is not None or data is None) and (not isinstance(x, Tensor) or x.dim() == 0):
         expected, remedy = "a tensor with one row per node", _remedy(x, edge_index)
         raise InputError(argument="x", expected=expected, got=Described(_kind(x)), remedy=remedy)
+    if isinstance(x, Tensor) and x.is_floating_point() and x.dim() == 3 and _names_more(edge_index, x.shape[0]):
+        problem, remedy = STATIC[0].format("model", tuple(x.shape)), STATIC[1]
+        raise InputError(problem, argument="x", expected="(M, F)", got=tuple(x.shape), remedy=remedy)
     if given.num_nodes == 0:
         raise InputError("x has no nodes: a graph needs at least one.", argument="x", expected="of at least one node")
     if edge_index is ... or isinstance(edge_index, BaseData):
@@ -352,6 +356,12 @@ def _check_input(modules: Modules, given: Given) -> None:
     ):  # whose second row names hyperedges
         _check_edges(given.edge_index, given.num_nodes)
     _check_places(a_weight(modules), given.features, tensors)
+
+
+def _names_more(edge_index: Any, num_nodes: int) -> bool:
+    """Whether edges name more nodes than there are."""
+    dense = isinstance(edge_index, Tensor) and edge_index.layout == torch.strided and edge_index.dtype == torch.long
+    return dense and bool((edge_index >= num_nodes).any())
 
 
 def _check_edges(edge_index: Any, num_nodes: int) -> None:

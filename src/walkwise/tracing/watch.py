@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from walkwise.errors import TraceError
 from walkwise.tracing.linearize import ClosedForm, EdgeShelf, PropagateCall, closed_form
-from walkwise.tracing.modules import Modules
+from walkwise.tracing.modules import Modules, torchscript
 from walkwise.tracing.native import Native, is_native
 from walkwise.tracing.private import PROPAGATE_PRE_HOOKS, parameters_of, unwatched
 from walkwise.tracing.tape import Affine, Call, Tape
@@ -44,6 +44,10 @@ class Watch:
             conv.__dict__["propagate"] = self._propagate(name, conv, form)
         for _, norm in modules.norms:
             norm.__dict__["forward"] = self._normalise(norm)
+        for name, script in modules.scripts:
+            script.__dict__["forward"] = self._scripted(name, script)
+        for function in modules.scripted_functions:
+            tape.hidden.add(f"perhaps into the TorchScript function {function}")
         for name, linear in modules.linears:
             if name in suspects:
                 _after(linear, self._followed(name, linear))
@@ -51,7 +55,7 @@ class Watch:
     def release(self) -> None:
         """Let go of the shadow's modules, which hold on to this and it to them."""
         self.given = None
-        for _, module in (*self.modules.convs, *self.modules.norms, *self.modules.linears):
+        for _, module in (*self.modules.convs, *self.modules.norms, *self.modules.linears, *self.modules.scripts):
             for name in ("forward", "propagate"):
                 module.__dict__.pop(name, None)
 
@@ -60,6 +64,16 @@ class Watch:
         used = {id(argument) for op in self.tape.ops for argument in op.args if argument is not None}
         linears = self.modules.linears  # a weight that a parametrization makes is not a parameter: look closer
         return [name for name, linear in linears if id(parameters_of(linear).get("weight")) not in used]
+
+    def _scripted(self, name: str, script: Any) -> Callable[..., Any]:
+        """A TorchScript module's ``forward``, which must not be given what is followed."""
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            if self.tape.follows((*args, *kwargs.values())):
+                raise torchscript(name)
+            return script.original(*args, **kwargs)
+
+        return forward
 
     def _forward(self, name: str, conv: Any, natively: bool) -> Callable[..., Any]:
         """A layer's ``forward`` while it is traced."""
