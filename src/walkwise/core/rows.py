@@ -219,8 +219,8 @@ class Blocks(Rows):
         (B, S), (_, _, D, N) = self.block.shape, message.shape
         each = self._between(edges, weight, root, message.dtype)  # (B, S, S) or (B, S, S, H)
         if each.dim() == 3:
-            return torch.bmm(each, message.view(B, S, D * N)).view_as(message)
-        by_head = message.view(B, S, D, each.shape[3], -1)
+            return torch.bmm(each, message.reshape(B, S, D * N)).view(message.shape)
+        by_head = message.reshape(B, S, D, each.shape[3], -1)
         return torch.einsum("bijh,bjdhn->bidhn", each, by_head).reshape(message.shape)
 
     def _between(self, edges: Edges, weight: Tensor | None, root: float, dtype: torch.dtype) -> Tensor:
@@ -284,8 +284,8 @@ class Fan(Rows):
         if factor.dim() == 1:
             return carried * factor.view(-1, 1, 1, 1)
         heads = factor.shape[1]
-        by_head = carried.view(*carried.shape[:3], heads, carried.shape[3] // heads)
-        return (by_head * factor.view(-1, 1, 1, heads, 1)).view_as(carried)
+        by_head = carried.reshape(*carried.shape[:3], heads, carried.shape[3] // heads)
+        return (by_head * factor.view(-1, 1, 1, heads, 1)).reshape(carried.shape)
 
     def add(self, a: Tensor, b: Tensor) -> Tensor:
         """Two messages that meet; what stayed at the node is added where the others have come to it."""
