@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help compat demo docs site test test-full lint format bench quality build audit clean
+.PHONY: help compat demo docs site test test-full lint format bench mutation quality build audit clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -63,6 +63,9 @@ bench: $(STAMP) ## time the fast paths; writes docs/performance.md
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/orders.py
 	$(BIN)/python benchmarks/performance.py
+
+mutation: $(STAMP) ## change the code in small ways and see whether tests notice: an hour or two; writes docs/mutation.md
+	OMP_NUM_THREADS=1 PYTHONPATH=benchmarks $(BIN)/python -m mutation --page $(ARGS)
 
 quality: $(STAMP) ## explainers against known truth: hours, goes on where it stopped; SHORT=1: minutes; in out/quality
 	OMP_NUM_THREADS=1 PYTHONPATH=benchmarks $(BIN)/python -m quality $(if $(SHORT),--short) $(ARGS)

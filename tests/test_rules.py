@@ -124,6 +124,7 @@ def test_what_rules_are_by_default():
     assert (Epsilon().epsilon, Gamma().gamma, GeneralisedGamma().gamma) == (1e-6, 1, 3)
     assert AlphaBeta().shares == (2, -1)
     assert Schedule.linear_gamma().rules(4) == (Gamma(3.0), Gamma(2.0), Gamma(1.0), Gamma(0.0))
+    assert Schedule.linear_gamma().rules(2) == (Gamma(3.0), Gamma(0.0))
     assert Schedule.linear_gamma(2.0, 1.0).rules(1) == (Gamma(2.0),)
     assert Schedule.auto(5.0).rules(2) == (GeneralisedGamma(5.0),) * 2
     assert "γ = 5:" in Schedule.auto(5.0).note

@@ -1,5 +1,8 @@
 """How much larger a message can become: a bound that holds, and that saves a pass through the chain."""
 
+import math
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
@@ -7,6 +10,8 @@ from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
 import walkwise as ww
 from chains import pooled
 from walkwise.core.chain import RelevanceChain
+from walkwise.core.operators import Identity, Scale, Step
+from walkwise.core.row_maps import Send
 from walkwise.tracing import precision
 
 
@@ -25,3 +30,16 @@ def test_the_bound_holds_for_the_whole_chain_and_counts_every_way():
     features, bound = precision._bounds(chain)
     assert features == float(chain.roots[0][1].abs().max())
     assert abs(chain.input_relevance) < bound < 1e12
+
+
+def test_the_bound_by_hand():
+    """Two ways to slot 0: 5 · 1 straight down, and (5 · 3 + 1) · 2 by slot 1, where the read-out reads, too."""
+    H, seed = torch.tensor([[1.0, -4.0, 2.0], [0.5, 0.0, 3.0]]), torch.tensor([[-5.0, 1.0, 2.0]])
+    double, triple = Scale(torch.tensor([[2.0]])), Scale(torch.tensor([[1.0, -3.0, 0.5]]))
+    steps = [Step((double,), (0,), 1), Step((triple, Identity()), (1, 0), 2)]
+    chain = SimpleNamespace(roots=[(0, H)], seeds=[(2, seed), (1, torch.ones(2, 3))], steps=steps)
+    assert precision._bounds(chain) == (4.0, (5 + 16 * 2) * 4 * 6)
+    chain.roots = [(0, 0.001 * H)]
+    assert precision._bounds(chain) == (pytest.approx(0.004), 37)  # a message on the way is larger
+    chain.steps = [Step((Send(None, None, 2, 2),), (0,), 2)]  # whose growth is not known
+    assert precision._bounds(chain)[1] == math.inf

@@ -1,0 +1,163 @@
+"""The page in the documentation: how many mutants tests notice, which survive and why, and how many lines tests run."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from mutation.mutants import ROOT, Mutant, files, mutants
+from mutation.recorded import Record
+
+PAGE = ROOT / "docs" / "mutation.md"
+REASONS = Path(__file__).with_name("equivalent.json")
+
+_HEAD = """# What the tests notice
+
+A test that cannot fail proves nothing. Here the code is changed in small ways, one at a time, and the tests must
+notice. A change, a *mutant*, swaps an operator (+ and −, × and ÷, and/or), turns a comparison or a truth value over or
+moves its edge (< to ≤), drops a sign, adds 1 to a number, leaves out a branch, or returns nothing. Left alone are
+conditions whose only outcome is an error, checks of what is so in any case (`assert`, `zip(strict=True)`), numbers with
+a name (limits that decide which of two equal routes is quicker), and types.
+
+{tried:,} of the {all:,} mutants of four rooms were tried: a random sample of each room, the same whenever it is drawn
+({sampled:,} in all; `rules` has just {rules}), and those of the files where signs and sizes are decided.
+**{score} of the sample is noticed**, not counting mutants that change nothing that could be seen (*equivalent*: the
+reason stands beside each of them below); {raw} if they count as missed.
+
+```sh
+{command}
+```
+
+A mutant meets only tests that run its line; a first run of all tests notes which test runs what. The quickest of every
+file of tests come first: {first[0]} of them, or {first[1]:.0f} seconds' worth. If none fails, a second round has
+{second[0]}, or {second[1]:.0f} seconds' worth{deep}. So a survivor might still be
+noticed by a test that it did not meet. The tests are those of the core, of questions, searches and tracing, of the
+[matrix](matrix.md) (its sample) and the [zoo](coverage.md), and the examples in docstrings. Tests marked slow are left
+out, and properties are checked on the same examples every time.{left}
+"""
+
+
+_LEFT = """
+
+When this page was written, {} mutants of the sample were still to be tried, among them all those that change what
+happens when a module is imported (defaults, tables)."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was tried, and what became of it."""
+
+    samples: Mapping[str, Sequence[Mutant]]  # by room
+    whole: Mapping[str, Sequence[Mutant]]  # by file
+    result: Callable[[Mutant], str | None]
+    record: Record
+    command: str
+    budgets: tuple[tuple[int, float], tuple[int, float]]
+    deep: bool  # whether all survivors have been through the second round
+    left: int  # mutants of the sample that are still to be tried
+    note: str = ""  # what else to say of the run
+
+    def survivors(self, tried: Sequence[Mutant]) -> list[Mutant]:
+        return [mutant for mutant in tried if self.result(mutant) not in ("killed", "timeout")]
+
+
+def reasons() -> dict[str, str]:
+    """Why mutants are equivalent, by their names."""
+    told: dict[str, list[str]] = json.loads(REASONS.read_text(encoding="utf-8"))
+    return {name: reason for reason, names in told.items() for name in names}
+
+
+def _percent(part: int, whole: int) -> str:
+    """Rounded down: 100.0 % is all of them."""
+    return f"{1000 * part // max(1, whole) / 10:.1f} %"
+
+
+def written(run: Run, covered: Sequence[str]) -> str:
+    """Write the page; what to mend in the file of reasons."""
+    why = reasons()
+    every = list(
+        {mutant.name: mutant for found in [*run.samples.values(), *run.whole.values()] for mutant in found}.values()
+    )
+    sampled = [mutant for found in run.samples.values() for mutant in found]
+    lived = run.survivors(sampled)
+    equivalent = [mutant for mutant in lived if mutant.name in why]
+    parts = [
+        _HEAD.format(
+            tried=len(every),
+            all=sum(len(mutants(path)) for room in run.samples for path in files(room)),
+            sampled=len(sampled),
+            rules=len(mutants("walkwise/rules.py")),
+            score=_percent(len(sampled) - len(lived), len(sampled) - len(equivalent)),
+            raw=_percent(len(sampled) - len(lived), len(sampled)),
+            command=run.command,
+            first=run.budgets[0],
+            second=run.budgets[1],
+            deep="" if run.deep else "; not all survivors below have been through it",
+            left=(_LEFT.format(run.left) if run.left else "") + (f"\n\n{run.note}" if run.note else ""),
+        ),
+        "## The sample of each room\n\n" + _scores("room", run.samples, run, why),
+        "## Files where signs and sizes are decided\n\n" + _scores("file", run.whole, run, why),
+        "## Lines that tests run\n\n" + _lines(covered, run.record),
+        "## Survivors\n\n" + _survivors(run.survivors(every), run, why),
+    ]
+    PAGE.write_text("\n".join(parts), encoding="utf-8")
+    there = {mutant.name for room in run.samples for path in files(room) for mutant in mutants(path)}
+    noticed = {mutant.name for mutant in every} - {mutant.name for mutant in run.survivors(every)}
+    stale = [f"no such mutant any more: {name}" for name in why if name not in there]
+    return "\n".join(stale + [f"noticed after all: {name}" for name in why if name in noticed])
+
+
+def _scores(what: str, tried: Mapping[str, Sequence[Mutant]], run: Run, why: dict[str, str]) -> str:
+    lines = [f"| {what} | mutants | tried | noticed | equivalent | missed | score |", "|---|---|---|---|---|---|---|"]
+    for name, found in tried.items():
+        if not found:
+            continue
+        lived = run.survivors(found)
+        same = sum(mutant.name in why for mutant in lived)
+        score = _percent(len(found) - len(lived), len(found) - same)
+        every = sum(len(mutants(path)) for path in files(name.removesuffix(".py")))
+        row = [f"`{name}`", f"{every:,}", len(found), len(found) - len(lived), same, len(lived) - same, score]
+        lines.append(f"| {' | '.join(map(str, row))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _lines(rooms: Sequence[str], record: Record) -> str:
+    text = "Under the same tests; the lines that could be run are those that hold a statement.\n\n"
+    text += "| room | lines | run | share |\n|---|---|---|---|\n"
+    for room in rooms:
+        counts = [record.covered(path) for path in files(room)]
+        lines = sum(count for count, _ in counts)
+        run = lines - sum(len(missed) for _, missed in counts)
+        text += f"| `{room}` | {lines:,} | {run:,} | {_percent(run, lines)} |\n"
+    return text
+
+
+def _survivors(found: Sequence[Mutant], run: Run, why: dict[str, str]) -> str:
+    counts = Counter("equivalent" if mutant.name in why else "missed" for mutant in found)
+    text = (
+        f"{counts['equivalent']} are equivalent, for the reason given. {counts['missed']} are missed: "
+        "the tests that they met should have noticed.\n"
+    )
+    for path, own in groupby(
+        sorted(found, key=lambda mutant: (mutant.path, mutant.site)), key=lambda mutant: mutant.path
+    ):
+        text += f"\n### `{path.removeprefix('walkwise/')}`\n\n"
+        for mutant in own:
+            missed = "missed: no test runs it" if run.result(mutant) == "never run" else "missed"
+            text += f"- {_code(mutant)}: {why.get(mutant.name, missed)}\n"
+    return text
+
+
+def _code(mutant: Mutant) -> str:
+    place = f"`{mutant.within}`, " if mutant.within else ""
+    number = f" (number {mutant.repeat + 1})" if mutant.repeat else ""
+    return f"{place}`{_short(mutant.before)}` → `{_short(mutant.after)}`{number}"
+
+
+def _short(code: str) -> str:
+    text = " ".join(code.split())
+    return text if len(text) <= 70 else text[:34] + " … " + text[-33:]
