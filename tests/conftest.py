@@ -6,12 +6,14 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from torch import nn
 from torch_geometric.nn import conv as pyg
 from torch_geometric.nn import global_add_pool
 
-settings.register_profile("walkwise", deadline=None, max_examples=20, print_blob=True)
+settings.register_profile(
+    "walkwise", deadline=None, max_examples=20, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)  # a busy machine is no fault
 settings.load_profile("walkwise")
 torch.set_num_threads(1)  # on tensors this small threads only wait for each other
 

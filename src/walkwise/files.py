@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import re
-import tempfile
+import secrets
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,7 +58,7 @@ def read_integers(path: Path, *, columns: int | None = None) -> Tensor:
         path: the file.
         columns: how many numbers every line has; None for as many as the first.
 
-    >>> import tempfile
+    >>> import secrets
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "edges.txt"
     ...     _ = path.write_text("1, 2\n2, 1\n")
@@ -197,29 +197,55 @@ def _unreadable(path: Path, expected: str, why: str) -> InputError:
     return InputError(f"Expected {path} to hold {expected}: {why}.", expected=expected, got=why, remedy=_AGAIN)
 
 
+def make_folder(path: Path, argument: str) -> None:
+    """Makes a folder, and those above it, unless it is there.
+
+    Args:
+        path: the folder.
+        argument: what it is called where it was given.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{path} is no folder, and none can be made there: {error.strerror or error}.",
+            argument=argument,
+            expected="a folder that can be written to",
+            got=str(path),
+            remedy="Name another folder.",
+        ) from error
+
+
 def write_whole(path: Path, content: bytes | str) -> None:
     """Writes a file that is there whole or not at all, whenever the program or the power fails.
 
-    Where it cannot be written, the OSError comes through, and a file that was there before stays as it was.
+    Where it cannot be written, the OSError comes through, and a file that was there before stays as it was. A link
+    stays one, a file keeps its mode, and into what is not a file (a pipe, a device) is written as it is.
 
     Args:
         path: the file, which is replaced if it is there.
         content: what goes into it; text as UTF-8.
     """
-    handle, name = tempfile.mkstemp(prefix=UNFINISHED, dir=path.parent)
-    temporary = Path(name)
+    data = content.encode() if isinstance(content, str) else content
+    place = path.resolve()
+    if place.exists() and not place.is_file():
+        place.write_bytes(data)
+        return
+    temporary = place.parent / f"{UNFINISHED}{secrets.token_hex(8)}"
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
+        if place.exists():
+            temporary.chmod(place.stat().st_mode & 0o777)
+        temporary.replace(place)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     with contextlib.suppress(OSError):  # not every system opens folders
-        folder = os.open(path.parent, os.O_RDONLY)
+        folder = os.open(place.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
@@ -238,10 +264,11 @@ def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Map
     try:
         write_whole(as_path(path, "path"), save(held, metadata=dict(metadata)))
     except (SafetensorError, OSError) as error:
+        why = getattr(error, "strerror", None) or str(error)
         raise InputError(
-            f"Cannot write {path}: {error}.",
+            f"Cannot write {path}: {why}.",
             argument="path",
             expected="a file that can be written",
             got=str(path),
-            remedy="Is its folder there?",
+            remedy="Make its folder first." if isinstance(error, FileNotFoundError) else "Name another file.",
         ) from error

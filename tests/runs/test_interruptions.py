@@ -244,3 +244,19 @@ def test_two_at_once_do_not_write_the_same_folder(slow, many, tmp_path):
     ranges = finished(out)
     assert made.complete
     assert all(last == first for (_, last), (first, _) in itertools.pairwise(ranges))
+
+
+def test_where_no_folder_can_be_is_said(model, graphs, tmp_path):
+    (tmp_path / "letter.txt").write_text("mine")
+    for wrong in ("letter.txt", "letter.txt/run"):
+        with pytest.raises(InputError, match=r"cannot be made: .* Name another folder") as refusal:
+            runs.run(model, graphs, ["nodes"], tmp_path / wrong, workers=1)
+        assert refusal.value.argument == "out"
+    with pytest.raises(InputError, match="is no folder, and none can be made there"):
+        runs.report(runs.run(model, graphs[:2], ["nodes"], tmp_path / "run", workers=1), out=tmp_path / "letter.txt")
+
+
+@pytest.mark.parametrize("target", [np.int64(1), torch.tensor(1)])
+def test_a_target_may_be_a_number_of_numpy_or_torch(model, graphs, tmp_path, target):
+    made = runs.run(model, graphs[:2], ["nodes"], tmp_path / "out", workers=1, target=target)
+    assert (made.manifest["target"], made.failed) == (1, 0)

@@ -88,7 +88,7 @@ def test_find_subgraph(case, method, connected):
         assert answer.score == pytest.approx(want.score, abs=1e-12)
         assert (answer.evaluated, answer.total) == (want.evaluated, want.total)
         assert answer.route == want.route != ""
-    with pytest.raises(InputError, match="0 to 4, as many as there are in graph 1"):
+    with pytest.raises(InputError, match="from 0 to 4, the number of nodes in graph 1"):
         ww.find_subgraph(chain, 5, graphs=batch)
 
 

@@ -317,6 +317,7 @@ def test_graphs_of_a_batch_are_ordered_apart(mode, shuffled, route):
         assert_greedy(order[1], chain, mode, 0.5, nodes)
     first = order_nodes(chain, mode=mode, alpha=0.0, graphs=batch)
     assert [o.tolist() for o in first] == [o[0].tolist() for o in orders]
+    assert all(o.is_contiguous() and o.untyped_storage().nbytes() == 8 * o.numel() for o in (*orders, *first))
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from small_runs import Pooled, some_graphs
 from walkwise import models, runs
 from walkwise.errors import InputError
 from walkwise.explanation import Explanation
+from walkwise.files import write_whole
 from walkwise.paper.tables import write_csv
 from walkwise.paper.units import Store, Unit
 
@@ -99,3 +101,25 @@ def test_the_report_on_a_run(tmp_path, kind):
         return good
 
     tried(lambda: runs.report(made, out=to), to, kind, (OSError,), whole, step=4)
+
+
+def test_a_link_stays_one_a_file_keeps_its_mode_and_a_pipe_is_written_into(tmp_path):
+    file, link, pipe = tmp_path / "file", tmp_path / "link", tmp_path / "pipe"
+    file.write_text("old")
+    file.chmod(0o600)
+    link.symlink_to(file)
+    write_whole(link, "new")
+    assert (link.is_symlink(), file.read_text(), file.stat().st_mode & 0o777) == (True, "new", 0o600)
+    mask = os.umask(0o077)
+    try:
+        write_whole(tmp_path / "private", b"mine")
+    finally:
+        os.umask(mask)
+    assert (tmp_path / "private").stat().st_mode & 0o777 == 0o600
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(pipe, "through")
+    assert (os.read(reader, 20), pipe.is_fifo()) == (b"through", True)
+    os.close(reader)
+    with pytest.raises(InputError, match=r"Cannot write .*: No such file or directory\. Make its folder first"):
+        models.save_weights(models.GIN(1, 4, 2, 2), tmp_path / "nowhere" / "w")

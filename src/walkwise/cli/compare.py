@@ -102,7 +102,7 @@ def _check_motifs(subject: Subject, chosen: Sequence[int], metrics: Sequence[str
     without = [number for number in chosen if wanted and not truth_of(subject.graph(number))]
     if without:
         raise SourceError(
-            f"{wanted[0]} needs a known motif (ground_truth), which graph {without[0]} has not.",
+            f"{wanted[0]} needs a known motif (ground_truth), which graph {without[0]} does not have.",
             argument="metric",
             expected="a metric that needs no motif",
             got=wanted[0],

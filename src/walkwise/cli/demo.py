@@ -60,7 +60,8 @@ def demo(
         )
     with loading():
         from walkwise.cli import chapters, showcase
-        from walkwise.files import write_whole
+        from walkwise.files import make_folder, write_whole
+    make_folder(out, "out")
     start = time.perf_counter()
     skipped: list[str] = []
     with _one_thread():
@@ -79,7 +80,6 @@ def demo(
     if not as_json:
         for section in sections:
             _show(section)
-    out.mkdir(parents=True, exist_ok=True)
     drawn, files = _drawn(sections, found, shown, molecules, out, skipped)
     page = out / "report.html"
     foot = " ".join([f"Made by walkwise demo, seed {seed}. The page is one file and fetches nothing.", *skipped])

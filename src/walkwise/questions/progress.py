@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -72,13 +72,14 @@ class _Hidden:
         """Says nothing."""
 
 
-def bar(progress: bool | None, *, iterable: Iterable[Any] = (), **options: Any) -> Any:
+def bar(progress: bool | None, *, iterable: Iterable[Any] | None = None, **options: Any) -> Any:
     """A tqdm bar: shown (True), hidden (False), or shown after two seconds (None)."""
-    items = iterable if _WANTED.get() is None else _checked(iterable)
+    if iterable is not None and _WANTED.get() is not None:
+        options.setdefault("total", len(iterable) if isinstance(iterable, Sized) else None)
+        iterable = _checked(iterable)
     if progress is False:
-        return _Hidden(items)
-    given = options if iterable == () else {"iterable": items, **options}
-    return _bar()(delay=_PATIENCE if progress is None else 0, leave=False, **given)
+        return _Hidden(() if iterable is None else iterable)
+    return _bar()(iterable, delay=_PATIENCE if progress is None else 0, leave=False, **options)
 
 
 def shown(items: Iterable[T], progress: bool | None, **options: Any) -> Iterable[T]:

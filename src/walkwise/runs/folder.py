@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -26,6 +27,8 @@ _FIELDS: Mapping[str, Any] = {
     "model": str, "data": str, "graphs": int, "class_names": list, "node_names": list, "questions": list,
     "target": int | str, "rule": str, "batch": int, "versions": dict,
 }  # fmt: skip
+#: Why nothing can be written where a folder was named: a file is there, say.
+_MISPLACED = (errno.EEXIST, errno.ENOTDIR, errno.ENOENT)
 _NAME = re.compile(r"(\d{12})-(\d{12})\.parquet")
 
 
@@ -77,11 +80,18 @@ def open_run(folder: str | Path) -> Run:
             got=str(path),
             remedy="Make one with: walkwise run MODEL GRAPHS --ask nodes --out DIR.",
         )
+    found = _checked_manifest(path, "folder")
+    done = finished(path)
+    return Run(path, found, sum(last - first for first, last in done), _failures(path, done))
+
+
+def _checked_manifest(path: Path, argument: str) -> Mapping[str, Any]:
+    """The manifest in a folder, if it is that of a run; else the argument that named the folder is refused."""
     found = read_json(path / _MANIFEST)
     if not isinstance(found, dict) or found.get("format") != "walkwise run":
         raise InputError(
             f"{path / _MANIFEST} is not that of a run.",
-            argument="folder",
+            argument=argument,
             expected="the folder of a run",
             got=str(path),
             remedy="Name the folder that walkwise run wrote.",
@@ -91,7 +101,7 @@ def open_run(folder: str | Path) -> Run:
     if found.get("schema") != SCHEMA:
         raise InputError(
             f"{path} holds tables of schema {found.get('schema')}; this version of Walkwise reads schema {SCHEMA}.",
-            argument="folder",
+            argument=argument,
             expected=f"a run of schema {SCHEMA}",
             got=found.get("schema"),
             remedy="Read it with the version that made it, or run it again.",
@@ -100,13 +110,12 @@ def open_run(folder: str | Path) -> Run:
     if wrong is not None or not all(isinstance(name, str) for name in found["questions"]):
         raise InputError(
             f"{path / _MANIFEST} is damaged: {wrong or 'questions'} is {found.get(wrong or 'questions')!r}.",
-            argument="folder",
+            argument=argument,
             expected="the folder of a run",
             got=str(path),
             remedy="Run it again, in another folder.",
         )
-    done = finished(path)
-    return Run(path, found, sum(last - first for first, last in done), _failures(path, done))
+    return found
 
 
 def read(folder: str | Path | Run) -> dict[str, pd.DataFrame]:
@@ -181,7 +190,7 @@ def finished(folder: Path) -> list[tuple[int, int]]:
 
 def manifest_in(folder: Path) -> Mapping[str, Any] | None:
     """The manifest of the run in a folder; None where there is none."""
-    return read_json(folder / _MANIFEST) if (folder / _MANIFEST).is_file() else None
+    return _checked_manifest(folder, "out") if (folder / _MANIFEST).is_file() else None
 
 
 def prepare(folder: Path, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -224,10 +233,18 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno in _MISPLACED:
+            raise InputError(
+                f"{path} cannot be made: {error.strerror}.",
+                argument="out",
+                expected="a folder of its own for the run",
+                got=str(path),
+                remedy="Name another folder.",
+            ) from error
         raise UnfinishedWriteError(
             f"{path} could not be written: {error.strerror or error}. All shards that are there are whole.",
             got=error.strerror,
-            remedy="Make room, and run the same again: it goes on where it stopped.",
+            remedy="Make room, or let the folder be written to, and run the same again: it goes on where it stopped.",
         ) from error
 
 

@@ -81,13 +81,6 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any], folder: str) -
         now: that of the run that is to go on.
         folder: the run's folder.
     """
-    if before.get("format") != "walkwise run":
-        raise InputError(
-            f"{folder} holds something else than a run.",
-            argument="out",
-            expected="an empty folder, or that of a run",
-            got=folder,
-        )
     differs = [key for key in _IDENTITY if before.get(key) != now.get(key)]
     if differs:
         pairs = [(_IDENTITY[key], _short(before.get(key)), _short(now.get(key))) for key in differs]

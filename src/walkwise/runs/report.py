@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from walkwise import plotting
 from walkwise.display import count
 from walkwise.errors import WalkwiseError
-from walkwise.files import write_whole
+from walkwise.files import make_folder, write_whole
 from walkwise.page import Grid, Image, Section, render
 from walkwise.runs import findings
 from walkwise.runs.folder import Run, open_run, read
@@ -39,7 +39,7 @@ def report(folder: str | Path | Run, *, out: str | Path | None = None) -> Path:
     """
     run = folder if isinstance(folder, Run) else open_run(folder)
     to = Path(out) if out is not None else run.folder / "report"
-    to.mkdir(parents=True, exist_ok=True)
+    make_folder(to, "out")
     tables = read(run)
     pictures = _Pictures(to)
     sections = [section for make in _SECTIONS for section in make(run, tables, pictures)]

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pyarrow import parquet
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from walkwise.errors import InputError, as_count
@@ -107,6 +108,8 @@ def run(
     if not isinstance(model, nn.Module):
         raise InputError(argument="model", expected="a torch.nn.Module", got=model)
     as_schedule(rule)
+    asked = as_questions(questions)
+    target = target.item() if isinstance(target, (np.generic, Tensor)) else target
     source = as_source(graphs, featurise=featurise)
     if index is not None:
         source = nodes_of(source, index, 1 + sum(isinstance(module, MessagePassing) for module in model.modules()))
@@ -114,7 +117,7 @@ def run(
     place = as_place(device, model) if engine == "local" else "cpu"
     size = batch if batch is not None else _usual_batch(folder, place)
     size = as_count(size, "batch", "the graphs traced together")
-    work = Work(on_processor(model), source, as_questions(questions), target, rule, size, seed, place)
+    work = Work(on_processor(model), source, asked, target, rule, size, seed, place)
     named = data_name or getattr(source, "called", None)
     manifest = manifest_of(
         work,

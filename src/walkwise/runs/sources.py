@@ -372,7 +372,7 @@ def nodes_of(source: Source, index: Any, hops: int) -> NodesOf:
         raise InputError(
             f"index names nodes of one graph, and there are {len(source)} graphs.",
             argument="index",
-            expected=f"left out where there are several graphs, here {len(source)}",
+            expected=f"left out where there are several graphs ({len(source)} here)",
             got=index,
             remedy="Give one graph, or leave index out.",
         )

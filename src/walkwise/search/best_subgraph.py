@@ -395,7 +395,7 @@ def _neighbour_masks(chain: RelevanceChain, graphs: PaddedGraphs) -> list[list[i
 
 
 def _checked_size(size: Any, num_nodes: int, where: str) -> int:
-    expected = f"a number of nodes from 0 to {num_nodes}, as many as there are{where}"
+    expected = f"from 0 to {num_nodes}, the number of nodes{where}"
     try:
         value = operator.index(size)
     except TypeError:

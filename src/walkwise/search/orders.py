@@ -155,7 +155,7 @@ def order_nodes(
     given: Any = alpha if several else [alpha]
     if tolerance is None:
         tolerance = rounding(chain.dtype)
-    if not 0 <= tolerance < 1:
+    if not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1:
         raise InputError(argument="tolerance", expected="a fraction from 0 to below 1", got=tolerance)
     alphas = tuple(as_discount(a) for a in given)
     chain, idle = _with_idle(chain, graphs)
@@ -164,7 +164,7 @@ def order_nodes(
     together = sent(np.concatenate([order for order, _ in found], axis=1), chain.device)  # (A, M)
     parts = torch.split(together, [order.shape[1] for order, _ in found], dim=1)
     orders = [
-        NodeOrder.of(part if several else part[0], route, chain.types)
+        NodeOrder.of((part if several else part[0]).clone(memory_format=torch.contiguous_format), route, chain.types)
         for part, (_, route) in zip(parts, found, strict=True)
     ]
     return orders[0] if graphs is None else orders
