@@ -242,3 +242,12 @@ def test_numbers_with_something_of_all_nodes_mixed_in_stay_in_their_order():
 def test_nodes_sorted_by_their_own_numbers_are_refused():
     with pytest.raises(TraceError, match="other rows change than its own"):
         ww.trace(Embedded(EMBEDDED["by number"]), NUMBERS, EDGES, target=0)
+
+
+@pytest.mark.parametrize("count", [3, 5, 7, 15])
+def test_graphs_of_any_size_stay_in_their_order_when_something_of_all_nodes_is_mixed_in(count):
+    """Of seven nodes, say, every row changes with all of them, as a row of node 6 alone does where its bits are set."""
+    path = torch.stack([torch.arange(count - 1), torch.arange(1, count)])
+    chain = ww.trace(Embedded(EMBEDDED["less their mean"]), torch.arange(count) % 10, path, target=0)
+    assert chain.num_nodes == count
+    assert torch.equal(chain.edge_index, path)

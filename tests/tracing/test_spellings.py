@@ -235,3 +235,12 @@ def test_running_sums_are_noted_where_signs_are_told_apart():
     x = torch.randn(M, 4, dtype=torch.float64)
     assert any("cumsum" in note for note in ww.trace(model, x, EDGES, rule="auto", target=0).notes)
     assert not any("cumsum" in note for note in ww.trace(model, x, EDGES, rule="zero", target=0).notes)
+
+
+def test_a_number_that_is_scattered_is_refused_in_words():
+    def aggregate(m):
+        index = TARGET[:, None].expand_as(m)
+        return m.new_zeros(M, 4).scatter_add(0, index, m).scatter(0, index, 1.0, reduce="add")
+
+    with pytest.raises(TraceError, match=r"of a number has no derivative in torch.*scatter_add\(dim, index, tensor\)"):
+        answers(PLAIN[0], lambda x: aggregate(x[SOURCE]), "zero")

@@ -72,10 +72,11 @@ def _others(x: Tensor) -> Tensor:
 
 
 def _disturbed(x: Tensor, other: Tensor, codes: Tensor) -> Iterator[Tensor]:
-    """The numbers with those of some nodes changed, bit by bit of their codes."""
+    """The numbers with those of some nodes changed, bit by bit of their codes: where it is set, and where it is not."""
     for bit in range(len(x).bit_length()):
-        chosen = (codes >> bit & 1).bool().to(x.device)
-        yield torch.where(chosen.view(-1, *[1] * (x.dim() - 1)), other, x)
+        chosen = (codes >> bit & 1).bool().to(x.device).view(-1, *[1] * (x.dim() - 1))
+        yield torch.where(chosen, other, x)
+        yield torch.where(chosen, x, other)
 
 
 def _differ(before: Tensor, after: Tensor) -> Tensor:
@@ -85,13 +86,17 @@ def _differ(before: Tensor, after: Tensor) -> Tensor:
     return (before != after).flatten(1).any(1).cpu()
 
 
-def _decoded(bits: Tensor, codes: Tensor) -> Tensor | None:
+def _decoded(changed: Tensor, codes: Tensor) -> Tensor | None:
     """The node of every row by which changes change it: none if no row ever does, None where that makes no sense."""
-    numbers = (bits.long() << torch.arange(len(bits)).view(-1, 1)).sum(0)  # (K,)
-    if not bool(numbers.any()):
-        return numbers[:0]
-    if bool((numbers >= 1).all()) and bool((numbers <= len(codes)).all()):
-        return numbers - 1
-    own = numbers & codes == codes if len(numbers) == len(codes) else codes < 0
+    power = 1 << torch.arange(len(changed) // 2).view(-1, 1)
+    every = int(power.sum())
+    where, where_not = ((runs.long() * power).sum(0) for runs in (changed[::2], changed[1::2]))  # (K,)
+    if not bool((where | where_not).any()):
+        return where[:0]
+    if bool((where ^ where_not == every).all()) and bool((where <= len(codes)).all()):
+        return where - 1  # of two opposite changes one alone changes a row: it is one node's
+    if len(where) != len(codes):
+        return None
     # Each node's change changes its row: rows are nodes in their order, with something of the others mixed in.
-    return codes - 1 if bool((own | (numbers == 0)).all()) else None
+    own = (where & codes == codes) & (where_not & ~codes == every & ~codes)
+    return codes - 1 if bool((own | (where | where_not == 0)).all()) else None

@@ -308,6 +308,11 @@ def _scattered(run: Interpreter, op: Op) -> None:
     reduce = op.kwargs.get("reduce", next((a for a in op.args if isinstance(a, str)), None))
     if reduce == "multiply":
         raise TraceError(_NO_PRODUCTS, remedy='Use scatter_reduce(..., reduce="prod").')
-    if reduce is None or not isinstance(op.args[-1], (Tensor, Ref)):
+    if reduce is None:
         return _filling(run, op)
+    if len(op.args) < 4 or not isinstance(op.args[3], (Tensor, Ref)):
+        raise TraceError(
+            'scatter(..., reduce="add") of a number has no derivative in torch, so that relevance cannot pass it.',
+            remedy="Add a tensor of that number with scatter_add(dim, index, tensor).",
+        )
     _scatter(run, replace(op, word=word(torch.scatter_add), func=torch.scatter_add, kwargs={}))
