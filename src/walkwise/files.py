@@ -58,7 +58,7 @@ def read_integers(path: Path, *, columns: int | None = None) -> Tensor:
         path: the file.
         columns: how many numbers every line has; None for as many as the first.
 
-    >>> import secrets
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "edges.txt"
     ...     _ = path.write_text("1, 2\n2, 1\n")

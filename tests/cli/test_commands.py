@@ -432,7 +432,7 @@ def test_a_run_goes_on_and_says_what_it_did(run, own, tmp_path):
     asked = ["run", f"{own}:build", f"{own}:load", "--index", "all", "--ask", "nodes", "--out", tmp_path / "out"]
     refused = run(*asked)
     assert refused.code == 1
-    assert "--index must be left out where there are several graphs, here 2, got all." in refused.err
+    assert "--index must be left out where there are several graphs (2 here), got all." in refused.err
     asked = ["run", "ba2motif", "--ask", "nodes", "--ask", "walks:2", "--out", tmp_path / "out", "--workers", 1]
     first = run(*asked)
     assert (first.code, first.err) == (0, "")

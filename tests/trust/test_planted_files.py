@@ -227,10 +227,15 @@ def _has_vectors():
 def test_no_code_of_ours_asks_for_an_unchecked_load():
     """Nothing opens a pickle without a check, and no data set goes through a loader that does."""
     source = Path(datasets.__file__).parents[1]
+    #: What a process writes for its own workers, in a file that nobody else may write.
+    own = (source / "runs" / "local.py").read_text(encoding="utf-8")
+    assert own.count("pickle.load") == 1
+    assert "tempfile.NamedTemporaryFile(" in own
     for path in source.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         for word in ("weights_only=False", "allow_pickle=True", "pickle.load", "TUDataset", "BA2MotifDataset", "eval("):
             allowed = word == "eval(" and (".eval()" in text or "_eval(" in text)
+            allowed |= word == "pickle.load" and text == own
             assert allowed or word not in text, f"{word} in {path.name}"
         assert text.count("torch.load(") == text.count("weights_only=True"), path.name
         assert text.count("np.load(") == text.count("allow_pickle=False"), path.name
