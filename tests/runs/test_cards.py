@@ -25,11 +25,22 @@ def test_processes_that_share_no_memory_give_the_same_rows(model, graphs, tmp_pa
     same(runs.read(made), runs.read(runs.run(model, graphs, ASKED, tmp_path / "forked", workers=1, batch=8)))
 
 
-def test_what_cannot_be_sent_to_another_process_is_named(graphs, tmp_path, spawned):
+def test_what_cannot_be_sent_to_another_process_is_named(graphs, tmp_path, spawned, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     model = Pooled().double().eval()
     model.note = lambda: None
     with pytest.raises(InputError, match="cannot be sent to another process"):
         runs.run(model, graphs, "nodes", tmp_path / "out", workers=1)
+    assert not list(tmp_path.glob("walkwise-*"))
+
+
+def test_nothing_is_left_where_workers_read_from(model, graphs, tmp_path, spawned, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert runs.run(model, graphs[:2], "nodes", tmp_path / "whole", workers=1).complete
+    monkeypatch.setattr(local.pickle, "dumps", lambda work: None)  # what cannot be written, as on a full disk
+    with pytest.raises(TypeError):
+        runs.run(model, graphs[:2], "nodes", tmp_path / "broken", workers=1)
+    assert not list(tmp_path.glob("walkwise-*"))
 
 
 def test_workers_that_cannot_even_start_are_not_taken_for_bad_graphs(model, graphs, tmp_path, monkeypatch):

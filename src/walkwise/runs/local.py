@@ -172,11 +172,9 @@ class _Office:
 
 
 def _packed(work: Work) -> Path:
-    """The work in a file, from which all workers read it at once."""
+    """The work in a file that nobody else may write, from which all workers read it at once."""
     try:
-        with tempfile.NamedTemporaryFile(prefix="walkwise-", suffix=".work", delete=False) as file:
-            file.write(pickle.dumps(work))
-            return Path(file.name)
+        content = pickle.dumps(work)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InputError(
             f"The model or the graphs cannot be sent to another process: {error}.",
@@ -184,6 +182,14 @@ def _packed(work: Work) -> Path:
             expected="classes and functions that a module defines by their names",
             remedy="Define them in a module, or call runs.run before anything else uses the graphics card.",
         ) from error
+    handle, name = tempfile.mkstemp(prefix="walkwise-", suffix=".work")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return Path(name)
 
 
 def _send(worker: _Worker, what: tuple[int, int] | None) -> None:
