@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from everywhere import check_same, detached, same, traced
+import walkwise as ww
+from everywhere import EDGES, Model, check_same, detached, same, traced
 from walkwise.errors import CoverageWarning
 from walkwise.rules import Gamma, GeneralisedGamma
 
@@ -65,6 +66,13 @@ torch.manual_seed(11)
 GRU, LSTM, RNN = (kind(4, 4).double() for kind in (nn.GRUCell, nn.LSTMCell, nn.RNNCell))
 GRUS = nn.GRU(2, 2, num_layers=2, bidirectional=True).double()
 LSTMS = nn.LSTM(2, 4, batch_first=True).double()
+BARE_GRU, RECTIFIED = nn.GRUCell(4, 4, bias=False).double(), nn.RNNCell(4, 4, nonlinearity="relu").double()
+BARE_LSTMS = nn.LSTM(2, 2, num_layers=2, bidirectional=True, bias=False).double()
+NODES_IN_TIME = nn.GRU(4, 4, batch_first=True).double()
+PROJECTED = nn.LSTM(2, 4, proj_size=2, batch_first=True).double()
+OTHER_SIZES = nn.MultiheadAttention(4, 2, kdim=3, vdim=3).double()
+BARE_HEADS = nn.MultiheadAttention(4, 2, bias=False).double()
+WITH_EXTRA = nn.MultiheadAttention(4, 2, add_bias_kv=True).double()
 
 
 def gru(cell, x, memory, held):
@@ -81,30 +89,33 @@ def lstm(cell, x, memory, cells, held):
     return held(let_out.sigmoid()) * cells.tanh(), cells
 
 
-def lstm_of_layer(x, held):
-    weights = SimpleNamespace(**{name.removesuffix("_l0"): weight for name, weight in LSTMS.named_parameters()})
-    memory = cells = torch.zeros(5, 4, dtype=torch.float64)
-    seen = []
-    for step in x.unbind(1):
-        memory, cells = lstm(weights, step, memory, cells, held)
-        seen.append(memory)
-    return torch.stack(seen, 1)
-
-
-def gru_of_layers(x, held):
-    weights = dict(GRUS.named_parameters())
-    for layer in range(2):
+def unrolled(module, x, held):
+    """What nn.GRU or nn.LSTM gives, time first: all outputs, and what every layer and way remembers at last."""
+    weights, memories, last_cells = dict(module.named_parameters()), [], []
+    for layer in range(module.num_layers):
         ways = []
-        for way in ("", "_reverse"):
+        for way in ("", "_reverse")[: 1 + module.bidirectional]:
             end = f"_l{layer}{way}"
-            cell = SimpleNamespace(**{n.removesuffix(end): v for n, v in weights.items() if n.endswith(end)})
-            memory, seen = torch.zeros(5, 2, dtype=torch.float64), []
+            own = {n.removesuffix(end): v for n, v in weights.items() if n.endswith(end)}
+            cell = SimpleNamespace(**{"bias_ih": None, "bias_hh": None} | own)
+            memory = cells = torch.zeros(x.shape[1], module.hidden_size, dtype=torch.float64)
+            seen = []
             for step in reversed(x.unbind(0)) if way else x.unbind(0):
-                memory = gru(cell, step, memory, held)
+                if isinstance(module, nn.LSTM):
+                    memory, cells = lstm(cell, step, memory, cells, held)
+                else:
+                    memory = gru(cell, step, memory, held)
                 seen.append(memory)
             ways.append(torch.stack(seen[::-1] if way else seen))
+            memories.append(memory)
+            last_cells.append(cells)
         x = torch.cat(ways, -1)
-    return x
+    return x, torch.stack(memories), torch.stack(last_cells)
+
+
+def in_time(h):
+    """Two steps of two entries each.  # (T, M, 2)"""
+    return h.view(5, 2, 2).transpose(0, 1)
 
 
 COMPOSITES = {
@@ -120,11 +131,11 @@ COMPOSITES = {
     ),
     "LSTM": either(
         lambda w, h: LSTMS(w.a(h).view(5, 2, 2))[0][:, -1],
-        lambda w, h, held: lstm_of_layer(w.a(h).view(5, 2, 2), held)[:, -1],
+        lambda w, h, held: unrolled(LSTMS, in_time(w.a(h)), held)[0][-1],
     ),
     "GRU": either(
-        lambda w, h: GRUS(w.a(h).view(5, 2, 2).transpose(0, 1))[0].mean(0),
-        lambda w, h, held: gru_of_layers(w.a(h).view(5, 2, 2).transpose(0, 1), held).mean(0),
+        lambda w, h: GRUS(in_time(w.a(h)))[0].mean(0),
+        lambda w, h, held: unrolled(GRUS, in_time(w.a(h)), held)[0].mean(0),
     ),
     "glu": either(
         lambda w, h: F.glu(torch.cat([w.a(h), w.b(h)], dim=-1)),
@@ -278,6 +289,178 @@ COMPOSITES = {
 }
 
 
+def other_sizes(w, h, held):
+    """Values, keys and queries projected by weights of their own."""
+    m, part = OTHER_SIZES, h[:, :3]
+    on_q, on_k, on_v = m.in_proj_bias.view(3, 4)
+    q, k, v = (
+        F.linear(given, weight, bias)
+        for given, weight, bias in (
+            (h, m.q_proj_weight, on_q), (part, m.k_proj_weight, on_k), (part, m.v_proj_weight, on_v)
+        )
+    )  # fmt: skip
+    seen = attention(in_heads(q), in_heads(k), in_heads(v), held)
+    return m.out_proj(seen.transpose(0, 1).reshape(5, 4))
+
+
+def bare_heads(w, h, held):
+    q, k, v = F.linear(h, BARE_HEADS.in_proj_weight).chunk(3, -1)
+    seen = attention(held(in_heads(q)), held(in_heads(k)), in_heads(v), held)
+    return F.linear(seen.transpose(0, 1).reshape(5, 4), BARE_HEADS.out_proj.weight)
+
+
+def one_picture(w, h):
+    """An image of one channel, nodes by neurons."""
+    return w.a(h)[None, None]
+
+
+BAGS = torch.tensor([0, 3, 1, 4, 4, 2, 0, 1])
+STARTS = torch.tensor([0, 2, 2, 5, 7])  # the second is empty
+IN_BAG = torch.tensor([0, 0, 2, 2, 2, 3, 3, 4])
+SHARES = ENTRIES.flatten()[:8]
+
+
+def bags(rows, over=None):
+    """Rows of a table added up bag by bag, perhaps over a number for each."""
+    total = torch.zeros(5, 4, dtype=torch.float64).index_add(0, IN_BAG, rows)
+    return total if over is None else total / over
+
+
+SIZES = torch.tensor([2.0, 1, 3, 2, 1], dtype=torch.float64).view(5, 1)  # an empty bag counts as one
+
+#: The same with other options, or with something left out.
+OPTIONS = {
+    "GRU cell without biases": either(
+        lambda w, h: BARE_GRU(w.a(h), w.b(h)),
+        lambda w, h, held: gru(BARE_GRU, w.a(h), w.b(h), held),
+    ),
+    "LSTM cell, what it remembers": either(
+        lambda w, h: LSTM(w.a(h), (w.b(h), h))[1], lambda w, h, held: lstm(LSTM, w.a(h), w.b(h), h, held)[1]
+    ),
+    "RNN cell with ReLU": either(
+        lambda w, h: RECTIFIED(w.a(h), w.b(h)),
+        lambda w, h, held: torch.relu(
+            F.linear(w.a(h), RECTIFIED.weight_ih, RECTIFIED.bias_ih)
+            + F.linear(w.b(h), RECTIFIED.weight_hh, RECTIFIED.bias_hh)
+        ),
+    ),
+    "GRU, what it remembers": either(
+        lambda w, h: GRUS(in_time(w.a(h)))[1].transpose(0, 1).reshape(5, 8)[:, 2:6],
+        lambda w, h, held: unrolled(GRUS, in_time(w.a(h)), held)[1].transpose(0, 1).reshape(5, 8)[:, 2:6],
+    ),
+    "LSTM both ways without biases": either(
+        lambda w, h: BARE_LSTMS(in_time(w.a(h)))[0][0],
+        lambda w, h, held: unrolled(BARE_LSTMS, in_time(w.a(h)), held)[0][0],
+    ),
+    "LSTM, what it remembers": either(
+        lambda w, h: torch.cat([part[1:3].sum(0) for part in BARE_LSTMS(in_time(w.a(h)))[1]], -1),
+        lambda w, h, held: torch.cat(
+            [part[1:3].sum(0) for part in unrolled(BARE_LSTMS, in_time(w.a(h)), held)[1:]], -1
+        ),
+    ),
+    "GRU from node to node": either(
+        lambda w, h: NODES_IN_TIME(w.a(h))[0],
+        lambda w, h, held: unrolled(NODES_IN_TIME, w.a(h)[:, None], held)[0].squeeze(1),
+    ),
+    "lerp with numbers": either(
+        lambda w, h: torch.lerp(w.a(h), w.b(h), ENTRIES),
+        lambda w, h, held: w.a(h) * (1 - ENTRIES) + w.b(h) * ENTRIES,
+    ),
+    "addcmul as it is": either(
+        lambda w, h: torch.addcmul(w.a(h), w.b(h), ENTRIES), lambda w, h, held: w.a(h) + w.b(h) * ENTRIES
+    ),
+    "addcdiv as it is": either(
+        lambda w, h: torch.addcdiv(w.a(h), w.b(h), ENTRIES), lambda w, h, held: w.a(h) + w.b(h) / ENTRIES
+    ),
+    "addmm as it is": either(
+        lambda w, h: torch.addmm(ENTRIES, w.a(h), BATCH[0]), lambda w, h, held: ENTRIES + w.a(h) @ BATCH[0]
+    ),
+    "addbmm of two": either(
+        lambda w, h: torch.addbmm(ENTRIES, torch.stack([w.a(h), w.b(h)]), BATCH),
+        lambda w, h, held: ENTRIES + w.a(h) @ BATCH[0] + w.b(h) @ BATCH[1],
+    ),
+    "diff over nodes": either(
+        lambda w, h: torch.diff(F.pad(w.a(h), (0, 0, 1, 0)), 1, 0),
+        lambda w, h, held: w.a(h) - F.pad(w.a(h), (0, 0, 1, 0))[:5],
+    ),
+    "bilinear with a bias": either(
+        lambda w, h: F.bilinear(h, ENTRIES, BATCH.repeat(2, 1, 1), ENTRIES[0]),
+        lambda w, h, held: (
+            torch.einsum("moj,mj->mo", torch.einsum("mi,oij->moj", h, BATCH.repeat(2, 1, 1)), ENTRIES) + ENTRIES[0]
+        ),
+    ),
+    "bilinear, the second followed": either(
+        lambda w, h: F.bilinear(ENTRIES, h, BATCH.repeat(2, 1, 1)),
+        lambda w, h, held: torch.einsum("moi,mi->mo", torch.einsum("mj,oij->moi", h, BATCH.repeat(2, 1, 1)), ENTRIES),
+    ),
+    "convolution, its bias by name": either(
+        lambda w, h: F.conv1d(w.a(h)[None], KERNEL, padding=1, bias=ENTRIES[:, 0])[0],
+        lambda w, h, held: (F.conv1d(w.a(h)[None], KERNEL, padding=1) + ENTRIES[:, :1])[0],
+    ),
+    "convolution without a bias": either(
+        lambda w, h: F.conv1d(w.a(h)[None], KERNEL, None, 1, 1)[0],
+        lambda w, h, held: F.conv1d(w.a(h)[None], KERNEL, padding=1)[0],
+    ),
+    "convolution of a picture": either(
+        lambda w, h: F.conv2d(one_picture(w, h), BATCH[:1, None, :3, :3], ENTRIES[0, :1], padding=1)[0, 0],
+        lambda w, h, held: (F.conv2d(one_picture(w, h), BATCH[:1, None, :3, :3], padding=1) + ENTRIES[0, 0])[0, 0],
+    ),
+    "transposed convolution": either(
+        lambda w, h: F.conv_transpose1d(w.a(h)[None], KERNEL, ENTRIES[:, 0], padding=1)[0],
+        lambda w, h, held: (F.conv_transpose1d(w.a(h)[None], KERNEL, padding=1) + ENTRIES[:, :1])[0],
+    ),
+    "a table of rows by pairs": either(
+        lambda w, h: F.embedding(torch.stack([ROWS, ROWS.flip(0)], 1), w.a(h)).sum(1),
+        lambda w, h, held: w.a(h)[ROWS] + w.a(h)[ROWS.flip(0)],
+    ),
+    "bags of rows": either(
+        lambda w, h: F.embedding_bag(BAGS, w.a(h), STARTS, mode="sum"), lambda w, h, held: bags(w.a(h)[BAGS])
+    ),
+    "means of bags": either(
+        lambda w, h: F.embedding_bag(BAGS, w.a(h), STARTS), lambda w, h, held: bags(w.a(h)[BAGS], SIZES)
+    ),
+    "weighted bags": either(
+        lambda w, h: F.embedding_bag(BAGS, w.a(h), STARTS, mode="sum", per_sample_weights=SHARES),
+        lambda w, h, held: bags(w.a(h)[BAGS] * SHARES[:, None]),
+    ),
+    "bags as rows of numbers": either(
+        lambda w, h: F.embedding_bag(torch.stack([ROWS, ROWS.flip(0)], 1), w.a(h), mode="sum"),
+        lambda w, h, held: w.a(h)[ROWS] + w.a(h)[ROWS.flip(0)],
+    ),
+    "cosine similarity of two": either(
+        lambda w, h: h + F.cosine_similarity(w.a(h), w.b(h)).unsqueeze(-1),
+        lambda w, h, held: h + ((w.a(h) * w.b(h)).sum(1) / held(w.a(h).norm(dim=1) * w.b(h).norm(dim=1))).unsqueeze(-1),
+    ),
+    "cosine similarity, norms at least 9": either(
+        lambda w, h: h + F.cosine_similarity(w.a(h), ENTRIES, dim=1, eps=9.0).unsqueeze(-1),
+        lambda w, h, held: h + ((w.a(h) * ENTRIES).sum(1) / 81).unsqueeze(-1),
+    ),
+    "attention with numbers added": either(
+        lambda w, h: F.scaled_dot_product_attention(w.a(h), w.b(h), w.c(h), ENTRIES @ ENTRIES.t()),
+        lambda w, h, held: held((w.a(h) @ w.b(h).t() / 2 + ENTRIES @ ENTRIES.t()).softmax(-1)) @ w.c(h),
+    ),
+    "attention with another scale": either(
+        lambda w, h: F.scaled_dot_product_attention(w.a(h), w.b(h), w.c(h), scale=-0.9),
+        lambda w, h, held: held((-0.9 * w.a(h) @ w.b(h).t()).softmax(-1)) @ w.c(h),
+    ),
+    "attention to constants": either(
+        lambda w, h: F.scaled_dot_product_attention(w.a(h), w.b(h), ENTRIES),
+        lambda w, h, held: (w.a(h) @ w.b(h).t() / 2).softmax(-1) @ ENTRIES,
+    ),
+    "causal attention to some": either(
+        lambda w, h: F.scaled_dot_product_attention(w.a(h), w.b(h)[:3], w.c(h)[:3], is_causal=True),
+        lambda w, h, held: attention(w.a(h), w.b(h)[:3], w.c(h)[:3], held, ~torch.ones(5, 3, dtype=torch.bool).tril()),
+    ),
+    "heads of other sizes": either(
+        lambda w, h: OTHER_SIZES(h, h[:, :3], h[:, :3])[0], lambda w, h, held: other_sizes(w, h, held)
+    ),
+    "heads without biases": either(lambda w, h: BARE_HEADS(h, h, h)[0], bare_heads),
+    "the attention of heads is a gate": either(
+        lambda w, h: w.heads(h, h, h)[1] @ w.c(h), lambda w, h, held: held(w.heads(h, h, h)[1]) @ w.c(h)
+    ),
+}
+
+
 def held_scores(w, h, held):
     return held((w.a(h) @ w.b(h).t() / 2).softmax(-1))
 
@@ -290,6 +473,53 @@ def test_a_function_means_what_it_means_written_out(name, place, rule):
     ours, theirs = (traced(COMPOSITES[name], place, held, rule) for held in (same, detached))
     assert not any("no rule" in note for note in ours.notes)
     check_same(ours, theirs)
+
+
+@pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
+@pytest.mark.parametrize("rule", ["zero", Gamma(2.0)], ids=repr)
+@pytest.mark.parametrize("place", ["inside", "after"])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_mean_what_they_mean_written_out(name, place, rule):
+    ours, theirs = (traced(OPTIONS[name], place, held, rule) for held in (same, detached))
+    assert not any("no rule" in note for note in ours.notes)
+    check_same(ours, theirs)
+
+
+UNWRITTEN = {
+    "differences of differences": lambda w, h: torch.diff(F.pad(w.a(h), (2, 0)), 2),
+    "differences with an end": lambda w, h: torch.diff(w.a(h), append=ENTRIES[:, :1]),
+    "differences with a beginning": lambda w, h: torch.diff(w.a(h), prepend=ENTRIES[:, :1]),
+    "a followed kernel": lambda w, h: F.conv1d(w.a(h)[None], w.b(h)[None])[0] + w.c(h),
+    "a followed mask": lambda w, h: F.scaled_dot_product_attention(w.a(h), w.b(h), w.c(h), w.a(h) @ ENTRIES.t()),
+    "groups of heads": lambda w, h: (
+        F.scaled_dot_product_attention(in_heads(w.a(h)), in_heads(w.b(h))[:1], in_heads(w.c(h))[:1], enable_gqa=True)
+        .transpose(0, 1)
+        .reshape(5, 4)
+    ),
+    "projected memory": lambda w, h: PROJECTED(w.a(h).view(5, 2, 2))[0].flatten(1),
+    "heads with a bias of their own": lambda w, h: WITH_EXTRA(h, h, h)[0],
+    "a bag of the largest": lambda w, h: F.embedding_bag(BAGS, w.a(h), STARTS, mode="max"),
+    "a bag with padding": lambda w, h: F.embedding_bag(BAGS, w.a(h), STARTS, mode="sum", padding_idx=1),
+}
+
+
+@pytest.mark.parametrize("name", UNWRITTEN)
+def test_what_is_not_written_out_has_its_gradient_and_it_is_said(name):
+    """Under LRP-0, and with nothing but this after the layers, that is gradient × input of the layers' output."""
+    with pytest.warns(CoverageWarning, match="has no rule; its plain gradient was used"):
+        chain = traced(lambda w, h, held: UNWRITTEN[name](w, h), "after", same, "zero")
+    torch.manual_seed(4)
+    model = Model(lambda w, h, held: UNWRITTEN[name](w, h), "after", same).double().eval()
+    x = torch.randn(5, 4, dtype=torch.float64)
+    h = model.second(model.first(x, EDGES).relu(), EDGES).detach().requires_grad_(True)
+    (gradient,) = torch.autograd.grad(_tail(model, h), h)
+    torch.testing.assert_close(ww.node_relevance(chain, layer=2), (gradient * h).sum(1), rtol=1e-9, atol=1e-11)
+
+
+def _tail(model, h):
+    """What follows the layers; tanh is held to be linear, as it is under every rule."""
+    z = model.written(model.w, h, same)
+    return model.head((z * (z.tanh() / z).detach()).sum(0, keepdim=True))[0, 0]
 
 
 @pytest.mark.parametrize("place", ["between", "after"])

@@ -43,9 +43,46 @@ READOUTS = {
     "quantile": lambda h: h.quantile(0.5, dim=0).view(1, -1),
     "maximum": lambda h: torch.maximum(h[:3], h[3:]).maximum(h[[1, 2, 0]]).maximum(h[[2, 0, 1]])[:1] + 0 * h.sum(),
     "fmax": lambda h: torch.fmax(h.flip(0), h).sum(0, keepdim=True),
+    "fmin": lambda h: torch.fmin(h.flip(0), h).sum(0, keepdim=True),
+    "minimum": lambda h: torch.minimum(h, h.flip(0)).sum(0, keepdim=True),
+    "maximum with one row": lambda h: torch.maximum(h, h.mean(0)).sum(0, keepdim=True),
+    "maximum with a constant": lambda h: torch.maximum(h, torch.zeros_like(h)).sum(0, keepdim=True),
+    "max(axis)": lambda h: torch.max(h, axis=0, keepdim=True).values,
+    "min by place": lambda h: torch.min(h, 0, True)[0],
+    "amin": lambda h: torch.amin(h, 0, True),
+    "amax by name": lambda h: h.amax(dim=(0,), keepdim=True),
+    "amax of all": lambda h: torch.amax(h).view(1, 1).expand(1, 4),
+    "largest neurons": lambda h: h.max(-1, keepdim=True).values.sum(0, keepdim=True).expand(1, 4),
+    "scatter_reduce to the least": lambda h: h.new_zeros(1, 4).scatter_reduce(
+        0, graph_of(h)[:, None].expand(-1, 4), h, "amin", include_self=False
+    ),
+    "scatter_reduce with a constant": lambda h: h.new_full((1, 4), -9.0).scatter_reduce(
+        0, graph_of(h)[:, None].expand(-1, 4), h, "amax"
+    ),
+    "index_reduce": lambda h: h.new_zeros(1, 4).index_reduce(0, graph_of(h), h, "amax", include_self=False),
+    "index_reduce with a constant": lambda h: h.new_full((1, 4), 9.0).index_reduce(0, graph_of(h), h, "amin"),
+    "index_reduce of neurons": lambda h: (
+        h.t().new_zeros(4, 1).index_reduce(1, graph_of(h), h.t(), "amax", include_self=False).t()
+    ),
+    "msort": lambda h: torch.msort(h)[-2:-1],
+    "sort of neurons": lambda h: h.sort().values[:, 1:].sum(0, keepdim=True).repeat(1, 2)[:, :4],
+    "topk of neurons": lambda h: h.topk(2).values.sum(0, keepdim=True).repeat(1, 2),
+    "kthvalue of neurons": lambda h: h.kthvalue(2).values.sum().view(1, 1).expand(1, 4),
+    "median of all": lambda h: h.median().view(1, 1).expand(1, 4),
+    "median of neurons": lambda h: h.median(-1).values.sum().view(1, 1).expand(1, 4),
+    "nanmedian": lambda h: h.nanmedian(dim=0).values.view(1, -1),
+    "cummin": lambda h: h.cummin(dim=0).values[-1:],
+    "quantile of all": lambda h: h.quantile(0.3).view(1, 1).expand(1, 4),
+    "quantile by place": lambda h: torch.quantile(h, 0.25, 0, True),
+    "aminmax": lambda h: sum(torch.aminmax(h, dim=0)).view(1, -1),
+    "max_pool3d": lambda h: nn.functional.max_pool3d(h[None, None, None], (1, 6, 1))[0, 0, 0],
+    "max_pool2d of neurons": lambda h: nn.functional.max_pool2d(h[None], (1, 2), (1, 1), (0, 1), ceil_mode=True)[0].sum(
+        0, keepdim=True
+    )[:, :4],
+    "adaptive_max_pool3d": lambda h: nn.functional.adaptive_max_pool3d(h[None, None], (None, 1, 4))[0, 0],
 }
 #: Those that look at nodes by their numbers, so that their own answer depends on them.
-BY_NUMBER = {"maximum", "max_pool1d with padding", "max_pool2d"}
+BY_NUMBER = {"maximum", "max_pool1d with padding", "max_pool2d", "fmin", "minimum"}
 
 
 class Model(nn.Module):
@@ -95,6 +132,17 @@ def test_the_relevance_of_what_is_picked_is_kept():
         leaf = x.clone().requires_grad_(True)
         (gradient,) = torch.autograd.grad(model(leaf, EDGES)[0, 0], leaf)
         assert chain.input_relevance == pytest.approx(float((gradient * x).sum()), rel=1e-9), name
+
+
+@pytest.mark.parametrize("name", READOUTS)
+def test_where_nothing_ties_what_is_picked_gets_it_all(name):
+    """That is gradient × input under LRP-0, with nothing but ReLU in the model."""
+    x = torch.rand(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(8))
+    chain = traced(name, x, EDGES)
+    torch.manual_seed(3)
+    model, leaf = Model(READOUTS[name]).double(), x.clone().requires_grad_(True)
+    (gradient,) = torch.autograd.grad(model(leaf, EDGES)[0, 0], leaf)
+    torch.testing.assert_close(ww.feature_relevance(chain), gradient * x, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("length", [7, 8])

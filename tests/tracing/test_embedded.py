@@ -1,0 +1,70 @@
+"""Rows are told by which numbers change them, whatever a model did to their order."""
+
+import pytest
+import torch
+
+from walkwise.tracing.embedded import _decoded, _differ, _disturbed, _others
+
+
+def rows_of(make, x):
+    """The node of every row of ``make(x)``, found by changing numbers."""
+    codes = torch.arange(1, len(x) + 1)
+    runs = [_differ(make(x), make(given)) for given in _disturbed(x, _others(x), codes)]
+    assert len(runs) == 2 * len(x).bit_length()
+    return _decoded(torch.stack(runs), codes)
+
+
+def numbers(M, *width):
+    """Whole numbers of which every column has several where there are several rows."""
+    generator = torch.Generator().manual_seed(M)
+    x = torch.randint(1, 9, (M, *width), generator=generator)
+    x[0] = 0
+    return x
+
+
+@pytest.mark.parametrize("M", [2, 3, 4, 5, 7, 8, 9, 16, 33])
+@pytest.mark.parametrize("width", [(), (1,), (3,), (2, 2)])
+def test_rows_that_are_moved_are_followed(M, width):
+    x = numbers(M, *width)
+    order = torch.randperm(M, generator=torch.Generator().manual_seed(1))
+    for index in (torch.arange(M), order, order[: M // 2 + 1], order.repeat(2)):
+        assert torch.equal(rows_of(lambda given, index=index: given[index].view(len(index), -1), x), index)
+
+
+def test_other_numbers_are_others_of_the_same_column():
+    x = torch.tensor([[3, 7, 5], [3, 8, 5], [4, 7, 5], [3, 9, 5]])
+    other = _others(x)
+    assert bool((other != x)[:, :2].all())
+    assert torch.equal(other[:, 2], x[:, 2])  # there is no other
+    for column, given in zip(other.t(), x.t(), strict=True):
+        assert set(column.tolist()) <= set(given.tolist())
+
+
+def test_rows_that_no_number_changes_are_nobody_s():
+    assert rows_of(lambda given: torch.ones(4, 2), numbers(5)).tolist() == []
+
+
+def test_rows_with_something_of_the_others_are_nodes_in_their_order():
+    x = numbers(6, 2)
+    assert rows_of(lambda given: given + 0.5 * given.sum(0), x).tolist() == list(range(6))
+    # Of some rows nothing is seen: these, too, are taken for nodes in their order.
+    hidden = torch.tensor([1, 1, 0, 1, 0, 1]).view(6, 1)
+    assert rows_of(lambda given: (given + 0.5 * given.sum(0)) * hidden, x).tolist() == list(range(6))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x.sum(0, keepdim=True),  # all nodes in one row
+        lambda x: x.roll(1, 0) + 10 * x.roll(2, 0),  # others than its own
+        lambda x: torch.cat([x, x[:2] + 10 * x[1:3]]),  # some rows are nodes, and some are two
+        lambda x: (x + 10 * x.sum(0))[:4],
+    ],
+)
+def test_rows_of_several_nodes_are_told(make):
+    assert rows_of(make, numbers(6, 2)) is None
+
+
+def test_rows_that_come_and_go_have_all_changed():
+    assert _differ(torch.zeros(3, 2), torch.zeros(4, 2)).tolist() == [True, True, True]
+    assert _differ(torch.zeros(3, 2), torch.tensor([[0.0, 0], [0, 1], [0, 0]])).tolist() == [False, True, False]
