@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from importlib import import_module
 from typing import Any
 
-from walkwise.errors import InputError
+from walkwise.notation import query_of, rdkit_chem
 from walkwise.plotting.chemistry import as_molecule
 
 #: Functional groups that are offered by themselves; of two that overlap, the first one listed has the atoms.
@@ -82,7 +80,7 @@ def functional_groups(molecule: Any, /, *, symbols: Sequence[str] | None = None)
     >>> functional_groups("OC(=O)c1ccc(N)cc1")
     {'COOH': [0, 1, 2], 'NH2': [7], 'ring': [3, 4, 5, 6, 8, 9]}
     """
-    chem, mol = import_module("rdkit.Chem"), as_molecule(molecule, symbols)
+    chem, mol = rdkit_chem(), as_molecule(molecule, symbols)
     taken: set[int] = set()
     found: dict[str, list[int]] = {}
     for name, pattern in FUNCTIONAL_GROUPS.items():
@@ -97,30 +95,3 @@ def functional_groups(molecule: Any, /, *, symbols: Sequence[str] | None = None)
 
 def _matches(molecule: Any, name: str, pattern: str) -> list[tuple[int, ...]]:
     return list(molecule.GetSubstructMatches(query_of(name, pattern), maxMatches=10_000))
-
-
-@lru_cache(maxsize=1024)
-def query_of(name: str, pattern: str) -> Any:
-    """What RDKit makes of a SMARTS pattern, to look for it in many molecules.
-
-    Args:
-        name: what the pattern is called in an error.
-        pattern: the SMARTS string.
-
-    >>> import pytest
-    >>> _ = pytest.importorskip("rdkit")
-    >>> query_of("NO2", "[N+](=O)[O-]").GetNumAtoms()
-    3
-    """
-    chem = import_module("rdkit.Chem")
-    quiet = chem.rdBase.BlockLogs()  # the error below says it
-    query = chem.MolFromSmarts(pattern) if isinstance(pattern, str) and pattern else None
-    del quiet
-    if query is None:
-        raise InputError(
-            f"RDKit cannot read the SMARTS pattern of {name!r}, {pattern!r}.",
-            argument=name,
-            expected="a SMARTS pattern, such as '[N+](=O)[O-]'",
-            got=pattern,
-        )
-    return query

@@ -231,7 +231,7 @@ def test_coordinates_that_a_molecule_has_are_kept():
 @pytest.mark.parametrize(
     ("molecule", "scores", "message"),
     [
-        ("CC(", [1.0], "reads no molecule in 'CC\\('"),
+        ("CC(", [1.0], "got 'CC\\(', which RDKit cannot read"),
         ("CCO", [1.0], "atom_scores must be a vector of 3"),
         (Data(edge_index=torch.tensor([[0], [1]])), [1.0, 1.0], "molecule_from_data"),
         (3, [1.0], "got 3"),

@@ -65,8 +65,9 @@ def test_orders_beyond_the_walks_are_zero_and_left_out():
 
 def test_interactions_refuse():
     chain = CHAINS[0]
-    with pytest.raises(InputError, match="'a' and 'b' share node 1"):
+    with pytest.raises(InputError, match="'a' and 'b' share node 1") as caught:
         interactions(chain, {"a": [0, 1], "b": [1, 2]})
+    assert str(caught.value.got) == "'a' and 'b', which share node 1"
     with pytest.raises(InputError, match="node 9"):
         interactions(chain, {"a": [0], "b": [9]})
     with pytest.raises(InputError, match="max_order"):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch_geometric.nn import GCN
 
 import walkwise as ww
 from chains import chain_of
@@ -102,3 +103,23 @@ def test_what_is_no_table_of_walks():
     chain = chain_of(0, M=5, layers=2)
     with pytest.raises(InputError, match=r"of shape \(K, 3\)"):
         ww.walk_relevance(chain, ["ab"])
+
+
+@pytest.mark.parametrize(
+    ("walks", "got"),
+    [
+        ("a", "'a'"),
+        (None, "None"),
+        ([["a", "b", "c"]], "list"),
+        ([[0, None, 1]], "list"),
+        ([[0, 1, 1], [0, 1]], "rows of different lengths"),
+        ([[0, 1]], "torch.int64 of shape (1, 2)"),
+    ],
+)
+def test_what_are_no_walks_is_refused_by_what_it_is(walks, got):
+    torch.manual_seed(0)
+    edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    chain = ww.trace(GCN(2, 4, 2, out_channels=1), torch.ones(3, 2), edge_index, index=1)
+    with pytest.raises(InputError, match=r"node ids, of shape \(K, 3\), got") as caught:
+        ww.walk_relevance(chain, walks)
+    assert str(caught.value.got) == got

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.names import METHODS, METRICS, SourceError, choice
+from walkwise.cli.names import METHODS, METRICS, SourceError, check_subject, choice
 from walkwise.cli.output import loading, print_json, progress, say, show_table
 from walkwise.display import count
 
@@ -48,6 +48,7 @@ def compare(
     """
     methods = [choice(name, METHODS, "method") for name in method or _METHODS]
     metrics = [choice(name, METRICS, "measure") for name in metric or ("auac", "aupc")]
+    check_subject(model, graphs, weights=weights, smiles=smiles or ())
     with loading():
         from walkwise import baselines
         from walkwise.cli.predictions import opened, predicted

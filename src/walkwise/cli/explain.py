@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from walkwise.cli import options
-from walkwise.cli.names import SourceError
+from walkwise.cli.names import SourceError, check_subject
 from walkwise.cli.output import listed, loading, say, show_table
 from walkwise.display import count
 from walkwise.errors import InputError
@@ -46,6 +46,7 @@ def explain(
     --size nodes, and the whole graph. The model is asked again on that most relevant set alone, and without it.
     """
     sets, patterns = options.node_lists(nodes or []), options.patterns(smarts or [])
+    check_subject(model, graphs, weights=weights, smiles=smiles or ())
     with loading():
         from walkwise.cli.predictions import answer, ask, groups_of, opened
 

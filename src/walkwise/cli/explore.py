@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.names import SourceError, check_model, check_port, is_import_path
+from walkwise.cli.names import SourceError, check_model, check_port, check_subject, is_import_path
 from walkwise.cli.output import loading
 from walkwise.cli.run import commanded, find_graphs
 from walkwise.errors import MissingExtraError
@@ -57,6 +57,8 @@ def explore(
 ) -> None:
     """Open a page to explore predictions with: pick a graph, select nodes, and read their relevance."""
     check_port(host, port)
+    if run is None and not (Path(model) / _MANIFEST).is_file():
+        check_subject(model, graphs, weights=weights, smiles=smiles or ())
     named: dict[str, Any] = {"model": model, "graphs": graphs, "weights": weights, "data": data, "featurise": featurise}
     with loading():
         from walkwise.cli.predictions import ask, opened

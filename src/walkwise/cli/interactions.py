@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkwise.cli import options
+from walkwise.cli.names import check_subject
 from walkwise.cli.output import listed, loading, say, show_table
 from walkwise.errors import InputError
 
@@ -48,6 +49,7 @@ def interactions(
     """
     sets, patterns = options.node_lists(nodes or []), options.patterns(smarts or [])
     functional = functional or not (sets or patterns)
+    check_subject(model, graphs, weights=weights, smiles=smiles or ())
     with loading():
         from walkwise.cli.predictions import answer, ask, groups_of, opened
     subject = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
@@ -70,7 +72,7 @@ def _report(
             f"Groups {shared[0]!r} and {shared[1]!r} share node {shared[2]}; terms need groups that do not overlap.",
             argument="nodes",
             expected="groups that do not overlap",
-            got=shared[2],
+            got=f"{shared[0]} and {shared[1]}",
             remedy="Take the node out of one, or ask with --query, which allows it.",
         )
     answers = [{"formula": text, "relevance": _answer(traced, text, groups)} for text in formulas]

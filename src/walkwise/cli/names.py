@@ -6,11 +6,14 @@ They stand apart from what they name, which takes seconds to import: help and co
 from __future__ import annotations
 
 import difflib
+import math
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from walkwise.errors import InputError
+from walkwise.notation import molecule_of
 
 #: The bundled models, and the graphs that each is asked about unless others are named.
 BUNDLED = {"ba2motif": "ba2motif-generated", "mutagenicity": "molecules", "mutag": "molecules"}
@@ -52,6 +55,12 @@ METRICS = ("auac", "aupc", "fidelity+", "fidelity-", "accuracy", "auroc")
 
 #: What `walkwise.runs` asks of every graph.
 QUESTIONS = ("nodes", "edges", "walks", "order", "subgraph", "groups", "curves")
+
+#: What stands after the colon of some: a number of walks or nodes, or an α that may be left out.
+_COUNTED, _DISCOUNTED = ("walks", "subgraph"), ("order", "curves")
+
+#: Files that are read while a run goes on, not before.
+READ_LATER = (".csv", ".tsv", ".parquet")
 
 #: The models that `walkwise.recipes` trains.
 RECIPES = (
@@ -123,15 +132,101 @@ def check_model(spec: str) -> str:
     if spec.endswith(".safetensors") and not is_import_path(spec):
         return str(existing(Path(spec)))
     if spec not in (*BUNDLED, *RECIPES) and not is_import_path(spec):
-        bundled = ", ".join(BUNDLED)
+        expected = (
+            f"a bundled model ({', '.join(BUNDLED)}), a .safetensors file, an import path such as mypkg.models:build, "
+            f"or, with --weights, a model of the paper ({', '.join(RECIPES)})"
+        )
         raise SourceError(
-            f"Unknown model {spec!r}{nearest(spec, [*BUNDLED, *RECIPES])} Expected a bundled model ({bundled}), a "
-            ".safetensors file, or an import path such as mypkg.models:build.",
+            f"Unknown model {spec!r}{nearest(spec, [*BUNDLED, *RECIPES])} Expected {expected}.",
             argument="model",
-            expected=f"a bundled model ({bundled}), a .safetensors file or an import path",
+            expected=expected,
             got=spec,
         )
     return spec
+
+
+def check_subject(model: str, graphs: str | None, *, weights: Path | None = None, smiles: Sequence[str] = ()) -> None:
+    """Refuse a model without weights, and graphs that are named twice or not at all.
+
+    Args:
+        model: as `check_model` takes it.
+        graphs: as `check_graphs` takes them; None where they are not named.
+        weights: the file of the model's weights.
+        smiles: molecules, in place of graphs.
+
+    >>> check_subject("mutag-gin3", None)
+    Traceback (most recent call last):
+        ...
+    walkwise.cli.names.SourceError: mutag-gin3 is not trained. ...
+    """
+    check_weights(model, weights)
+    if graphs and smiles:
+        raise SourceError(
+            f"Give either graphs ({graphs}) or --smiles, not both.",
+            argument="smiles",
+            expected="left out where graphs are named",
+            got=list(smiles),
+        )
+    if not graphs and not smiles and model not in BUNDLED:
+        raise which_graphs(f"a data set ({', '.join(GRAPHS)}), a file, or an import path")
+
+
+def check_weights(model: str, weights: Path | None) -> None:
+    """Refuse a model of the paper that nobody has trained."""
+    if model in RECIPES and weights is None:
+        raise SourceError(
+            f"{model} is not trained.",
+            argument="weights",
+            expected=f"a file with the weights of {model}",
+            remedy=f"Give its --weights, or train it with: walkwise train {model}.",
+        )
+
+
+def check_question(text: str) -> str:
+    """A question to every graph of a run, as `walkwise.runs` takes it; its groups are read later.
+
+    >>> check_question("walks:none")
+    Traceback (most recent call last):
+        ...
+    walkwise.cli.names.SourceError: Expected a question such as walks:10, got 'walks:none'.
+    """
+    kind, _, rest = text.partition(":")
+    choice(kind, QUESTIONS, "question")
+    if kind in _COUNTED:
+        fits, example = _within(rest, 1, math.inf, int), f"{kind}:10"
+    elif kind in _DISCOUNTED:
+        fits, example = _within(rest or "0", 0, 1, float), f"{kind}:0.1, with an α from 0 to 1"
+    elif kind == "groups":
+        fits, example = bool(rest), "groups:functional, groups:alerts or groups:FILE"
+    else:
+        fits, example = not rest, kind
+    if not fits:
+        raise SourceError(
+            f"Expected a question such as {example}, got {text!r}.", argument="ask", expected=example, got=text
+        )
+    return text
+
+
+def _within(text: str, low: float, high: float, read: Callable[[str], float]) -> bool:
+    try:
+        return low <= read(text) <= high
+    except ValueError:
+        return False
+
+
+def check_run_graphs(spec: str) -> str:
+    """What a run goes over: what `check_graphs` takes, a folder, or a table that is there."""
+    if Path(spec).suffix in READ_LATER:
+        return str(existing(Path(spec)))
+    return spec if Path(spec).is_dir() else check_graphs(spec)
+
+
+def check_smiles(smiles: list[str]) -> list[str]:
+    """Molecules that RDKit can read, where it is there to read them."""
+    if find_spec("rdkit"):
+        for text in smiles:
+            molecule_of(text)
+    return smiles
 
 
 def check_graphs(spec: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,9 +18,11 @@ from walkwise.cli.names import (
     check_folder,
     check_graphs,
     check_model,
+    check_smiles,
     choice,
     existing,
 )
+from walkwise.notation import query_of
 
 DATA_HELP = "The folder of data sets; default: $WALKWISE_ROOT, or ~/.cache/walkwise."
 
@@ -79,7 +82,10 @@ Weights = Annotated[
 ]
 DataRoot = Annotated[Path | None, typer.Option("--data", help=DATA_HELP, callback=_checked(check_folder))]
 Smiles = Annotated[
-    list[str] | None, typer.Option(help="A molecule to ask about in place of GRAPHS; can be given several times.")
+    list[str] | None,
+    typer.Option(
+        help="A molecule to ask about in place of GRAPHS; can be given several times.", callback=_checked(check_smiles)
+    ),
 ]
 GraphNumber = Annotated[
     int | None,
@@ -213,4 +219,6 @@ def patterns(given: Sequence[str]) -> dict[str, str]:
                 got=text,
             )
         found[name.strip()] = pattern.strip()
+    for name, pattern in found.items() if find_spec("rdkit") else ():
+        query_of(name, pattern)
     return found

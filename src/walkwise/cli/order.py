@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.names import choice
+from walkwise.cli.names import check_subject, choice
 from walkwise.cli.output import listed, loading, progress, say, show_table
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def order(
     nodes added so far. Pruning removes the node that matters least; its curve is how far the output has moved.
     """
     choice(mode, MODES, "mode")
+    check_subject(model, graphs, weights=weights, smiles=smiles or ())
     with loading():
         from walkwise.cli.predictions import answer, ask, opened
     subject = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)

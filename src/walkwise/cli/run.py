@@ -9,15 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.names import BUNDLED, QUESTIONS, RULES, SourceError, choice, which_graphs
+from walkwise.cli.names import (
+    BUNDLED,
+    READ_LATER,
+    RULES,
+    check_question,
+    check_run_graphs,
+    check_weights,
+    choice,
+    which_graphs,
+)
 from walkwise.cli.output import loading, print_json, progress, say
 from walkwise.display import count
 
 if TYPE_CHECKING:
     from walkwise.runs import Run
 
-#: Files that are read while the run goes on, not before.
-_READ_LATER = (".csv", ".tsv", ".parquet")
+#: How the graphs of a run are named.
+_WAYS = "a data set, a file, a folder, or an import path"
 
 
 def _as_target(given: str) -> str | int:
@@ -38,6 +47,7 @@ def run(
             help="A data set, a file of PyG graphs (.pt), a folder of such files, a table of molecules with a column "
             "smiles (.csv, .tsv, .parquet), or an import path. A bundled model has graphs of its own.",
             show_default=False,
+            callback=lambda given: given if given is None else check_run_graphs(given),
         ),
     ] = None,
     ask: Annotated[
@@ -99,7 +109,10 @@ def run(
     choice(engine, ("local", "ray"), "engine")
     questions = ask or ["nodes"]
     for question in questions:
-        choice(question.partition(":")[0], QUESTIONS, "question")
+        check_question(question)
+    check_weights(model, weights)
+    if graphs is None and model not in BUNDLED:
+        raise which_graphs(_WAYS)
     wanted = _as_target(target)
     with loading():
         from walkwise import runs
@@ -155,13 +168,9 @@ def find_graphs(model: str, graphs: str | None, root: Path | None) -> Any:
     from walkwise.runs.sources import Listed
 
     if graphs is None and model not in BUNDLED:
-        raise which_graphs("a data set, a file, a folder, or an import path")
+        raise which_graphs(_WAYS)
     spec = graphs or BUNDLED[model]
-    if Path(spec).is_dir() or Path(spec).suffix in _READ_LATER:
-        if not Path(spec).exists():
-            raise SourceError(
-                f"There is no file {spec}.", argument="graphs", expected="a file or folder that is there", got=spec
-            )
+    if Path(check_run_graphs(spec)).is_dir() or Path(spec).suffix in READ_LATER:
         return spec
     found = load_graphs(spec, root=root)
     return Listed(found.graphs, found.source, found.class_names, found.node_names)

@@ -19,14 +19,14 @@ from torch_geometric.data import Data
 from walkwise import datasets, models
 from walkwise.cli.names import (
     BUNDLED,
-    GRAPHS,
     SourceError,
     check_graphs,
     check_model,
+    check_subject,
+    check_weights,
     existing,
     is_import_path,
     nearest,
-    which_graphs,
 )
 from walkwise.datasets.graph_files import read_graphs
 from walkwise.datasets.graphset import GraphSet
@@ -145,16 +145,8 @@ def load_subject(
     >>> subject.names[999], subject.class_name(1)
     ('ba2motif-generated 999', 'house')
     """
-    if data and smiles:
-        raise SourceError(
-            f"Give either graphs ({data}) or --smiles, not both.",
-            argument="smiles",
-            expected="left out where graphs are named",
-            got=list(smiles),
-        )
+    check_subject(check_model(model), data, weights=weights, smiles=smiles)
     network = load_model(model, weights=weights)
-    if not data and not smiles and model not in BUNDLED:
-        raise which_graphs(f"a data set ({', '.join(GRAPHS)}), a file, or an import path")
     hydrogens = _counts_hydrogens(network)
     if smiles:
         graphs = from_smiles(smiles, hydrogens=hydrogens)
@@ -182,22 +174,15 @@ def load_model(spec: str, *, weights: Path | None = None) -> nn.Module:
             model; or "package.module:name", a model, or what returns one when called without arguments.
         weights: a safetensors file, or a state_dict saved by torch, of which only tensors are read.
     """
-    check_model(spec)
+    check_weights(check_model(spec), weights)
     if is_import_path(spec):
         model = _called(import_path(spec), nn.Module, spec)
     elif spec.endswith(".safetensors"):
         model = models.open_weights(existing(Path(spec)))
     elif spec in BUNDLED:
         model = models.bundled(spec)
-    elif weights is not None:
-        model = models.build(spec)
     else:
-        raise SourceError(
-            f"{spec} is not trained.",
-            argument="weights",
-            expected=f"a file with the weights of {spec}",
-            remedy=f"Give its --weights, or train it with: walkwise train {spec}.",
-        )
+        model = models.build(spec)
     return models.load_weights(model, existing(weights)).eval() if weights else model.eval()
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.names import choice
+from walkwise.cli.names import check_subject, choice
 from walkwise.cli.output import loading, progress, say, show_table
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def walks(
     a position that it passes by through a skip connection. Walks that tie share a line.
     """
     choice(by, BY, "measure")
+    check_subject(model, graphs, weights=weights, smiles=smiles or ())
     with loading():
         from walkwise.cli.predictions import answer, ask, opened
     subject = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import torch
 from torch_geometric.data import Data
 
 from walkwise.datasets.tu import MUTAG_ATOMS, MUTAGENICITY_ATOMS, hydrogen_columns
-from walkwise.errors import InputError, MissingExtraError
+from walkwise.errors import InputError
+from walkwise.notation import molecule_of, rdkit_chem
 
 
 def from_smiles(smiles: str, *, hydrogens: bool = False) -> Data:
@@ -58,21 +58,14 @@ def from_smiles(smiles: str, *, hydrogens: bool = False) -> Data:
 
 
 def _parse(smiles: str) -> Any:
-    try:
-        chem, log = import_module("rdkit.Chem"), import_module("rdkit.rdBase")
-    except ImportError as error:
-        raise MissingExtraError(
-            "Reading SMILES needs RDKit.", remedy="Install it with: pip install 'walkwise[chem]'"
-        ) from error
-    with log.BlockLogs():  # the error below says it
-        molecule = chem.MolFromSmiles(smiles) if isinstance(smiles, str) and smiles.strip() else None
-        heavy = None if molecule is None else chem.RemoveAllHs(molecule)
-    if heavy is None or not heavy.GetNumAtoms():
+    """The molecule without its hydrogens."""
+    heavy = rdkit_chem().RemoveAllHs(molecule_of(smiles))
+    if not heavy.GetNumAtoms():
         raise InputError(
-            f"Expected a molecule in SMILES, such as 'c1ccccc1N', got {smiles!r}, which RDKit cannot read.",
+            f"{smiles!r} has no atoms but hydrogens.",
             argument="smiles",
-            expected="a molecule in SMILES, such as 'c1ccccc1N'",
+            expected="a molecule with other atoms than hydrogens",
             got=smiles,
-            remedy="Is every ring and every parenthesis closed?",
+            remedy="Choose another molecule.",
         )
     return heavy

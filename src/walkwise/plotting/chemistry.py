@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from walkwise.errors import Described, InputError, MissingExtraError, described
+from walkwise.errors import Described, InputError, described
+from walkwise.notation import molecule_of, rdkit_chem
 from walkwise.plotting import _style as style
 from walkwise.plotting._style import Bools, Floats, Ints, Numbers
 
@@ -64,7 +65,7 @@ def molecule_from_data(data: Any, symbols: Sequence[str], *, bonds: Sequence[str
     >>> Chem.MolToSmiles(molecule_from_data(graph, ["C", "N", "O", "O"], bonds=["single", "double"]))
     'C[N+](=O)[O-]'
     """
-    chem = _chem()
+    chem = rdkit_chem()
     pairs, kinds = _bonds_of(data, len(symbols), bonds)
     molecule = chem.RWMol()
     for symbol in symbols:
@@ -142,11 +143,11 @@ def as_molecule(given: Any, symbols: Sequence[str] | None = None) -> Any:
         given: an RDKit molecule, a SMILES string, or a Data with ``smiles`` or ``symbols``, or with symbols given.
         symbols: the chemical symbol of every atom of a Data that does not name them.
     """
-    chem = _chem()
+    chem = rdkit_chem()
     if isinstance(given, chem.Mol):
         return given
     if isinstance(given, str):
-        return _from_smiles(given)
+        return molecule_of(given)
     if hasattr(given, "edge_index"):
         symbols = symbols or getattr(given, "symbols", None)
         smiles = getattr(given, "smiles", None)
@@ -162,25 +163,9 @@ def as_molecule(given: Any, symbols: Sequence[str] | None = None) -> Any:
     )
 
 
-def _from_smiles(smiles: str) -> Any:
-    chem = _chem()
-    quiet = chem.rdBase.BlockLogs()  # the error below says what is wrong
-    molecule = chem.MolFromSmiles(smiles)
-    del quiet
-    if molecule is None:
-        raise InputError(
-            f"RDKit reads no molecule in {smiles!r}.",
-            argument="molecule",
-            expected="a valid SMILES string, as in 'CC(=O)O'",
-            got=smiles,
-            remedy="Give a valid SMILES string, as in 'CC(=O)O'.",
-        )
-    return molecule
-
-
 def _of_graph(smiles: str, graph: Any, symbols: Sequence[str] | None) -> Any:
     """The molecule of a graph's own SMILES, if the graph's nodes are its atoms, hydrogens among them or not."""
-    chem, molecule = _chem(), _from_smiles(smiles)
+    chem, molecule = rdkit_chem(), molecule_of(smiles)
     pairs = {(min(u, v), max(u, v)) for u, v in torch.as_tensor(graph.edge_index).t().tolist() if u != v}
     for made in (molecule, chem.RemoveAllHs(molecule), chem.AddHs(molecule)):
         bonds = {tuple(sorted((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))) for bond in made.GetBonds()}
@@ -192,9 +177,9 @@ def _of_graph(smiles: str, graph: Any, symbols: Sequence[str] | None) -> Any:
 
 def _placed(given: Any) -> Any:
     """A copy of a molecule with rings known and two-dimensional coordinates."""
-    molecule = _chem().Mol(given)
+    molecule = rdkit_chem().Mol(given)
     molecule.UpdatePropertyCache(strict=False)
-    _chem().GetSymmSSSR(molecule)
+    rdkit_chem().GetSymmSSSR(molecule)
     if not molecule.GetNumConformers() or molecule.GetConformer().Is3D():
         depict = import_module("rdkit.Chem.rdDepictor")
         depict.Compute2DCoords(molecule)
@@ -301,18 +286,9 @@ def _set_charges(molecule: Any) -> None:
 
 def _sanitised(molecule: Any) -> Any:
     """The molecule with valences and rings worked out, or as it is where that cannot be."""
-    chem = _chem()
+    chem = rdkit_chem()
     tried = chem.Mol(molecule)
     quiet = chem.rdBase.BlockLogs()
     failed = chem.SanitizeMol(tried, catchErrors=True)
     del quiet
     return molecule if failed else tried
-
-
-def _chem() -> Any:
-    try:
-        return import_module("rdkit.Chem")
-    except ImportError:
-        raise MissingExtraError(
-            "Molecules need the package RDKit.", remedy="Install it with: pip install 'walkwise[chem]'"
-        ) from None

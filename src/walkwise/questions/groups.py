@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
+from walkwise.core.node_types import NodeTypes
 from walkwise.display import html_box, html_table
-from walkwise.errors import InputError, as_count
+from walkwise.errors import Described, InputError, as_count
 from walkwise.questions.formulas import Holds, parse
 from walkwise.questions.graphs import as_graphs
 from walkwise.questions.nodesets import as_node_sets
@@ -121,7 +122,7 @@ def interactions(
     True
     """
     masks = _masks(chain, groups)
-    _check_disjoint(masks)
+    _check_disjoint(masks, chain.types)
     if max_order is not None:
         max_order = as_count(max_order, "max_order", "the number of groups in the largest terms")
     separate = as_graphs(chain, graphs)
@@ -265,8 +266,8 @@ def _masks(chain: RelevanceChain, groups: Mapping[str, Sequence[int]]) -> dict[s
     masks = {name: mask[:, i] for i, name in enumerate(groups)}
     if REST in masks and not torch.equal(masks[REST], left := _rest(chain, masks)):
         raise InputError(
-            f"In formulas {REST!r} stands for the nodes in no group, here {_few(left)}; the group of that name has "
-            f"{_few(masks[REST])}.",
+            f"In formulas {REST!r} stands for the nodes in no group, here {_few(left, chain.types)}; the group of that "
+            f"name has {_few(masks[REST], chain.types)}.",
             argument="groups",
             expected=f"without a group called {REST!r}",
             got=REST,
@@ -281,21 +282,23 @@ def _rest(chain: RelevanceChain, masks: Mapping[str, Tensor]) -> Tensor:
     return whole & ~_union(masks, [name for name in masks if name != REST], whole)
 
 
-def _few(mask: Tensor) -> str:
-    """Node ids in words, a few of them where there are many."""
-    nodes = [str(node) for node in mask.nonzero()[:, 0].tolist()]
+def _few(mask: Tensor, types: NodeTypes | None) -> str:
+    """Nodes in words, a few of them where there are many."""
+    ids = mask.nonzero()[:, 0].tolist()
+    nodes = list(map(str, ids)) if types is None else types.written(ids)
     return ", ".join(nodes[:8]) + (f", … ({len(nodes)} nodes)" if len(nodes) > 8 else "") or "none"
 
 
-def _check_disjoint(masks: Mapping[str, Tensor]) -> None:
+def _check_disjoint(masks: Mapping[str, Tensor], types: NodeTypes | None) -> None:
     for (one, a), (other, b) in itertools.combinations(masks.items(), 2):
         if bool((a & b).any()):
-            node = int((a & b).nonzero()[0])
+            shared = (a & b).nonzero()[0].tolist()
+            node = f"node {shared[0]}" if types is None else types.written(shared)[0]
             raise InputError(
-                f"Groups {one!r} and {other!r} share node {node}, and interactions need groups that do not overlap.",
+                f"Groups {one!r} and {other!r} share {node}, and interactions need groups that do not overlap.",
                 argument="groups",
                 expected="groups that do not overlap",
-                got=node,
+                got=Described(f"{one!r} and {other!r}, which share {node}"),
                 remedy="Take the node out of one, or ask query, which allows it.",
             )
 

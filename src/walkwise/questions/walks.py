@@ -93,10 +93,11 @@ def _checked(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]]) -> 
     expected = f"node ids, of shape (K, {chain.num_layers + 1})"
     try:
         table = torch.as_tensor(walks)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"walks must be {expected}: {error}.", argument="walks", expected=expected, got=Described(error)
-        ) from None
+    except (TypeError, ValueError, RuntimeError):
+        rows = [len(row) for row in walks if isinstance(row, list | tuple)] if isinstance(walks, list | tuple) else []
+        ragged = len(set(rows)) > 1
+        got = Described("rows of different lengths") if ragged else described(walks)
+        raise InputError(argument="walks", expected=expected, got=got) from None
     if table.numel() == 0:
         return torch.empty(0, chain.num_layers + 1, dtype=torch.long, device=chain.device)
     if table.dim() != 2 or table.shape[1] != chain.num_layers + 1 or table.is_floating_point():

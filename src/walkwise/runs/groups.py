@@ -12,7 +12,8 @@ from torch_geometric.data import Data
 
 from walkwise.errors import InputError
 from walkwise.files import read_json
-from walkwise.smarts import FUNCTIONAL_GROUPS, RING, STRUCTURAL_ALERTS, query_of
+from walkwise.notation import query_of
+from walkwise.smarts import FUNCTIONAL_GROUPS, RING, STRUCTURAL_ALERTS
 
 #: Groups that are known by a name: functional groups, rings among them, and alerts for mutagenicity.
 KNOWN: dict[str, Mapping[str, Any]] = {

@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 
 from walkwise.errors import InputError
+from walkwise.notation import query_of
 from walkwise.questions.neighbours import Floats, Ints
 from walkwise.questions.progress import shown
 from walkwise.runs import findings
 from walkwise.runs.folder import Run, rows_of
 from walkwise.runs.kinds import as_molecule, node_kinds
-from walkwise.smarts import query_of
 
 #: What rows can be sorted by.
 COLUMNS = ("graph", "name", "nodes", "label", "prediction", "output", "error", "relevance", "pattern")
