@@ -13,7 +13,7 @@ from mutation.mutants import ROOT, Mutant, files, mutants
 from mutation.recorded import Record
 
 PAGE = ROOT / "docs" / "mutation.md"
-REASONS = Path(__file__).with_name("equivalent.json")
+EQUIVALENT, MISSED = (Path(__file__).with_name(name) for name in ("equivalent.json", "missed.json"))
 
 _HEAD = """# What the tests notice
 
@@ -23,10 +23,11 @@ moves its edge (< to ≤), drops a sign, adds 1 to a number, leaves out a branch
 conditions whose only outcome is an error, checks of what is so in any case (`assert`, `zip(strict=True)`), numbers with
 a name (limits that decide which of two equal routes is quicker), and types.
 
-{tried:,} of the {all:,} mutants of four rooms were tried: a random sample of each room, the same whenever it is drawn
-({sampled:,} in all; `rules` has just {rules}), and those of the files where signs and sizes are decided.
-**{score} of the sample is noticed**, not counting mutants that change nothing that could be seen (*equivalent*: the
-reason stands beside each of them below); {raw} if they count as missed.
+{tried:,} of the {all:,} mutants of four rooms were tried: a random sample of each room, drawn after the tests were
+written. **{score} are noticed**, every room counted by its size; {raw} if mutants count as missed that change nothing
+that could be seen (*equivalent*). The reason stands beside each of those below, and beside those that are missed. What
+the sample has missed stays missed here, even if a test was written for it since: another sample, `--seed`, tells more
+than the same one mended.
 
 ```sh
 {command}
@@ -61,13 +62,18 @@ class Run:
     left: int  # mutants of the sample that are still to be tried
     note: str = ""  # what else to say of the run
 
+    def noticed(self, mutant: Mutant) -> bool:
+        return self.result(mutant) in ("killed", "timeout")
+
     def survivors(self, tried: Sequence[Mutant]) -> list[Mutant]:
-        return [mutant for mutant in tried if self.result(mutant) not in ("killed", "timeout")]
+        """Those that no test has noticed, or had when the sample was drawn."""
+        missed = reasons(MISSED)
+        return [mutant for mutant in tried if not self.noticed(mutant) or mutant.name in missed]
 
 
-def reasons() -> dict[str, str]:
-    """Why mutants are equivalent, by their names."""
-    told: dict[str, list[str]] = json.loads(REASONS.read_text(encoding="utf-8"))
+def reasons(file: Path = EQUIVALENT) -> dict[str, str]:
+    """Why mutants are equivalent, or were missed, by their names."""
+    told: dict[str, list[str]] = json.loads(file.read_text(encoding="utf-8"))
     return {name: reason for reason, names in told.items() for name in names}
 
 
@@ -82,17 +88,12 @@ def written(run: Run, covered: Sequence[str]) -> str:
     every = list(
         {mutant.name: mutant for found in [*run.samples.values(), *run.whole.values()] for mutant in found}.values()
     )
-    sampled = [mutant for found in run.samples.values() for mutant in found]
-    lived = run.survivors(sampled)
-    equivalent = [mutant for mutant in lived if mutant.name in why]
     parts = [
         _HEAD.format(
             tried=len(every),
             all=sum(len(mutants(path)) for room in run.samples for path in files(room)),
-            sampled=len(sampled),
-            rules=len(mutants("walkwise/rules.py")),
-            score=_percent(len(sampled) - len(lived), len(sampled) - len(equivalent)),
-            raw=_percent(len(sampled) - len(lived), len(sampled)),
+            score=_by_size(run, why),
+            raw=_by_size(run, {}),
             command=run.command,
             first=run.budgets[0],
             second=run.budgets[1],
@@ -100,7 +101,7 @@ def written(run: Run, covered: Sequence[str]) -> str:
             left=(_LEFT.format(run.left) if run.left else "") + (f"\n\n{run.note}" if run.note else ""),
         ),
         "## The sample of each room\n\n" + _scores("room", run.samples, run, why),
-        "## Files where signs and sizes are decided\n\n" + _scores("file", run.whole, run, why),
+        *(["## Files of which every mutant was tried\n\n" + _scores("file", run.whole, run, why)] if run.whole else []),
         "## Lines that tests run\n\n" + _lines(covered, run.record),
         "## Survivors\n\n" + _survivors(run.survivors(every), run, why),
     ]
@@ -109,6 +110,17 @@ def written(run: Run, covered: Sequence[str]) -> str:
     noticed = {mutant.name for mutant in every} - {mutant.name for mutant in run.survivors(every)}
     stale = [f"no such mutant any more: {name}" for name in why if name not in there]
     return "\n".join(stale + [f"noticed after all: {name}" for name in why if name in noticed])
+
+
+def _by_size(run: Run, why: dict[str, str]) -> str:
+    """The share that is noticed, every room counted by how many mutants it has."""
+    total, noticed = 0, 0.0
+    for room, found in run.samples.items():
+        lived = run.survivors(found)
+        size = sum(len(mutants(path)) for path in files(room))
+        total += size
+        noticed += size * (len(found) - len(lived)) / max(1, len(found) - sum(mutant.name in why for mutant in lived))
+    return _percent(int(noticed), total)
 
 
 def _scores(what: str, tried: Mapping[str, Sequence[Mutant]], run: Run, why: dict[str, str]) -> str:
@@ -137,18 +149,16 @@ def _lines(rooms: Sequence[str], record: Record) -> str:
 
 
 def _survivors(found: Sequence[Mutant], run: Run, why: dict[str, str]) -> str:
+    missed = reasons(MISSED)
     counts = Counter("equivalent" if mutant.name in why else "missed" for mutant in found)
-    text = (
-        f"{counts['equivalent']} are equivalent, for the reason given. {counts['missed']} are missed: "
-        "the tests that they met should have noticed.\n"
-    )
+    text = f"{counts['equivalent']} are equivalent, and {counts['missed']} are missed, for the reasons given.\n"
     for path, own in groupby(
         sorted(found, key=lambda mutant: (mutant.path, mutant.site)), key=lambda mutant: mutant.path
     ):
         text += f"\n### `{path.removeprefix('walkwise/')}`\n\n"
         for mutant in own:
-            missed = "missed: no test runs it" if run.result(mutant) == "never run" else "missed"
-            text += f"- {_code(mutant)}: {why.get(mutant.name, missed)}\n"
+            reason = f"equivalent: {why[mutant.name]}" if mutant.name in why else f"missed: {missed.get(mutant.name)}"
+            text += f"- {_code(mutant)}: {reason}{'; noticed since' if run.noticed(mutant) else ''}\n"
     return text
 
 

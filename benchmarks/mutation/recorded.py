@@ -8,12 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from difflib import SequenceMatcher
 from pathlib import Path
 
 import coverage
 import pytest
 
-from mutation.mutants import ROOT, SOURCE, digest
+from mutation.mutants import ROOT, SOURCE, digest, text_of
 
 #: The tests that must notice.
 TESTS = [
@@ -65,6 +66,7 @@ class Record:
     tests: dict[str, Test]
     imported: dict[str, str]
     statements: dict[str, str]
+    texts: dict[str, str] = field(default_factory=dict)  # of the source files
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
@@ -76,7 +78,19 @@ class Record:
             return Record({}, {}, {})
         told = json.loads(path.read_text(encoding="utf-8"))
         tests = {name: Test(**test) for name, test in told["tests"].items()}
-        return Record(tests, told["imported"], told["statements"])
+        return Record(tests, told["imported"], told["statements"], told["texts"])
+
+    def carry_over(self) -> None:
+        """Lines of source files as they are now: a test that ran what stood around a change runs what is new there."""
+        for path, before in self.texts.items():
+            after = (SOURCE / path).read_text(encoding="utf-8") if (SOURCE / path).exists() else ""
+            if after == before:
+                continue
+            moves = SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False).get_opcodes()
+            for test in self.tests.values():
+                if path in test.lines:
+                    test.lines[path] = _carried(test.lines[path], moves)
+                    test.versions[path] = digest(path) if after else ""
 
     def covered(self, path: str) -> tuple[int, list[int]]:
         """How many lines of a file can be run, and which of them no test runs."""
@@ -100,6 +114,17 @@ def _packed(lines: list[int]) -> str:
 def _unpacked(text: str) -> list[int]:
     bits = bin(int(text, 16))[2:][::-1]
     return [line for line, bit in enumerate(bits) if bit == "1"]
+
+
+def _carried(lines: str, moves: list[tuple[str, int, int, int, int]]) -> str:
+    """Lines, counted from 1, after the moves that lead from one text to another, counted from 0."""
+    run, found = set(_unpacked(lines)), []
+    for kind, first, last, new_first, new_last in moves:
+        if kind == "equal":
+            found += [line + new_first - first for line in range(first + 1, last + 1) if line in run]
+        elif not run.isdisjoint(range(first, last + 2)):
+            found += range(new_first + 1, new_last + 1)
+    return _packed(found)
 
 
 class Repeatable:
@@ -139,9 +164,9 @@ class _Recorder:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self.tracer.switch_context(item.nodeid)
-        tracing, start = sys.gettrace(), time.perf_counter()
+        tracing, start = sys.gettrace(), time.process_time()
         yield
-        self.seconds[item.nodeid] = time.perf_counter() - start
+        self.seconds[item.nodeid] = time.process_time() - start  # whatever else the machine does
         self.files[item.nodeid] = item.path.relative_to(ROOT).as_posix()
         if sys.gettrace() is not tracing:  # the test has traced lines itself
             self.tracer.stop()
@@ -154,8 +179,9 @@ class _Recorder:
 
 
 def recorded(path: Path, sources: list[str], tell: Callable[[str], None]) -> None:
-    """Run the tests that are new or have changed, and write the record; in a process that has not imported walkwise."""
+    """Run the tests that are new or were edited, and write the record; in a process that has not imported walkwise."""
     record = Record.read(path)
+    record.carry_over()
     record.tests = {name: test for name, test in record.tests.items() if test.current()}
     tracer = coverage.Coverage(data_file=None, source=[str(SOURCE / "walkwise")], config_file=False)
     tracer.exclude("if TYPE_CHECKING:")
@@ -167,6 +193,7 @@ def recorded(path: Path, sources: list[str], tell: Callable[[str], None]) -> Non
     lines: dict[str, dict[str, list[int]]] = {}
     for source in sources:
         name = str(SOURCE / source)
+        record.texts[source] = text_of(source)
         record.statements[source] = _packed(tracer.analysis2(name)[1])
         for line, tests in data.contexts_by_lineno(name).items():
             for test in tests:

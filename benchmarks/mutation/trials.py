@@ -30,22 +30,24 @@ _MEMORY = 8 << 30  # bytes, of one trial
 
 
 def chosen_tests(mutant: Mutant, record: Record) -> list[str]:
-    """The tests that run a mutant's lines: the quickest of every file, then the second of every file, and so on.
+    """The tests that run a mutant's lines: those made for its file, then the quickest of every file, and so on.
 
-    The tests of its own room come forty of a file at a time where others come one at a time.
+    The tests of its own room come three of a file at a time where others come one at a time.
 
     Lines that run when the module is imported, and in no test, concern every test that runs something of the module.
     """
     running = {name: test for name, test in record.tests.items() if test.runs(mutant.path, *mutant.lines)}
     if not running and runs_on_import(mutant, record):
         running = {name: test for name, test in record.tests.items() if mutant.path in test.lines}
-    room = Path(mutant.path).parts[1]
+    room, stem = Path(mutant.path).parts[1], Path(mutant.path).stem
     own = f"tests/test_{room}" if room.endswith(".py") else f"tests/{room}/"
     counts: Counter[str] = Counter()
-    turns: dict[str, int] = {}
+    turns: dict[str, tuple[int, float]] = {}
     for name in sorted(running, key=lambda name: running[name].seconds):
-        file = running[name].file
-        turns[name] = counts[file] // (40 if file.startswith(own) else 1)
+        file = running[name].file.split(" ")[0]
+        made_for_it = Path(file).stem in (stem, f"test_{stem}")
+        turn = 0 if made_for_it else 1 + counts[file] // (3 if file.startswith(own) else 1)
+        turns[name] = turn, running[name].seconds
         counts[file] += 1
     return sorted(running, key=lambda name: turns[name])
 
@@ -74,7 +76,7 @@ class Trial:
                 total -= self.seconds[place]
                 continue  # a quicker one may follow
             taken.append(self.tests[place])
-        return taken, 30 + 4 * total
+        return taken, 60 + 10 * total
 
     def digest(self, budget: tuple[int, float]) -> str:
         """What changes when other tests are met."""

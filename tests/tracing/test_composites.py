@@ -383,6 +383,14 @@ OPTIONS = {
         lambda w, h: torch.diff(F.pad(w.a(h), (0, 0, 1, 0)), 1, 0),
         lambda w, h, held: w.a(h) - F.pad(w.a(h), (0, 0, 1, 0))[:5],
     ),
+    "an equation of a list": either(
+        lambda w, h: torch.einsum("mn,nf->mf", [held_scores(w, h, same), w.c(h)]),
+        lambda w, h, held: held_scores(w, h, held) @ w.c(h),
+    ),
+    "a product over named dimensions": either(
+        lambda w, h: torch.tensordot(held_scores(w, h, same), w.c(h), ([1], [0])),
+        lambda w, h, held: held_scores(w, h, held) @ w.c(h),
+    ),
     "bilinear with a bias": either(
         lambda w, h: F.bilinear(h, ENTRIES, BATCH.repeat(2, 1, 1), ENTRIES[0]),
         lambda w, h, held: (

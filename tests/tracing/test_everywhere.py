@@ -169,3 +169,34 @@ def test_a_constant_in_the_shape_or_type_of_node_features_is_constant(taken):
         for how in (taken, lambda constant, h: constant)
     )
     check_same(ours, theirs)
+
+
+def test_a_factor_that_is_broadcast_is_said_to_be_held_constant():
+    """Of two factors of the same shape each gets half, and there is nothing to say."""
+    notes = {
+        name: [note for note in traced(written, "between", same, "zero").notes if "broadcast" in note]
+        for name, written in {
+            "row": lambda w, h, held: h * w.scores(h),
+            "gate": lambda w, h, held: h * torch.sigmoid(w.scores(h)),
+            "both": lambda w, h, held: w.a(h) * w.b(h),
+            "matrices": lambda w, h, held: w.a(h) @ w.b(h).t() @ h,
+        }.items()
+    }
+    assert notes.pop("row") == ["a factor that is broadcast over neurons is held constant, as a gate"]
+    assert not any(notes.values())
+
+
+@pytest.mark.parametrize("place", ["inside", "after"])
+def test_of_two_factors_that_are_no_gates_each_gets_half(place):
+    """Entry by entry or as matrices: as if each had been held constant in one of two copies."""
+    for product in (torch.mul, lambda a, b: a @ b.t() @ torch.ones(5, 4, dtype=torch.float64)):
+        ours = traced(lambda w, h, held, product=product: product(w.a(h), w.b(h)), place, same, "zero")
+        theirs = traced(
+            lambda w, h, held, product=product: (
+                (product(w.a(h), w.b(h).detach()) + product(w.a(h).detach(), w.b(h))) / 2
+            ),
+            place,
+            same,
+            "zero",
+        )
+        check_same(ours, theirs)

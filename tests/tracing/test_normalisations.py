@@ -33,6 +33,10 @@ def channels(h):
 #: The library's function, and the same written out.
 NORMALISATIONS = {
     "layer norm": (lambda h: F.layer_norm(h, (4,)), lambda h, held: standard(h, held, -1, 1e-5)),
+    "torch's own": (
+        lambda h: torch.layer_norm(h, (4,)) + torch.rms_norm(h, (4,)) + torch.group_norm(h, 1),
+        lambda h, held: 2 * standard(h, held, -1, 1e-5) + rms(h, held, -1, torch.finfo(torch.float64).eps),
+    ),
     "layer norm with a weight": (
         lambda h: F.layer_norm(h, (4,), weight=WEIGHT),
         lambda h, held: standard(h, held, -1, 1e-5) * WEIGHT,

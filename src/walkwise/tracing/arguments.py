@@ -196,7 +196,7 @@ def _by_name(
     parameters: list[inspect.Parameter],
 ) -> Given:
     edge_index, x = next((held[name] for name in _EDGES if name in held), None), held.get("x")
-    manner, names = _manner(parameters, {**held, **given}), [p.name for p in parameters]
+    manner = _manner(parameters, {**held, **given})
     if manner.edges == "adj_t":
         edge_index = held.get("adj_t", edge_index)
     taken = [p for p in parameters if p.name not in (manner.x, manner.edges)]
@@ -207,7 +207,7 @@ def _by_name(
     signature = _signature(model)
     if missing and signature is not None:
         _missing(model, signature, missing, held)
-    usual = names[:2] == [manner.x, manner.edges]
+    usual = _ordered(parameters)[:2] == [manner.x, manner.edges]
     return Given(model, x, edge_index, arguments, Manner() if usual else manner, data)
 
 
@@ -218,14 +218,19 @@ def _manner(parameters: list[inspect.Parameter], known: Mapping[str, Any] | None
     """
     names = [parameter.name for parameter in parameters]
     if known is None:  # tensors: in order, unless their names stand elsewhere
-        swapped = {"x", "edge_index"} <= set(names) and names[:2] != ["x", "edge_index"]
-        return Manner("x", "edge_index", False) if swapped else Manner()
+        by_name = {"x", "edge_index"} <= set(names) and _ordered(parameters)[:2] != ["x", "edge_index"]
+        return Manner("x", "edge_index", False) if by_name else Manner()
     if not names:
         return Manner()
     unknown = [p.name if p.default is p.empty and p.name not in known else None for p in parameters[:2]] + [None, None]
     x = "x" if "x" in names else unknown[0]
     edges = next((name for name in _EDGES if name in names), unknown[1])
     return Manner(x, edges, False)
+
+
+def _ordered(parameters: list[inspect.Parameter]) -> list[str]:
+    """The names of the parameters that may be given in order."""
+    return [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
 
 
 def _takes_whole(parameters: list[inspect.Parameter], held: Mapping[str, Any], given: Mapping[str, Any]) -> bool:

@@ -90,8 +90,8 @@ def _instance_norm(run: Interpreter, op: Op) -> None:
     given = _given(op, "running_mean", "running_var", "weight", "bias", "use_input_stats", "momentum", "eps")
     if not _alone(op):
         return gradient(run, op)
-    z, eps = run.values[op.inputs[0]], given.get("eps", 1e-5)
-    if given.get("use_input_stats", True):
+    z, eps = run.values[op.inputs[0]], given["eps"]
+    if given["use_input_stats"]:
         dims = tuple(range(2, z.dim()))
         scale = (z.var(dims, unbiased=False, keepdim=True) + eps).rsqrt().expand(z.shape)
     else:
@@ -111,8 +111,8 @@ def _normalize(run: Interpreter, op: Op) -> None:
     if not _alone(op):
         return gradient(run, op)
     z = run.values[op.inputs[0]]
-    norm = z.norm(given.get("p", 2.0), given.get("dim", 1), keepdim=True)
-    rescaled(run, op, norm.clamp(min=given.get("eps", 1e-12)).reciprocal().expand_as(z))
+    norm = z.norm(given["p"], given["dim"], keepdim=True)
+    rescaled(run, op, norm.clamp(min=given["eps"]).reciprocal().expand_as(z))
 
 
 @handles(F.batch_norm)
@@ -120,10 +120,10 @@ def _batch_norm(run: Interpreter, op: Op) -> None:
     """In evaluation an affine map per neuron, folded into the linear map before it."""
     given = _given(op, "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
     mean, var, weight, bias = (given.get(name) for name in ("running_mean", "running_var", "weight", "bias"))
-    eps, z = given.get("eps", 1e-5), run.values[op.inputs[0]]
+    eps, z = given["eps"], run.values[op.inputs[0]]
     if not _alone(op):
         return gradient(run, op)
-    if mean is None or given.get("training", False):  # batch statistics: held constant
+    if mean is None or given["training"]:  # batch statistics: held constant
         dims = (0, *range(2, z.dim()))
         scale = (z.var(dims, unbiased=False, keepdim=True) + eps).rsqrt().expand(z.shape)
         return rescaled(run, op, _per_channel(scale, weight))

@@ -1,0 +1,237 @@
+"""What a model is called with, of a graph and of what is given beside it, whatever its ``forward`` calls it."""
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Batch, Data
+
+from walkwise.errors import InputError
+from walkwise.tracing.arguments import Manner, given_as, of_graph, wants
+
+X, EDGES = torch.rand(4, 2), torch.tensor([[0, 1, 2], [1, 2, 3]])
+
+
+def model_with(forward):
+    model = nn.Module()
+    model.forward = forward
+    return model
+
+
+def bound(forward, data, **beside):
+    """What is to be given to a model with this ``forward``."""
+    return given_as(model_with(forward), data, ..., beside)
+
+
+def called(forward, data, **beside):
+    """What such a model returns."""
+    given = bound(forward, data, **beside)
+    return given.run(given.model)
+
+
+def graph(**attributes):
+    return Data(x=X, edge_index=EDGES, **attributes)
+
+
+def three():
+    """A batch of graphs with 4, 2 and 1 nodes."""
+    small = [Data(x=X[:2], edge_index=EDGES[:, :1]), Data(x=X[:1], edge_index=EDGES[:, :0])]
+    return Batch.from_data_list([graph(), *small])
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda x, edge_index: (x, edge_index),
+        lambda edge_index, x: (x, edge_index),
+        lambda h, adj: (h, adj),
+        lambda x, adj: (x, adj),
+        lambda h, edge_index: (h, edge_index),
+        lambda x, *, edge_index: (x, edge_index),
+        lambda scale=2, x=None, edge_index=None: (x, edge_index) if scale == 2 else None,
+    ],
+)
+def test_features_and_edges_by_name_or_by_place(forward):
+    x, edge_index = called(forward, graph())
+    assert x is X
+    assert edge_index is EDGES
+
+
+def test_tensors_go_in_order_unless_the_names_say_otherwise():
+    for forward in (
+        lambda x, edge_index: (x, edge_index),
+        lambda edge_index, x: (x, edge_index),
+        lambda x, *, edge_index: (x, edge_index),
+    ):
+        given = given_as(model_with(forward), X, EDGES, {})
+        assert given.run(given.model) == (X, EDGES)
+    assert given_as(model_with(lambda adj, x: 0), X, EDGES, {}).manner == Manner()
+    assert given_as(model_with(lambda edge_index, x: 0), X, EDGES, {}).manner == Manner("x", "edge_index", False)
+
+
+def test_a_sparse_adjacency_has_its_own_name():
+    adj = torch.eye(4).to_sparse()
+    data = graph(adj_t=adj)
+    assert called(lambda x, adj_t: adj_t, data) is adj
+    assert called(lambda x, edge_index: edge_index, data) is EDGES
+    alone = Data(x=X, adj_t=adj)
+    assert called(lambda x, edge_index: edge_index, alone) is adj
+    assert called(lambda data: data.adj_t, alone) is adj
+
+
+def test_what_a_graph_has_is_handed_on_and_the_rest_keeps_its_default():
+    def forward(x, edge_index, edge_weight=None, pos=None, scale=3):
+        return edge_weight, pos, scale
+
+    weight, other = torch.rand(3), torch.rand(3)
+    assert called(forward, graph()) == (None, None, 3)
+    assert called(forward, graph(edge_weight=weight)) == (weight, None, 3)
+    got = called(forward, graph(edge_weight=weight), edge_weight=other, scale=5)
+    assert got[0] is other
+    assert got[2] == 5
+
+
+def test_sizes_are_known_of_every_graph():
+    def forward(x, edge_index, num_nodes, num_edges, num_graphs):
+        return num_nodes, num_edges, num_graphs
+
+    assert called(forward, graph()) == (4, 3, 1)
+    assert called(forward, three()) == (7, 4, 3)
+
+
+def test_graphs_of_nodes():
+    def forward(x, edge_index, batch):
+        return batch
+
+    assert called(forward, graph()).tolist() == [0, 0, 0, 0]
+    assert called(forward, graph()).dtype == torch.long
+    assert called(forward, three()).tolist() == [0, 0, 0, 0, 1, 1, 2]
+    assert called(lambda x, edge_index, batch=None: batch, graph()) is None
+    assert called(lambda batch: batch.num_graphs, three()) == 3  # the graph itself
+
+
+def test_a_sampled_graph_has_a_batch_size_that_is_no_number_of_graphs():
+    """It says how many nodes were asked for."""
+    assert called(lambda x, edge_index, batch_size=None: batch_size, graph(batch_size=2)) is None
+    assert called(lambda x, edge_index, batch, batch_size: batch_size, three()) == 3
+    own = graph(batch=torch.zeros(4, dtype=torch.long), batch_size=1)
+    assert called(lambda x, edge_index, batch_size: batch_size, own) == 1
+
+
+@pytest.mark.parametrize("forward", [lambda data: data, lambda graph, scale=1: graph, lambda batch: batch])
+def test_a_graph_may_be_taken_whole(forward):
+    """The model gets a copy, with the features and edges that are given at that time."""
+    data = graph(pos=torch.rand(4, 3))
+    given = bound(forward, data)
+    assert given.manner.whole is data
+    assert not given.manner.ordered
+    got = given.manner.call(given.model, X * 2, EDGES[:, :1], given.arguments)
+    assert got is not data
+    assert torch.equal(got.x, X * 2)
+    assert torch.equal(got.edge_index, EDGES[:, :1])
+    assert got.pos is data.pos
+    assert data.x is X
+    other = given.manner.call(given.model, X, EDGES, given.arguments | {"batch": torch.tensor([0, 0, 1, 1])})
+    assert isinstance(other, Batch)
+    assert other.batch.tolist() == [0, 0, 1, 1]
+
+
+def test_what_is_given_beside_a_whole_graph_stays_beside_it():
+    flag = torch.rand(2)
+    got, beside = called(lambda data, flag: (data, flag), graph(), flag=flag)
+    assert beside is flag
+    assert "flag" not in got
+    assert bound(lambda data, flag: 0, graph(), flag=flag).manner.beside == {"flag"}
+
+
+def test_a_graph_is_not_taken_whole_where_its_parts_have_the_names():
+    numbers = torch.arange(4)
+    data = graph(z=numbers)
+    assert called(lambda z, edge_index: z, data) is numbers
+    assert called(lambda z, pos=None: z, data) is numbers
+    assert called(lambda first, second: first, graph(), first=7, second=8) == 7
+
+
+def test_what_is_missing_is_named():
+    with pytest.raises(InputError, match=r"wants pos, which the graph does not have; it has edge_index, x\.") as error:
+        bound(lambda x, edge_index, pos: 0, graph())
+    assert error.value.argument == "pos"
+    assert "Set data.pos" in str(error.value)
+    with pytest.raises(InputError, match=r"wants x.*torch\.ones\(data\.num_nodes, 1\)"):
+        bound(lambda x, edge_index: 0, Data(edge_index=EDGES, num_nodes=4))
+    with pytest.raises(InputError, match="graph must be"):
+        of_graph(model_with(lambda x: 0), {"x": X}, {})
+
+
+def test_a_model_without_features_is_given_edges():
+    given = bound(lambda edge_index: edge_index, Data(edge_index=EDGES, num_nodes=4))
+    assert given.run(given.model) is EDGES
+    assert given.x is None
+    assert given.num_nodes == 4
+    assert given.features == {}
+
+
+def test_calls_that_do_not_fit_are_told_from_models_that_fail():
+    given = given_as(model_with(lambda x, edge_index: 0), X, EDGES, {"pos": X})
+    with pytest.raises(InputError, match=r"was given x, edge_index, pos, which does not fit.*with its own names"):
+        given.run(given.model)
+    whole = given_as(model_with(lambda data: 0), X, EDGES, {})
+    with pytest.raises(InputError, match=r"takes one object: write ww\.trace\(model, data\)"):
+        whole.run(whole.model)
+
+    def failing(x, edge_index):
+        raise TypeError("of its own")
+
+    with pytest.raises(TypeError, match="of its own"):
+        called(failing, graph())
+
+
+def test_numbers_of_graphs():
+    def forward(x, edge_index, batch=None):
+        return None
+
+    assert bound(forward, graph()).num_graphs == 1
+    assert bound(forward, three()).num_graphs == 3
+    model = model_with(forward)
+    assert given_as(model, X, EDGES, {"batch": torch.tensor([0, 0, 1, 2])}).num_graphs == 3
+    assert given_as(model, X, EDGES, {"batch": None}).num_graphs == 1
+    assert given_as(model, X[:0], EDGES[:, :0], {"batch": torch.zeros(0, dtype=torch.long)}).num_graphs == 1
+    assert bound(lambda x, edge_index: 0, graph(batch=torch.tensor([0, 1, 1, 1]))).num_graphs == 2
+
+
+def test_an_input_is_copied_and_its_copies_agree():
+    """Dense numbers that a model may write into are new; what it reads indices from, and sparse matrices, are not."""
+    weight, sparse, half = torch.rand(3), torch.eye(4).to_sparse(), torch.rand(4).half()
+    arguments = {"again": X, "weight": weight, "sparse": sparse, "half": half, "batch": EDGES[0], "flag": True}
+    given = given_as(model_with(lambda x, edge_index, **other: 0), X, EDGES, arguments)
+    copy = given.copied()
+    assert copy.x is copy.arguments["again"]
+    assert copy.x.data_ptr() != X.data_ptr()
+    assert torch.equal(copy.x, X)
+    assert copy.edge_index is EDGES
+    for name, value in arguments.items():
+        assert (copy.arguments[name] is value) == (name in ("sparse", "batch", "flag"))
+    assert copy.arguments["half"].dtype == torch.float16
+    wide = given.copied(torch.float32)
+    assert wide.arguments["half"].dtype == torch.float32
+    assert torch.equal(wide.arguments["half"], half.float())
+    assert wide.arguments["weight"].dtype == torch.float32
+    assert torch.equal(wide.x, X)
+    assert wide.x.data_ptr() != X.data_ptr()
+
+
+def test_features_are_of_floating_point_numbers():
+    model = model_with(lambda x, edge_index: 0)
+    assert list(given_as(model, X, EDGES, {}).features) == ["x"]
+    assert given_as(model, EDGES[0], EDGES, {}).features == {}
+
+
+def test_the_tensors_that_a_model_computes_with():
+    data = graph(pos=torch.rand(4, 3), y=torch.rand(1))
+    assert set(bound(lambda data: 0, data).tensors()) == {"x", "edge_index", "pos"}  # a label is not read
+    assert set(bound(lambda data, y: 0, data, y=data.y).tensors()) == {"x", "edge_index", "pos", "y"}
+    assert set(bound(lambda x, edge_index, y: 0, data).tensors()) == {"x", "edge_index", "y"}
+
+
+def test_names_of_parameters():
+    model = model_with(lambda x, *rest, batch=None, **named: 0)
+    assert [wants(model, name) for name in ("x", "batch", "rest", "named", "pos")] == [True, True, False, False, False]

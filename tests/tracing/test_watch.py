@@ -1,0 +1,124 @@
+"""What a layer is handed: its nodes, its edges, and what their types are said to be."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import EdgeConv, GCNConv
+
+from walkwise.tracing.watch import (
+    EnoughError,
+    _edge_index,
+    _handed,
+    _node_tensors,
+    _on_one_node_set,
+    _said,
+    _whole_numbers,
+    note_handed,
+)
+
+X, Y, EDGES = torch.rand(3, 2), torch.rand(4, 2), torch.tensor([[0, 1], [1, 2]])
+SPARSE = torch.eye(3).to_sparse()
+
+
+def test_node_tensors_are_dense_and_of_floating_point_numbers():
+    assert _node_tensors(X) == [X]
+    for other in (EDGES, SPARSE, None, "x", 3):
+        assert _node_tensors(other) == []
+    assert _node_tensors((X, Y)) == [X, Y]
+    assert _node_tensors([X, None]) == [X]
+    assert _node_tensors((EDGES, Y, X)) == [Y]  # a pair has two ends
+    assert _node_tensors({"a": X, "b": EDGES, "c": (X, Y)}) == [X, X, Y]
+
+
+def test_nodes_are_the_first_argument_with_any():
+    assert _handed((X, Y), {}) is X
+    assert _handed((EDGES, Y), {}) is Y
+    pair = (X, Y)
+    assert _handed((EDGES, pair), {"x": X}) is pair
+    assert _handed((EDGES,), {"edge_attr": Y, "x": X}) is X  # what is called x comes before the rest
+    assert _handed((EDGES,), {"edge_attr": Y}) is Y
+    assert _handed((), {}) is None
+
+
+def test_edges_are_two_rows_of_whole_numbers():
+    assert torch.equal(_edge_index((X, EDGES), {}), EDGES)
+    assert torch.equal(_edge_index((X,), {"edge_index": EDGES}), EDGES)
+    for other in (EDGES.int(), EDGES[0], torch.cat([EDGES, EDGES]), EDGES[None], SPARSE):
+        assert _edge_index((X, other), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("convs.0.<user___rates___item>", (X, Y), {7: "user", 8: "item"}),
+        ("conv.user__rates__item", (X, Y), {7: "user", 8: "item"}),
+        ("user__to__item__again.conv", (X, Y), {}),
+        ("conv.user__item", (X, Y), {}),
+        ("conv", X, {}),
+        ("conv", {"user": X, "item": Y}, {7: "user", 8: "item"}),
+        ("conv", {"none": None, "user": X, 3: Y}, {7: "user"}),
+    ],
+)
+def test_types_by_the_keys_of_a_dictionary_or_the_name_of_a_layer(name, given, expected):
+    assert _said(name, given, [7, 8]) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "arguments", "expected"),
+    [
+        (None, {"x": X}, True),
+        (None, {"x": (X, X)}, True),
+        (None, {"x": (X, X.clone())}, True),
+        (None, {"x": (X, Y)}, False),
+        (None, {"x": (X, None)}, True),
+        (None, {"x": [None, Y]}, True),
+        (None, {"x": (X, X), "h": (X, Y)}, False),
+        (None, {"three": (X, Y, X)}, True),
+        ((3, 3), {"x": X}, True),
+        ((3, 4), {"x": X}, False),
+        ((3, 3), {"x": (X, Y)}, False),
+    ],
+)
+def test_messages_between_the_same_nodes(size, arguments, expected):
+    assert _on_one_node_set(size, arguments) == expected
+
+
+def test_features_that_are_integers_are_told():
+    assert "x.float()" in _whole_numbers((EDGES, X))
+    for others in ((), (X, EDGES), (EDGES[0],), ("x",)):
+        assert _whole_numbers(others) is None
+
+
+class Twice(nn.Module):
+    """A layer, and a layer that calls another one."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = GCNConv(2, 2), EdgeConv(nn.Linear(4, 2))
+
+    def forward(self, x, edge_index):
+        return self.b(self.a(x, edge_index), edge_index)
+
+
+@pytest.mark.parametrize("disturbing", [False, True])
+@pytest.mark.parametrize("last", [None, 0, 1])
+def test_what_layers_are_handed_is_noted(disturbing, last):
+    plain, model = Twice(), Twice()
+    modules = SimpleNamespace(convs=[("a", model.a), ("b", model.b)])
+    handed = note_handed(modules, disturbing, last)
+    if last is None:
+        result = model(X, EDGES)
+        assert torch.equal(result, plain(X, EDGES)) == (not disturbing)
+    else:
+        with pytest.raises(EnoughError):
+            model(X, EDGES)
+    assert len(handed) == (2 if last is None else last + 1)
+    assert torch.equal(handed[0][0], X)
+    assert handed[0][0] is not X
+    if len(handed) > 1:
+        first = plain.a(X, EDGES)
+        added = torch.linspace(1, 2, first.numel()).view_as(first) if disturbing else 0
+        torch.testing.assert_close(handed[1][0], first + added)
