@@ -186,6 +186,7 @@ def test_shapiq_computes_the_same(M):
         assert pairs[(i, j)] == pytest.approx(float(dense[i, j]), abs=1e-6)
         assert given[(i, j)] == pytest.approx(float(dense[i, j]), abs=1e-12)
     assert [given[(m,)] for m in range(M)] == pytest.approx(ours.tolist(), abs=1e-12)
+    assert {len(nodes) for nodes in given.interaction_lookup} == {0, 1, 2}
 
 
 def test_shapiq_plots_the_values():

@@ -1,11 +1,12 @@
 """Tables of walks, bars and graphs apart: what is kept, what is left out, and what is told apart."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from torch_geometric.nn import GCN
+from torch_geometric.nn import GCN, GINConv, Sequential
 
 import walkwise as ww
 from chains import chain_of
@@ -60,6 +61,46 @@ def test_rows_are_told_apart(nodes, columns):
     first, same = walk_table.distinct(table, nodes)
     assert np.array_equal(table[first][same], table)
     assert len(first) == len(np.unique(table, axis=0))
+
+
+@pytest.mark.parametrize("M", [5, 40])
+@pytest.mark.parametrize("eps", [-0.5, 0.0, 1.0])
+def test_a_table_adds_up_the_walks_that_are_alike(M, eps):
+    """Whatever a node's own features weigh in its sum (1 + eps), and however many nodes there are."""
+    torch.manual_seed(M)
+    layers = [(GINConv(torch.nn.Linear(2, 2), eps=eps), "x, edge_index -> x") for _ in range(3)]
+    model = Sequential("x, edge_index", [*layers, (lambda x: x.sum(0, keepdim=True), "x -> x")]).double()
+    path = torch.stack([torch.arange(M - 1), torch.arange(1, M)])
+    edges = torch.cat([path, path.flip(0)], dim=1)
+    chain = ww.trace(model, torch.rand(M, 2, dtype=torch.float64), edges, target=0, rule="zero")
+    walks = ww.enumerate_walks(chain)
+    relevance = ww.walk_relevance(chain, walks)
+    listed = walk_table.walk_table(chain, "walks")
+    assert {tuple(w): r for w, r in zip(listed.visits.tolist(), listed.relevance, strict=True)} == pytest.approx(
+        dict(zip(map(tuple, walks.tolist()), relevance.tolist(), strict=True))
+    )
+    for detail, alike in (("visits", sorted), ("nodes", set)):
+        expected = Counter()
+        for walk, number in zip(walks.tolist(), relevance.tolist(), strict=True):
+            expected[tuple(sorted(alike(walk)))] += number
+        table = walk_table.walk_table(chain, detail)
+        found = {tuple(sorted(alike(walk))): r for walk, r in zip(table.visits.tolist(), table.relevance, strict=True)}
+        assert len(found) == len(table.visits)
+        assert found == pytest.approx(dict(expected), rel=1e-9)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 7, 100])
+def test_chunks_are_as_long_as_there_is_room_for(most):
+    """Consecutive, with as many rows as there is room for, or with a single entry that has more."""
+    for seed in range(5):
+        counts = np.random.default_rng(seed).integers(0, 6, 12)
+        pieces = walk_table._chunks(counts, most)
+        assert [entry for piece in pieces for entry in range(12)[piece]] == list(range(12))
+        rows = [counts[piece].sum() for piece in pieces]
+        for piece, total in zip(pieces, rows, strict=True):
+            assert total <= most or piece.stop - piece.start == 1
+            assert piece.stop == 12 or total + counts[piece.stop] > most
+    assert walk_table._chunks(counts[:0], most) == []
 
 
 def test_nodes_are_named_once():
