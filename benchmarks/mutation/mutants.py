@@ -34,7 +34,7 @@ class Mutant:
     after: str
     repeat: int  # how many changes of the same name stand before this one
     site: int  # its number in the file
-    lines: tuple[int, int]  # the first and last line of its statement, or of what comes before the statement's body
+    lines: tuple[int, int]  # the first and last line of what a test must run to meet it
 
     @property
     def name(self) -> str:
@@ -149,7 +149,8 @@ def _told(node: ast.AST) -> str:
 
 
 def _own_lines(node: ast.stmt) -> tuple[int, int]:
-    body = getattr(node, "body", None)
+    """A statement's lines, or those before its body; a default of a function is met by all that runs the function."""
+    body = None if isinstance(node, ast.FunctionDef) else getattr(node, "body", None)
     return node.lineno, max(node.lineno, body[0].lineno - 1) if body else int(node.end_lineno or node.lineno)
 
 
