@@ -28,6 +28,24 @@ def _double():
     torch.set_default_dtype(torch.float32)
 
 
+def test_a_spent_denominator_makes_room_where_the_quotient_fits():
+    numerator, denominator = torch.tensor([3.0, 3.0, 0.0]), torch.tensor([2.0, 0.0, 0.0])
+    assert divide(numerator, denominator, spent=True) is denominator
+    assert denominator.tolist() == [1.5, 0, 0]
+    whole = torch.tensor([[1.0, 2.0], [4.0, 8.0]])
+    for kept in (whole[0], whole.float(), whole.t(), whole.expand(3, 2, 2), whole.clone().requires_grad_()):
+        before = kept.detach().clone()
+        quotient = divide(torch.ones(3, 2, 2) if kept.dim() == 3 else torch.ones(2, 2), kept, spent=True)
+        torch.testing.assert_close(quotient, (1 / before).double().expand_as(quotient))
+        assert torch.equal(kept, before)
+
+
+def test_a_rule_with_a_ratio_of_its_own_is_asked_for_it():
+    surrogate = torch.tensor([1.5, -1.5, 0.0])
+    for rule in (Epsilon(0.5), Gamma(2.0)):
+        assert torch.equal(rule.spent_ratio(torch.ones(3), surrogate.clone()), rule.ratio(torch.ones(3), surrogate))
+
+
 def test_the_positive_part_holds_biases_by_size_on_either_side():
     bias = torch.tensor([2.0, -3.0, 0.0])
     plus, minus = PositivePart().hold(bias)

@@ -20,16 +20,20 @@ from torch import Tensor
 from walkwise.errors import InputError, described
 
 
-def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
+def divide(numerator: Tensor, denominator: Tensor, *, spent: bool = False) -> Tensor:
     """The quotient, and 0 where the denominator vanishes.
 
     Every division of the library goes through here: a neuron whose contributions cancel exactly
-    passes nothing on, and nothing is added to any other denominator.
+    passes nothing on, and nothing is added to any other denominator. A denominator that is ``spent``, since
+    nobody reads it again, makes room for the quotient where it fits.
 
     >>> divide(torch.tensor([3.0, 3.0, 0.0, -3.0]), torch.tensor([2.0, 0.0, 0.0, 0.0]))
     tensor([1.5000, 0.0000, 0.0000, 0.0000])
     """
-    return torch.nan_to_num_(numerator / denominator, nan=0.0, posinf=0.0, neginf=0.0)
+    followed = denominator.requires_grad or numerator.requires_grad
+    alike = denominator.shape == numerator.shape and denominator.dtype == numerator.dtype
+    room = denominator if spent and alike and not followed and denominator.is_contiguous() else None
+    return torch.nan_to_num_(torch.div(numerator, denominator, out=room), nan=0.0, posinf=0.0, neginf=0.0)
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,11 @@ class Rule:
     def ratio(self, value: Tensor, surrogate: Tensor) -> Tensor:
         """The constant ``value / surrogate`` by which the surrogate's gradient is multiplied."""
         return divide(value, surrogate)
+
+    def spent_ratio(self, value: Tensor, surrogate: Tensor) -> Tensor:
+        """The same, of a surrogate that nobody reads again: it may make room for the ratio."""
+        plain = type(self).ratio is Rule.ratio
+        return divide(value, surrogate, spent=True) if plain else self.ratio(value, surrogate)
 
 
 @dataclass(frozen=True)
@@ -190,7 +199,7 @@ class GeneralisedGamma(Rule):
         """(1 + γ/2) and ± γ/2, both times value / ((1 + γ/2) z ± (γ/2) Σ|c|), with the sign of z: nothing cancels."""
         half = self.gamma / 2
         signed = (z >= 0).to(z.dtype).sub_(0.5).mul_(self.gamma)  # ± γ/2
-        ratio = self.ratio(value, torch.add(signed * sizes, z, alpha=1 + half))
+        ratio = self.spent_ratio(value, (signed * sizes).add_(z, alpha=1 + half))
         return (1 + half) * ratio, signed.mul_(ratio)
 
     def factors(self, value: Tensor, z: Tensor, plus: Tensor, minus: Tensor) -> tuple[Tensor | None, Tensor | None]:

@@ -17,6 +17,7 @@ from walkwise import reference
 from walkwise.errors import InputError, LongSearchWarning
 from walkwise.questions.steps import descend, openings, walk_steps
 from walkwise.questions.ties import ties_in_order
+from walkwise.questions.walk_table import walk_table
 from walkwise.search.best_first import best_first
 from walkwise.search.best_walks import SearchLimitError, _searched, top_walks
 from walkwise.search.envelopes import ROOM, bounds
@@ -95,6 +96,21 @@ def test_agrees_with_enumeration(seed):
 @few(deadline=None, max_examples=40)
 def test_agrees_with_enumeration_with_skips(seed, jump):
     check(random_chain(seed, skip=True, jump=jump), settings=((0, 2), (100, 2)))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_walks_are_listed_alike_whether_steps_are_known_or_seen_on_the_way(seed):
+    """Dead neurons, skips and joined positions: the steps that a message from every node shows are those known."""
+    chain = random_chain(seed, skip=seed % 3 == 0, jump=seed % 5 == 0, kind=4 if seed % 10 == 7 else None, layers=3)
+    seen = walk_table(chain, "walks")
+    assert "walk steps" not in chain.memo
+    fresh = chain.to(chain.dtype)
+    assert len(seen.visits) == walk_steps(fresh).num_walks <= fresh.memo["stages"].most_ending.sum()
+    known = walk_table(fresh, "walks")
+    order, other = (np.lexsort(table.visits.T) for table in (seen, known))
+    assert np.array_equal(seen.visits[order], known.visits[other])
+    np.testing.assert_allclose(seen.relevance[order], known.relevance[other], rtol=1e-12, atol=1e-15)
+    assert (walk_steps(fresh).ending <= fresh.memo["stages"].most_ending).all()
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -2,17 +2,25 @@
 
 import pytest
 import torch
+from torch_geometric.nn import GAT, GCN, GIN, PNA, GraphSAGE
 
+import walkwise as ww
 from walkwise.core.operators import Embed, Identity, RowMap
 from walkwise.rules import AlphaBeta, Gamma, PositivePart
 from walkwise.tracing import expressions
 from walkwise.tracing.expressions import SAME, Coefficients, Lifted, Plain, Signs, Sizes, Term, moved, one_sided, scaled
+from walkwise.tracing.lowering import Lowering
 
 X = torch.tensor([[1.0, -2.0, 3.0], [-4.0, 5.0, 0.5]], dtype=torch.float64)
 W = torch.tensor([[2.0, -1.0, 0.5], [-3.0, 1.0, -2.0]], dtype=torch.float64)  # (2, 3)
 V = torch.tensor([[1.0, -2.0], [-1.0, 3.0]], dtype=torch.float64)  # (2, 2)
 B = torch.tensor([[0.7, -0.4]], dtype=torch.float64)
 FACTOR = torch.tensor([[-2.0, 3.0]], dtype=torch.float64)
+MODELS = [
+    (GIN, {}), (GIN, {"norm": "batch_norm", "act": "gelu"}), (GCN, {"jk": "cat"}), (GCN, {"act": "elu"}),
+    (GraphSAGE, {"act": "leaky_relu"}), (GraphSAGE, {"jk": "max"}), (GAT, {"heads": 2}), (GAT, {"v2": True}),
+    (PNA, {"aggregators": ["sum", "max"], "scalers": ["identity"], "deg": torch.tensor([0, 2])}),
+]  # fmt: skip
 
 
 class Chain:
@@ -172,13 +180,13 @@ def test_constants_before_a_normalisation_are_one_with_its_shift():
     torch.testing.assert_close(sized.held.expand(2, 2), constant.abs().expand(2, 2))
     torch.testing.assert_close(sized.constant.expand(2, 2), constant.expand(2, 2))
     chain = Chain()
-    slot, total, held, raw = Lifted(chain.emit, Gamma(2.0)).part(term, None)
-    torch.testing.assert_close(held, (constant + 2 * constant.clamp(min=0)).expand_as(held))
-    torch.testing.assert_close(raw, constant.expand_as(raw))
+    part = Lifted(chain.emit, Gamma(2.0)).part(term, None)
+    torch.testing.assert_close(part.held, (constant + 2 * constant.clamp(min=0)).expand_as(part.held))
+    torch.testing.assert_close(part.constant, constant.expand_as(part.constant))
     effective = W * FACTOR.t()  # weights after the normalisation: these are lifted
     lifted = effective + 2 * effective.clamp(min=0)
-    torch.testing.assert_close(total, X @ lifted.t())
-    torch.testing.assert_close(chain.values[slot], X @ lifted.t())
+    torch.testing.assert_close(part.total, X @ lifted.t())
+    torch.testing.assert_close(chain.values[part.slot], X @ lifted.t())
 
 
 @pytest.mark.parametrize("value", [X.abs(), -X.abs(), X, 0 * X], ids=["positive", "negative", "both", "none"])
@@ -226,37 +234,74 @@ def test_lifted_expressions():
     chain = Chain()
     rule = Gamma(2.0)
     term = Term(X @ W.t() + B, maps=[(leaf(), learned(W))], constant=B)
-    slot, total, held, raw = Lifted(chain.emit, rule).part(term, None)
+    part = Lifted(chain.emit, rule).part(term, None)
     lifted = X @ (W + 2 * W.clamp(min=0)).t()
-    torch.testing.assert_close(total, lifted)
+    torch.testing.assert_close(part.total, lifted)
+    torch.testing.assert_close(chain.values[part.slot], lifted)
+    assert torch.equal(part.held, B + 2 * B.clamp(min=0))
+    assert torch.equal(part.constant, B)
+    slot, surrogate = Lifted(chain.emit, rule).surrogate(term)
+    torch.testing.assert_close(surrogate, lifted + B + 2 * B.clamp(min=0))
     torch.testing.assert_close(chain.values[slot], lifted)
-    assert torch.equal(held, B + 2 * B.clamp(min=0))
-    assert torch.equal(raw, B)
     chain = Chain()
     joined = Term(torch.zeros(2, 4).double(), maps=[(term, moved(Embed(0, 2, 4))), (term, moved(Embed(2, 2, 4)))])
     turn = torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64)
-    slot, total, *_ = Lifted(chain.emit, rule).part(joined, turn)
+    part = Lifted(chain.emit, rule).part(joined, turn)
     down = X @ (W + 2 * W.clamp(max=0)).t()
     expected = torch.stack([lifted[:, 0], down[:, 1], down[:, 0], lifted[:, 1]], dim=1)
-    torch.testing.assert_close(total, expected)
-    torch.testing.assert_close(chain.values[slot], expected)
-    slot, total, *_ = Lifted(chain.emit, rule).part(joined, expressions._EVERY)
-    torch.testing.assert_close(total, torch.cat([down, down], dim=1))
+    torch.testing.assert_close(part.total, expected)
+    torch.testing.assert_close(chain.values[part.slot], expected)
+    part = Lifted(chain.emit, rule).part(joined, expressions._EVERY)
+    torch.testing.assert_close(part.total, torch.cat([down, down], dim=1))
 
 
 def test_what_stands_in_a_denominator():
-    side = 0, torch.ones(2, 2)
-    assert torch.equal(expressions.with_held(side, None, X[:, :2]), torch.ones(2, 2))
-    assert torch.equal(expressions.with_held(side, B, X[:, :2]), 1 + B.expand(2, 2))
-    assert torch.equal(expressions.with_held(None, B, X[:, :2]), B.expand(2, 2))
+    total = torch.ones(2, 2).double()
+    assert expressions.with_held(total, None) is total
+    assert torch.equal(expressions.with_held(total, B), 1 + B.expand(2, 2))
+    assert torch.equal(total, torch.ones(2, 2))
+    assert expressions.with_held(total, B, own=True) is total
+    assert torch.equal(total, 1 + B.expand(2, 2))
+    row = B.clone()  # too small for what is added
+    assert torch.equal(expressions.with_held(row, total, own=True), B + total)
+    assert torch.equal(row, B)
+
+
+def test_a_surrogate_is_never_a_tensor_that_others_read():
+    chain = Chain()
+    kept = Term(X, maps=[(leaf(), SAME)])  # passes X itself on
+    for term in (leaf(), kept, Term(X + X, maps=[(leaf(), SAME), (leaf(), SAME)])):
+        _, surrogate = Lifted(chain.emit, Gamma(2.0)).surrogate(term)
+        torch.testing.assert_close(surrogate, term.value)
+        assert surrogate.data_ptr() not in (X.data_ptr(), term.value.data_ptr())
+
+
+@pytest.mark.parametrize("rule", ["auto", "gamma", "epsilon", "alphabeta", "zero"])
+@pytest.mark.parametrize(("kind", "options"), MODELS, ids=lambda given: getattr(given, "__name__", str(given)))
+def test_what_a_model_computed_is_never_written_into(kind, options, rule, monkeypatch):
+    lowered, compared = Lowering.chain, []
+
+    def chain(lowering, *args):
+        before = [value.clone() for value in lowering.tape.values]
+        made = lowered(lowering, *args)
+        compared.append(all(map(torch.equal, before, lowering.tape.values)))
+        return made
+
+    monkeypatch.setattr(Lowering, "chain", chain)
+    torch.manual_seed(0)
+    model = kind(3, 8, num_layers=3, out_channels=2, **options).double().eval()
+    weights = {name: weight.clone() for name, weight in model.state_dict().items()}
+    ww.trace(model, X.clone(), torch.tensor([[0, 1], [1, 0]]), target=1, index=0, rule=rule)
+    assert compared == [True]
+    assert all(torch.equal(weight, weights[name]) for name, weight in model.state_dict().items())
 
 
 def test_a_map_that_turns_some_neurons_over_is_written_twice_where_weights_are_not_told_by_neuron():
     unknown = Term(X @ W.t(), maps=[(leaf(), Coefficients(make=RowMap, tensor=W, learned=True))])
     term = Term(unknown.value * FACTOR, maps=[(unknown, scaled(FACTOR, folds=True))])
     chain = Chain()
-    slot, total, *_ = Lifted(chain.emit, Gamma(2.0)).part(term, None)
+    part = Lifted(chain.emit, Gamma(2.0)).part(term, None)
     effective = W * FACTOR.t()
     expected = X @ (effective + 2 * effective.clamp(min=0)).t()
-    torch.testing.assert_close(total, expected)
-    torch.testing.assert_close(chain.values[slot], expected)
+    torch.testing.assert_close(part.total, expected)
+    torch.testing.assert_close(chain.values[part.slot], expected)

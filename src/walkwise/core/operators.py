@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,6 +49,10 @@ class Cast:
         return self._edges[id(edges)][1]
 
 
+#: Gives the size of a tensor's largest entry.
+Largest = Callable[[Tensor], float]
+
+
 class Operator(ABC):
     """A linear map between node tensors, held at the values of one input.
 
@@ -62,8 +68,7 @@ class Operator(ABC):
         """The most neurons a message has on its way through; 0 where it keeps those it has."""
         return 0
 
-    @property
-    def growth(self) -> Tensor | float | None:
+    def growth(self, largest: Largest) -> float | None:
         """How many times larger the largest entry of a message can become; None where that is not known."""
         return None
 
@@ -84,8 +89,7 @@ class Operator(ABC):
 class Identity(Operator):
     """Passes a message on as it is."""
 
-    @property
-    def growth(self) -> float:
+    def growth(self, largest: Largest) -> float:
         """Nothing grows."""
         return 1.0
 
@@ -105,8 +109,7 @@ class Visit(Operator):
     position: int
     slot: int  # of its input
 
-    @property
-    def growth(self) -> float:
+    def growth(self, largest: Largest) -> float:
         """Nothing grows."""
         return 1.0
 
@@ -125,8 +128,7 @@ class Scale(Operator):
 
     factor: Tensor  # (M, N), (1, N), (M, 1) or (1, 1)
 
-    @property
-    def growth(self) -> Tensor:
+    def growth(self, largest: Largest) -> float:
         """The largest factor."""
         return largest(self.factor)
 
@@ -156,8 +158,7 @@ class RowMap(Operator):
         """The longer side of the matrix."""
         return max(self.matrix.shape)
 
-    @property
-    def growth(self) -> Tensor:
+    def growth(self, largest: Largest) -> float:
         """The largest entry, as often as it can be added up."""
         return largest(self.matrix) * len(self.matrix)
 
@@ -186,12 +187,10 @@ class Perceptron(Operator):
         """The longest side of a matrix."""
         return max([max(matrix.shape) for matrix, _ in self.maps])
 
-    @property
-    def growth(self) -> Tensor:
+    def growth(self, largest: Largest) -> float:
         """That of every matrix and factor."""
         found = [largest(matrix) * len(matrix) for matrix, _ in self.maps]
-        found += [largest(factor) for _, factor in self.maps if factor is not None]
-        return torch.stack(found).prod()
+        return math.prod(found + [largest(factor) for _, factor in self.maps if factor is not None])
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """(factor ⊙ message) · matrix, from the last map to the first."""
@@ -215,14 +214,6 @@ class Perceptron(Operator):
         return Perceptron(tuple((cast(m), None if f is None else cast(f)) for m, f in self.maps))
 
 
-def largest(tensor: Tensor) -> Tensor:
-    """The size of the largest entry; 0 if there is none."""
-    if not tensor.numel():
-        return tensor.new_zeros(())
-    low, high = torch.aminmax(tensor)
-    return torch.maximum(low.neg(), high)
-
-
 def _product(rows: Tensor, matrix: Tensor) -> Tensor:
     """rows · matrix; many rows and few columns are multiplied several times faster as the transposed product."""
     if len(rows) >= _MANY_ROWS and 1 < matrix.shape[1] < _FEW_COLUMNS and rows.device.type == "cpu":
@@ -243,8 +234,7 @@ class Embed(Operator):
         """All columns."""
         return self.width
 
-    @property
-    def growth(self) -> float:
+    def growth(self, largest: Largest) -> float:
         """Nothing grows."""
         return 1.0
 
@@ -268,8 +258,7 @@ class Aggregate(Operator):
 
     reach = 1
 
-    @property
-    def growth(self) -> Tensor | float:
+    def growth(self, largest: Largest) -> float:
         """All edges could leave one node."""
         each = 1.0 if self.weight is None else largest(self.weight)
         return each * len(self.edges.source) + abs(self.root)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.edges import Edges
-from walkwise.core.operators import Cast, Operator
+from walkwise.core.operators import Cast, Largest, Operator
 from walkwise.core.rows import Rows
 
 
@@ -57,8 +57,7 @@ class Gather(Operator):
 
     reach = None
 
-    @property
-    def growth(self) -> float:
+    def growth(self, largest: Largest) -> float:
         """All rows could be picked from one."""
         return float(len(self.index))
 
@@ -84,8 +83,7 @@ class Scatter(Operator):
 
     reach = None
 
-    @property
-    def growth(self) -> float:
+    def growth(self, largest: Largest) -> float:
         """Nothing grows."""
         return 1.0
 
@@ -112,8 +110,7 @@ class SumRows(Operator):
 
     reach = None
 
-    @property
-    def growth(self) -> float:
+    def growth(self, largest: Largest) -> float:
         """The share."""
         return abs(self.share)
 
@@ -137,8 +134,7 @@ class Reshape(Operator):
 
     reach = None
 
-    @property
-    def growth(self) -> float:
+    def growth(self, largest: Largest) -> float:
         """Nothing grows."""
         return 1.0
 

@@ -64,15 +64,20 @@ class Neighbours:
         return np.diff(self.offsets)
 
     @cached_property
+    def here(self) -> Ints:
+        """The node that each pair leads from, ascending.  # (P,)"""
+        return np.arange(self.num_nodes).repeat(self.degree)
+
+    @cached_property
     def own(self) -> Bools:
         """Which pairs lead from a node to itself.  # (P,)"""
-        own: Bools = self.nodes == np.repeat(np.arange(self.num_nodes), self.degree)
+        own: Bools = self.nodes == self.here
         return own
 
     @cached_property
     def keys(self) -> Ints:
         """Every pair as one number, ascending.  # (P,)"""
-        return np.repeat(np.arange(self.num_nodes), self.degree) * self.num_nodes + self.nodes
+        return self.here * self.num_nodes + self.nodes
 
     def pairs(self, nodes: Ints) -> tuple[Ints, Ints]:
         """The pairs of some nodes one after the other, and whose each is.  # (K,) -> (R,), (R,)"""
@@ -90,9 +95,9 @@ class Neighbours:
 
     def ways(self, steps: int) -> Floats:
         """In how many ways one can come to each node by this many steps.  # (M,)"""
-        here, ways = np.repeat(np.arange(self.num_nodes), self.degree), np.ones(self.num_nodes)
+        ways = np.ones(self.num_nodes)
         for _ in range(steps):
-            ways = add_up(here, ways[self.nodes], self.num_nodes)
+            ways = add_up(self.here, ways[self.nodes], self.num_nodes)
         return ways
 
     def within(self, node: int, hops: int) -> Ints:

@@ -23,7 +23,7 @@ from walkwise.core.operators import Visit
 from walkwise.core.rows import Fan, OwnRows, Rows
 from walkwise.core.sending import sent
 from walkwise.errors import TooManyWalksError
-from walkwise.questions.neighbours import Ints, Neighbours, as_array, step_neighbours
+from walkwise.questions.neighbours import Floats, Ints, Neighbours, add_up, as_array, step_neighbours
 from walkwise.questions.nodesets import budget
 
 #: The largest graph of which every pair of nodes is looked at, where walks may step anywhere.
@@ -92,6 +92,20 @@ class Stages:
     @cached_property
     def _roots(self) -> dict[int, Tensor]:
         return dict(self.chain.roots)
+
+    @cached_property
+    def most_ending(self) -> Floats:
+        """How many walks end at each node at the most, by the neighbours of nodes alone.  # (M,)"""
+        near = self.near
+        below, ending = np.zeros(near.num_nodes), np.zeros(near.num_nodes)
+        for position in self.positions:
+            ways = add_up(near.here, below.take(near.nodes), near.num_nodes)
+            if self.begins(position):
+                ways += 1
+            below += ways  # they may go on from any position to any later one
+            if position in self.opening:
+                ending += ways
+        return ending
 
     def batch(self, lanes: int = 1) -> int:
         """How many partial walks can be continued at once."""

@@ -29,13 +29,12 @@ class WalkSteps:
         """How many walks come up to each node of each position from the input.  # {position: (M,)}"""
         near = self.stages.near
         ways: dict[int, Floats] = {}
-        here = np.repeat(np.arange(near.num_nodes), near.degree)
         for position in self.stages.positions:
             total = np.full(near.num_nodes, float(self.stages.begins(position)))
             for before, below in ways.items():
                 if (before, position) in self.possible:
                     can = self.possible[before, position]
-                    total = total + add_up(here[can], below[near.nodes[can]], near.num_nodes)
+                    total = total + add_up(near.here[can], below[near.nodes[can]], near.num_nodes)
             ways[position] = total
         return ways
 
@@ -128,14 +127,13 @@ def _walk_steps(at: Stages) -> WalkSteps:
     generator = torch.Generator().manual_seed(0)
     widths = {p: message.shape[-1] for p, message in at.opening.items()}  # of the positions that a message reaches
     probed: list[tuple[tuple[int, int], Ints]] = []  # steps, and for which pairs they are tried
-    reached = [_reached(message) for message in at.opening.values()]
+    reached = [arrives(message) for message in at.opening.values()]
     for position in reversed(at.positions):
         if position in widths and at.goes_on(position):
-            probe = torch.randn(at.chain.num_nodes, 1, widths[position], generator=generator)
-            for before, pairs, message in _probe(at, position, sent(probe, at.chain.device, at.chain.dtype)):
+            for before, pairs, message in _probe(at, position, random_messages(at, widths[position], generator)):
                 widths[before] = message.shape[-1]
                 probed.append(((before, position), pairs))
-                reached.append(_reached(message))
+                reached.append(arrives(message))
     read: Bools = torch.cat(reached).cpu().numpy()  # all at once: an accelerator is waited for
     found = np.split(read, np.cumsum([len(part) for part in reached])[:-1])
     ends = dict(zip(at.opening, found, strict=False))
@@ -154,6 +152,11 @@ def _probe(at: Stages, position: int, probe: Tensor) -> Iterator[tuple[int, Ints
         yield from ((before, arrival.pairs, message) for before, message in arrival.messages.items())
 
 
-def _reached(message: Tensor) -> Tensor:
+def random_messages(at: Stages, width: int, generator: torch.Generator) -> Tensor:
+    """A message for every node, such that none is lost on its way by chance.  # (M, 1, N)"""
+    return sent(torch.randn(at.chain.num_nodes, 1, width, generator=generator), at.chain.device, at.chain.dtype)
+
+
+def arrives(message: Tensor) -> Tensor:
     """Which rows have a message.  # (K, D, N) -> (K,)"""
-    return (message != 0).flatten(1).any(1)
+    return message.flatten(1).any(1)

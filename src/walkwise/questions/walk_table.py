@@ -10,6 +10,7 @@ subgraphs cost less than one contraction.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -24,7 +25,7 @@ from walkwise.questions.neighbours import Bools, Floats, Ints, add_up, step_neig
 from walkwise.questions.nodesets import budget
 from walkwise.questions.partial_walks import Arrival, Stages, stages, step_down
 from walkwise.questions.progress import bar
-from walkwise.questions.steps import WalkSteps, walk_steps
+from walkwise.questions.steps import WalkSteps, arrives, random_messages, walk_steps
 
 #: What tells two entries apart: the walk, how often it visits each node, or which nodes it visits.
 Detail = Literal["walks", "visits", "nodes"]
@@ -140,9 +141,12 @@ class _Listing:
     def __init__(self, at: Stages, detail: Detail, max_rows: float, max_numbers: float, progress: bool | None) -> None:
         self.at, self.chain, self.detail = at, at.chain, detail
         self.most_entries, self.progress = max_numbers / (at.chain.num_layers + 1), progress
-        self.steps: WalkSteps | None = walk_steps(at.chain) if detail == "walks" else None
-        self.rows_left = max_rows
         self.most = max(1, _BATCHES * budget(self.chain) // self.chain.width)  # rows at a time
+        self.by_walk = detail == "walks"
+        self.probes = self.by_walk and self._few()
+        self.steps: WalkSteps | None = walk_steps(at.chain) if self.by_walk and not self.probes else None
+        self.probe = torch.zeros(0, 0, 0)
+        self.rows_left = max_rows
         self.room = max(1, _ROOM // self.chain.width)  # rows that may wait
         self.finished: list[tuple[Ids, Tensor]] = []
         self.loose = 0  # rows in them that have not been compared
@@ -156,7 +160,7 @@ class _Listing:
             nodes = np.arange(M) if ends is None else ends
             nodes = nodes[self._reads(position, message)[nodes]]
             self._arrive(waiting, position, nodes, blank[nodes], message[self.at.there(nodes)])
-        ahead = self._ahead(waiting)
+        ahead = 0.0 if self.probes else self._ahead(waiting)
         if ahead > self.rows_left * math.factorial(min(20, self.chain.num_layers)):
             return None  # no more walks than that are alike, however they go
         with bar(self.progress if ahead > _MANY_ROWS else False, desc="listing walks", unit=" messages") as self.shown:
@@ -166,15 +170,20 @@ class _Listing:
         if self._entries() > self.most_entries:
             return None
         visits, relevance = self.finished[0] if self.finished else (blank[:0], torch.zeros(0))
-        return WalkTable(visits if self.steps else np.sort(visits, axis=1), _read(relevance))
+        return WalkTable(visits if self.by_walk else np.sort(visits, axis=1), _read(relevance))
+
+    def _few(self) -> bool:
+        """Whether so few walks are followed that a message from every node can go along, to see where they can step."""
+        if "walk steps" in self.chain.memo or self.chain.device.type != "cpu":  # an accelerator would be waited for
+            return False
+        return bool(self.at.most_ending.sum() + len(self.at.near.nodes) < self.most)
 
     def _ahead(self, waiting: dict[int, list[_Partial]]) -> float:
         """How many messages at single nodes all walks take that are still to be followed, each by itself."""
         near = self.at.near
-        here = np.repeat(np.arange(near.num_nodes), near.degree)
         ahead, total = np.zeros(near.num_nodes), 0.0
         for position in range(1, self.chain.num_layers + 1):
-            ahead = add_up(here, 1 + ahead[near.nodes], near.num_nodes)
+            ahead = add_up(near.here, 1 + ahead[near.nodes], near.num_nodes)
             total += sum(float(ahead[partial.node].sum()) for partial in waiting.get(position, ()))
         return total
 
@@ -186,7 +195,7 @@ class _Listing:
         """Where walks that carry relevance end.  # (M,)"""
         if self.steps is not None:
             return self.steps.ends[position] & (self.steps.ways[position] > 0)
-        reads: Bools = message.flatten(1).any(1).cpu().numpy()
+        reads: Bools = arrives(message).cpu().numpy()
         return reads
 
     def _follow(self, waiting: dict[int, list[_Partial]]) -> bool:
@@ -200,8 +209,9 @@ class _Listing:
         if self.rows_left < 0 or self._entries() > self.most_entries + _MOST_LOOSE:
             return False
         self.shown.update(int(counts.sum()))
-        for part in _chunks(counts, self.most):
-            self._step(waiting, position, partial[part])
+        parts = [slice(None)] if counts.sum() <= self.most else _chunks(counts, self.most)
+        for part in parts:
+            self._step(waiting, position, partial if len(parts) == 1 else partial[part])
             if sum(len(p.node) for some in waiting.values() for p in some) > self.room:
                 if not self._follow(waiting):
                     return False
@@ -210,21 +220,31 @@ class _Listing:
 
     def _step(self, waiting: dict[int, list[_Partial]], position: int, partial: _Partial) -> None:
         """Take some walks one step further down."""
-        arrival = step_down(self.at, position, partial.node, partial.message)
+        arrival, possible = self._arrival(position, partial)
         nodes = self.at.near.nodes.take(arrival.pairs)
         for before, message in arrival.messages.items():
-            if self.steps is None:
+            if not self.by_walk:
                 past = partial.past.take(arrival.owner, axis=0)
                 self._arrive(waiting, before, nodes, past, message)
             else:
-                can = self._leading(arrival, before, position)
-                past = partial.past.take(arrival.owner[can], axis=0)
-                self._arrive(waiting, before, nodes[can], past, message[self.at.there(can)])
+                can = np.flatnonzero(possible[before, position].take(arrival.pairs))
+                past = partial.past.take(arrival.owner.take(can), axis=0)
+                self._arrive(waiting, before, nodes.take(can), past, message[self.at.there(can)])
 
-    def _leading(self, arrival: Arrival, before: int, position: int) -> Ints:
-        """The rows of an arrival that are steps of walks."""
-        assert self.steps is not None
-        return np.flatnonzero(self.steps.leading[before, position][arrival.pairs])
+    def _arrival(self, position: int, partial: _Partial) -> tuple[Arrival, Mapping[tuple[int, int], Bools]]:
+        """Where some walks go on to, and by pair of neighbours whether a walk can step there."""
+        if not self.probes:
+            arrival = step_down(self.at, position, partial.node, partial.message)
+            return arrival, {} if self.steps is None else self.steps.leading
+        width = partial.message.shape[-1]
+        if self.probe.shape[-1] < width:
+            self.probe = random_messages(self.at, width, torch.Generator().manual_seed(0))
+        probe = self.probe[..., :width]
+        nodes = np.concatenate([partial.node, np.arange(len(probe))])
+        pairs, owner, messages = step_down(self.at, position, nodes, torch.cat([partial.message, probe]))
+        own = len(pairs) - len(self.at.near.nodes)  # rows of walks; after them every pair has one, in order
+        possible = {(before, position): arrives(message[own:]).numpy() for before, message in messages.items()}
+        return Arrival(pairs[:own], owner[:own], {p: message[:own] for p, message in messages.items()}), possible
 
     def _arrive(
         self, waiting: dict[int, list[_Partial]], position: int, nodes: Ints, past: Ids, message: Tensor
@@ -235,7 +255,7 @@ class _Listing:
             relevance = self.at.relevance(position, self.at.there(nodes), message)[:, 0]
             self.finished.append((past, relevance))
             self.loose += len(past)
-            if self.loose > _MOST_LOOSE and self.steps is None:
+            if self.loose > _MOST_LOOSE and not self.by_walk:
                 self._compare()
         if self.at.goes_on(position) and len(nodes):
             waiting.setdefault(position, []).append(_Partial(nodes, past, message))
@@ -244,14 +264,14 @@ class _Listing:
         """Add up finished walks that are alike."""
         if self.finished:
             past, relevance = _stacked([walks for walks, _ in self.finished]), _joined_up([r for _, r in self.finished])
-            if self.steps is None:
+            if not self.by_walk:
                 first, same = self._alike(past)
                 past, relevance = past[first], torch.from_numpy(add_up(same, _read(relevance), len(first)))
             self.finished, self.loose = [(past, relevance)], 0
 
     def _merged(self, partials: list[_Partial], position: int) -> _Partial:
         """The walks that stand at the same node with the same past, added up."""
-        if self.steps is not None:
+        if self.by_walk:
             return _joined(partials)
         check = len(partials) > 1 or len(partials[0].node) > _FEW
         all_of = _with_message(_joined(partials)) if check else partials[0]

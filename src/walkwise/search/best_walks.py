@@ -18,6 +18,7 @@ from walkwise.display import count, html_box, html_table
 from walkwise.errors import InputError, as_count
 from walkwise.questions.graphs import PaddedGraphs, as_graphs
 from walkwise.questions.neighbours import Floats, Ints, running_totals
+from walkwise.questions.partial_walks import stages
 from walkwise.questions.parts import asked_of_part, named
 from walkwise.questions.steps import WalkSteps, walk_steps
 from walkwise.questions.ties import order_of_ties, rounding, tie_runs, ties_in_order
@@ -187,21 +188,23 @@ def top_walks(
     k = as_count(k, "k", "the number of walks")
     if by not in ("relevance", "magnitude"):
         raise InputError(argument="by", expected='"relevance" or "magnitude"', got=by)
-    separate, steps = as_graphs(chain, graphs), walk_steps(chain)
+    separate, ending = as_graphs(chain, graphs), stages(chain).most_ending
+    if ending.sum() > FEW_WALKS:  # counted exactly, it may be less
+        ending = walk_steps(chain).ending
     found: list[TopWalks] = []
-    for some in separate.parts(steps.ending, FEW_WALKS):
-        if steps.ending[some.nodes].sum() <= FEW_WALKS:
-            found += _from_table(steps, k, by, some)
+    for some in separate.parts(ending, FEW_WALKS):
+        if ending[some.nodes].sum() <= FEW_WALKS:
+            found += _from_table(chain, k, by, some)
         else:
-            found.append(_searched(steps, k, by, max_expansions, ends=some.nodes, progress=progress))
+            found.append(_searched(walk_steps(chain), k, by, max_expansions, ends=some.nodes, progress=progress))
     if chain.types is not None:
         found = [replace(best, types=chain.types) for best in found]
     return found[0] if graphs is None else found
 
 
-def _from_table(steps: WalkSteps, k: int, by: str, graphs: PaddedGraphs) -> list[TopWalks]:
+def _from_table(chain: RelevanceChain, k: int, by: str, graphs: PaddedGraphs) -> list[TopWalks]:
     """The best of all walks of every graph."""
-    chain, nodes = steps.stages.chain, graphs.nodes
+    nodes = graphs.nodes
     table = walk_table(chain, "walks", ends=nodes if len(nodes) < chain.num_nodes else None)
     assert table is not None  # no limit was given
     score = np.abs(table.relevance) if by == "magnitude" else table.relevance

@@ -108,10 +108,16 @@ class Term:
     constant: Tensor | None = None
 
 
-def with_held(side: _Side, held: Tensor | None, like: Tensor) -> Tensor:
-    """The sum of one sign's contributions, with the constants that stand in its denominator."""
-    total = torch.zeros_like(like) if side is None else side[1]
-    return total if held is None else total + held
+def with_held(total: Tensor, held: Tensor | None, *, own: bool = False) -> Tensor:
+    """A sum of contributions with the constants that stand in its denominator; in its place, where that is its own."""
+    if held is None:
+        return total
+    return total.add_(held) if own and _fits(held, total) else total + held
+
+
+def _fits(part: Tensor, total: Tensor) -> bool:
+    """Whether a part can be added to a total in its place."""
+    return part.dtype == total.dtype and part.shape[1] == total.shape[1] and len(part) in (1, len(total))
 
 
 def one_sided(term: Term, z: Tensor, value: Tensor | None) -> bool:
@@ -163,8 +169,15 @@ class Plain:
         return self._made[id(term)]
 
 
-#: Slot, surrogate, its lifted constants, and the constants as they are.
-_Part = tuple[int, Tensor, Tensor | None, Tensor | None]
+@dataclass(frozen=True, eq=False, slots=True)
+class _Part:
+    """An expression with its weights lifted, and the constants that stand beside it."""
+
+    slot: int
+    total: Tensor  # its surrogate
+    held: Tensor | None = None  # the constants lifted
+    constant: Tensor | None = None  # as they are
+    own: bool = False  # whether nothing else reads the surrogate
 
 
 @dataclass(eq=False)
@@ -175,10 +188,16 @@ class Lifted:
     rule: Rule
     _made: dict[tuple[int, int], tuple[Term, Tensor | None, _Part]] = field(default_factory=dict)
 
+    def surrogate(self, term: Term) -> tuple[int, Tensor]:
+        """Where an expression is written, and what its outputs are divided by, in a tensor that nothing else reads."""
+        part = self.part(term, None)
+        total = part.total if part.own or part.held is not None else part.total.clone()
+        return part.slot, with_held(total, part.held, own=part.own)
+
     def part(self, term: Term, turn: Tensor | None) -> _Part:
         """What an expression comes to, the neurons of its output turned over by ``turn``."""
         if term.slot >= 0:
-            return term.slot, term.value, None, None
+            return _Part(term.slot, term.value)
         key = id(term), id(turn)
         if key not in self._made:
             self._made[key] = term, turn, self._sum(term, turn)
@@ -189,24 +208,24 @@ class Lifted:
         folds, as_it_is = False, term.constant is None
         for inner, coefficients in [way for each in term.maps for way in _ways(*each)]:
             operator = coefficients.lifted(self.rule, turn)
-            slot, part, lifted_constant, constant = self.part(inner, _turned(turn, coefficients, operator))
+            part = self.part(inner, _turned(turn, coefficients, operator))
             operators.append(operator)
-            sources.append(slot)
-            as_it_is = as_it_is and part is inner.value and not coefficients.learned
-            pushing.append((operator, part))
+            sources.append(part.slot)
+            as_it_is = as_it_is and part.total is inner.value and not coefficients.learned
+            pushing.append((operator, part.total))
             folds = folds or coefficients.folds
-            if lifted_constant is not None and constant is not None:
-                held.append(_pushed(operator, lifted_constant, inner.value))
-                raw.append(_pushed(coefficients.whole(), constant, inner.value))
+            if part.held is not None and part.constant is not None:
+                held.append(_pushed(operator, part.held, inner.value))
+                raw.append(_pushed(coefficients.whole(), part.constant, inner.value))
         if term.constant is not None:
             held.append(self.rule.hold(term.constant)[0])
             raw.append(term.constant)
         slot = self.emit(operators, sources)
-        total = term.value if as_it_is and not raw else _sum_of([operator.push(part) for operator, part in pushing])
+        total, own = (term.value, False) if as_it_is and not raw else _total(pushing)
         if not raw:
-            return slot, total, None, None
+            return _Part(slot, total, own=own)
         constant = _sum_of(raw)  # once folded, the biases before a normalisation and its shift are one bias
-        return slot, total, self.rule.hold(constant)[0] if folds else _sum_of(held), constant
+        return _Part(slot, total, self.rule.hold(constant)[0] if folds else _sum_of(held), constant, own)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -301,6 +320,7 @@ class _Sized:
     total: Tensor  # the sum of the sizes
     held: Tensor | None = None  # the sizes of the constants
     constant: Tensor | None = None  # as it is
+    own: bool = False  # whether nothing else reads the total
 
 
 @dataclass(eq=False)
@@ -330,7 +350,7 @@ class Sizes:
         values = [inner.value for inner, _ in term.maps]
         pushed = [(size, part.total, value) for (_, size), part, value in zip(maps, parts, values, strict=True)]
         known = unsigned and term.constant is None and all(total is value for _, total, value in pushed)
-        total = term.value if known else _sum_of([size.push(total) for size, total, _ in pushed])
+        total, own = (term.value, False) if known else _total([(size, total) for size, total, _ in pushed])
         held, raw = [], []
         for (whole, size), part, value in zip(maps, parts, values, strict=True):
             if part.held is not None and part.constant is not None:
@@ -340,10 +360,10 @@ class Sizes:
             held.append(term.constant.abs())
             raw.append(term.constant)
         if not raw:
-            return _Sized(slot, sizes, total)
+            return _Sized(slot, sizes, total, own=own)
         constant = _sum_of(raw)
         folds = any(coefficients.folds for _, coefficients in term.maps)  # one bias with those before it
-        return _Sized(slot, sizes, total, constant.abs() if folds else _sum_of(held), constant)
+        return _Sized(slot, sizes, total, constant.abs() if folds else _sum_of(held), constant, own)
 
 
 def _ways(inner: Term, coefficients: Coefficients) -> list[tuple[Term, Coefficients]]:
@@ -399,6 +419,20 @@ def _pushed(operator: Operator, constant: Tensor, value: Tensor) -> Tensor:
 def _rows_like(constant: Tensor, value: Tensor) -> Tensor:
     """A constant with as many rows and columns as the value it was added to."""
     return constant if constant.shape == value.shape else constant.expand_as(value)
+
+
+#: Maps whose outputs are tensors of their own.
+_MAKING = (Aggregate, RowMap, Scale)
+
+
+def _total(pushing: Sequence[tuple[Operator, Tensor]]) -> tuple[Tensor, bool]:
+    """The sum of what maps make of tensors, and whether it is a tensor of its own."""
+    (first, values), *others = pushing
+    total, own = first.push(values), type(first) in _MAKING
+    for operator, values in others:
+        pushed = operator.push(values)
+        total, own = total.add_(pushed) if own and pushed.shape == total.shape else total + pushed, True
+    return total, own
 
 
 def _sum_of(tensors: Sequence[Tensor]) -> Tensor:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from walkwise.core.chain import RelevanceChain
-from walkwise.core.operators import largest
 from walkwise.errors import InputError, TraceError
 from walkwise.tracing.modules import Modules, check_weights
 from walkwise.tracing.private import buffers_of, parameters_of
@@ -155,25 +154,47 @@ def check_chain(chain: RelevanceChain) -> RelevanceChain:
 
 def _bounds(chain: RelevanceChain) -> tuple[float, float]:
     """The largest entry where walks begin, and what no sum of relevance can exceed: often far less is there."""
-    growths = [operator.growth for step in chain.steps for operator in step.operators]
-    sizes = [largest(value) for _, value in (*chain.roots, *chain.seeds)]
-    numbers = _numbers([*sizes, *growths])
-    at_roots, at_seeds = numbers[: len(chain.roots)], numbers[len(chain.roots) : len(sizes)]
+    largest = _Sizes()
+    for _, value in (*chain.roots, *chain.seeds):
+        largest.note(value)
+    for step in chain.steps:
+        for operator in step.operators:
+            operator.growth(largest.note)
+    largest.read()
     bounds: dict[int, float] = defaultdict(float)  # of the messages, by slot
-    for (slot, _), size in zip(chain.seeds, at_seeds, strict=True):
-        bounds[slot] += size
-    growing = iter(reversed(numbers[len(sizes) :]))
+    for slot, seed in chain.seeds:
+        bounds[slot] += largest.of(seed)
     for step in reversed(chain.steps):
-        for source in reversed(step.sources):
-            bounds[source] += bounds[step.target] * next(growing)
-    relevance = sum(bounds[slot] * size * H.numel() for (slot, H), size in zip(chain.roots, at_roots, strict=True))
-    return max(at_roots, default=0.0), max(relevance, *bounds.values())
+        for operator, source in zip(step.operators, step.sources, strict=True):
+            growth = operator.growth(largest.of)
+            bounds[source] += bounds[step.target] * (math.inf if growth is None else growth)
+    relevance = sum([bounds[slot] * largest.of(H) * H.numel() for slot, H in chain.roots])
+    return max([largest.of(H) for _, H in chain.roots], default=0.0), max(relevance, *bounds.values())
 
 
-def _numbers(given: Sequence[Tensor | float | None]) -> list[float]:
-    """Numbers, all read from the device at once; what is not known is infinite."""
-    read = iter(torch.stack([n.to(torch.float64) for n in given if isinstance(n, Tensor)]).tolist())
-    return [next(read) if isinstance(n, Tensor) else math.inf if n is None else n for n in given]
+class _Sizes:
+    """The largest entries of many tensors, read from the device at once."""
+
+    def __init__(self) -> None:
+        self.ends: dict[int, tuple[Tensor, Tensor]] = {}  # by the identity of the tensor, which lives on in the chain
+        self.known: dict[int, float] = {}
+
+    def note(self, tensor: Tensor) -> float:
+        """Have a tensor looked at; its size is not known yet."""
+        if id(tensor) not in self.ends and tensor.numel():
+            self.ends[id(tensor)] = torch.aminmax(tensor)
+        return 1.0
+
+    def read(self) -> None:
+        """Read the sizes of all that were noted."""
+        ends = [end for pair in self.ends.values() for end in pair]
+        kinds = {end.dtype for end in ends}
+        read = torch.stack(ends if len(kinds) == 1 else [end.double() for end in ends]).tolist()
+        self.known = {key: max(-low, high) for key, low, high in zip(self.ends, read[::2], read[1::2], strict=True)}
+
+    def of(self, tensor: Tensor) -> float:
+        """The size of the largest entry of a tensor that was noted; 0 if it has none."""
+        return self.known.get(id(tensor), 0.0)
 
 
 def _parts(chain: RelevanceChain) -> tuple[tuple[str, Sequence[tuple[int, Tensor]]], ...]:

@@ -103,15 +103,14 @@ class Builder:
             if rule.one_sided is None or not one_sided(flow.term, flow.value, None if rectified else value):
                 return self._by_size(flow, value) if rule.by_size else self._by_sign(flow, value)
             rule = rule.one_sided
-        slot, part, held, _ = Lifted(self.emit, rule).part(flow.term, None)
-        surrogate = part if held is None else part + held
-        return self.emit([Scale(rule.ratio(value, surrogate))], [slot])
+        slot, surrogate = Lifted(self.emit, rule).surrogate(flow.term)
+        return self.emit([Scale(rule.spent_ratio(value, surrogate))], [slot])
 
     def _by_size(self, flow: Flow, value: Tensor) -> int:
         """The same for a rule that weighs contributions and their sizes."""
         assert flow.term is not None and flow.rule is not None
         sized = Sizes(self.emit).part(flow.term)
-        total = sized.total if sized.held is None else sized.total + sized.held
+        total = with_held(sized.total, sized.held, own=sized.own)
         factors = flow.rule.size_factors(value, flow.value, total)
         return self.emit([Scale(factor) for factor in factors], [sized.slot, sized.sizes])
 
@@ -120,7 +119,8 @@ class Builder:
         assert flow.term is not None and flow.rule is not None
         split = Signs(self.emit, flow.rule).parts(flow.term)
         held = split.held or (None, None)
-        sums = [with_held(side, constant, flow.value) for side, constant in zip(split.sides, held, strict=True)]
+        totals = [torch.zeros_like(flow.value) if side is None else side[1] for side in split.sides]
+        sums = [with_held(total, constant) for total, constant in zip(totals, held, strict=True)]
         factors = flow.rule.factors(value, flow.value, *sums)
         terms = [(Scale(f), side[0]) for f, side in zip(factors, split.sides, strict=True) if f is not None and side]
         if not terms:  # nothing contributes
