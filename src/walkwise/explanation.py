@@ -8,7 +8,7 @@ import html
 import io
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from walkwise.core.chain import RelevanceChain
+from walkwise.core.node_types import EdgeType, NodeTypes, TypedNode
 from walkwise.display import count, html_box, html_line, html_table, listed, number
 from walkwise.errors import CoverageWarning, InputError, MissingExtraError, TooManyWalksError
 from walkwise.evaluation.naming import answer_title, explained_title
@@ -98,7 +99,7 @@ class Explanation:
     """A prediction and what made it; made by :func:`explain`.
 
     It prints as text, shows itself in notebooks, and can be saved: :meth:`save` and :meth:`load` keep all but the
-    chain.
+    chain. Nodes of a heterogeneous graph stand in one row, as in ``chain.types``, and are called by type.
     """
 
     target: str  # what is explained, by name
@@ -109,13 +110,14 @@ class Explanation:
     node_relevance: Tensor  # (M,)
     edge_index: Tensor  # (2, E)
     edge_relevance: Tensor  # (E,)
-    feature_relevance: Tensor  # (M, F)
+    feature_relevance: Tensor | dict[str, Tensor]  # (M, F), of a heterogeneous graph {type: (M_t, F_t)}
     subgraph: FoundSubgraph
     check: Check
     walks: TopWalks
     notes: tuple[str, ...] = ()
     node_labels: tuple[str, ...] = ()  # symbols, words; empty where nodes have no names
     smiles: str | None = None  # the molecule that the graph is
+    types: NodeTypes | None = None  # of a heterogeneous graph
     chain: RelevanceChain | None = None  # for further questions; None where it was loaded from a file
 
     @property
@@ -124,7 +126,9 @@ class Explanation:
         return len(self.node_relevance)
 
     def node(self, i: int) -> str:
-        """What a node is called: its number, and its name where it has one."""
+        """What a node is called: its number, and its name where it has one; in a heterogeneous graph "user 0"."""
+        if self.types is not None:
+            return self.node_labels[i]
         return f"{i} {self.node_labels[i]}".strip() if self.node_labels else str(i)
 
     # -- for people ------------------------------------------------------------------------------
@@ -195,6 +199,14 @@ class Explanation:
                 )
             except (InputError, MissingExtraError):  # not these atoms, or no RDKit: still a graph
                 pass
+        if self.types is not None:
+            return plotting.graph_heatmap(
+                self.types.split(self.node_relevance),
+                self._edges_by_type(self.types),
+                subgraph=self.types.grouped(self.subgraph.nodes),
+                meaning=meaning,
+                ax=ax,
+            )
         return plotting.graph_heatmap(
             self.node_relevance,
             self.edge_index,
@@ -204,8 +216,19 @@ class Explanation:
             ax=ax,
         )
 
+    def _edges_by_type(self, types: NodeTypes) -> dict[EdgeType, Tensor]:
+        """The edges between each two types, by numbers among those; kinds of edges are not told apart."""
+        kinds = torch.arange(len(types.counts)).repeat_interleave(torch.tensor(list(types.counts.values())))
+        names, (source, target) = list(types.counts), kinds[self.edge_index]
+        found: dict[EdgeType, Tensor] = {}
+        for i, j in sorted({(int(i), int(j)) for i, j in zip(source, target, strict=True)}):
+            first = torch.tensor([[types.offsets[names[i]]], [types.offsets[names[j]]]])
+            found[names[i], "to", names[j]] = self.edge_index[:, (source == i) & (target == j)] - first
+        return found
+
     def _headline(self) -> str:
-        says, node = self.prediction.says, "" if self.index is None else f" for node {self.index}"
+        says, index = self.prediction.says, self.index
+        node = "" if index is None else f" for node {index}" if self.types is None else f" for {self.node(index)}"
         explained = f"Explaining {'its output' if self.target == says else self.target}"
         said = f"Prediction{node}: {says}. {explained}" if says else f"Explaining {self.target}{node}"
         absorbed = self.prediction.output - self.relevance
@@ -270,9 +293,13 @@ class Explanation:
             source, target = self.edge_index.tolist()
             return pd.DataFrame({"source": source, "target": target, "relevance": self.edge_relevance.tolist()})
         if of == "features":
-            return pd.DataFrame(self.feature_relevance.numpy()).rename_axis("node")
+            given = self.feature_relevance
+            parts = [given] if isinstance(given, Tensor) else list(given.values())
+            tables = [pd.DataFrame(part.numpy()) for part in parts]
+            return pd.concat(tables, ignore_index=True).rename_axis("node")
         if of == "walks":
-            table = pd.DataFrame(self.walks.walks.numpy())
+            walks = self.walks.walks.tolist()
+            table = pd.DataFrame(walks if self.types is None else [self.types.written(walk) for walk in walks])
             return table.add_prefix("position ").assign(relevance=self.walks.relevance.tolist())
         raise InputError(argument="of", expected='"nodes", "edges", "features" or "walks"', got=of)
 
@@ -281,7 +308,7 @@ class Explanation:
         found = self._described()
         return {
             **found,
-            **{name: getattr(self, name).tolist() for name in _TENSORS},
+            **{name: _plain(getattr(self, name)) for name in _TENSORS},
             "walks": {
                 **found["walks"],
                 "walks": self.walks.walks.tolist(),
@@ -297,9 +324,10 @@ class Explanation:
             **{name: getattr(self, name) for name in plain},
             **{name: list(getattr(self, name)) for name in ("outputs", "notes", "node_labels")},
             "prediction": dataclasses.asdict(self.prediction),
-            "subgraph": {**dataclasses.asdict(self.subgraph), "nodes": list(self.subgraph.nodes)},
+            "subgraph": _described_subgraph(self.subgraph),
             "check": dataclasses.asdict(self.check),
             "walks": walks,
+            "types": None if self.types is None else dict(self.types.counts),
         }
 
     def save(self, path: str | Path) -> None:
@@ -308,7 +336,10 @@ class Explanation:
         Args:
             path: the file, usually NAME.safetensors. An existing file is replaced.
         """
-        tensors = {name: getattr(self, name) for name in _TENSORS}
+        tensors: dict[str, Tensor] = {}
+        for name in _TENSORS:
+            held = getattr(self, name)
+            tensors |= {name: held} if isinstance(held, Tensor) else {f"{name}/{kind}": v for kind, v in held.items()}
         tensors |= {"walks": self.walks.walks, "walk_relevance": self.walks.relevance}
         write_tensors(path, tensors, {"explanation": json.dumps(self._described())})
 
@@ -322,21 +353,24 @@ class Explanation:
         tensors, metadata = read_tensors(as_path(path, "path"))
         try:
             found = json.loads(metadata["explanation"])
-            walks = TopWalks(tensors["walks"], tensors["walk_relevance"], **found.pop("walks"))
+            counts = found.pop("types", None)
+            types = None if counts is None else NodeTypes(counts)
+            walks = TopWalks(tensors["walks"], tensors["walk_relevance"], **found.pop("walks"), types=types)
             subgraph = found.pop("subgraph")
             subgraph["nodes"] = tuple(subgraph["nodes"])
             check = {name: Outcome(**outcome) for name, outcome in found.pop("check").items()}
             lists: dict[str, Any] = {name: tuple(found.pop(name)) for name in ("outputs", "notes", "node_labels")}
             prediction = Outcome(**found.pop("prediction"))
-            parts: dict[str, Any] = {name: tensors[name] for name in _TENSORS}
+            parts: dict[str, Any] = {name: _loaded(tensors, name, types) for name in _TENSORS}
             return cls(
                 **found,
                 **lists,
                 **parts,
                 prediction=prediction,
-                subgraph=FoundSubgraph(**subgraph),
+                subgraph=FoundSubgraph(**subgraph, types=types),
                 check=Check(**check),
                 walks=walks,
+                types=types,
             )
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise InputError(
@@ -348,12 +382,28 @@ class Explanation:
             ) from error
 
 
+def _described_subgraph(found: FoundSubgraph) -> dict[str, Any]:
+    fields = {field.name: getattr(found, field.name) for field in dataclasses.fields(found) if field.name != "types"}
+    return {**fields, "nodes": list(found.nodes)}
+
+
+def _plain(held: Tensor | dict[str, Tensor]) -> Any:
+    return held.tolist() if isinstance(held, Tensor) else {name: part.tolist() for name, part in held.items()}
+
+
+def _loaded(tensors: Mapping[str, Tensor], name: str, types: NodeTypes | None) -> Tensor | dict[str, Tensor]:
+    """A tensor of a file, or those by type."""
+    if name in tensors or types is None:
+        return tensors[name]
+    return {kind: tensors[f"{name}/{kind}"] for kind in types.counts if f"{name}/{kind}" in tensors}
+
+
 def explain(
     model: nn.Module,
     *graph: Any,
     target: Any = None,
     against: Any = None,
-    index: int | None = None,
+    index: int | TypedNode | None = None,
     class_names: Sequence[str] | None = None,
     rule: RuleLike = "auto",
     size: int | None = None,
@@ -368,11 +418,12 @@ def explain(
 
     Args:
         model: a model with torch_geometric message-passing layers; it is only read.
-        *graph: one Data object with x and edge_index, or the node features and the edges (2, E).
+        *graph: one Data object with x and edge_index, a HeteroData with these by type, or the node features and the
+            edges (2, E).
         target: the output column to explain (default: the largest), its name, or a callable that makes a scalar of the
             output. For a single logit, "positive" or "negative".
         against: another column or name: what speaks for the target and not for this one is explained.
-        index: the output row to explain, for node-level models.
+        index: the output row to explain, for node-level models; of a heterogeneous graph, (type, i).
         class_names: what the output columns are called; two for a model with one logit, the negative class first.
         rule: the LRP rule, as for :func:`walkwise.trace`.
         size: how many nodes the best subgraph has; by default 5, or fewer where no connected part has this many.
@@ -404,22 +455,28 @@ def explain(
     edges = prediction.edge_index
     best, notes = _walks(chain, walks)
     row = () if callable(prediction.target) else prediction.logits.tolist()
+    nodes, features = node_relevance(chain, layer="start"), feature_relevance(chain)
+    types = chain.types
+    if types is not None:
+        nodes = torch.cat([nodes[name] for name in types.counts])
+        features = {name: part.cpu() for name, part in features.items()}
     return Explanation(
         target=explained_title(prediction, class_names),
         prediction=check.whole,
         outputs=tuple(-value if prediction.negative else value for value in row),
         index=prediction.index,
         relevance=chain.input_relevance,
-        node_relevance=node_relevance(chain, layer="start").cpu(),
+        node_relevance=nodes.cpu(),
         edge_index=edges.cpu(),
         edge_relevance=edge_relevance(chain, edge_index=edges).cpu(),
-        feature_relevance=feature_relevance(chain).cpu(),
+        feature_relevance=features if types is not None else features.cpu(),
         subgraph=found,
         check=check,
         walks=best,
         notes=(*chain.notes, *chain.cautions, *notes),
-        node_labels=node_labels(data, chain.num_nodes),
+        node_labels=tuple(types.written(range(types.num_nodes))) if types else node_labels(data, chain.num_nodes),
         smiles=smiles if isinstance(smiles := getattr(data, "smiles", None), str) else None,
+        types=types,
         chain=chain,
     )
 

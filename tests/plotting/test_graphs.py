@@ -128,6 +128,15 @@ def test_of_large_graphs_the_part_that_matters_is_drawn(ax):
     assert not ax.texts
 
 
+def test_the_nodes_of_a_part_keep_their_ids():
+    path = np.stack([np.arange(199), np.arange(1, 200)])
+    scores = np.where(np.arange(200) >= 190, 1.0, 0.0)
+    labels = [f"n{i}" for i in range(200)]
+    for given, names in ((None, [str(i) for i in range(190, 200)]), (labels, labels[190:])):
+        ax = graph_heatmap(scores, path, labels=given)
+        assert [text.get_text() for text in ax.texts][-11:-1] == names
+
+
 def test_the_part_that_matters_is_joined():
     path = np.stack([np.arange(9), np.arange(1, 10)])
     weight = np.array([5.0, 0, 0, 4, 0, 0, 0, 0, 0, 3])

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from walkwise.core.node_types import TypedNode
 from walkwise.evaluation.parts import subgraph_values
 from walkwise.evaluation.predictions import Prediction, predict
 from walkwise.evaluation.selections import Nodes, parted, prefixes
@@ -31,7 +32,7 @@ def activation_curve(
     model: nn.Module,
     *graph_and_order: Any,
     target: Any = None,
-    index: int | None = None,
+    index: int | TypedNode | None = None,
     on: str = "logit",
     progress: bool = False,
     **model_kwargs: Any,
@@ -47,7 +48,7 @@ def activation_curve(
         *graph_and_order: ``data, order`` or ``x, edge_index, order``; the order is a permutation (M,) of the
             nodes, most important first.
         target: the output column (default: the largest), or a callable that makes a scalar of the output.
-        index: the output row of a node-level model; that node is there from the start.
+        index: the output row of a node-level model, or (type, i); that node is there from the start.
         on: "logit" for the output itself, "probability" for its softmax.
         progress: show a bar.
         **model_kwargs: passed to the model; rows of nodes and edges are carried along.
@@ -72,7 +73,7 @@ def pruning_curve(
     model: nn.Module,
     *graph_and_order: Any,
     target: Any = None,
-    index: int | None = None,
+    index: int | TypedNode | None = None,
     on: str = "logit",
     progress: bool = False,
     **model_kwargs: Any,
@@ -88,7 +89,7 @@ def pruning_curve(
         *graph_and_order: ``data, order`` or ``x, edge_index, order``; the order is a permutation (M,) of the
             nodes, **least** important first.
         target: the output column (default: the largest), or a callable that makes a scalar of the output.
-        index: the output row of a node-level model; that node is never removed.
+        index: the output row of a node-level model, or (type, i); that node is never removed.
         on: "logit" for the output itself, "probability" for its softmax.
         progress: show a bar.
         **model_kwargs: passed to the model.

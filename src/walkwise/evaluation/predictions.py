@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from walkwise.core.chain import RelevanceChain
+from walkwise.core.node_types import TypedNode
 from walkwise.errors import LEFT_OUT, Described, InputError, TargetError, described, noted
 from walkwise.evaluation.adapters import Adapted, adapted
 from walkwise.evaluation.inputs import given_graph
+from walkwise.evaluation.types import AllTypes
 from walkwise.rules import RuleLike
 from walkwise.tracing import trace
 from walkwise.tracing.shadow import same_random_numbers, shadow_of
@@ -50,6 +52,12 @@ class Prediction:
         return self.x.shape[0]
 
     @property
+    def typed(self) -> AllTypes | None:
+        """The model behind the numbers of nodes, of a heterogeneous graph."""
+        inner = self.model.model if isinstance(self.model, Adapted) else self.model
+        return inner if isinstance(inner, AllTypes) else None
+
+    @property
     def negative(self) -> bool:
         """Whether this is the negative class of a model with one logit; its output has the sign turned over."""
         return isinstance(self.model, Adapted) and self.model.negative
@@ -69,7 +77,7 @@ def predict(
     *graph: Any,
     target: Any = None,
     against: Any = None,
-    index: int | None = None,
+    index: int | TypedNode | None = None,
     class_names: Sequence[str] | None = None,
     **model_kwargs: Any,
 ) -> Prediction:
@@ -80,11 +88,11 @@ def predict(
 
     Args:
         model: a model called as ``model(x, edge_index, **model_kwargs)``.
-        *graph: one Data object, or the node features and the edges (2, E).
+        *graph: one Data or HeteroData object, or the node features and the edges (2, E).
         target: the output column (default: the largest), or a callable that makes a scalar of the output. Of a binary
             model with one logit, "positive" (or 1) and "negative" are its classes, as for :func:`walkwise.trace`.
         against: another column: the explained number is the target's output less this one.
-        index: the output row, for node-level models.
+        index: the output row, for node-level models; of a heterogeneous graph, (type, i).
         class_names: what the columns are called, so that target and against may be names; two for one logit, the
             negative class first.
         **model_kwargs: passed to the model; they take precedence over the attributes of a Data object.
@@ -98,6 +106,10 @@ def predict(
     """
     if not isinstance(model, nn.Module):
         raise InputError(argument="model", expected="a torch.nn.Module", got=model)
+    if len(graph) == 1 and isinstance(graph[0], HeteroData):
+        typed = AllTypes(model, graph[0], model_kwargs, index)
+        said: dict[str, Any] = {"target": target, "against": against, "class_names": class_names}
+        return predict(typed, typed.nodes, typed.edges, index=typed.row, **said)
     given = given_graph(model, graph, model_kwargs)
     x, edge_index, arguments = given.x, given.edge_index, given.arguments
     with torch.no_grad(), at_rest(model) as resting:
@@ -143,7 +155,8 @@ def predict(
             remedy="Name another one, or leave it out.",
         )
     less = other[0] if other is not None and len(row) > 1 else None  # one logit is a difference already
-    return Prediction(model, x, edge_index, arguments, column, index, output, less)
+    at = None if index is None else operator.index(index)  # type: ignore[arg-type]
+    return Prediction(model, x, edge_index, arguments, column, at, output, less)
 
 
 def _column(target: Any, row: Tensor, name: str, class_names: Sequence[str] | None) -> tuple[int, bool]:
@@ -228,11 +241,22 @@ def at_rest(model: nn.Module) -> Iterator[nn.Module]:
 def traced(prediction: Prediction, *, rule: RuleLike = "auto") -> RelevanceChain:
     """The prediction as a relevance chain."""
     arguments, target = dict(prediction.arguments), prediction.target
+    one_logit = not callable(target) and len(prediction.logits) == 1
+    if (typed := prediction.typed) is not None:
+        return trace(
+            typed.model,
+            typed.data,
+            target=("negative" if prediction.negative else "positive") if one_logit else target,
+            against=prediction.against,
+            index=typed.index,
+            rule=rule,
+            **typed.arguments,
+        )
     return trace(
         prediction.model,
         prediction.x,
         prediction.edge_index,
-        target=target if callable(target) or len(prediction.logits) > 1 else "positive",
+        target="positive" if one_logit else target,
         against=prediction.against,
         index=prediction.index,
         rule=rule,
@@ -347,7 +371,7 @@ def table(output: Any, rows: int) -> Tensor:
     return output.reshape(1 if output.numel() % rows else rows, -1)
 
 
-def _checked_row(rows: Tensor, index: int | None) -> Tensor:
+def _checked_row(rows: Tensor, index: Any) -> Tensor:
     if index is None and len(rows) != 1:
         raise InputError(
             f"The output has {len(rows)} rows.",

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from walkwise.errors import Described, InputError, described
 
@@ -62,7 +62,7 @@ def as_mask(nodes: Nodes, num_nodes: int, argument: str = "nodes") -> Tensor:
 
 def parted(given: tuple[Any, ...], last: str) -> tuple[tuple[Any, ...], Any]:
     """The graph, and what comes after it."""
-    if len(given) == 3 or (len(given) == 2 and isinstance(given[0], Data)):
+    if len(given) == 3 or (len(given) == 2 and isinstance(given[0], Data | HeteroData)):
         return given[:-1], given[-1]
     graph, kinds = "as one Data object or as x and edge_index", ", ".join(type(part).__name__ for part in given)
     raise InputError(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from walkwise import smarts
+from walkwise.core.node_types import NodeTypes
 from walkwise.errors import InputError, TooManyWalksError
 from walkwise.evaluation import activation_along
 from walkwise.explorer.cases import Case
@@ -58,19 +59,29 @@ class WalkAnswer:
     relevance: float
 
 
-def parse_nodes(text: str | None, num_nodes: int) -> list[int]:
+def parse_nodes(text: str | None, num_nodes: int, types: NodeTypes | None = None) -> list[int]:
     """Node ids from what was typed, ascending.
 
     Args:
         text: ids and ranges with commas or spaces between; nothing is no nodes, "all" is all.
         num_nodes: M, the nodes of the graph.
+        types: those of a heterogeneous graph: ids follow their type.
 
     >>> parse_nodes("7, 0-2", 10)
     [0, 1, 2, 7]
+    >>> parse_nodes("item 0, 2 user 1", 5, NodeTypes({"user": 2, "item": 3}))
+    [1, 2, 4]
     """
     given = (text or "").strip()
     if given.lower() == "all":
         return list(range(num_nodes))
+    if types is not None:
+        return sorted({node for name, ids in _by_type(given, types) for node in _numbers(name, ids, types)})
+    return _ranges(given, num_nodes, "The graph")
+
+
+def _ranges(given: str, num_nodes: int, whose: str) -> list[int]:
+    """Ids and ranges, ascending."""
     chosen: set[int] = set()
     for part in re.split(r"[,;\s]+", re.sub(r"\s*([-\N{EN DASH}])\s*", r"\1", given)):
         found = _RANGE.fullmatch(part)
@@ -81,17 +92,39 @@ def parse_nodes(text: str | None, num_nodes: int) -> list[int]:
             first, last = int(found[1]), int(found[2] or found[1])
             if last >= num_nodes or first > last:
                 known = f"nodes 0 to {num_nodes - 1}"
-                raise InputError(f"The graph has {known}, got {part!r}.", argument="nodes", expected=known, got=part)
+                raise InputError(f"{whose} has {known}, got {part!r}.", argument="nodes", expected=known, got=part)
             chosen.update(range(first, last + 1))
     return sorted(chosen)
 
 
-def format_nodes(nodes: Sequence[int]) -> str:
+def _by_type(text: str, types: NodeTypes) -> list[tuple[str, str]]:
+    """The types that a text names, and the ids that stand after each."""
+    names = "|".join(re.escape(name) for name in sorted(types.counts, key=len, reverse=True))
+    before, *named = re.split(rf"(?<!\S)({names})(?=[\s,;]|$)", text)
+    if before.strip(" ,;"):
+        first = next(iter(types.counts))
+        expected = f"nodes by type, such as {first} 0-2; the types are {', '.join(types.counts)}"
+        raise InputError(f"Expected {expected}; got {text!r}.", argument="nodes", expected=expected, got=text)
+    return list(zip(named[::2], named[1::2], strict=True))
+
+
+def _numbers(name: str, ids: str, types: NodeTypes) -> list[int]:
+    """Nodes of a type by their numbers among all; the type alone is all of them."""
+    count, first = types.counts[name], types.offsets[name]
+    typed = ids.strip(" ,;")
+    return [first + i for i in (_ranges(typed, count, name) if typed else range(count))]
+
+
+def format_nodes(nodes: Sequence[int], types: NodeTypes | None = None) -> str:
     """Node ids as one would type them.
 
     >>> format_nodes([0, 1, 2, 7])
     '0-2, 7'
+    >>> format_nodes([1, 2, 4], NodeTypes({"user": 2, "item": 3}))
+    'user 1, item 0, 2'
     """
+    if types is not None:
+        return ", ".join(f"{name} {format_nodes(ids)}" for name, ids in types.grouped(nodes).items())
     runs: list[list[int]] = []
     for node in sorted(nodes):
         if runs and node == runs[-1][-1] + 1:
@@ -229,14 +262,15 @@ def groups_here(case: Case, own: Mapping[str, Any]) -> dict[str, list[int]]:
     return found
 
 
-def overlap_words(groups: Mapping[str, Sequence[int]]) -> str:
+def overlap_words(groups: Mapping[str, Sequence[int]], types: NodeTypes | None = None) -> str:
     """Which groups overlap, and what that means here; nothing where none do."""
     names = list(groups)
     for i, one in enumerate(names):
         for other in names[i + 1 :]:
             if shared := sorted(set(groups[one]) & set(groups[other])):
+                node = f"node {shared[0]}" if types is None else types.written(shared)[0]
                 return (
-                    f"{one} and {other} share node {shared[0]}. Bars need groups that do not overlap: remove one of "
+                    f"{one} and {other} share {node}. Bars need groups that do not overlap: remove one of "
                     "them, or ask with a formula above, which allows it."
                 )
     return ""

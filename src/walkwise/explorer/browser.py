@@ -26,7 +26,7 @@ def connect_browser(app: Dash, *, table: bool = False) -> None:
         State("graph", "data"),
         prevent_initial_call=True,
     )
-    in_browser("nodes", Output("nodes", "value"), Input("selection", "data"))
+    in_browser("nodes", Output("nodes", "value"), Input("selection", "data"), State("types", "data"))
     in_browser(
         "dress",
         Output("dressed", "data"),

@@ -79,6 +79,8 @@ def _connect_graph(app: Dash, desk: Desk) -> None:
         Output("row", "max"),
         Output("pattern-field", "className"),
         Output("file", "data"),
+        Output("types", "data"),
+        Output("nodes", "placeholder"),
         Input("graph", "data"),
         State("target", "data"),
         State("own", "data"),
@@ -92,7 +94,9 @@ def _connect_graph(app: Dash, desk: Desk) -> None:
         others = parts.options([("nothing", ""), *((name, i) for i, name in enumerate(case.classes))])
         large = case.num_nodes > layout.LARGE
         hold = "Hold shift and drag" if large else "Drag"
-        hint = f"Click a node, shift-click for more. {hold} to select a box; or type node ids and press Enter."
+        named = None if case.drawing.types is None else next(iter(case.drawing.types.counts))
+        ids = "node ids" if named is None else f"nodes by type, such as {named} 0-2,"
+        hint = f"Click a node, shift-click for more. {hold} to select a box; or type {ids} and press Enter."
         drawn = len(case.drawing.nodes)
         if drawn < case.num_nodes:
             hint = f"Drawn are the {drawn} of {case.num_nodes} nodes that matter, and what joins them. {hint}"
@@ -101,7 +105,10 @@ def _connect_graph(app: Dash, desk: Desk) -> None:
         nodes = [node for node in wished.get("selection", []) if node < case.num_nodes]
         field = "field" if case.molecule is not None else "gone"
         place = case.num_nodes - 1
-        return options, others, view, groups, names, nodes, hint, large, large, place, field, _file_name(case.title)
+        types = case.drawing.types
+        known = [] if types is None else [[name, types.offsets[name], count] for name, count in types.counts.items()]
+        opened = options, others, view, groups, names, nodes, hint, large, large, place, field
+        return *opened, _file_name(case.title), known, f"none: try {'' if named is None else f'{named} '}0-4, 7"
 
     @app.callback(
         Output("structure", "elements"),
@@ -204,7 +211,8 @@ def _connect_selection(app: Dash, desk: Desk) -> None:
         *_, text, graph, target = given
         typed = {"all-nodes": "all", "no-nodes": ""}.get(str(ctx.triggered_id), text)
         try:
-            return answers.parse_nodes(typed, desk.case(graph, target).num_nodes), ""
+            case = desk.case(graph, target)
+            return answers.parse_nodes(typed, case.num_nodes, case.drawing.types), ""
         except WalkwiseError as error:
             return no_update, str(error)
 
@@ -358,13 +366,14 @@ def _connect_questions(app: Dash, desk: Desk) -> None:
         *_SHOWN,
     )
     def bars(groups: dict[str, list[int]], graph: int, target: Any) -> tuple[Any, ...]:
-        items = layout.group_items(groups, {name: answers.format_nodes(nodes) for name, nodes in groups.items()})
+        types = desk.case(graph, target).drawing.types
+        items = layout.group_items(groups, {name: answers.format_nodes(nodes, types) for name, nodes in groups.items()})
         if not groups:
             return items, no_update, {"display": "none"}, ""
         try:
             figure = figures.interaction_figure(answers.groups_answer(desk.case(graph, target), groups))
         except WalkwiseError as error:
-            return items, no_update, {"display": "none"}, answers.overlap_words(groups) or str(error)
+            return items, no_update, {"display": "none"}, answers.overlap_words(groups, types) or str(error)
         return items, figure, {"height": f"{figure['layout']['height']}px"}, ""
 
     @app.callback(

@@ -7,16 +7,17 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from walkwise.core.chain import RelevanceChain
+from walkwise.core.node_types import NodeTypes
 from walkwise.errors import InputError, MissingExtraError, WalkwiseError
 from walkwise.evaluation.naming import answer_title
 from walkwise.evaluation.predictions import Prediction, predict, traced
@@ -24,12 +25,16 @@ from walkwise.explorer.session import Session
 from walkwise.plotting._style import Floats
 from walkwise.plotting.chemistry import Skeleton, as_molecule, skeleton_of
 from walkwise.plotting.layouts import graph_layout, part_that_matters
+from walkwise.plotting.typed import edges_of_types, typed_labels
 from walkwise.questions.marginals import edge_relevance, node_relevance
 from walkwise.questions.progress import while_wanted
 from walkwise.smarts import functional_groups
 
 #: Above this many nodes, the part of a graph that matters is drawn.
 MOST_DRAWN = 150
+
+#: Up to this many node types are offered as groups.
+_MOST_PARTS = 6
 
 #: ... and of it, the nodes with at least this share of the largest relevance, and what joins them.
 _LEAST = 0.02
@@ -78,6 +83,7 @@ class Drawing:
     groups: Mapping[str, list[int]] = field(default_factory=dict)  # parts that are known beforehand
     rdkit: Any = None  # the molecule, for patterns
     shown: tuple[int, ...] | None = None  # the nodes that are drawn, ascending; None for all
+    types: NodeTypes | None = None  # of a heterogeneous graph
 
     @property
     def nodes(self) -> Sequence[int]:
@@ -143,7 +149,9 @@ class Case:
         return dict(zip(self.drawing.edges, sums, strict=True))
 
     def node_title(self, node: int) -> str:
-        """What a node is called: its name and its number."""
+        """What a node is called: its name and its number, in a heterogeneous graph its type and its number among it."""
+        if self.drawing.types is not None:
+            return self.drawing.types.written([node])[0]
         name = (self.drawing.names or self.drawing.labels)[node]
         return f"{name}{node}" if len(name) <= 2 else f"{name} ({node})"
 
@@ -160,7 +168,10 @@ def open_case(session: Session, graph: int, view: Any = None) -> Case:
         last = len(session.graphs) - 1
         raise InputError(argument="graph", expected=f"the number of a graph, 0 to {last}", got=graph)
     data, view = session.graphs[graph], View.of(view)
-    index = session.index if view.index is None else view.index
+    types = node_types(data)
+    index: Any = session.index if view.index is None else view.index
+    if types is not None and isinstance(index, int):
+        index = types.named(index)
     names = session.class_names
     column: Any = view.column
     if names is not None and len(names) == 2 and column is not None:
@@ -172,14 +183,23 @@ def open_case(session: Session, graph: int, view: Any = None) -> Case:
         warnings.simplefilter("ignore")  # the page shows the chain's report, notes included
         chain = traced(prediction, rule=view.rule or session.rule)
     classes = session.classes(len(prediction.logits))
-    heat = node_relevance(chain, layer="start").double().cpu()
+    began = node_relevance(chain, layer="start")
+    heat = (began if types is None else torch.cat([began[name] for name in types.counts])).double().cpu()
     drawing = draw(session, data, heat)
     return Case(graph, session.title(graph), prediction, chain, heat, drawing, classes, label_of(data, classes))
 
 
-def label_of(data: Data, classes: tuple[str, ...]) -> str | None:
+def node_types(data: Data | HeteroData) -> NodeTypes | None:
+    """The node types of a heterogeneous graph; None of others."""
+    if not isinstance(data, HeteroData):
+        return None
+    return NodeTypes({name: int(data[name].num_nodes or 0) for name in data.node_types})
+
+
+def label_of(data: Data | HeteroData, classes: tuple[str, ...]) -> str | None:
     """The class that the data name, if they name one."""
-    truth = torch.as_tensor(data.y) if data.y is not None else torch.empty(0)
+    named = data.y if isinstance(data, Data) else data._global_store.get("y")
+    truth = torch.as_tensor(named) if named is not None else torch.empty(0)
     whole = truth.numel() == 1 and not truth.is_floating_point()
     return classes[int(truth)] if whole and 0 <= int(truth) < len(classes) else None
 
@@ -244,7 +264,7 @@ class Desk:
 # -- drawings -------------------------------------------------------------------------------------
 
 
-def draw(session: Session, data: Data, heat: Tensor | None = None) -> Drawing:
+def draw(session: Session, data: Data | HeteroData, heat: Tensor | None = None) -> Drawing:
     """How a graph is drawn: as a molecule where its nodes are atoms and RDKit is there, else by a layout.
 
     Args:
@@ -252,7 +272,12 @@ def draw(session: Session, data: Data, heat: Tensor | None = None) -> Drawing:
         data: the graph.
         heat: the relevance of its nodes; of a large graph, those that matter are drawn.
     """
-    assert data.edge_index is not None
+    if (types := node_types(data)) is not None:
+        edges = edges_of_types(data.edge_index_dict, types)
+        parts = {name: list(range(first, first + types.counts[name])) for name, first in types.offsets.items()}
+        found = _graph(tuple(typed_labels(types)), torch.from_numpy(edges), heat)
+        return replace(found, types=types, groups=parts if len(parts) <= _MOST_PARTS else {})
+    assert isinstance(data, Data) and data.edge_index is not None
     labels, atoms = _labels(session, data)
     truth = getattr(data, "ground_truth", None)
     groups = {} if truth is None else {"motif": torch.as_tensor(truth).bool().nonzero().flatten().tolist()}
@@ -261,22 +286,26 @@ def draw(session: Session, data: Data, heat: Tensor | None = None) -> Drawing:
             return _molecule(data, labels, groups)
         except (ValueError, MissingExtraError):  # bonds that cannot be read: still a graph
             pass
-    pairs = {(min(u, v), max(u, v)) for u, v in data.edge_index.t().tolist() if u != v}
+    return replace(_graph(labels, data.edge_index.cpu(), heat), groups={n: g for n, g in groups.items() if g})
+
+
+def _graph(labels: tuple[str, ...], edge_index: Tensor, heat: Tensor | None) -> Drawing:
+    """A graph by a layout; of a large one, the nodes that matter."""
+    pairs = {(min(u, v), max(u, v)) for u, v in edge_index.t().tolist() if u != v}
     shown = None
     if heat is not None and len(labels) > MOST_DRAWN:
         weight = heat.abs().numpy()
         weight = np.where(weight >= _LEAST * weight.max(initial=0), weight, 0.0)
-        kept = part_that_matters(weight, data.edge_index.cpu().numpy(), MOST_DRAWN)
+        kept = part_that_matters(weight, edge_index.numpy(), MOST_DRAWN)
         row = {int(node): i for i, node in enumerate(kept)}
         pairs = {pair for pair in pairs if pair[0] in row and pair[1] in row}
         shown = tuple(row)
         ends = torch.tensor([[row[u], row[v]] for u, v in pairs], dtype=torch.long).reshape(-1, 2).t()
         places = graph_layout(ends, len(row))
     else:
-        places = graph_layout(data.edge_index.cpu(), len(labels))
+        places = graph_layout(edge_index, len(labels))
     edges = tuple(sorted(pairs))
-    known = {n: g for n, g in groups.items() if g}
-    return Drawing(labels, places, edges, ((Line(),),) * len(edges), groups=known, shown=shown)
+    return Drawing(labels, places, edges, ((Line(),),) * len(edges), shown=shown)
 
 
 def _labels(session: Session, data: Data) -> tuple[tuple[str, ...], bool]:

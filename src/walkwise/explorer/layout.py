@@ -71,6 +71,7 @@ def _state() -> list[Any]:
         "wish": None,
         "file": "walkwise",
         "tab": None,
+        "types": [],
     }
     playing = {"order": None, "step": 0, "speed": _SPEEDS["normal"], "dressed": 0}
     return [
@@ -81,6 +82,7 @@ def _state() -> list[Any]:
 
 
 def _header(session: Session, choose: html.Div) -> html.Header:
+    row = None if isinstance(session.index, tuple) else session.index  # a node of a type is picked by a click
     return html.Header(
         [
             html.H1([html.Span("Walkwise"), " explorer"]),
@@ -103,8 +105,10 @@ def _header(session: Session, choose: html.Div) -> html.Header:
             ),
             html.Div(
                 [
-                    html.Label("Node", htmlFor="row"),
-                    dcc.Input(id="row", type="number", min=0, step=1, value=session.index, className="short"),
+                    html.Label("Node", htmlFor="row", className="gone" if row is None else ""),
+                    dcc.Input(
+                        id="row", type="number", min=0, step=1, value=row, className="gone" if row is None else "short"
+                    ),
                     button("explain-node", "Explain the selected node"),
                 ],
                 className="field" if session.index is not None else "gone",
@@ -393,7 +397,8 @@ def group_items(groups: dict[str, list[int]], formatted: dict[str, str]) -> list
 
 def prediction_words(case: Case) -> list[Any]:
     """What the model says of the graph, in a line."""
-    node = "" if case.prediction.index is None else f"node {case.prediction.index}: "
+    index = case.prediction.index
+    node = "" if index is None else f"node {index}: " if case.drawing.types is None else f"{case.node_title(index)}: "
     words: list[Any] = [node] if node else []
     if case.said is not None:
         words += ["predicts ", html.Strong(case.classes[case.said]), ", "]

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
+from walkwise.core.node_types import TypedNode
 from walkwise.errors import InputError
 from walkwise.rules import NAMES, RuleLike
 
@@ -22,18 +23,19 @@ class Session:
     """A model and the graphs that the explorer shows.
 
     Nodes are called by a graph's own ``symbols`` (atoms: the graph is drawn as a molecule) or ``tokens`` (words), or
-    by ``node_names``, or else by number. A graph's ``ground_truth`` (M,), where it has one, becomes a first group.
+    by ``node_names``, or else by number; in a heterogeneous graph by type and number, and each type has a shape. A
+    graph's ``ground_truth`` (M,), where it has one, becomes a first group; so does each node type.
 
     Args:
         model: a model called as ``model(x, edge_index, ...)``; it is only read.
-        graphs: at least one graph, each with x and edge_index.
+        graphs: at least one graph, each with x and edge_index; heterogeneous ones (HeteroData) with these by type.
         names: what the graphs are called; by default their numbers.
         rule: the LRP rule, as for :func:`walkwise.trace`.
         class_names: what the output columns are called; by default their numbers. Two for a model with one logit, the
             negative class first.
         node_names: what the columns of one-hot node features mean, as in ``GraphSet.node_names``. If all are chemical
             symbols, graphs are drawn as molecules.
-        index: the explained row, for node-level models.
+        index: the explained row, for node-level models; of heterogeneous graphs, (type, i).
         listing: the table of a run over these graphs, which the page then shows; see :meth:`of_run`.
 
     >>> import torch
@@ -44,12 +46,12 @@ class Session:
     """
 
     model: nn.Module
-    graphs: Sequence[Data]
+    graphs: Sequence[Data | HeteroData]
     names: Sequence[str] | None = None
     rule: RuleLike = "auto"
     class_names: Sequence[str] | None = None
     node_names: Sequence[str] | None = None
-    index: int | None = None
+    index: int | TypedNode | None = None
     listing: Listing | None = None
 
     @classmethod

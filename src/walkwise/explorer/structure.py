@@ -12,11 +12,23 @@ from walkwise.explorer.figures import ORDER
 from walkwise.plotting import _style as style
 from walkwise.plotting._style import Floats
 from walkwise.plotting.graphs import usual_gap
+from walkwise.plotting.typed import kinds_of
 
 #: The distance of neighbours, in pixels at zoom 1.
 _UNIT = 56.0
 #: How far apart the lines of a double bond lie, in pixels.
 _APART = 7.0
+#: The shapes of node types, in order, each with a sign that looks like it.
+_SHAPES = (
+    ("ellipse", "○"),
+    ("rectangle", "□"),
+    ("diamond", "◇"),
+    ("triangle", "△"),
+    ("hexagon", "⬡"),
+    ("star", "☆"),
+    ("pentagon", "⬠"),
+    ("octagon", "⯃"),
+)
 #: The colour of the walk that is pointed at.
 WALK = "#b0578d"
 
@@ -26,6 +38,7 @@ def elements(case: Case) -> list[dict[str, Any]]:
     drawing, colours = case.drawing, node_colours(case)
     long = any(len(label) > 4 for label in drawing.labels)
     side = _side(drawing.places)
+    kinds = [0] * case.num_nodes if drawing.types is None else kinds_of(drawing.types).tolist()
     nodes = [
         {
             "data": {
@@ -39,9 +52,11 @@ def elements(case: Case) -> list[dict[str, Any]]:
                 "size": (0.44 if len(case.node_title(i)) <= 2 else 0.35) * side,
                 "colour": colours[i],
                 "ink": style.ink_on(colours[i]),
+                "shape": _SHAPES[kinds[i] % len(_SHAPES)][0],
             },
             "position": {"x": _UNIT * float(x), "y": _UNIT * float(y)},
-            "classes": ("word" if long else "short") + (" explained" if i == case.prediction.index else ""),
+            "classes": ("typed" if long and drawing.types else "word" if long else "short")
+            + (" explained" if i == case.prediction.index else ""),
             "grabbable": False,
         }
         for i, (x, y) in zip(drawing.nodes, drawing.places, strict=True)
@@ -64,10 +79,13 @@ def legend(case: Case) -> dict[str, str]:
     """What the ends of the colours mean."""
     most = float(case.heat.abs().max()) or 1.0
     total = style.short(float(case.chain.input_relevance))
+    types = [] if case.drawing.types is None else list(case.drawing.types.counts)
+    shapes = ", ".join(f"{_SHAPES[i % len(_SHAPES)][1]} {name}" for i, name in enumerate(types))
     return {
         "low": f"{style.short(-most)} against",
         "high": f"for +{style.short(most)}",
-        "words": f"relevance of each node for {case.target_title}; all nodes sum to {total}",
+        "words": f"relevance of each node for {case.target_title}; all nodes sum to {total}"
+        + (f"; {shapes}" if shapes else ""),
     }
 
 
@@ -102,6 +120,7 @@ STYLESHEET: list[dict[str, Any]] = [
         "style": {
             "width": "data(side)",
             "height": "data(side)",
+            "shape": "data(shape)",
             "background-color": "data(colour)",
             "border-width": 1.5,
             "border-color": style.GREY,
@@ -118,6 +137,17 @@ STYLESHEET: list[dict[str, Any]] = [
     {
         "selector": "node.word",
         "style": {"text-valign": "bottom", "text-margin-y": 3, "color": style.INK, "font-size": 14},
+    },
+    {
+        "selector": "node.typed",
+        "style": {
+            "text-valign": "bottom",
+            "text-margin-y": 2,
+            "color": style.INK,
+            "font-size": 10,
+            "text-outline-color": "#ffffff",
+            "text-outline-width": 1.5,
+        },
     },
     {
         "selector": "edge",

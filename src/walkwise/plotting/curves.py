@@ -74,7 +74,7 @@ def activation_curves(
             or their values, (M,) each.
         labels: a name per curve.
         order: the nodes in the order of the curve, (M,); with several curves, one order each, or one for all.
-        names: what the nodes are called, (M,), by default their ids.
+        names: what the nodes are called, (M,), by default their ids, with their types where the order has them.
         mode: which of the two the curves are: they differ in where a node's effect is seen.
         marks: how many jumps to mark on each curve.
         ax: where to draw, by default a new figure.
@@ -102,7 +102,12 @@ def activation_curves(
         ax.set_ylim(low - (high - low) * _ROW * len(values), high)
     for i, (v, nodes) in enumerate(zip(values, orders, strict=True)):
         if nodes is not None:
-            called = [style.names_of(names, len(v), "names")[node] for node in nodes]
+            types = getattr(order, "types", None) if names is None else None
+            called = (
+                [style.names_of(names, len(v), "names")[node] for node in nodes]
+                if types is None
+                else types.written(nodes)
+            )
             # The i-th value of an activation curve has the i-th node, that of a pruning curve lacks the one before.
             _mark_jumps(ax, steps[i], v, called[1:] if adds else called, marks, i)
     ax.set_xlabel(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,21 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.patches import Ellipse, FancyArrowPatch
 from matplotlib.patheffects import withStroke
+from matplotlib.text import Text
 
+from walkwise.core.node_types import NodeTypes
 from walkwise.plotting import _style as style
 from walkwise.plotting._style import Bools, Floats, Ints, Nodes, Numbers
 from walkwise.plotting.layouts import part_that_matters, places_of
+from walkwise.plotting.typed import (
+    draw_nodes,
+    edges_of_types,
+    in_one_row,
+    kinds_of,
+    shape_legend,
+    typed_labels,
+    types_of_scores,
+)
 
 #: Above this many nodes there is no room for a text in each.
 _MOST_LABELS = 90
@@ -48,15 +59,38 @@ def links_of(edges: Ints) -> Links:
     return Links(pairs, up != down, which)
 
 
+@dataclass(frozen=True, eq=False)
+class _Graph:
+    """What is drawn: a value per node, or per edge."""
+
+    scores: Floats  # (M,)
+    edges: Ints  # (2, E)
+    edge_scores: Floats | None  # (E,)
+    chosen: Bools  # (M,)
+    known: Bools  # (M,)
+    labels: list[str] | None  # (M,), empty for none
+    kinds: Ints | None  # (M,) which type each is, where there are several
+
+    def part(self, kept: Ints) -> _Graph:
+        """The graph of some nodes, ascending, and the edges between them."""
+        within = np.isin(self.edges, kept).all(0)
+        heavy = None if self.edge_scores is None else self.edge_scores[within]
+        called = list(map(str, range(len(self.scores)))) if self.labels is None else self.labels
+        names = [called[i] for i in kept] if called else []
+        edges = np.searchsorted(kept, self.edges[:, within])
+        kinds = None if self.kinds is None else self.kinds[kept]
+        return _Graph(self.scores[kept], edges, heavy, self.chosen[kept], self.known[kept], names, kinds)
+
+
 def graph_heatmap(
-    node_scores: Numbers,
-    edge_index: Numbers,
+    node_scores: Numbers | Mapping[str, Numbers],
+    edge_index: Numbers | Mapping[Any, Numbers],
     *,
-    edge_scores: Numbers | None = None,
-    subgraph: Nodes | None = None,
-    truth: Nodes | None = None,
+    edge_scores: Numbers | Mapping[Any, Numbers] | None = None,
+    subgraph: Nodes | Mapping[str, Sequence[int]] | None = None,
+    truth: Nodes | Mapping[str, Sequence[int]] | None = None,
     positions: Numbers | None = None,
-    labels: Sequence[Any] | None = None,
+    labels: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
     meaning: str = "relevance",
     limit: float | None = None,
     bar: bool = True,
@@ -69,15 +103,19 @@ def graph_heatmap(
     subgraph, a heavy ring each node of the truth. Edges in one direction only have arrowheads. Of more than 120 nodes,
     unless positions are given, those that matter are drawn, with what joins them; a line says how many are not.
 
+    A heterogeneous graph is given by type, as :func:`walkwise.node_relevance` and ``data.edge_index_dict`` have it:
+    nodes of each type have a shape, which a legend names, and are called "user 0".
+
     Args:
-        node_scores: a score per node, (M,).
-        edge_index: the edges (2, E).
+        node_scores: a score per node, (M,), or {type: scores}.
+        edge_index: the edges (2, E), or {(source type, relation, target type): edges}.
         edge_scores: a score per edge, (E,), which colours it and sets its width; two directions add up. Edges
             have a colour scale of their own, from zero to their largest magnitude.
-        subgraph: nodes to enclose, ids or a boolean mask.
+        subgraph: nodes to enclose: ids, a boolean mask, or {type: ids}.
         truth: nodes to ring, such as a known motif.
         positions: where the nodes are, (M, 2); by default :func:`graph_layout`.
-        labels: a text per node; by default its id. ``[]`` for none; large graphs have none in any case.
+        labels: a text per node, or {type: texts}; by default its id. ``[]`` for none; large graphs have none in any
+            case.
         meaning: what a score is, for the colour bar: ``'relevance for "house"'``.
         limit: the score at the ends of the colours, for panels that are compared; by default the largest.
         bar: whether to draw the colour bar.
@@ -89,40 +127,53 @@ def graph_heatmap(
     >>> [text.get_text() for text in ax.texts]
     ['0', '1', '2']
     """
+    types = types_of_scores(node_scores, edge_index)
+    graph = _graph(node_scores, edge_index, edge_scores, subgraph, truth, labels, types)
+    M, left = len(graph.scores), ""
+    if positions is None and M > _LARGE:
+        marked = graph.chosen | graph.known
+        weight = np.abs(graph.scores) + np.where(marked, np.abs(graph.scores).max(initial=0) or 1.0, 0.0)
+        kept = part_that_matters(weight, graph.edges, _LARGE)
+        most = float(np.abs(np.delete(graph.scores, kept)).max(initial=0))
+        small = f"of at most ±{style.short(most)}" if most else "of no relevance"
+        left = f"{M - len(kept)} of {M} nodes, {small}, are not drawn"
+        graph = graph.part(kept)
+    places = places_of(positions, graph.edges, len(graph.scores), seed)
+    ax = style.axes_for(ax)
+    if types is not None:
+        shape_legend(ax, list(types.counts))
+    _draw(ax, graph, places, meaning, limit, bar=bar)
+    if left:
+        style.caption(ax, left, above=True)
+    return ax
+
+
+def _graph(
+    node_scores: Any, edge_index: Any, edge_scores: Any, subgraph: Any, truth: Any, labels: Any, types: NodeTypes | None
+) -> _Graph:
+    """What was given, checked; nodes of all types in one row."""
+    kinds = None
+    if types is not None:
+        node_scores = in_one_row(node_scores, list(types.counts), "node_scores")
+        edge_index = edges_of_types(edge_index, types)
+        edge_scores = in_one_row(edge_scores, list(types.edge_counts), "edge_scores")
+        subgraph, truth = types.numbers(subgraph), types.numbers(truth)
+        labels = typed_labels(types) if labels is None else in_one_row(labels, list(types.counts), "labels")
+        kinds = kinds_of(types)
     scores = style.numbers(node_scores, "node_scores")
     M = len(scores)
     edges = style.edges_of(edge_index, M)
+    heavy = None if edge_scores is None else style.numbers(edge_scores, "edge_scores", edges.shape[1])
     chosen, known = style.node_mask(subgraph, M, "subgraph"), style.node_mask(truth, M, "truth")
-    if positions is None and M > _LARGE:
-        weight = np.abs(scores) + np.where(chosen | known, np.abs(scores).max(initial=0) or 1.0, 0.0)
-        kept = part_that_matters(weight, edges, _LARGE)
-        heavy = None if edge_scores is None else style.numbers(edge_scores, "edge_scores", edges.shape[1])
-        within = np.isin(edges, kept).all(0)
-        row = np.full(M, -1)
-        row[kept] = np.arange(len(kept))
-        names = style.names_of(labels, M, "labels") if labels is None or len(labels) else []
-        drawn = graph_heatmap(
-            scores[kept],
-            row[edges[:, within]],
-            edge_scores=None if heavy is None else heavy[within],
-            subgraph=row[np.flatnonzero(chosen)],
-            truth=row[np.flatnonzero(known)],
-            labels=[names[i] for i in kept] if names else [],
-            meaning=meaning,
-            limit=limit,
-            bar=bar,
-            ax=ax,
-            seed=seed,
-        )
-        left = M - len(kept)
-        most = float(np.abs(np.delete(scores, kept)).max(initial=0))
-        small = f"of at most ±{style.short(most)}" if most else "of no relevance"
-        style.caption(drawn, f"{left} of {M} nodes, {small}, are not drawn", above=True)
-        return drawn
-    places = places_of(positions, edges, M, seed)
-    ax = style.axes_for(ax)
-    links = links_of(edges)
-    heat = None if edge_scores is None else _per_link(style.numbers(edge_scores, "edge_scores", edges.shape[1]), links)
+    names = None if labels is None else style.names_of(labels, M, "labels") if len(labels) else []
+    return _Graph(scores, edges, heavy, chosen, known, names, kinds)
+
+
+def _draw(ax: Axes, graph: _Graph, places: Floats, meaning: str, limit: float | None, *, bar: bool) -> None:
+    """Band, edges, nodes and labels, one above the other."""
+    scores, chosen, known = graph.scores, graph.chosen, graph.known
+    links = links_of(graph.edges)
+    heat = None if graph.edge_scores is None else _per_link(graph.edge_scores, links)
     norm = style.symmetric(scores, limit)
     if bar:
         remarks = _remarks(heat, chosen.any(), known.any())
@@ -134,10 +185,12 @@ def graph_heatmap(
     ring = np.where(known, max(1.1, 0.13 * diameter), max(0.3, 0.05 * diameter))
     colours = style.COLOURS(norm(scores))
     outline = np.where(known, "black", style.GREY)
-    x, y = places.T
-    ax.scatter(x, y, s=diameter**2, c=colours, edgecolors=list(outline), linewidths=list(ring), zorder=3)
-    draw_labels(ax, places, labels, diameter, [style.ink_on(colour) for colour in colours])
-    return ax
+    draw_nodes(
+        ax, places, diameter, graph.kinds, c=list(colours), edgecolors=list(outline), linewidths=list(ring), zorder=3
+    )
+    below = graph.kinds is not None and graph.labels is not None and max(map(len, graph.labels), default=0) > 3
+    inks = [style.ink_on(colour) for colour in colours]
+    draw_labels(ax, places, graph.labels, diameter, inks, below=below)
 
 
 def draw_frame(ax: Axes, places: Floats) -> float:
@@ -241,20 +294,32 @@ def small_rings(pairs: Ints) -> list[list[int]]:
 
 
 def draw_labels(
-    ax: Axes, places: Floats, labels: Sequence[Any] | None, diameter: float, inks: Sequence[str], halo: bool = False
+    ax: Axes,
+    places: Floats,
+    labels: Sequence[Any] | None,
+    diameter: float,
+    inks: Sequence[str],
+    *,
+    halo: bool = False,
+    below: bool = False,
 ) -> None:
-    """A text in every node, where there is room; with a halo, above what is drawn over the nodes."""
+    """A text in every node, where there is room, or below it; with a halo, above what is drawn over the nodes."""
     if labels is not None and not len(labels):
         return
     texts = style.names_of(labels, len(places), "labels")
     longest = max(map(len, texts), default=1)
-    size = min(diameter * 0.85 / max(1.15, 0.62 * longest), 10.0)
+    size = style.SMALL if below else min(diameter * 0.85 / max(1.15, 0.62 * longest), 10.0)
     if len(places) > _MOST_LABELS or (labels is None and size < 4.2):
         return
+    look: dict[str, Any] = {"size": max(size, 5.0), "ha": "center", "zorder": 7 if halo else 4}
+    under: dict[str, Any] = {"xytext": (0, -0.62 * diameter), "textcoords": "offset points", "va": "top"}
     for (x, y), text, ink in zip(places, texts, inks, strict=True):
-        written = ax.text(x, y, text, size=max(size, 5.0), color=ink, ha="center", va="center_baseline", zorder=4)
-        if halo:
-            written.set(zorder=7, path_effects=[withStroke(linewidth=2, foreground="white")])
+        if below:
+            written: Text = ax.annotate(text, (x, y), color=style.INK, **look, **under)
+        else:
+            written = ax.text(x, y, text, color=ink, va="center_baseline", **look)
+        if halo or below:
+            written.set_path_effects([withStroke(linewidth=2, foreground="white")])
 
 
 def _per_link(edge_scores: Floats, links: Links) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
 from torch import Tensor
 
+from walkwise.core.node_types import NodeTypes
 from walkwise.errors import InputError, described
 from walkwise.plotting import _style as style
 from walkwise.plotting._style import Floats, Ints, Numbers
@@ -21,6 +22,15 @@ from walkwise.plotting.graphs import draw_frame, draw_labels, draw_links, links_
 from walkwise.plotting.lanes import lines_of, narrowest, usual_step
 from walkwise.plotting.layouts import places_of
 from walkwise.plotting.molecules import MARGIN, draw_skeleton
+from walkwise.plotting.typed import (
+    draw_nodes,
+    edges_of_types,
+    in_one_row,
+    kinds_of,
+    shape_legend,
+    typed_labels,
+    types_of_structure,
+)
 
 #: Above this many walks a new figure is larger.
 _CROWDED = 10
@@ -30,12 +40,12 @@ _CLOSE = 0.75
 
 
 def top_walks(
-    walks: Tensor | Sequence[Sequence[int]],
+    walks: Tensor | Sequence[Sequence[Any]],
     relevances: Numbers,
     structure: Any = None,
     *,
     positions: Numbers | None = None,
-    labels: Sequence[Any] | None = None,
+    labels: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
     k: int = 10,
     meaning: str = "relevance",
     ax: Axes | None = None,
@@ -49,12 +59,13 @@ def top_walks(
     the walks keep to a small part of the structure, that part is shown. A line below says how many were left out.
 
     Args:
-        walks: node ids (K, L + 1), -1 where a walk passes a position by.
+        walks: node ids (K, L + 1), -1 where a walk passes a position by; of a heterogeneous graph also (type, i), and
+            None, as in ``TopWalks.named``.
         relevances: the relevance of every walk, (K,).
-        structure: the edges (2, E), or a molecule as :func:`molecule_heatmap` takes it. With None, walks are drawn
-            over what the axes show already, a heat map for instance: give its positions.
+        structure: the edges (2, E), a molecule as :func:`molecule_heatmap` takes it, or a HeteroData. With None, walks
+            are drawn over what the axes show already, a heat map for instance: give its positions.
         positions: where the nodes are, (M, 2); by default :func:`graph_layout` or :func:`molecule_layout`.
-        labels: a text per node of a graph, by default its id; ``[]`` for none.
+        labels: a text per node of a graph, or {type: texts}, by default its id; ``[]`` for none.
         k: how many walks to draw at most.
         meaning: what the walks carry, for the caption.
         ax: where to draw, by default a new figure.
@@ -67,13 +78,17 @@ def top_walks(
     (2, True)
     """
     values = style.numbers(relevances, "relevances")
-    visits = visits_of(walks, len(values))
+    types = types_of_structure(structure, walks)
+    visits = visits_of(walks, len(values), types)
     if k < 1:
         raise InputError(argument="k", expected="the number of walks to draw, at least 1", got=k)
     order = np.argsort(-np.abs(values), kind="stable")[:k]
     crowded = len(order) > _CROWDED
     ax = style.axes_for(ax, width=6.3, height=5.1) if crowded else style.axes_for(ax)
-    places = _draw_structure(ax, structure, positions, labels, visits, seed)
+    if types is not None and structure is not None:
+        places = _draw_types(ax, structure, types, positions, labels, seed)
+    else:
+        places = _draw_structure(ax, structure, positions, labels, visits, seed)
     if any(node >= len(places) for walk in visits for node in walk):
         last = max(map(max, filter(None, visits)))
         raise InputError(
@@ -142,22 +157,29 @@ def paler(colour: str, share: float) -> tuple[float, float, float]:
     return float(red), float(green), float(blue)
 
 
-def visits_of(walks: Any, count: int) -> list[list[int]]:
+def visits_of(walks: Any, count: int, types: NodeTypes | None = None) -> list[list[int]]:
     """The nodes that each walk visits, in order, checked."""
+    return [[int(node) for node in walk if node >= 0] for walk in table_of(walks, count, types)]
+
+
+def table_of(walks: Any, count: int, types: NodeTypes | None = None) -> Ints:
+    """The walks as node ids, -1 where they pass a position by, checked.  # (K, L + 1)"""
+    if types is not None and not isinstance(walks, Tensor):
+        walks = [types.numbers(walk) for walk in walks]
     given: Ints = walks.cpu().numpy() if isinstance(walks, Tensor) else np.asarray(walks)
     if given.size == 0 and count == 0:
-        return []
+        return np.zeros((0, 1), dtype=np.int64)
     if given.ndim != 2 or given.dtype.kind not in "iu" or len(given) != count or given.min() < -1:
         expected = f"a row of node ids (-1 for none) for each of the {count} relevances"
         raise InputError(argument="walks", expected=expected, got=described(given))
-    return [[int(node) for node in walk if node >= 0] for walk in given]
+    return given
 
 
 def _draw_structure(
     ax: Axes,
     structure: Any,
     positions: Numbers | None,
-    labels: Sequence[Any] | None,
+    labels: Any,
     visits: list[list[int]],
     seed: int,
 ) -> Floats:
@@ -179,10 +201,32 @@ def _draw_structure(
     ids = np.asarray(structure)
     M = max([0, *map(int, ids.reshape(-1) + 1), *(node + 1 for walk in visits for node in walk)])
     M = M if positions is None else len(np.asarray(positions))
-    edges = style.edges_of(ids, M)
-    places = places_of(positions, edges, M, seed)
+    return _draw_graph(ax, style.edges_of(ids, M), M, positions, labels, seed)
+
+
+def _draw_types(
+    ax: Axes, structure: Any, types: NodeTypes, positions: Numbers | None, labels: Any, seed: int
+) -> Floats:
+    """Draws a heterogeneous graph, in grey; the places of its nodes come back.  # (M, 2)"""
+    edges = edges_of_types(structure if isinstance(structure, Mapping) else structure.edge_index_dict, types)
+    texts = typed_labels(types) if labels is None else in_one_row(labels, list(types.counts), "labels")
+    shape_legend(ax, list(types.counts))
+    return _draw_graph(ax, edges, types.num_nodes, positions, texts, seed, kinds_of(types))
+
+
+def _draw_graph(
+    ax: Axes,
+    edges: Ints,
+    num_nodes: int,
+    positions: Numbers | None,
+    labels: Sequence[Any] | None,
+    seed: int,
+    kinds: Ints | None = None,
+) -> Floats:
+    places = places_of(positions, edges, num_nodes, seed)
     diameter = draw_frame(ax, places)
     draw_links(ax, places, links_of(edges), diameter)
-    ax.scatter(places[:, 0], places[:, 1], s=diameter**2, c="white", edgecolors=style.FAINT, linewidths=0.8, zorder=3)
-    draw_labels(ax, places, labels, diameter, [style.INK] * M, halo=True)
+    draw_nodes(ax, places, diameter, kinds, c="white", edgecolors=style.FAINT, linewidths=0.8, zorder=3)
+    below = kinds is not None and max((len(str(text)) for text in labels or ()), default=0) > 3
+    draw_labels(ax, places, labels, diameter, [style.INK] * num_nodes, halo=True, below=below)
     return places

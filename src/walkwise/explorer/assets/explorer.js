@@ -23,6 +23,15 @@
     return a.length === b.length && a.every((value, i) => value === b[i]);
   }
 
+  function ranges(ids) {
+    const runs = [];
+    ids.forEach((id) => {
+      const last = runs[runs.length - 1];
+      last && id === last[last.length - 1] + 1 ? last.push(id) : runs.push([id]);
+    });
+    return runs.map((run) => (run.length > 2 ? run[0] + "-" + run[run.length - 1] : run.join(", "))).join(", ");
+  }
+
   function ofGraph(cy) {
     return cy.nodes().filter((node) => node.data("graph") === wanted.graph);
   }
@@ -206,14 +215,17 @@
       return echo || same(picked, selection) ? clientside.no_update : picked;
     },
 
-    // Node ids as one would type them: 0-2, 7. In the browser, so that no late answer overwrites what is being typed.
-    nodes(selection) {
-      const runs = [];
-      [...(selection || [])].sort((a, b) => a - b).forEach((node) => {
-        const last = runs[runs.length - 1];
-        last && node === last[last.length - 1] + 1 ? last.push(node) : runs.push([node]);
-      });
-      return runs.map((run) => (run.length > 2 ? run[0] + "-" + run[run.length - 1] : run.join(", "))).join(", ");
+    // Node ids as one would type them: 0-2, 7, or user 0-2, item 7. In the browser, so that no late answer overwrites
+    // what is being typed.
+    nodes(selection, types) {
+      const chosen = [...(selection || [])].sort((a, b) => a - b);
+      if (!types || !types.length) {
+        return ranges(chosen);
+      }
+      return types.map(([name, first, count]) => {
+        const mine = chosen.filter((node) => node >= first && node < first + count).map((node) => node - first);
+        return mine.length ? name + " " + ranges(mine) : "";
+      }).filter(Boolean).join(", ");
     },
 
     dress(elements, selection, step, order, ids, edges, graph) {

@@ -6,6 +6,22 @@
   const PAD = 12;
   const FONT = "12.5px system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
 
+  // The corners of shapes that are not discs, within a box from -1 to 1.
+  const around = (count, turn, inner) => Array.from({ length: count }, (_, i) => {
+    const angle = turn + (2 * Math.PI * i) / count;
+    const far = inner && i % 2 ? inner : 1;
+    return [far * Math.cos(angle), far * Math.sin(angle)];
+  });
+  const CORNERS = {
+    rectangle: [[-1, -1], [1, -1], [1, 1], [-1, 1]],
+    diamond: [[0, -1], [1, 0], [0, 1], [-1, 0]],
+    triangle: [[0, -1], [1, 1], [-1, 1]],
+    hexagon: around(6, 0),
+    star: around(10, -Math.PI / 2, 0.45),
+    pentagon: around(5, -Math.PI / 2),
+    octagon: around(8, Math.PI / 8),
+  };
+
   function words(id) {
     return document.getElementById(id).textContent;
   }
@@ -132,7 +148,7 @@
     window.setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   }
 
-  // The structure as SVG: lines, discs and letters as they stand on the page, whole, at zoom 1.
+  // The structure as SVG: lines, nodes and letters as they stand on the page, whole, at zoom 1.
   function svg(cy) {
     const box = cy.elements().boundingBox();
     const [x0, y0, width, height] = [box.x1 - PAD, box.y1 - PAD, box.w + 2 * PAD, box.h + 2 * PAD];
@@ -150,8 +166,12 @@
       const radius = node.data("side") / 2;
       const border = parseFloat(node.style("border-width"));
       const size = parseFloat(node.style("font-size"));
-      const below = node.hasClass("word") ? radius + size : 0.35 * size;
-      return `<circle cx="${round(at.x)}" cy="${round(at.y)}" r="${round(radius)}" fill="${node.data("colour")}" ` +
+      const below = node.hasClass("word") || node.hasClass("typed") ? radius + size : 0.35 * size;
+      const corners = CORNERS[node.data("shape")];
+      const outline = corners
+        ? `<polygon points="${corners.map(([x, y]) => round(at.x + radius * x) + "," + round(at.y + radius * y)).join(" ")}" `
+        : `<circle cx="${round(at.x)}" cy="${round(at.y)}" r="${round(radius)}" `;
+      return outline + `fill="${node.data("colour")}" ` +
         `stroke="${node.style("border-color")}" stroke-width="${border}"/>` +
         `<text x="${round(at.x)}" y="${round(at.y + below)}" font-size="${round(size)}" text-anchor="middle" ` +
         `fill="${node.style("color")}">${text(node.style("label"))}</text>`;

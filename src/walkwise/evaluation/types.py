@@ -1,0 +1,98 @@
+"""A heterogeneous graph and its parts, put to a model by the numbers of the nodes that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import HeteroData
+
+from walkwise.core.node_types import NodeTypes, TypedNode
+from walkwise.errors import InputError
+from walkwise.tracing.hetero import HeteroGiven, of_hetero_graph
+
+
+class AllTypes(nn.Module):
+    """A model of heterogeneous graphs behind the usual call: x numbers nodes of all types, edge_index joins them.
+
+    Args:
+        model: the model; it gets the part of the graph that the nodes induce, by type.
+        data: the whole graph.
+        arguments: what else the model gets.
+        index: the explained node, (type, i); None for an output of the whole graph. Rows of the output are then those
+            of all nodes, and zeros at nodes of other types.
+    """
+
+    def __init__(self, model: nn.Module, data: HeteroData, arguments: Mapping[str, Any], index: Any = None) -> None:
+        super().__init__()
+        given: HeteroGiven = of_hetero_graph(model, data, arguments)
+        given.check()
+        self.whole = given
+        bare = [name for name, count in given.types.counts.items() if count and given.x.get(name) is None]
+        if bare:
+            raise InputError(
+                f"Nodes of type {bare[0]!r} have no features, and parts of the graph are made of the features of their "
+                "nodes.",
+                argument="graph",
+                expected="a HeteroData with features x of every type",
+                got=f"{bare[0]!r} without x",
+                remedy="Give them features, or trace the graph as it is: ww.trace(model, data, index=...).",
+            )
+        self.index: TypedNode | None = self._checked(index)
+        self.model = model
+        self.data = data
+        self.arguments = dict(arguments)
+        self.training = model.training
+
+    @property
+    def types(self) -> NodeTypes:
+        """The node types of the whole graph."""
+        return self.whole.types
+
+    @property
+    def row(self) -> int | None:
+        """The number of the explained node among all."""
+        return None if self.index is None else self.types.number(self.index)
+
+    def _checked(self, index: Any) -> TypedNode | None:
+        if index is not None and not isinstance(index, tuple):
+            kinds = ", ".join(map(repr, self.types.counts))
+            expected = f"(type, i), of a heterogeneous graph of the types {kinds}"
+            raise InputError(argument="index", expected=expected, got=index)
+        return index
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        """The model's output for the part of the graph that these nodes induce; edge_index follows from them."""
+        first = self.types.offsets
+        part = {name: x[(x >= first[name]) & (x < first[name] + n)] - first[name] for name, n in self._counts.items()}
+        output = of_hetero_graph(self.model, self.data.subgraph(part), self.arguments).run(self.model)
+        if self.index is None:
+            return output
+        name = self.index[0]
+        rows = output.get(name) if isinstance(output, dict) else output
+        if not isinstance(rows, Tensor) or rows.dim() == 0 or len(rows) != len(part[name]):
+            raise InputError(
+                f"The model's output has not one row for each of the {len(part[name])} nodes of type {name!r}.",
+                argument="index",
+                expected="a node of a type that the model has an output for",
+                got=self.index,
+            )
+        table = rows.new_zeros(len(x), *rows.shape[1:])
+        table[sum(len(part[other]) for other in self._counts if first[other] < first[name]) :][: len(rows)] = rows
+        return table
+
+    @property
+    def _counts(self) -> Mapping[str, int]:
+        return self.types.counts
+
+    @property
+    def nodes(self) -> Tensor:
+        """The numbers of all nodes.  # (M,)"""
+        return torch.arange(self.types.num_nodes, device=self.edges.device)
+
+    @property
+    def edges(self) -> Tensor:
+        """All edges, between nodes of all types.  # (2, E)"""
+        return self.whole.edges
