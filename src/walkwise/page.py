@@ -76,7 +76,7 @@ footer { color: var(--soft); font-size: .88rem; padding-bottom: 36px; }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e6e8eb; --soft: #a3abb5; --line: #363b42; --paper: #1f2328; --page: #15181c; --accent: #ff9a5c;
     color-scheme: dark; }
-  figure img { border-radius: 6px; padding: 6px; }
+  figure img { filter: invert(0.87) hue-rotate(180deg); }
 }
 @media print { body { background: #fff; } section { break-inside: avoid; border: 0; padding: 0; } }
 """

@@ -111,7 +111,7 @@ def test_typed_nodes_and_alpha(tab, molecule):
     page.press("#alpha-typed", "Enter")
     expect(page.locator("#alpha-problem")).to_have_text("alpha must be a discount between 0 and 1, got 2.")
     choose(page, "7-12")
-    expect(page.locator("#nodes-problem")).to_contain_text("The graph has nodes 0 to 9")
+    expect(page.locator("#nodes-problem")).to_contain_text("Expected nodes 0 to 9")
     expect(page.locator("#relevance")).to_have_text(relevance(molecule, NITRO, 0.8))
 
 

@@ -47,9 +47,9 @@ def test_nodes_are_typed_by_type(text, nodes):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("0-2", "by type, such as user 0-2; the types are user, power user, item; got '0-2'"),
+        ("0-2", r"by type \(user, power user, item\), such as user 0-2, got '0-2'"),
         ("users 1", "got 'users 1'"),
-        ("item 4", "item has nodes 0 to 3, got '4'"),
+        ("item 4", "Expected item nodes 0 to 3, got '4'"),
         ("item x", "node ids such as 0, 3, 5-8, got 'x'"),
     ],
 )

@@ -77,7 +77,7 @@ def parse_nodes(text: str | None, num_nodes: int, types: NodeTypes | None = None
         return list(range(num_nodes))
     if types is not None:
         return sorted({node for name, ids in _by_type(given, types) for node in _numbers(name, ids, types)})
-    return _ranges(given, num_nodes, "The graph")
+    return _ranges(given, num_nodes, "nodes")
 
 
 def _ranges(given: str, num_nodes: int, whose: str) -> list[int]:
@@ -91,8 +91,8 @@ def _ranges(given: str, num_nodes: int, whose: str) -> list[int]:
         if found:
             first, last = int(found[1]), int(found[2] or found[1])
             if last >= num_nodes or first > last:
-                known = f"nodes 0 to {num_nodes - 1}"
-                raise InputError(f"{whose} has {known}, got {part!r}.", argument="nodes", expected=known, got=part)
+                known = f"{whose} 0 to {num_nodes - 1}"
+                raise InputError(f"Expected {known}, got {part!r}.", argument="nodes", expected=known, got=part)
             chosen.update(range(first, last + 1))
     return sorted(chosen)
 
@@ -103,8 +103,8 @@ def _by_type(text: str, types: NodeTypes) -> list[tuple[str, str]]:
     before, *named = re.split(rf"(?<!\S)({names})(?=[\s,;]|$)", text)
     if before.strip(" ,;"):
         first = next(iter(types.counts))
-        expected = f"nodes by type, such as {first} 0-2; the types are {', '.join(types.counts)}"
-        raise InputError(f"Expected {expected}; got {text!r}.", argument="nodes", expected=expected, got=text)
+        expected = f"nodes by type ({', '.join(types.counts)}), such as {first} 0-2"
+        raise InputError(f"Expected {expected}, got {text!r}.", argument="nodes", expected=expected, got=text)
     return list(zip(named[::2], named[1::2], strict=True))
 
 
@@ -112,7 +112,7 @@ def _numbers(name: str, ids: str, types: NodeTypes) -> list[int]:
     """Nodes of a type by their numbers among all; the type alone is all of them."""
     count, first = types.counts[name], types.offsets[name]
     typed = ids.strip(" ,;")
-    return [first + i for i in (_ranges(typed, count, name) if typed else range(count))]
+    return [first + i for i in (_ranges(typed, count, f"{name} nodes") if typed else range(count))]
 
 
 def format_nodes(nodes: Sequence[int], types: NodeTypes | None = None) -> str:

@@ -179,9 +179,9 @@ def symmetric(values: Floats, limit: float | None = None) -> Normalize:
 
 
 def ink_on(colour: Any) -> str:
-    """Black or white, whichever reads better on a colour."""
+    """Black or white, whichever reads well on a colour, and on what it becomes where a dark page turns it over."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
-    return "black" if np.dot(linear, [0.2126, 0.7152, 0.0722]) > 0.2 else "white"
+    return "black" if np.dot(linear, [0.2126, 0.7152, 0.0722]) > 0.24 else "white"
 
 
 def colour_bar(ax: Axes, norm: Normalize, words: str, *, blank: bool = False) -> None:

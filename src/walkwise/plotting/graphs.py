@@ -60,7 +60,7 @@ def links_of(edges: Ints) -> Links:
 
 
 @dataclass(frozen=True, eq=False)
-class _Graph:
+class _Drawn:
     """What is drawn: a value per node, or per edge."""
 
     scores: Floats  # (M,)
@@ -71,7 +71,7 @@ class _Graph:
     labels: list[str] | None  # (M,), empty for none
     kinds: Ints | None  # (M,) which type each is, where there are several
 
-    def part(self, kept: Ints) -> _Graph:
+    def part(self, kept: Ints) -> _Drawn:
         """The graph of some nodes, ascending, and the edges between them."""
         within = np.isin(self.edges, kept).all(0)
         heavy = None if self.edge_scores is None else self.edge_scores[within]
@@ -79,7 +79,7 @@ class _Graph:
         names = [called[i] for i in kept] if called else []
         edges = np.searchsorted(kept, self.edges[:, within])
         kinds = None if self.kinds is None else self.kinds[kept]
-        return _Graph(self.scores[kept], edges, heavy, self.chosen[kept], self.known[kept], names, kinds)
+        return _Drawn(self.scores[kept], edges, heavy, self.chosen[kept], self.known[kept], names, kinds)
 
 
 def graph_heatmap(
@@ -150,7 +150,7 @@ def graph_heatmap(
 
 def _graph(
     node_scores: Any, edge_index: Any, edge_scores: Any, subgraph: Any, truth: Any, labels: Any, types: NodeTypes | None
-) -> _Graph:
+) -> _Drawn:
     """What was given, checked; nodes of all types in one row."""
     kinds = None
     if types is not None:
@@ -166,10 +166,10 @@ def _graph(
     heavy = None if edge_scores is None else style.numbers(edge_scores, "edge_scores", edges.shape[1])
     chosen, known = style.node_mask(subgraph, M, "subgraph"), style.node_mask(truth, M, "truth")
     names = None if labels is None else style.names_of(labels, M, "labels") if len(labels) else []
-    return _Graph(scores, edges, heavy, chosen, known, names, kinds)
+    return _Drawn(scores, edges, heavy, chosen, known, names, kinds)
 
 
-def _draw(ax: Axes, graph: _Graph, places: Floats, meaning: str, limit: float | None, *, bar: bool) -> None:
+def _draw(ax: Axes, graph: _Drawn, places: Floats, meaning: str, limit: float | None, *, bar: bool) -> None:
     """Band, edges, nodes and labels, one above the other."""
     scores, chosen, known = graph.scores, graph.chosen, graph.known
     links = links_of(graph.edges)

@@ -104,7 +104,7 @@
 
   function ink(pen, font) {
     pen.font = font;
-    pen.fillStyle = window.getComputedStyle(document.body).color;
+    pen.fillStyle = "#222222"; // the picture is white, whatever the page is
     pen.textBaseline = "middle";
     pen.textAlign = "center";
   }
