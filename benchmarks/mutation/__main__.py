@@ -35,6 +35,9 @@ _COMMAND = "make mutation"
 #: Tests and seconds, as recorded, that a mutant meets at first, and that survivors meet.
 BUDGETS = (200, 6.0), (1000, 40.0)
 
+#: The files of tests that a mutant meets for which all is imported anew, which takes longer than most tests do.
+_MOST_FILES = 8
+
 
 def sample(room: str, count: int, seed: int) -> list[Mutant]:
     """Mutants of a room at random; a change elsewhere in the code leaves the choice as it is."""
@@ -94,7 +97,7 @@ def tried(mutants: list[Mutant], record: Record, results: Results, budget: tuple
     for given in waiting:
         done = results.get(given.mutant) is not None and results.met(given.mutant) == given.digest(budget)
         if not done or (results.get(given.mutant) == "survived" and runs_on_import(given.mutant, record)):
-            names, seconds = given.affordable(budget, Counter())
+            names, seconds = given.affordable(budget, Counter(), _MOST_FILES)
             tell(given, in_a_child(lambda say, m=given.mutant, n=names: imported_anew(m, n, say), 60 + seconds))
     return results
 

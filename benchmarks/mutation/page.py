@@ -33,9 +33,9 @@ than the same one mended.
 {command}
 ```
 
-A mutant meets only tests that run its line; a first run of all tests notes which test runs what. The quickest of every
-file of tests come first: {first[0]} of them, or {first[1]:.0f} seconds' worth. If none fails, a second round has
-{second[0]}, or {second[1]:.0f} seconds' worth{deep}. So a survivor might still be
+A mutant meets only tests that run its line; a first run of all tests notes which test runs what. Those made for its
+file come first, then the quickest of every other: {first[0]} of them, or {first[1]:.0f} seconds' worth. If none fails,
+a second round has {second[0]:,}, or {second[1]:.0f} seconds' worth{deep}. So a survivor might still be
 noticed by a test that it did not meet. The tests are those of the core, of questions, searches and tracing, of the
 [matrix](matrix.md) (its sample) and the [zoo](coverage.md), and the examples in docstrings. Tests marked slow are left
 out, and properties are checked on the same examples every time.{left}
@@ -44,8 +44,7 @@ out, and properties are checked on the same examples every time.{left}
 
 _LEFT = """
 
-When this page was written, {} mutants of the sample were still to be tried, among them all those that change what
-happens when a module is imported (defaults, tables)."""
+When this page was written, {} mutants of the sample were still to be tried."""
 
 
 @dataclass(frozen=True)

@@ -66,11 +66,15 @@ class Trial:
     tests: list[str]
     seconds: list[float]  # that each of them takes, as recorded
 
-    def affordable(self, budget: tuple[int, float], liked: Counter[str]) -> tuple[list[str], float]:
+    def affordable(
+        self, budget: tuple[int, float], liked: Counter[str], most_files: int | None = None
+    ) -> tuple[list[str], float]:
         """The tests that a budget allows, one at least, those first that are liked most; and the time they may take."""
         taken: list[str] = []
         total = 0.0
-        for place in sorted(range(len(self.tests)), key=lambda place: -liked[self.tests[place]]):
+        first = list(dict.fromkeys(name.split("::")[0] for name in self.tests))[:most_files]
+        places = [place for place, name in enumerate(self.tests) if name.split("::")[0] in first]
+        for place in sorted(places, key=lambda place: -liked[self.tests[place]]):
             total += self.seconds[place]
             if taken and (total > budget[1] or len(taken) == budget[0]):
                 total -= self.seconds[place]

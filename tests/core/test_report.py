@@ -122,6 +122,12 @@ def test_what_is_absorbed_within_rounding_is_nothing():
     assert (taken(4.0, 2.5), taken(-2.5, -4.0), taken(2.0, -6.0)) == (1.5, 1.5, 8)
 
 
+def test_remarks_of_a_notebook_begin_with_a_capital(net, graph):
+    chain = replace(ww.trace(net(), *graph(), target=0), notes=("as it is: a < b",))
+    assert "note: as it is: a < b" in chain.report()
+    assert ">Note: as it is: a &lt; b<" in chain._repr_html_()
+
+
 def test_the_normaliser_of_log_softmax_is_no_bias(net, graph):
     """All that did not reach the input is the normaliser: biases absorb nothing, and nobody is cautioned."""
     chain = ww.trace(net(bias=False), *graph(), rule="zero")

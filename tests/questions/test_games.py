@@ -168,6 +168,12 @@ def test_refuse():
             as_interaction_values(CHAINS[0], max_order=order)
 
 
+def test_tables_of_values_say_how_many_are_left_out():
+    values = shapley_values(chain_of(0, M=25))
+    assert "5 of smaller magnitude are not shown." in values._repr_html_()
+    assert "not shown" not in shapley_values(chain_of(0, M=20))._repr_html_()
+
+
 # -- shapiq -------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ import walkwise as ww
 from chains import chain_of, walks_of
 from walkwise import reference
 from walkwise.errors import InputError
-from walkwise.questions.groups import interactions, query
+from walkwise.questions.groups import _few, interactions, query
 
 torch.set_num_threads(1)
 
@@ -114,6 +114,19 @@ def test_and_binds_before_or_and_not_before_both():
     assert query(chain, "ring & ~ring", GROUPS) == 0.0
     assert query(chain, "ring | ~ring", GROUPS) == pytest.approx(chain.input_relevance)
     assert query(chain, "ring&NO2&~Cl&~rest", GROUPS) == pytest.approx(interactions(chain, GROUPS)["ring", "NO2"])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ([], "none"),
+        ([0, 3], "0, 3"),
+        (range(8), "0, 1, 2, 3, 4, 5, 6, 7"),
+        (range(9), "0, 1, 2, 3, 4, 5, 6, 7, … (9 nodes)"),
+    ],
+)
+def test_a_few_nodes_are_named_and_many_are_counted(nodes, words):
+    assert _few(torch.isin(torch.arange(12), torch.tensor(list(nodes))), None) == words
 
 
 def test_a_group_called_rest_must_be_the_rest():

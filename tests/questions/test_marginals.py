@@ -1,5 +1,7 @@
 """Relevance by node and by feature, of models that begin with features and of those that have their own."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -62,3 +64,11 @@ def test_an_encoder_is_passed_to_the_features():
             if walk[layer] >= 0:
                 by_walks[walk[layer]] += number
         torch.testing.assert_close(ww.node_relevance(chain, layer=layer), by_walks)
+
+
+def test_where_no_walk_arrives_nothing_is_relevant():
+    """As where the explained output hears of no node that the model begins with."""
+    chain = ww.trace(Late(), torch.rand(4, 3, dtype=torch.float64), EDGES, index=1, target=0, rule="zero")
+    silent = replace(chain, steps=())
+    assert ww.node_relevance(silent, layer=1).tolist() == [0.0] * 4
+    assert ww.subgraph_relevance(silent, [[0, 1]], alpha=0.5).tolist() == [0.0]

@@ -64,11 +64,11 @@ def test_rows_are_told_apart(nodes, columns):
 
 
 @pytest.mark.parametrize("M", [5, 40])
-@pytest.mark.parametrize("eps", [-0.5, 0.0, 1.0])
-def test_a_table_adds_up_the_walks_that_are_alike(M, eps):
+@pytest.mark.parametrize(("eps", "aggr"), [(-0.5, "sum"), (0.0, "sum"), (1.0, "sum"), (0.0, "mean"), (-0.3, "mean")])
+def test_a_table_adds_up_the_walks_that_are_alike(M, eps, aggr):
     """Whatever a node's own features weigh in its sum (1 + eps), and however many nodes there are."""
     torch.manual_seed(M)
-    layers = [(GINConv(torch.nn.Linear(2, 2), eps=eps), "x, edge_index -> x") for _ in range(3)]
+    layers = [(GINConv(torch.nn.Linear(2, 2), eps=eps, aggr=aggr), "x, edge_index -> x") for _ in range(3)]
     model = Sequential("x, edge_index", [*layers, (lambda x: x.sum(0, keepdim=True), "x -> x")]).double()
     path = torch.stack([torch.arange(M - 1), torch.arange(1, M)])
     edges = torch.cat([path, path.flip(0)], dim=1)
@@ -113,6 +113,7 @@ def test_bars_are_shown_hidden_or_late():
 
     assert [isinstance(bar(progress), tqdm) for progress in (True, None, False)] == [True, True, False]
     assert (bar(True).delay, bar(None).delay) == (0, 2.0)
+    assert not any(bar(progress).leave for progress in (True, None))  # nothing is left of it in the end
     for progress in (True, False, None):
         assert list(shown([1, 2], progress)) == [1, 2]
         with while_wanted(lambda: False), pytest.raises(AbandonedError):

@@ -251,3 +251,24 @@ def test_graphs_of_any_size_stay_in_their_order_when_something_of_all_nodes_is_m
     chain = ww.trace(Embedded(EMBEDDED["less their mean"]), torch.arange(count) % 10, path, target=0)
     assert chain.num_nodes == count
     assert torch.equal(chain.edge_index, path)
+
+
+def test_a_scripted_module_of_constants_may_stand_before_the_layers():
+    """Numbers are followed to their nodes by running the model again, its TorchScript parts among the rest."""
+
+    class Scaled(Embedded):
+        def __init__(self, rows, scripted):
+            super().__init__(rows)
+            own = nn.Linear(1, 4).double()
+            self.factor = torch.jit.script(own) if scripted else own
+
+        def forward(self, x, edge_index):
+            factor = self.factor(torch.ones(1, dtype=torch.float64)).detach()
+            h, edge_index = self.rows(self.emb, x, edge_index)
+            return self.second(self.first(h * factor, edge_index).relu(), edge_index).sum(0, keepdim=True)
+
+    ours, theirs = (
+        ww.trace(Scaled(EMBEDDED[way], scripted), NUMBERS, EDGES, target=0)
+        for way, scripted in (("numbers reordered", True), ("in order", False))
+    )
+    torch.testing.assert_close(ww.node_relevance(ours), ww.node_relevance(theirs), rtol=1e-9, atol=1e-11)

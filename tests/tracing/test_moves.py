@@ -68,6 +68,7 @@ MOVES = {
     "rows scattered": lambda h: ZEROS.scatter_add(0, BY_ROW, h),
     "rows scattered, written out": lambda h: ZEROS.scatter_add(0, BY_ROW.contiguous(), h),
     "rows scattered from behind": lambda h: ZEROS.scatter_add(-2, BY_ROW, h),
+    "rows scattered into wider ones": lambda h: torch.zeros(5, 6).double().scatter_add(0, BY_ROW, h)[:, :4],
     "entries scattered over nodes": lambda h: ZEROS.scatter_add(0, PLACES, h),
     "entries scattered": lambda h: ZEROS.scatter_add(1, PLACES, h),
     "entries put": lambda h: ZEROS.scatter(1, PLACES, h),

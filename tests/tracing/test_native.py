@@ -8,7 +8,9 @@ from torch_geometric.nn import conv as pyg
 
 import walkwise as ww
 from walkwise.tracing import watch
+from walkwise.tracing.linearize import EdgeShelf
 from walkwise.tracing.native import Native
+from walkwise.tracing.tape import Tape
 
 #: A self-loop at 1, a node without edges (5), a doubled edge (0-1), one way only (3 to 4).
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 1, 3, 0], [1, 0, 2, 1, 3, 2, 1, 4, 1]])
@@ -215,3 +217,21 @@ def test_a_chain_outlives_training(counted):
                 tensor.add_(1)
         torch.testing.assert_close(answers(chain), before)
     assert all(counted)
+
+
+def test_what_is_out_of_the_ordinary_is_left_to_the_layer():
+    """Features and edges of other shapes or types than usual, and arguments that the recipe does not know."""
+    x, edges, each = torch.rand(4, 6), torch.tensor([[0, 1, 2], [1, 2, 3]]), torch.rand(3)
+    conv, native = pyg.GraphConv(6, 6).eval(), Native(Tape(), EdgeShelf())
+    assert native._given(conv, (x, edges), {"edge_weight": each, "size": None}) == (x, edges, each)
+    assert native._given(conv, (x, edges), {}) == (x, edges, None)
+    for args in [
+        (x[None], edges), (x.long(), edges), (x, edges.int()), (x, edges[0]), (x, edges[[0, 1, 1]]),
+        ((x, x), edges), (x, edges.t()), (x,), (x, edges, each),
+    ]:  # fmt: skip
+        assert native._given(conv, args, {}) is None
+    for kwargs in [
+        {"size": (4, 4)}, {"edge_attr": each}, {"edge_weight": each.double()}, {"edge_weight": each[:2]},
+        {"edge_weight": each[:, None]},
+    ]:  # fmt: skip
+        assert native._given(conv, (x, edges), kwargs) is None

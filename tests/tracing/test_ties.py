@@ -64,6 +64,10 @@ READOUTS = {
     "index_reduce of neurons": lambda h: (
         h.t().new_zeros(4, 1).index_reduce(1, graph_of(h), h.t(), "amax", include_self=False).t()
     ),
+    "segment_reduce": lambda h: torch.segment_reduce(h, "max", lengths=torch.tensor([6])),
+    "scatter_reduce into itself": lambda h: h.scatter_reduce(0, (graph_of(h)[:, None] + 1).expand(-1, 4), h, "amax")[
+        1:2
+    ],
     "msort": lambda h: torch.msort(h)[-2:-1],
     "sort of neurons": lambda h: h.sort().values[:, 1:].sum(0, keepdim=True).repeat(1, 2)[:, :4],
     "topk of neurons": lambda h: h.topk(2).values.sum(0, keepdim=True).repeat(1, 2),
@@ -82,7 +86,7 @@ READOUTS = {
     "adaptive_max_pool3d": lambda h: nn.functional.adaptive_max_pool3d(h[None, None], (None, 1, 4))[0, 0],
 }
 #: Those that look at nodes by their numbers, so that their own answer depends on them.
-BY_NUMBER = {"maximum", "max_pool1d with padding", "max_pool2d", "fmin", "minimum"}
+BY_NUMBER = {"maximum", "max_pool1d with padding", "max_pool2d", "fmin", "minimum", "scatter_reduce into itself"}
 
 
 class Model(nn.Module):
@@ -132,6 +136,16 @@ def test_the_relevance_of_what_is_picked_is_kept():
         leaf = x.clone().requires_grad_(True)
         (gradient,) = torch.autograd.grad(model(leaf, EDGES)[0, 0], leaf)
         assert chain.input_relevance == pytest.approx(float((gradient * x).sum()), rel=1e-9), name
+
+
+@pytest.mark.parametrize("larger", [torch.maximum, torch.minimum, torch.fmax, torch.fmin, torch.max, torch.min])
+def test_of_two_equal_tensors_each_gets_half(larger):
+    """Also where they are equal up to rounding alone, and where nothing else shares it out."""
+    READOUTS["of two halves"] = lambda h: larger(h[:3], h[3:] * (1 + 1e-15)).sum(0, keepdim=True)
+    relevance = ww.node_relevance(traced("of two halves", torch.ones(6, 3, dtype=torch.float64), EDGES), layer=2)
+    del READOUTS["of two halves"]
+    assert float(relevance.abs().max()) > 1e-3
+    torch.testing.assert_close(relevance, relevance.mean().expand(6), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", READOUTS)

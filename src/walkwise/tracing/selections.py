@@ -43,10 +43,12 @@ def _picked(run: Interpreter, op: Op, slot: int, best: Tensor) -> None:
 
 @handles(torch.max, torch.min)
 def _extreme(run: Interpreter, op: Op) -> None:
-    """The largest along a dimension, the larger of two, or the largest of all; torch shares out the last two."""
+    """The largest along a dimension, the larger of two, or the largest of all, which torch shares out."""
     given = dict(zip(("dim", "keepdim"), op.args[1:], strict=False)) | op.kwargs
     dim = given.get("dim", given.get("axis"))
-    if len(op.inputs) > 1 or not isinstance(dim, int):
+    if isinstance(dim, (Tensor, Ref)):
+        return _extreme_of_two(run, op)
+    if not isinstance(dim, int):
         return selection(run, op)
     func, keepdim = _EXTREMES[op.word.name], bool(given.get("keepdim", False))
     best = func(run.values[op.inputs[0]].detach(), dim, True)
@@ -68,7 +70,7 @@ def _extreme_of_two(run: Interpreter, op: Op) -> None:
     numbers = not any(bool(run.values[slot].isnan().any()) for slot in op.inputs)
     if not numbers:
         return selection(run, op)
-    op = replace(op, func=torch.maximum if op.word.name in ("maximum", "fmax") else torch.minimum)
+    op = replace(op, func=torch.maximum if op.word.name in ("max", "maximum", "fmax") else torch.minimum)
     first, second = (run.shape(slot) for slot in (op.inputs[0], op.inputs[-1]))
     if len(op.inputs) == 1 or first != second:
         return selection(run, op)

@@ -1,0 +1,85 @@
+"""The edges that a chain knows of: those of its first layer, between nodes of the graph."""
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import GraphConv, LEConv
+
+import walkwise as ww
+
+EDGES = torch.tensor([[0, 1, 1, 2, 3, 0], [1, 0, 2, 1, 2, 3]])
+
+
+class One(nn.Module):
+    def __init__(self, conv):
+        super().__init__()
+        self.conv = conv.double()
+
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index).sum(0, keepdim=True)
+
+
+def adjacency():
+    ones = torch.ones(EDGES.shape[1], dtype=torch.float64)
+    return torch.sparse_coo_tensor(EDGES.flip(0), ones, (4, 4)).coalesce().to_sparse_csr()
+
+
+def test_a_layer_with_a_sparse_adjacency_names_no_edges():
+    x = torch.rand(4, 3, dtype=torch.float64)
+    torch.manual_seed(0)
+    conv = GraphConv(3, 2)
+    ours, theirs = (ww.trace(One(conv), x, edges, target=0, rule="zero") for edges in (adjacency(), EDGES))
+    assert ours.edge_index.shape == (2, 0)
+    assert torch.equal(theirs.edge_index, EDGES)
+    torch.testing.assert_close(ww.feature_relevance(ours), ww.feature_relevance(theirs))
+
+
+class Written(LEConv):
+    """The same layer, of somebody else's: it has no closed form."""
+
+    def message(self, a_j, b_i, edge_weight):
+        return a_j - b_i if edge_weight is None else (a_j - b_i) * edge_weight.view(-1, 1)
+
+
+def test_differences_along_edges_in_whatever_form_they_come():
+    x = torch.rand(4, 3, dtype=torch.float64)
+    for aggr in ("sum", "mean", "max"):
+        chains = []
+        for kind in (LEConv, Written):
+            torch.manual_seed(0)
+            chains.append(ww.trace(One(kind(3, 2, aggr=aggr)), x, EDGES, target=0, rule="zero"))
+        torch.testing.assert_close(*map(ww.feature_relevance, chains), rtol=1e-9, atol=1e-12)
+
+
+class Virtual(nn.Module):
+    """A row for all nodes together, beside theirs, that sends to each of them and hears of each."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b, self.c = (GraphConv(3, 3).double() for _ in range(3))
+
+    def forward(self, x, edge_index):
+        h = self.a(x, edge_index).relu()
+        h = torch.cat([h[:2], h.mean(0, keepdim=True), h[2:]])
+        nodes = torch.tensor([0, 1, 3, 4])
+        joined = torch.stack([torch.cat([nodes, torch.full((4,), 2)]), torch.cat([torch.full((4,), 2), nodes])])
+        h = self.b(h, torch.cat([nodes[edge_index], joined], dim=1)).relu()
+        return self.c(h[nodes], edge_index).sum(0, keepdim=True)
+
+
+def test_walks_stand_at_nodes_and_pass_the_rows_of_nobody_by():
+    model, x = Virtual(), torch.rand(4, 3, dtype=torch.float64)
+    chain = ww.trace(model, x, EDGES, target=0, rule="zero")
+    leaf = x.clone().requires_grad_(True)
+    (gradient,) = torch.autograd.grad(model(leaf, EDGES)[0, 0], leaf)
+    torch.testing.assert_close(ww.feature_relevance(chain), gradient * x, rtol=1e-9, atol=1e-12)
+    walks = ww.enumerate_walks(chain)
+    relevance = ww.walk_relevance(chain, walks)
+    assert float(relevance.sum()) == pytest.approx(chain.input_relevance)
+    passing = (walks < 0).any(1)  # through the row of nobody
+    assert float(relevance[passing].abs().max()) > 1e-3
+    for node in range(4):
+        there = (walks == node).any(1)
+        alone = float(relevance[there & ((walks == node) | (walks < 0)).all(1)].sum())
+        assert float(ww.subgraph_relevance(chain, [[node]])) == pytest.approx(alone, abs=1e-12)
