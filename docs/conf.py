@@ -33,4 +33,4 @@ html_static_path = ["_static"]
 html_css_files = ["walkwise.css"]
 html_copy_source = False
 html_show_sourcelink = False
-pygments_style = "friendly"
+pygments_style = "default"

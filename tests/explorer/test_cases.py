@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
+from torch_geometric.nn import GCN
 
 import walkwise as ww
 from walkwise import models
@@ -118,6 +119,16 @@ def test_the_label_is_what_the_data_name(motifs, y, label):
     graph = motifs.graphs[0].clone()
     graph.y = y
     assert open_case(replace(motifs, graphs=[graph]), 0).label == label
+
+
+def test_the_label_of_a_node_is_the_nodes_own():
+    graph = Data(torch.ones(3, 2), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), y=torch.tensor([0, 1, 1]))
+    session = Session(GCN(2, 4, 2, out_channels=2), [graph], class_names=["no", "yes"], index=1)
+    assert open_case(session, 0).label == "yes"
+    assert open_case(session, 0, {"index": 0}).label == "no"
+    assert Desk(session).summaries[0][2] == "yes"
+    graph.y = torch.tensor([0.5, 0.1, 0.2])
+    assert open_case(session, 0).label is None
 
 
 def test_bonds_that_are_none_leave_a_graph(molecules):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -83,6 +84,15 @@ def test_another_node_is_explained_by_its_number_among_all(session):
     assert case.prediction.index == 3
     assert case.chain.output == pytest.approx(float(session.model(*_given(session))["author"][3, 0].detach()))
     assert desk.summaries == [("papers", case.classes[open_case(session, 0).said], None)]
+
+
+def test_the_label_of_a_node_is_that_of_its_type(session):
+    graph = papers()
+    graph["paper"].y = torch.tensor([0, 1, 0, 0, 0, 0])
+    labelled = replace(session, graphs=[graph])
+    assert open_case(labelled, 0).label == "experiment"
+    assert open_case(labelled, 0, {"index": 5}).label == "theory"
+    assert open_case(labelled, 0, {"index": 0}).label is None
 
 
 def _given(session):

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
 from walkwise.core.chain import RelevanceChain
-from walkwise.core.node_types import NodeTypes
+from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.errors import InputError, MissingExtraError, WalkwiseError
 from walkwise.evaluation.naming import answer_title
 from walkwise.evaluation.predictions import Prediction, predict, traced
@@ -186,7 +186,8 @@ def open_case(session: Session, graph: int, view: Any = None) -> Case:
     began = node_relevance(chain, layer="start")
     heat = (began if types is None else torch.cat([began[name] for name in types.counts])).double().cpu()
     drawing = draw(session, data, heat)
-    return Case(graph, session.title(graph), prediction, chain, heat, drawing, classes, label_of(data, classes))
+    label = label_of(data, classes, index)
+    return Case(graph, session.title(graph), prediction, chain, heat, drawing, classes, label)
 
 
 def node_types(data: Data | HeteroData) -> NodeTypes | None:
@@ -196,10 +197,19 @@ def node_types(data: Data | HeteroData) -> NodeTypes | None:
     return NodeTypes({name: int(data[name].num_nodes or 0) for name in data.node_types})
 
 
-def label_of(data: Data | HeteroData, classes: tuple[str, ...]) -> str | None:
-    """The class that the data name, if they name one."""
-    named = data.y if isinstance(data, Data) else data._global_store.get("y")
+def label_of(data: Data | HeteroData, classes: tuple[str, ...], index: int | TypedNode | None = None) -> str | None:
+    """The class that the data name, if they name one: the graph's, or that of the explained node.
+
+    Args:
+        data: the graph.
+        classes: what the classes are called.
+        index: the explained node.
+    """
+    store, row = (data[index[0]], index[1]) if isinstance(index, tuple) else (data, index)
+    named = store.get("y") if "y" in store else None
     truth = torch.as_tensor(named) if named is not None else torch.empty(0)
+    if row is not None and truth.dim() == 1 and truth.numel() == store.num_nodes:
+        truth = truth[row]
     whole = truth.numel() == 1 and not truth.is_floating_point()
     return classes[int(truth)] if whole and 0 <= int(truth) < len(classes) else None
 
@@ -255,7 +265,7 @@ class Desk:
                 prediction = predict(session.model, data, index=session.index)
                 classes = session.classes(len(prediction.logits))
                 said = answer_title(prediction.logits, classes) or None
-                found.append((session.title(number), said, label_of(data, classes)))
+                found.append((session.title(number), said, label_of(data, classes, session.index)))
             except (WalkwiseError, RuntimeError, ValueError, TypeError):  # a graph that does not fit is listed, too
                 found.append((session.title(number), None, None))
         return found
