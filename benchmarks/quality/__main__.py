@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from quality import aggregate, candidates, figure, report, sanity
-from quality.methods import Case, Method, PassedByError, Together, all_methods
+from quality.methods import SLOW, Case, Method, PassedByError, Together, all_methods
 from quality.networks import DESIGNS
-from quality.running import Plan, carry_out, dropped, explainable, is_learned, meaning, trained
+from quality.running import Plan, carry_out, dropped, explainable, meaning, trained
 from quality.store import Run, Store, write
 from quality.tasks import TASKS, frozen_split
 from walkwise.errors import WalkwiseError
@@ -85,7 +85,7 @@ def checks(plan: Plan, methods: Sequence[Method], store: Store) -> dict[str, dic
     predictions = [one.prediction for one in explainable(network, task, split, 3)]
     found: dict[str, dict[str, float] | str] = {}
     for method in methods:
-        if method.group not in ("explainer", "rule", "candidate") or is_learned(method) or method.graphs is not None:
+        if method.group not in ("explainer", "rule", "candidate") or method.name in SLOW:
             continue
         try:
             found[method.name] = sanity.examine(lambda p, m=method: scores_of(m, p), predictions)

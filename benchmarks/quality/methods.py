@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data
 
 import walkwise as ww
-from quality import candidates
+from quality import candidates, unions
 from quality.measures import Answer
 from quality.networks import Network
+from quality.unions import Union
 from walkwise.baselines import available_baselines, baseline, node_scores
 from walkwise.baselines.registry import Explain, is_trained
 from walkwise.errors import SamplingWarning
@@ -25,12 +25,11 @@ from walkwise.evaluation.predictions import Prediction, traced
 
 ALPHAS = (0.0, 0.1, 0.3, 0.5, 0.7, 1.0)
 
-#: Explainers that need seconds per graph: how many graphs of each model they get. The short form leaves them out.
-SLOW = {"subgraphx": 2, "gnnexplainer": 5, "gnnexplainer-paper": 2, "pgmexplainer": 5, "pgexplainer": 10}
-#: The same for those that take some tenths of a second; the short form has them.
-SLOWER = {"integrated-gradients": 15, "gnn-lrp": 5}  # gnn-lrp has the scores of sgnn-lrp
+#: Explainers that the short form leaves out.
+SLOW = ("subgraphx", "gnnexplainer", "gnnexplainer-paper", "pgmexplainer", "pgexplainer")
+#: How many graphs of each model an explainer gets that needs seconds for one.
+FEWER = {"subgraphx": 10}
 SEARCHED = (0.0, 0.1, 0.3)  # the discounts of searches for the best subgraph, and of nodes by themselves
-ASKED_GRAPHS = 20  # for these searches
 MOST_NODES = 1000  # greedy orders, Shapley values and searches pass larger graphs by
 
 
@@ -39,7 +38,7 @@ class PassedByError(Exception):
 
 
 class Together:
-    """The library's own answers for all explained graphs of one model: every question is asked once for all of them."""
+    """Answers for all explained graphs of one model, where a question can be asked once for all of them."""
 
     def __init__(self, network: Network, predictions: Sequence[Prediction]) -> None:
         self.network, self.predictions = network, predictions
@@ -86,6 +85,10 @@ class Together:
 
         return self._once(("shapley", rule), ask)
 
+    def union(self, name: str) -> tuple[list[Tensor], float]:
+        """The scores of an explainer of the registry that takes all graphs as one."""
+        return self._once(("union", name), lambda: unions.EXPLAINERS[name](Union.of(self.network, self.predictions)))
+
     def chain(self, rule: str, number: int) -> ww.RelevanceChain:
         """One prediction, traced."""
         return traced(self.predictions[number], rule=candidates.rule_for(rule, self.network))
@@ -95,21 +98,16 @@ class Together:
 
     def _batch(self, rule: str) -> tuple[ww.RelevanceChain, Tensor]:
         """All graphs in one chain, and the graph of every node."""
-        batch = Batch.from_data_list([Data(p.x, p.edge_index) for p in self.predictions])
-        rows = torch.arange(len(self.predictions))
-        graphs = None if self.network.level == "node" else batch.batch
-        if self.network.level == "node":
-            rows = batch.ptr[:-1] + torch.tensor([int(p.index) for p in self.predictions])
-        columns = torch.tensor([int(p.target) for p in self.predictions])
+        union = Union.of(self.network, self.predictions)
         chain = ww.trace(
             self.network,
-            batch.x,
-            batch.edge_index,
-            batch=graphs,
-            target=lambda output: output[rows, columns].sum(),
+            union.x,
+            union.edge_index,
+            batch=union.batch,
+            target=lambda output: output[union.rows, union.columns].sum(),
             rule=candidates.rule_for(rule, self.network),
         )
-        return chain, batch.batch
+        return chain, union.graphs
 
     def _once(self, key: tuple[str, ...], ask: Callable[[], list[Any]]) -> tuple[list[Any], float]:
         if key not in self._known:
@@ -149,7 +147,8 @@ def all_methods(short: bool = False) -> tuple[list[Method], dict[str, str]]:
         if short and name in SLOW:
             left[name] = "needs seconds per graph: not in the short form"
         else:
-            methods.append(Method(name, "explainer", _registered(name), _default_rule(name), (SLOW | SLOWER).get(name)))
+            answer = _of(lambda all_, n=name: all_.union(n)) if name in unions.EXPLAINERS else _registered(name)
+            methods.append(Method(name, "explainer", answer, _default_rule(name), FEWER.get(name)))
     for name in candidates.ALL:
         try:
             meaning = candidates.signature(name)
@@ -175,7 +174,7 @@ def _asked(rule: str, meaning: str) -> Iterable[Method]:
     yield Method(f"shapley, {rule}", "game", _shapley(rule), meaning)
     for alpha in SEARCHED:
         by = f"{rule}, α = {alpha:g}"
-        yield Method(f"best subgraph, {by}", "search", _search(rule, alpha), meaning, ASKED_GRAPHS)
+        yield Method(f"best subgraph, {by}", "search", _search(rule, alpha), meaning)
 
 
 def _default_rule(name: str) -> str:

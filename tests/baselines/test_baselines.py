@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from torch import nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GATConv, GCNConv, GINConv, global_add_pool
-from torch_geometric.utils import remove_self_loops, to_undirected
+from torch_geometric.utils import k_hop_subgraph, remove_self_loops, to_undirected
 
 import walkwise as ww
 from walkwise import baselines
@@ -20,6 +20,7 @@ from walkwise.baselines.pgm import chi_square, pgm_explainer
 from walkwise.baselines.pyg import gnn_explainer
 from walkwise.baselines.subgraphx import subgraphx
 from walkwise.errors import InputError
+from walkwise.evaluation.parts import subgraph_values
 from walkwise.evaluation.predictions import predict, traced, value_at
 
 
@@ -247,6 +248,38 @@ def test_searches_find_a_planted_motif(method):
     options = {"size": 3} if method is subgraphx else {"samples": 1000, "changed": 0.5}
     found = method(predict(Planted(), planted(), target=0), **options)
     assert set(found.nodes.topk(3).indices.tolist()) == {3, 4, 5}
+
+
+@pytest.mark.parametrize(("kind", "index"), [(Classifier, None), (NodeLevel, 4)])
+def test_subgraphx_asks_of_a_coalition_once_and_changes_nothing_by_it(kind, index, monkeypatch):
+    prediction = predict(made(kind), graph(9), target=0, index=index)
+    asked = []
+
+    def noted(prediction, sets, **options):
+        asked.extend(row.tobytes() for row in sets.numpy())
+        return subgraph_values(prediction, sets, **options)
+
+    monkeypatch.setattr(baselines.subgraphx, "subgraph_values", noted)
+    torch.manual_seed(0)
+    found = subgraphx(prediction, size=2, rollouts=4, hops=1)
+    assert len(set(asked)) == len(asked) > 20
+
+    def anew(tree, sets):
+        return subgraph_values(prediction, sets, on="probability").values
+
+    monkeypatch.setattr(baselines.subgraphx._SearchTree, "_values", anew)
+    torch.manual_seed(0)
+    assert torch.equal(subgraphx(prediction, size=2, rollouts=4, hops=1).nodes, found.nodes)
+
+
+@pytest.mark.parametrize("hops", [0, 1, 2, 3])
+def test_subgraphx_plays_with_nodes_whose_messages_arrive(hops):
+    torch.manual_seed(hops)
+    edge_index = torch.randint(0, 12, (2, 14))  # directed
+    near = baselines.subgraphx._near(predict(Planted(), torch.ones(12, 1), edge_index, target=0), hops)
+    for node in range(12):
+        expected, _, _, _ = k_hop_subgraph(node, hops, edge_index, num_nodes=12)
+        assert near[node].nonzero().flatten().tolist() == expected.tolist()
 
 
 def test_names_are_given_once_and_unknown_ones_list_the_valid():

@@ -75,6 +75,20 @@ def slow_values(model, data, sets, target):
     return torch.stack(values)
 
 
+def test_a_known_route_is_not_tried_again(monkeypatch):
+    data = graph(5)
+    masks = torch.rand(6, 5, generator=torch.Generator().manual_seed(0)) < 0.7
+    for kind, route in [(Classifier, "batched"), (Mixing, "one by one")]:
+        prediction = predict(made(kind), data, target=0)
+        first = subgraph_values(prediction, masks)
+        assert first.route == route
+        with monkeypatch.context() as patch:
+            patch.setattr("walkwise.evaluation.parts._mixes", None)  # cannot be called
+            again = subgraph_values(prediction, masks, route=route)
+        assert torch.equal(again.values, first.values)
+        assert again.route == route
+
+
 @pytest.mark.parametrize(
     ("kind", "route"),
     [(Classifier, "batched"), (WithoutBatch, "one by one"), (BatchIgnored, "one by one"), (Mixing, "one by one")],

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch_geometric.utils import k_hop_subgraph
 
 from walkwise.baselines.attribution import Attribution, of_nodes
 from walkwise.baselines.registry import register_baseline
@@ -72,10 +71,15 @@ class _SearchTree:
     samples: int
     hops: int
     exploration: float
+    _route: str | None = None
+    _outputs: dict[bytes, float] = field(default_factory=dict)
     _worth: dict[NodeSet, float] = field(default_factory=dict)
     _next: dict[NodeSet, list[NodeSet]] = field(default_factory=dict)
     _visits: dict[NodeSet, int] = field(default_factory=dict)
     _total: dict[NodeSet, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._near = _near(self.prediction, self.hops)
 
     def rollout(self, root: NodeSet) -> list[NodeSet]:
         """One way from the whole graph to a small subgraph, and its worth noted all along it."""
@@ -121,15 +125,25 @@ class _SearchTree:
         if not new:
             return
         with_us, without_us = zip(*(self._games(nodes) for nodes in new), strict=True)
-        sets = torch.cat([*with_us, *without_us])
-        values = subgraph_values(self.prediction, sets, on=_scale(self.prediction)).values.view(2, len(new), -1)
+        values = self._values(torch.cat([*with_us, *without_us])).view(2, len(new), -1)
         self._worth.update(zip(new, (values[0] - values[1]).mean(dim=1).tolist(), strict=True))
+
+    def _values(self, sets: Tensor) -> Tensor:
+        """The output for every coalition, asked of the model once for each.  # (B,)"""
+        keys = [row.tobytes() for row in sets.numpy()]
+        new = {key: place for place, key in enumerate(keys) if key not in self._outputs}
+        if new:
+            asked = sets[list(new.values())]
+            found = subgraph_values(self.prediction, asked, on=_scale(self.prediction), route=self._route)
+            self._route = found.route if len(new) > 1 else self._route
+            self._outputs.update(zip(new, found.values.tolist(), strict=True))
+        return torch.tensor([self._outputs[key] for key in keys], dtype=torch.float64)
 
     def _games(self, nodes: NodeSet) -> tuple[Tensor, Tensor]:
         """Random coalitions with a node set and without it.  # (B, M) bool each"""
         inside = torch.zeros(self.prediction.num_nodes, dtype=torch.bool)
         inside[sorted(nodes)] = True
-        others = _around(self.prediction, nodes, self.hops) & ~inside
+        others = self._near[inside].any(0) & ~inside
         coalition = _coalitions(others, self.samples) | ~(others | inside)  # what is far away stays
         return coalition | inside, coalition
 
@@ -144,11 +158,14 @@ def _coalitions(others: Tensor, samples: int) -> Tensor:
     return (torch.rand(samples, len(others)) < share) & others
 
 
-def _around(prediction: Prediction, nodes: NodeSet, hops: int) -> Tensor:
-    near, _, _, _ = k_hop_subgraph(sorted(nodes), hops, prediction.edge_index.cpu(), num_nodes=prediction.num_nodes)
-    mask = torch.zeros(prediction.num_nodes, dtype=torch.bool)
-    mask[near] = True
-    return mask
+def _near(prediction: Prediction, hops: int) -> Tensor:
+    """For every node, the nodes from which at most so many edges lead to it.  # (M, M) bool"""
+    source, destination = prediction.edge_index.cpu()
+    near = torch.eye(prediction.num_nodes)
+    step = near.index_put((destination, source), torch.ones(()))
+    for _ in range(hops):
+        near = (near @ step).clamp(max=1)
+    return near > 0
 
 
 def _neighbours(edge_index: Tensor, nodes: NodeSet) -> dict[int, set[int]]:

@@ -30,6 +30,7 @@ def subgraph_values(
     *,
     on: str = "logit",
     most_rows: int = _MOST_ROWS,
+    route: str | None = None,
     progress: bool = False,
 ) -> SubgraphValues:
     """f(S) for every subgraph S: the model's output on the graph that S induces.
@@ -45,6 +46,7 @@ def subgraph_values(
         masks: the subgraphs, (B, M) boolean.
         on: "logit" for the output itself, "probability" for its softmax (sigmoid, if it has one column).
         most_rows: how many nodes and edges one pass may hold.
+        route: that of an earlier answer for several subgraphs of this prediction, so that it is not tried again.
         progress: show a bar.
     """
     check_on(on)
@@ -57,7 +59,7 @@ def subgraph_values(
         masks[:, prediction.index] = True
     chunk = max(2, most_rows // (prediction.num_nodes + prediction.edge_index.shape[1]))
     batched = "batch" in prediction.arguments and not callable(prediction.target) and len(masks) > 1
-    if batched and _mixes(prediction):
+    if batched and (_mixes(prediction) if route is None else route != "batched"):
         batched = False
     parts = shown(torch.split(masks, chunk if batched else 1), bool(progress))
     values = [_values(prediction, part, on) for part in parts]
