@@ -189,6 +189,17 @@ def test_constants_before_a_normalisation_are_one_with_its_shift():
     torch.testing.assert_close(chain.values[part.slot], X @ lifted.t())
 
 
+def test_biases_with_no_normalisation_between_are_lifted_each_by_itself():
+    other = torch.tensor([[-1.0, 0.6]], dtype=torch.float64)  # of the other sign than B
+    inner = Term(X @ W.t() + B, maps=[(leaf(), learned(W))], constant=B)
+    term = Term(inner.value + other, maps=[(inner, SAME)], constant=other)
+    part = Lifted(Chain().emit, Gamma(2.0)).part(term, None)
+    each = [bias + 2 * bias.clamp(min=0) for bias in (B, other)]
+    torch.testing.assert_close(part.held.expand(2, 2), (each[0] + each[1]).expand(2, 2))
+    torch.testing.assert_close(part.constant.expand(2, 2), (B + other).expand(2, 2))
+    torch.testing.assert_close(part.total, X @ (W + 2 * W.clamp(min=0)).t())
+
+
 @pytest.mark.parametrize("value", [X.abs(), -X.abs(), X, 0 * X], ids=["positive", "negative", "both", "none"])
 def test_leaves_by_their_signs(value):
     chain = Chain()

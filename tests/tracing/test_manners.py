@@ -232,6 +232,16 @@ def test_the_tensors_that_a_model_computes_with():
     assert set(bound(lambda x, edge_index, y: 0, data).tensors()) == {"x", "edge_index", "y"}
 
 
+def test_the_tensors_of_a_graph_by_type():
+    """Dense ones; what is sparse, missing or no tensor is left to the model."""
+    kind = ("user", "rates", "item")
+    sparse = torch.eye(4).to_sparse()
+    beside = {"edge_weight": {kind: None}, "adj": {kind: sparse}, "pos": {"user": X}, "flag": True}
+    model = model_with(lambda x_dict, edge_index_dict, **other: 0)
+    given = given_as(model, {"user": X, "item": X[:2]}, {kind: EDGES[:, :1]}, beside)
+    assert set(given.tensors()) == {"x['user']", "x['item']", f"edge_index[{kind!r}]", "pos['user']"}
+
+
 def test_names_of_parameters():
     model = model_with(lambda x, *rest, batch=None, **named: 0)
     assert [wants(model, name) for name in ("x", "batch", "rest", "named", "pos")] == [True, True, False, False, False]

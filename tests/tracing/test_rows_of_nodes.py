@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from walkwise.core.node_types import NodeTypes
 from walkwise.tracing import lowering  # noqa: F401  (it fills the table of functions)
 from walkwise.tracing.identity import Identities, UnfollowedError
-from walkwise.tracing.tape import Tape
+from walkwise.tracing.tape import Call, Tape
 
 M = 5
 ORDER = torch.tensor([3, 0, 4, 1, 2])
@@ -191,3 +192,20 @@ def test_the_model_s_own_tensors_are_nodes_where_there_are_as_many_rows():
     told = Identities(tape, M, own={slots[0]: ORDER, slots[1]: torch.arange(4)})
     assert [told.nodes(slot).tolist() for slot in slots] == [ORDER.tolist(), [0, 1, 2, 3]]
     assert not told.assumed(slots[0])
+
+
+def test_tensors_of_a_model_s_own_are_of_the_type_that_has_as_many_nodes():
+    types = NodeTypes({"user": 3, "item": 2, "shop": 2}, featured=("user",))
+    tape, x, own = Tape(), torch.rand(3, 4), {rows: torch.rand(rows, 4) for rows in (2, 3, 6)}
+    tape.follow_features(x)
+    slots = {rows: tape.follow(tensor) for rows, tensor in own.items()}
+    assert Identities(tape, 7, types).nodes(0).tolist() == [0, 1, 2]
+    assert Identities(tape, 7, types).nodes(slots[3]).tolist() == [0, 1, 2]
+    assert Identities(tape, 7, types).nodes(slots[6]).tolist() == [-1] * 6
+    with pytest.raises(UnfollowedError, match="a tensor of its own, which may be of item or shop,"):
+        Identities(tape, 7, types).nodes(slots[2])
+    tape.calls = [Call("conv", torch.nn.Identity(), (slots[2],), type_of={slots[2]: "shop", slots[6]: "user"})]
+    said = Identities(tape, 7, types)
+    assert said.nodes(slots[2]).tolist() == [5, 6]
+    assert said.nodes(slots[6]).tolist() == [-1] * 6  # there are not as many users
+    assert not said.assumed(slots[2])
