@@ -3,15 +3,21 @@
 import pytest
 import torch
 
-from walkwise.tracing.embedded import _decoded, _differ, _disturbed, _others
+from walkwise.tracing.embedded import _decoded, _differ, _disturbed, _others, _own_change
+
+
+def changes(make, x):
+    """Which rows of ``make(x)`` change with the numbers of which nodes, and the codes of the nodes."""
+    codes, bits = torch.arange(1, len(x) + 1), len(x).bit_length()
+    given = _disturbed({"atom": x}, {"atom": _others(x)}, {"atom": codes}, bits)
+    runs = [_differ(make(x), make(parts["atom"])) for parts in given]
+    assert len(runs) == 2 * bits
+    return torch.stack(runs), codes
 
 
 def rows_of(make, x):
     """The node of every row of ``make(x)``, found by changing numbers."""
-    codes = torch.arange(1, len(x) + 1)
-    runs = [_differ(make(x), make(given)) for given in _disturbed(x, _others(x), codes)]
-    assert len(runs) == 2 * len(x).bit_length()
-    return _decoded(torch.stack(runs), codes)
+    return _decoded(*changes(make, x))
 
 
 def numbers(M, *width):
@@ -44,12 +50,14 @@ def test_rows_that_no_number_changes_are_nobody_s():
     assert rows_of(lambda given: torch.ones(4, 2), numbers(5)).tolist() == []
 
 
-def test_rows_with_something_of_the_others_are_nodes_in_their_order():
+def test_rows_with_something_of_the_others_change_with_their_own_numbers():
     x = numbers(6, 2)
-    assert rows_of(lambda given: given + 0.5 * given.sum(0), x).tolist() == list(range(6))
-    # Of some rows nothing is seen: these, too, are taken for nodes in their order.
+    assert _own_change(*changes(lambda given: given + 0.5 * given.sum(0), x))
+    # Of some rows nothing is seen: these, too, may be those of their nodes.
     hidden = torch.tensor([1, 1, 0, 1, 0, 1]).view(6, 1)
-    assert rows_of(lambda given: (given + 0.5 * given.sum(0)) * hidden, x).tolist() == list(range(6))
+    assert _own_change(*changes(lambda given: (given + 0.5 * given.sum(0)) * hidden, x))
+    assert not _own_change(*changes(lambda given: given.roll(1, 0) + 10 * given.roll(2, 0), x))
+    assert not _own_change(*changes(lambda given: given.sum(0, keepdim=True), x))
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,16 @@
 """Whatever a model does to the order of its rows, walks visit the nodes of the graph that was given."""
 
 import itertools
+import warnings
 
 import pytest
 import torch
 import torch_geometric.nn as pyg
 from torch import nn
-from torch_geometric.utils import degree, to_dense_batch
+from torch_geometric.utils import degree, to_dense_batch, to_torch_csr_tensor, to_undirected
 
 import walkwise as ww
-from walkwise.errors import TraceError
+from walkwise.errors import CoverageWarning, TraceError
 
 M = 6
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 0, 1], [1, 0, 2, 1, 3, 2, 4, 3, 5, 4, 0, 5, 4]])
@@ -204,6 +205,8 @@ EMBEDDED = {
     "each number once": lambda emb, x, e: (lambda found, back: (emb(found)[back], e))(*x.unique(return_inverse=True)),
     "by degree": lambda emb, x, e: (lambda o: (emb(x[o]), o.argsort()[e]))(degree(e[0], M).argsort(stable=True)),
     "less their mean": lambda emb, x, e: (emb(x) - emb(x).mean(0) + 1, e),
+    "less their mean, reordered": lambda emb, x, e: (emb(x[PERM]) - emb(x).mean(0) + 1, PLACE[e]),
+    "those numbers alone": lambda emb, x, e: (emb(x[PERM]), PLACE[e]) if torch.equal(x, NUMBERS) else (emb(x - 99), e),
     "by number": lambda emb, x, e: (lambda v, o: (emb(v), o.argsort()[e]))(*x.sort(stable=True)),
 }
 
@@ -223,7 +226,8 @@ class Embedded(nn.Module):
 
 @pytest.mark.parametrize("rule", ["zero", "auto"])
 @pytest.mark.parametrize(
-    "name", [name for name in EMBEDDED if name not in ("in order", "by number", "less their mean")]
+    "name",
+    [name for name in EMBEDDED if name not in ("in order", "by number") and "those" not in name and "mean" not in name],
 )
 def test_numbers_reordered_before_they_are_embedded_are_those_of_their_nodes(name, rule):
     ours, theirs = (
@@ -237,6 +241,67 @@ def test_numbers_with_something_of_all_nodes_mixed_in_stay_in_their_order():
     chain = ww.trace(Embedded(EMBEDDED["less their mean"]), NUMBERS, EDGES, target=0)
     assert chain.num_nodes == M
     assert torch.equal(chain.edge_index, EDGES)
+
+
+@pytest.mark.parametrize("name", ["less their mean, reordered", "those numbers alone"])
+def test_rows_whose_order_nothing_tells_are_noted(name):
+    with pytest.warns(CoverageWarning, match="row i is taken for node i"):
+        chain = ww.trace(Embedded(EMBEDDED[name]), NUMBERS, EDGES, target=0)
+    assert any("row i is taken for node i" in note for note in chain.notes)
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [
+        lambda e: torch.cat([e, torch.arange(M).expand(2, M)], 1),
+        lambda e: e[:, e[0].argsort(stable=True)],
+        lambda e: to_undirected(e),
+        lambda e: to_torch_csr_tensor(e.flip(0), size=(M, M)),
+    ],
+    ids=["with loops", "sorted", "both ways", "as a matrix"],
+)
+def test_the_graphs_own_edges_tell_the_order_of_rows(edges):
+    """Whatever else is mixed in: row i of what a layer is handed is node i if the edges are those of the graph."""
+    mixed = EMBEDDED["less their mean"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CoverageWarning)
+        ww.trace(Embedded(lambda emb, x, e: (mixed(emb, x, e)[0], edges(e))), NUMBERS, EDGES, target=0)
+
+
+def test_edges_of_an_automorphism_do_not():
+    """Every node of a complete graph may have the place of every other."""
+    complete = torch.combinations(torch.arange(M)).t()
+    complete = torch.cat([complete, complete.flip(0)], 1)
+    with pytest.warns(CoverageWarning, match="row i is taken for node i"):
+        ww.trace(Embedded(EMBEDDED["less their mean, reordered"]), NUMBERS, complete, target=0)
+
+
+class ByType(nn.Module):
+    """Embeddings of two node types, those of users in another order."""
+
+    def __init__(self, order):
+        super().__init__()
+        torch.manual_seed(2)
+        self.users, self.items = nn.Embedding(10, 4), nn.Embedding(10, 4)
+        self.there, self.back = pyg.SAGEConv((4, 4), 4), pyg.SAGEConv((4, 4), 2)
+        self.order = order
+        self.double()
+
+    def forward(self, x, edge_index):
+        (edges,) = edge_index.values()
+        edges = torch.stack([self.order.argsort()[edges[0]], edges[1]])
+        users, items = self.users(x["user"][self.order]), self.items(x["item"])
+        return self.back((self.there((users, items), edges).relu(), users), edges.flip(0)).sum(0, keepdim=True)
+
+
+def test_numbers_of_node_types_are_those_of_their_nodes():
+    numbers = {"user": torch.tensor([1, 4, 2, 3]), "item": torch.tensor([0, 5, 2])}
+    edges = {("user", "rates", "item"): torch.tensor([[0, 1, 2, 3, 0], [0, 1, 2, 0, 2]])}
+    orders = torch.arange(4), torch.tensor([2, 0, 1, 3])
+    plain, other = (ww.trace(ByType(order), numbers, edges, target=0, rule="zero") for order in orders)
+    for name in numbers:
+        torch.testing.assert_close(ww.node_relevance(other)[name], ww.node_relevance(plain)[name])
+    assert ww.top_walks(other, 5).walks.tolist() == ww.top_walks(plain, 5).walks.tolist()
 
 
 def test_nodes_sorted_by_their_own_numbers_are_refused():

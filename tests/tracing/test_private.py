@@ -134,17 +134,25 @@ def test_global_hooks():
         handle.remove()
 
 
-def test_propagate_pre_hooks():
-    """Without it a hook that changes propagate's arguments is passed over by the closed form."""
-    conv = pyg.GCNConv(2, 2)
-    assert not getattr(conv, private.PROPAGATE_PRE_HOOKS), "a new layer has hooks"
-    conv.register_propagate_forward_pre_hook(lambda *_: None)
-    assert getattr(conv, private.PROPAGATE_PRE_HOOKS), "torch_geometric keeps these hooks under another name"
+def test_transforming():
+    """Without it features that a model hands to torch.func.vmap are lost without a word."""
+    assert not private.transforming(), "torch says that a transform is under way where none is"
+    seen = []
+    torch.func.vmap(lambda row: seen.append(private.transforming()) or row)(torch.ones(2, 2))
+    assert seen == [True], "torch no longer tells that vmap is under way"
+
+
+def test_innermost():
+    """Without it nobody knows what a model has handed to torch.func.vmap."""
+    given, seen = torch.ones(2, 2), []
+    torch.func.vmap(torch.func.vmap(lambda one: seen.append(private.innermost(one)) or one))(given)
+    assert seen[0] is given, "torch wraps tensors in another way"
+    assert private.innermost("a word") == "a word"
 
 
 @pytest.mark.parametrize("name", private.MESSAGE_HOOKS)
 def test_message_hooks(name):
-    """Without them a hook on messages is passed over by the closed form."""
+    """Without them a hook on messages, or on what propagate is given, is passed over by the closed form."""
     conv = pyg.GCNConv(2, 2)
     register = getattr(conv, "register" + name.removesuffix("s"))
     register(lambda *_: None)
@@ -152,7 +160,7 @@ def test_message_hooks(name):
 
 
 def test_all_message_hooks_are_known():
-    known = {private.PROPAGATE_PRE_HOOKS, *private.MESSAGE_HOOKS}
+    known = set(private.MESSAGE_HOOKS)
     others = {"_edge_update_forward_hooks", "_edge_update_forward_pre_hooks"}  # of attention, which is held constant
     found = {n for n in vars(pyg.GCNConv(2, 2)) if n.endswith("hooks")} - set(vars(nn.Linear(2, 2)))
     assert found <= known | others, "torch_geometric has hooks around message passing that walkwise does not look at"

@@ -18,7 +18,7 @@ from torch import Tensor
 from walkwise.core.node_types import NodeTypes
 from walkwise.tracing.interpreter import references
 from walkwise.tracing.moves import row_index
-from walkwise.tracing.tape import Op, Tape, filled
+from walkwise.tracing.tape import Op, Tape, filled, not_runnable
 
 #: Stand where a row belongs to no node of the graph, and where it belongs to several.
 NOBODY, SEVERAL = -1, -2
@@ -34,6 +34,12 @@ _AS_FIRST = frozenset({
     "log_softmax", "softmin", "gumbel_softmax", "multi_head_attention_forward", "scaled_dot_product_attention",
     "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell", "gru", "lstm", "rnn_tanh", "rnn_relu", "bilinear",
 })  # fmt: skip
+#: Those of them that may mix rows.
+_OVER_ROWS = frozenset({
+    "multi_head_attention_forward", "scaled_dot_product_attention", "gru", "lstm", "rnn_tanh", "rnn_relu",
+})  # fmt: skip
+#: Rows of a result that are looked at to see whether nodes are mixed in it.
+_LOOKED_AT = 8
 #: Functions that order what they are given: which row is whose cannot be told from numbers put in.
 _ORDERING = frozenset({"sort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode", "quantile", "nanquantile"})
 
@@ -60,6 +66,7 @@ class Identities:
         self.num_nodes = num_nodes
         self.reordered = False  # whether layers run on all nodes in another order
         self._joining = ""  # an operation that has put rows of several nodes together
+        self.mixing: list[Op] = []  # operations outside of the layers that carry something from node to node
         self._every = torch.arange(num_nodes, device=tape.values[0].device)
         self.types = types
         self._known: dict[int, Tensor] = {}
@@ -154,11 +161,12 @@ class Identities:
         if name in _ENTRYWISE:
             return self._merged(op, value)
         if name in _AS_FIRST:
-            return self._as_first(op, value)
+            ids = self._as_first(op, value)
+            return self._told_apart(op, output, ids) if name in _OVER_ROWS else ids
         moved = self._moved(op, output, value)
         if moved is None and name in _ORDERING:
             return self._several(op, value)
-        return self._added_up(op, value) if moved is None else moved
+        return self._told_apart(op, output, self._added_up(op, value)) if moved is None else moved
 
     def _of_type(self, name: str) -> Tensor:
         """The nodes of a type.  # (M_t,)"""
@@ -188,6 +196,7 @@ class Identities:
             if bool(clash.any()):
                 whole = [s for s in op.inputs if self._whole(s)]
                 if whole and not self.reordered:
+                    self.mixing.append(op)
                     return self._known[whole[0]]  # h + h[parent]
                 self._joining = op.word.name
                 merged = torch.where(clash, SEVERAL, merged)
@@ -221,6 +230,34 @@ class Identities:
         if value.dim() < 2 or value.shape[0] != self.num_nodes or not nodes:
             return _nobody(value)
         return self._several(op, value) if self.reordered else _upright(self._every, value.dim())
+
+    def _told_apart(self, op: Op, output: int, ids: Tensor) -> Tensor:
+        """The ids of what an operation makes; it is listed if a row of that depends on other nodes than its own."""
+        if op.call is None and op.era and op.func is not not_runnable and self._mixes(op, output, ids):
+            self.mixing.append(op)
+        return ids
+
+    @torch.enable_grad()
+    def _mixes(self, op: Op, output: int, ids: Tensor) -> bool:
+        values = {slot: self.tape.values[slot].detach().clone().requires_grad_() for slot in op.inputs}
+        result = op.run(values.__getitem__)[output]
+        alone = result.dim() == 0 or (result.dim() == 1 and bool((ids >= 0).any()))  # each entry is a node's
+        columns = 1 if alone else result.shape[-1]
+        rows, owners = (tensor.reshape(-1, columns) for tensor in (result, ids.expand(result.shape)))
+        for row in range(0, len(rows), max(1, len(rows) // _LOOKED_AT)):
+            uneven = torch.linspace(1, 2, columns).to(rows) * (owners[row] == owners[row, 0])
+            part, leaves = (rows[row] * uneven).sum(), list(values.values())
+            found = torch.autograd.grad(part, leaves, retain_graph=True, allow_unused=True)
+            reached = [
+                self._known[slot].expand(gradient.shape)[gradient != 0]
+                for slot, gradient in zip(values, found, strict=True)
+                if gradient is not None
+            ]
+            nodes = torch.cat([*reached, owners[row, :1]])
+            nodes = nodes[nodes >= 0]
+            if bool((nodes != nodes[:1]).any()):
+                return True
+        return False
 
     def _several(self, op: Op, value: Tensor) -> Tensor:
         """Rows of several nodes, and nobody can tell whose they are now."""

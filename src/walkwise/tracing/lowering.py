@@ -36,8 +36,8 @@ _AROUND = (
 
 
 _OUTSIDE = (
-    "{} adds up rows of nodes outside of any message-passing layer, in {}; walks do not stand at nodes there. Put it "
-    "into a torch_geometric.nn.MessagePassing layer to make it one of their steps"
+    "{} adds up rows of nodes outside of any message-passing layer, in {}; walks do not stand at nodes there, and "
+    "their steps need not follow edges. Put it into a torch_geometric.nn.MessagePassing layer to make it one of them"
 )
 _SUMS = frozenset({"scatter_add", "index_add", "scatter_reduce", "index_reduce", "matmul", "sparse_mm", "rmatmul"})
 
@@ -353,14 +353,22 @@ class Lowering:
             if emitted in self.reached:  # what only makes a gate or a divisor is held constant anyway
                 first.setdefault(op.word.name, op)
         notes = [f"{name} in {self._where(op)} has no rule; its plain gradient was used" for name, op in first.items()]
-        outside = {op.word.name: op for op in (*self.chain_ops, *self.readout_ops) if self._mixes_nodes(op)}
+        between = set(map(id, self.chain_ops))
+        mixing = [op for op in self.positions.identities.mixing if id(op) in between and self._carries(op)]
+        mixing += [op for op in self.readout_ops if self._mixes_nodes(op)]
+        outside = {op.word.name: op for op in mixing}
         notes += [_OUTSIDE.format(name, self._where(op)) for name, op in outside.items()]
         for note in notes:
             warnings.warn(note + ".", CoverageWarning, stacklevel=5)
         return tuple(notes)
 
+    def _carries(self, op: Op) -> bool:
+        """Whether relevance passes an operation: what only makes a gate is held constant."""
+        flows = [self.run.flows[slot] for slot in op.outputs if slot in self.run.flows]
+        return any(flow.term is not None or flow.slot in self.reached for flow in flows)
+
     def _mixes_nodes(self, op: Op) -> bool:
-        """Whether an operation outside of the layers carries messages from nodes to nodes."""
+        """Whether an operation of the read-out carries messages from nodes to nodes."""
         if op.call is not None or op.word.name not in _SUMS or op.outputs[0] is None:
             return False
         constants = [a for a in op.args if isinstance(a, Tensor)]

@@ -29,16 +29,18 @@ class Modules:
     linears: Named = field(default_factory=list)
     norms: Named = field(default_factory=list)  # of torch_geometric, written out in torch functions
     scripts: Named = field(default_factory=list)  # whose attributes Python does not hold
+    functions: tuple[str, ...] = ()  # TorchScript functions that modules hold
 
     @property
     def scripted_functions(self) -> list[str]:
-        """The names of the TorchScript functions that modules speak of."""
-        return sorted({name for _, module in self.all for name in _scripted_functions(type(module))})  # type: ignore[arg-type]
+        """The names of the TorchScript functions that modules hold or speak of."""
+        spoken = {name for _, module in self.all for name in _scripted_functions(type(module))}  # type: ignore[arg-type]
+        return sorted(spoken.union(self.functions))
 
 
 def modules_of(shadow: Shadow) -> Modules:
     """The modules as ``named_modules`` gives them, and then those that are held in other ways."""
-    found = Modules()
+    found = Modules(functions=shadow.functions)
     seen: set[int] = set()
     todo: Named = [*reversed(shadow.strays), ("", shadow.model)]
     while todo:

@@ -26,7 +26,6 @@ from walkwise.core.operators import Aggregate
 from walkwise.tracing.linearize import EdgeShelf
 from walkwise.tracing.private import (
     EDGE_HOOKS,
-    PROPAGATE_PRE_HOOKS,
     autocasting,
     children_of,
     global_hooks,
@@ -221,7 +220,7 @@ def is_native(conv: Any) -> bool:
     own = conv.__dict__
     replaced = not own.keys().isdisjoint(("forward", "propagate", "edge_update", "edge_updater"))
     written = type(conv) in _RECIPES and _KNOWN[type(conv)] is type(conv).forward
-    return written and not replaced and not any(map(own.get, (PROPAGATE_PRE_HOOKS, *EDGE_HOOKS)))
+    return written and not replaced and not any(map(own.get, EDGE_HOOKS))
 
 
 def _ready(conv: Any) -> bool:

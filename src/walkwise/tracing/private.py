@@ -44,6 +44,18 @@ def autocasting() -> bool:
     return torch._C._is_any_autocast_enabled()
 
 
+def transforming() -> bool:
+    """Whether what runs is inside of torch.func.vmap, grad or another transform."""
+    return torch._C._functorch.maybe_current_level() is not None
+
+
+def innermost(item: Any) -> Any:
+    """The tensor that transforms have wrapped; anything else as it is."""
+    while isinstance(item, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(item):
+        item = torch._C._functorch.get_unwrapped(item)
+    return item
+
+
 def version_of(tensor: Tensor) -> int:
     """How often a tensor has been written into; 0 where torch does not count (inference mode)."""
     return 0 if tensor.is_inference() else tensor._version
@@ -100,14 +112,10 @@ def hooked(module: nn.Module) -> bool:
 
 
 #: PyG's hooks around the parts of message passing, by attribute.
-PROPAGATE_PRE_HOOKS = "_propagate_forward_pre_hooks"
-MESSAGE_HOOKS = (
-    "_propagate_forward_hooks",
-    *(
-        f"_{part}_forward{when}_hooks"
-        for part in ("message", "aggregate", "message_and_aggregate")
-        for when in ("", "_pre")
-    ),
+MESSAGE_HOOKS = tuple(
+    f"_{part}_forward{when}_hooks"
+    for part in ("propagate", "message", "aggregate", "message_and_aggregate")
+    for when in ("", "_pre")
 )
 #: PyG's hooks around what attention is computed in, by attribute.
 EDGE_HOOKS = ("_edge_update_forward_pre_hooks", "_edge_update_forward_hooks")

@@ -23,7 +23,7 @@ from torch_geometric.nn.models import GroupAddRev
 from walkwise.tracing.private import BUFFERS, MODULES, PARAMETERS, REMEMBERED, compiled_from
 
 _HOLDERS = (list, tuple, dict)
-_CALLABLES = (MethodType, functools.partial, FunctionType)
+_CALLABLES = (MethodType, functools.partial, FunctionType, torch.jit.ScriptFunction)
 _LIBRARIES = ("torch", "torch_geometric")
 _NO_MODULES = (int, str, bool, float, type(None), torch.Size, torch.dtype)
 _EVERY = frozenset(nn.Module().__dict__)  # what every module has
@@ -52,6 +52,7 @@ class Shadow:
 
     model: nn.Module
     strays: tuple[tuple[str, nn.Module], ...]
+    functions: tuple[str, ...] = ()  # the names of TorchScript functions that modules hold
 
 
 #: Modules that hold nothing and do the same in training and evaluation: one serves the model and its shadow.
@@ -67,7 +68,7 @@ def shadow_of(model: nn.Module) -> Shadow:
     if isinstance(model, torch.jit.ScriptModule):
         return Shadow(model, ())
     shadows = _Shadows()
-    return Shadow(shadows.of(model), tuple(shadows.strays))
+    return Shadow(shadows.of(model), tuple(shadows.strays), tuple(shadows.functions))
 
 
 @contextmanager
@@ -87,6 +88,7 @@ class _Shadows:
         self.made: dict[int, Any] = {}
         self.kept: list[Any] = []  # the originals, so that no identity is used again
         self.strays: list[tuple[str, nn.Module]] = []
+        self.functions: list[str] = []
 
     def of(self, module: Any) -> Any:
         """The shadow of a module."""
@@ -128,6 +130,20 @@ class _Shadows:
         copy: Tensor = self.made[id(buffer)]
         return copy
 
+    def _container(self, value: Any) -> Any:
+        """A copy of a list or dictionary, and of those in it: a model may keep there what it has computed."""
+        if type(value) not in (list, dict):
+            return value
+        if id(value) not in self.made:
+            made: Any = [] if type(value) is list else {}
+            self.made[id(value)] = made
+            self.kept.append(value)
+            if type(value) is list:
+                made += map(self._container, value)
+            else:
+                made.update((key, self._container(item)) for key, item in value.items())
+        return self.made[id(value)]
+
     def _rest(self, own: dict[str, Any]) -> None:
         """Modules that are held in other ways: in lists, as plain attributes, by their methods."""
         for name in [name for name in own if name not in _EVERY]:
@@ -138,6 +154,8 @@ class _Shadows:
             if kind in _HOLDERS:
                 if value and name[0] != "_" and _holds(value):
                     own[name] = self._held(value, name)
+                elif kind is not tuple:
+                    own[name] = self._container(value)
             elif kind in _CALLABLES or isinstance(value, nn.Module):
                 own[name] = self._held(value, name)
 
@@ -157,6 +175,8 @@ class _Shadows:
         if kind is functools.partial:
             args = [self._held(item, name) for item in value.args]
             return functools.partial(self._held(value.func, name), *args, **self._held(value.keywords, name))
+        if kind is torch.jit.ScriptFunction:
+            self.functions.append(value.name)
         return self._rebound(value) if kind is FunctionType else value
 
     def _rebound(self, function: Any) -> Any:

@@ -15,14 +15,26 @@ from walkwise.core.operators import Operator
 from walkwise.errors import TraceError
 from walkwise.rules import LRP_0, Rule
 from walkwise.tracing.aliases import Aliases, differ, sharing, unseen_write
-from walkwise.tracing.private import autocasting, base_of, unwatched
+from walkwise.tracing.private import autocasting, base_of, innermost, transforming, unwatched
 from walkwise.tracing.spellings import exchanges, positional
 from walkwise.tracing.words import Handler, Word, asked_to_write, word
 
 _NOT_IN_PLACE = {"inplace": False}
 _REDUCE, _OVER = {"sum", "mean"}, {"dim", "keepdim"}
+_DERIVATIVES = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
 #: Functions that take the shape or the type of another tensor, but nothing of its values.
 _AS_ANOTHER = frozenset({"to", "type_as", "expand_as", "view_as", "reshape_as", "sum_to_size"})
+
+
+#: Refusals: what is wrong, and what to do.
+_TRANSFORMED = (
+    "The model runs torch.func (vmap, grad, ...) on node features, which cannot be followed.",
+    "Write it with ordinary torch functions, or detach() what is meant to be constant before.",
+)
+_DIFFERENTIATED = (
+    "The model differentiates what it makes of its node features (torch.autograd), which cannot be followed.",
+    "Differentiate a copy, h.detach().requires_grad_(): what comes of that is constant.",
+)
 
 
 @dataclass(slots=True)
@@ -94,6 +106,7 @@ class Call:
     edge_index: Tensor | None = None  # (2, E) that it was given
     type_of: dict[int, str] = field(default_factory=dict)  # of slots handed to it: the node types they are said to be
     by_type: bool = False  # whether it returned a dictionary of node tensors
+    beside: tuple[Any, ...] = ()  # all it was given, if a tensor of the model's own is among that
 
     @property
     def ends(self) -> list[int]:
@@ -153,7 +166,11 @@ class Tape(TorchFunctionMode):
     ) -> Any:
         """Run the function, and record it if a followed tensor went in."""
         if not self.follows(args) and not (kwargs and self.follows(kwargs.values())):
+            if transforming() and self.follows(map(innermost, args)):
+                raise TraceError(_TRANSFORMED[0], remedy=_TRANSFORMED[1])
             return func(*args, **kwargs) if kwargs else func(*args)
+        if transforming():
+            raise TraceError(_TRANSFORMED[0], remedy=_TRANSFORMED[1])
         if not torch.is_grad_enabled():
             return self._out_of_sight(func, args, kwargs or {})
         if autocasting():
@@ -236,10 +253,7 @@ class Tape(TorchFunctionMode):
     def _record(self, known: Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs:
             args, kwargs = positional(known.name, args, kwargs)
-        if known.name in ("numpy", "array", "tolist", "item") or getattr(func, "__name__", "") == "__float__":
-            self.hidden.add("in NumPy or Python")
-        if kwargs.get("out") is not None or exchanges(func):
-            raise unseen_write("out=... or h.data = ...")
+        self._check_function(known, func, kwargs)
         if known.writes or asked_to_write(known, args, kwargs):
             return self._record_write(known, func, args, kwargs)
         result = func(*args, **kwargs)
@@ -256,6 +270,15 @@ class Tape(TorchFunctionMode):
             known, func, args, kwargs = word(torch.mul), torch.mul, (args[0], kept), {}
         self._append(known, _plain_function(func, known), self._refer(args, kwargs), result)
         return result
+
+    def _check_function(self, known: Word, func: Any, kwargs: dict[str, Any]) -> None:
+        """Refuse, or remember, what cannot be followed."""
+        if known.name in ("numpy", "array", "tolist", "item") or getattr(func, "__name__", "") == "__float__":
+            self.hidden.add("in NumPy or Python")
+        if kwargs.get("out") is not None or exchanges(func):
+            raise unseen_write("out=... or h.data = ...")
+        if func in _DERIVATIVES:
+            raise TraceError(_DIFFERENTIATED[0], remedy=_DIFFERENTIATED[1])
 
     def _record_write(self, known: Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a function that writes into its first argument."""

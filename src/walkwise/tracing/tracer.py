@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,11 +15,19 @@ from torch_geometric.data.data import BaseData
 from torch_geometric.nn import HypergraphConv
 
 from walkwise.core.chain import RelevanceChain
-from walkwise.errors import CoverageWarning, Described, InputError, TargetError, UnsupportedLayerError, described
+from walkwise.errors import (
+    CoverageWarning,
+    Described,
+    InputError,
+    TargetError,
+    TraceError,
+    UnsupportedLayerError,
+    described,
+)
 from walkwise.rules import RuleLike, Schedule, as_schedule
 from walkwise.tracing import linearize
 from walkwise.tracing.arguments import Given, given_as
-from walkwise.tracing.embedded import rows_of_numbers
+from walkwise.tracing.embedded import rows_of_own
 from walkwise.tracing.hetero import HeteroGiven
 from walkwise.tracing.identity import Identities
 from walkwise.tracing.lowering import Lowering
@@ -156,16 +164,16 @@ def _traced(
             expected="a differentiable function of the node features",
         )
     hidden = [_HIDDEN.format(where) for where in sorted(tape.hidden)]
-    with torch.no_grad():
-        own = rows_of_numbers(tape, given.x, runs.handed_for) if isinstance(given.x, Tensor) else {}
+    with torch.no_grad(), _differentiable():
+        own, unsure = rows_of_own(tape, given, runs.handed_for)
         identities = Identities(tape, given.num_nodes, given.types, own)
         lowering = Lowering(tape, slot, schedule, identities)
         idle = [_IDLE.format(call.name, type(call.module).__name__) for call in lowering.idle]
-        for note in (*hidden, *(idle if tape.cut else ())):  # cut by what the model has detached, perhaps
+        for note in (*hidden, *unsure, *(idle if tape.cut else ())):  # cut by what the model has detached, perhaps
             warnings.warn(f"{note}.", CoverageWarning, stacklevel=3)
         types = [] if half is None else [(WIDENED if runs.wide else CAST).format(half)]
         crossing = [_CROSSING] if _crosses(given, lambda: lowering.positions.edges(tape.calls)) else []
-        notes = [*notes, *hidden, *idle, *scalar.notes, *types, *crossing]
+        notes = [*notes, *hidden, *unsure, *idle, *scalar.notes, *types, *crossing]
         chain = lowering.chain(scalar, notes)
         if fallback == "error":
             _refuse_autograd(chain)
@@ -173,6 +181,18 @@ def _traced(
             chain = replace(chain, types=given.types, edge_index=given.edges)
         chain = check_chain(in_one_type(chain))
         return chain if hoods is None else _placed(chain, hoods, whole, not is_several(index))
+
+
+@contextmanager
+def _differentiable() -> Iterator[None]:
+    """Say in words that torch has no derivative of something the model does."""
+    try:
+        yield
+    except NotImplementedError as error:
+        raise TraceError(
+            f"torch cannot differentiate what the model does: {str(error).splitlines()[0]}",
+            remedy="Write it with functions that have a derivative, or detach() what is meant to be constant.",
+        ) from error
 
 
 def _refuse_autograd(chain: RelevanceChain) -> None:
@@ -260,8 +280,8 @@ class _Runs:
             conv.__dict__.pop("forward")  # which holds on to the shadow, as the shadow does to it
         return seen
 
-    def handed_for(self, x: Tensor, last: int) -> list[list[Tensor]]:
-        """What the layers are handed, up to a call, with other numbers in the place of x."""
+    def handed_for(self, x: Any, last: int) -> list[list[Tensor]]:
+        """What the layers are handed, up to a call, with other features in the place of x."""
         arguments = {name: x if value is self.given.x else value for name, value in self.given.arguments.items()}
         return replace(self, given=replace(self.given, x=x, arguments=arguments)).handed(False, last)
 

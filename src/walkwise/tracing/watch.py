@@ -12,7 +12,7 @@ from walkwise.errors import TraceError
 from walkwise.tracing.linearize import ClosedForm, EdgeShelf, PropagateCall, closed_form
 from walkwise.tracing.modules import Modules, torchscript
 from walkwise.tracing.native import Native, is_native
-from walkwise.tracing.private import PROPAGATE_PRE_HOOKS, parameters_of, unwatched
+from walkwise.tracing.private import parameters_of, unwatched
 from walkwise.tracing.tape import Affine, Call, Tape
 from walkwise.tracing.weights import propagate as propagation
 
@@ -108,13 +108,14 @@ class Watch:
                 "there is nothing a walk could begin with.",
                 remedy=_whole_numbers(args) or "Give it node features (an embedding, say).",
             )
-        if self.tape.calls and known is None and any(self.tape.slot_of(tensor) is None for tensor in tensors):
+        own = known is None and any(self.tape.slot_of(tensor) is None for tensor in tensors)
+        if self.tape.calls and own:
             self.fresh.append(len(self.tape.calls))
         slots = [self.tape.follow(tensor) for tensor in tensors]
         handed = tuple(dict.fromkeys(slots))
-        self.tape.calls.append(
-            Call(name, module, handed, edge_index=self._edges(args, kwargs), type_of=_said(name, given, slots))
-        )
+        call = Call(name, module, handed, edge_index=self._edges(args, kwargs), type_of=_said(name, given, slots))
+        call.beside = (*args, *kwargs.values()) if own else ()
+        self.tape.calls.append(call)
         self.tape.active = len(self.tape.calls) - 1
         self.given = given
 
@@ -177,7 +178,7 @@ class Watch:
     ) -> Tensor:
         """What a closed form says, recorded; a user's is checked against what the layer computes."""
         edge_index, size, arguments = given
-        if _is_ours(form) and not getattr(conv, PROPAGATE_PRE_HOOKS) and _on_one_node_set(size, arguments):
+        if _is_ours(form) and _on_one_node_set(size, arguments):
             result = affine.value()
         else:
             result = original(edge_index, size=size, **arguments)
