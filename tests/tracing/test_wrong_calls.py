@@ -98,7 +98,7 @@ def test_scripted_and_dense_models_are_named_so():
         ww.trace(Dense(), X, EDGES)
 
 
-def test_several_matrices_on_one_graph_are_refused():
+def test_several_matrices_of_parts_of_the_nodes_are_refused():
     model = Net(last=lambda h: h.mean((0, 1))[None])
     with pytest.raises(TraceError, match=r"shape \(2, 2, 3\).*static graph"):
         ww.trace(Shaped(model), X, EDGES[:, :2])
@@ -176,14 +176,6 @@ def test_a_mask_of_nothing_is_warned_about():
     with pytest.warns(CoverageWarning, match="the mask is zero everywhere"):
         explanation = explainer(X, EDGES, index=1)
     assert float(explanation.node_mask.abs().max()) == 0
-
-
-def test_several_matrices_on_one_graph_are_named_so():
-    """(T, M, F), as PyG's layers take them: rows would be taken for nodes."""
-    model = pyg.GCN(3, 4, 2, 2)
-    edges = torch.tensor([[0, 1, 4, 3], [1, 4, 3, 0]])
-    with pytest.raises(InputError, match=r"\(2, 5, 3\).*one static graph.*Batch"):
-        ww.trace(model, torch.randn(2, 5, 3), edges, target=0)
 
 
 class Wrapped(pyg.MessagePassing):

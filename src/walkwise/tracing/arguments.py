@@ -68,6 +68,7 @@ class Given:
     arguments: dict[str, Any] = field(default_factory=dict)  # what else the model gets
     manner: Manner = Manner()
     data: Any = None  # the graph that all this was taken from
+    static: bool = False  # whether the model takes x, (M, T, F) here, as T matrices on one graph, (T, M, F)
 
     @property
     def types(self) -> NodeTypes | None:
@@ -116,10 +117,15 @@ class Given:
         arguments = {name: x if value is self.x else again(value) for name, value in self.arguments.items()}
         return replace(self, x=x, edge_index=self.edge_index, arguments=arguments)
 
+    def turned(self) -> Given:
+        """The same input, its x taken for several matrices on one static graph."""
+        return replace(self, x=self.x.transpose(0, 1), static=True)
+
     def run(self, model: nn.Module) -> Any:
         """The output of the model, or of its shadow. A call that does not fit its ``forward`` is explained in words."""
+        x = self.x.transpose(0, 1) if self.static else self.x
         try:
-            return self.manner.call(model, self.x, self.edge_index, self.arguments)
+            return self.manner.call(model, x, self.edge_index, self.arguments)
         except TypeError:
             self._check_call()
             raise

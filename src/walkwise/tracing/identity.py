@@ -67,11 +67,11 @@ class Identities:
         self.reordered = False  # whether layers run on all nodes in another order
         self._joining = ""  # an operation that has put rows of several nodes together
         self.mixing: list[Op] = []  # operations outside of the layers that carry something from node to node
-        self._every = torch.arange(num_nodes, device=tape.values[0].device)
+        self.every = torch.arange(num_nodes, device=tape.values[0].device)
         self.types = types
         self._known: dict[int, Tensor] = {}
         for slot, ids in (own or {}).items():
-            self._known[slot] = _upright(self._every if self.natural(ids) else ids, tape.values[slot].dim())
+            self._known[slot] = _upright(self.every if self.natural(ids) else ids, tape.values[slot].dim())
         for slot, name in zip(tape.features, types.featured, strict=True) if types else ():
             self._known[slot] = _upright(self._of_type(name), tape.values[slot].dim())
         self._told = frozenset(self._known)
@@ -84,13 +84,20 @@ class Identities:
         """The node of every row of a tensor, NOBODY where it is none or several.  # (K,)"""
         found, rows = self._of(slot), self.tape.values[slot].shape[0]
         if self._is_every(found):  # by far the most common
-            return self._every
+            return self.every
         table = found.expand(rows, *found.shape[1:]).reshape(rows, -1)
         alone = table[:, 0] if table.shape[1] == 1 else _one_of(table)[:, 0]
         if bool((alone == SEVERAL).any()):
             raise UnfollowedError(self._joining)
-        in_order = rows == self.num_nodes and bool(((alone == self._every) | (alone == NOBODY)).all())
-        return self._every if in_order and bool((alone >= 0).any()) else alone  # a constant stands for its row's node
+        in_order = rows == self.num_nodes and bool(((alone == self.every) | (alone == NOBODY)).all())
+        return self.every if in_order and bool((alone >= 0).any()) else alone  # a constant stands for its row's node
+
+    def across(self, slot: int) -> bool:
+        """Whether a tensor is several matrices on one static graph, (T, M, …), with a row for every node in each."""
+        shape = self.tape.values[slot].shape
+        if len(shape) < 3 or shape[1] != self.num_nodes:
+            return False
+        return bool((self._of(slot) == self.every.view(-1, *[1] * (len(shape) - 2))).all())
 
     def along_nodes(self, slot: int, dim: int) -> bool | None:
         """Whether a dimension of a tensor runs over nodes; None where nobody knows whose entries are whose."""
@@ -107,11 +114,11 @@ class Identities:
 
     def _is_every(self, ids: Tensor) -> bool:
         """Whether ids are the very numbers of all nodes, in whatever shape."""
-        return ids.numel() == self.num_nodes and ids.data_ptr() == self._every.data_ptr()
+        return ids.numel() == self.num_nodes and ids.data_ptr() == self.every.data_ptr()
 
     def natural(self, ids: Tensor) -> bool:
         """Whether rows are all nodes in their own order."""
-        return ids is self._every or (len(ids) == self.num_nodes and bool((ids == self._every).all()))
+        return ids is self.every or (len(ids) == self.num_nodes and bool((ids == self.every).all()))
 
     def assumed(self, slot: int) -> bool:
         """Whether a tensor of the model's own is taken for one of all nodes because it has as many rows."""
@@ -144,12 +151,14 @@ class Identities:
     def _worked_out(self, slot: int) -> Tensor:
         value = self.tape.values[slot]
         if slot in self._rows_of:
+            if self.across(self._rows_of[slot]) and value.shape[1:2] == (self.num_nodes,):
+                return self.every.view(-1, *[1] * (value.dim() - 2))
             ids = self.nodes(self._rows_of[slot])
             return _upright(ids, value.dim()) if len(ids) == value.shape[0] else _nobody(value)
         if slot not in self._maker and self.types is not None:
             return self._own(slot, value)
         if slot not in self._maker:  # a tensor of the model's own
-            return _upright(self._every, value.dim()) if value.shape[:1] == (self.num_nodes,) else _nobody(value)
+            return _upright(self.every, value.dim()) if value.shape[:1] == (self.num_nodes,) else _nobody(value)
         op, output = self._maker[slot]
         name = op.word.name
         if op.word.pointwise and self.tape.values[op.inputs[0]].shape == value.shape:
@@ -171,7 +180,7 @@ class Identities:
     def _of_type(self, name: str) -> Tensor:
         """The nodes of a type.  # (M_t,)"""
         assert self.types is not None
-        return self._every.narrow(0, self.types.offsets[name], self.types.counts[name])
+        return self.every.narrow(0, self.types.offsets[name], self.types.counts[name])
 
     def _own(self, slot: int, value: Tensor) -> Tensor:
         """A tensor of the model's own (an embedding): the nodes of the type that has as many, or that is named."""
@@ -229,7 +238,7 @@ class Identities:
         nodes = any(bool((self._known[slot] != NOBODY).any()) for slot in op.inputs)
         if value.dim() < 2 or value.shape[0] != self.num_nodes or not nodes:
             return _nobody(value)
-        return self._several(op, value) if self.reordered else _upright(self._every, value.dim())
+        return self._several(op, value) if self.reordered else _upright(self.every, value.dim())
 
     def _told_apart(self, op: Op, output: int, ids: Tensor) -> Tensor:
         """The ids of what an operation makes; it is listed if a row of that depends on other nodes than its own."""
@@ -291,7 +300,7 @@ class Identities:
             return torch.where(ids == NOBODY, 0.0, number((ids + 1).double()) * _uneven(ids))
 
         def nothing(slot: int) -> Tensor:
-            return torch.zeros(self.tape.values[slot].shape, dtype=torch.double, device=self._every.device)
+            return torch.zeros(self.tape.values[slot].shape, dtype=torch.double, device=self.every.device)
 
         results = []
         for fill in (numbers, nothing):

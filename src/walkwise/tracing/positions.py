@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from walkwise.core.differential import MOVING, Differential
 from walkwise.core.operators import Operator, Scale, Visit
 from walkwise.core.row_maps import Gather, Scatter
 from walkwise.errors import TraceError
@@ -36,10 +37,10 @@ _OTHER_TYPE = (
     "the graph has nodes; they would be taken for one another.",
     "Give the graph by type: ww.trace(model, x_dict, edge_index_dict), or a HeteroData.",
 )
-STATIC = (
-    "The {} is handed a tensor of shape {}: several feature matrices on one static graph.",
-    "Walks stand at rows of one matrix: trace each by itself, (M, F), or give a Batch with a copy of the graph for "
-    "all.",
+_STATIC = (
+    "Layer '{}' ({}) is handed a tensor of shape {}, several matrices on one static graph, of which it cannot be told "
+    "which row is which node.",
+    "Hand the features over as they are, (T, M, F), or trace each matrix by itself, (M, F).",
 )
 _CARRIED = "layer '{}' ({}) runs on rows that are no nodes of the graph (clusters, say); walks pass it by"
 
@@ -63,6 +64,7 @@ class Positions:
         self.number: dict[int, int] = {}  # by slot
         self.remarks: list[str] = []
         self._nodes: dict[int, Tensor] = {}  # of rows that are nodes once each, or nobody's
+        self._across: set[int] = set()  # tensors whose second dimension runs over all nodes: static graphs
         self._depth: dict[int, int] = {}
         for _, call in calls:
             for slot in self._standing(call):
@@ -70,13 +72,7 @@ class Positions:
                     self.number[slot] = self._next(slot)
         if not self.number:
             rows = identities.tape.values[calls[0][1].handed[0]].shape[0]
-            shape = tuple(identities.tape.values[calls[0][1].handed[0]].shape)
-            static = len(shape) == 3
-            raise (
-                _refusal(STATIC, "first message-passing layer", shape)
-                if static
-                else _refusal(_NO_NODES, identities.num_nodes, rows)
-            )
+            raise _refusal(_NO_NODES, identities.num_nodes, rows)
         feeding = {op.call for op in live(ops, set(self.number))}
         last = max(self.number.values()) + 1
         for index, call in calls:
@@ -106,7 +102,8 @@ class Positions:
         call = next((call for call in calls if call.edge_index is not None), None)
         if call is None or call.edge_index is None:
             return torch.empty(2, 0, dtype=torch.long)
-        rows = [self.identities.nodes(slot) for slot in (call.handed[0], call.handed[-1])]
+        ends_at = (call.handed[0], call.handed[-1])
+        rows = [self._nodes[slot] if slot in self._across else self.identities.nodes(slot) for slot in ends_at]
         if all(self.identities.natural(ids) for ids in rows):
             return call.edge_index.clone()
         ends = [ids.to(end.device)[end] for ids, end in zip(rows, call.edge_index, strict=True)]
@@ -120,6 +117,12 @@ class Positions:
         shape = tuple(self.identities.tape.values[slot].shape)
         if len(shape) < 2:
             raise _refusal(_FLAT, call.name, type(call.module).__name__, shape)
+        if is_static(call, shape):
+            if not self.identities.across(slot):
+                raise _refusal(_STATIC, call.name, type(call.module).__name__, shape)
+            self._across.add(slot)
+            self._nodes[slot] = self.identities.every
+            return True
         try:
             ids = self.identities.nodes(slot)
         except UnfollowedError as operation:
@@ -158,6 +161,10 @@ class Positions:
 
     def begins_at(self, slot: int) -> bool:
         """Have walks begin at a tensor that is read around the first layer, too; whether its rows are nodes."""
+        if self.identities.across(slot):
+            self._across.add(slot)
+            self._nodes[slot], self.number[slot] = self.identities.every, 0
+            return True
         try:
             ids = self.identities.nodes(slot)
         except UnfollowedError:
@@ -173,12 +180,14 @@ class Positions:
 
     def natural(self, slot: int) -> bool:
         """Whether the rows of a tensor are all nodes in their own order, as far as walks stand there."""
-        return slot not in self.number or self.identities.natural(self._nodes[slot])
+        return slot not in self.number or (self.identities.natural(self._nodes[slot]) and slot not in self._across)
 
     def by_node(self, builder: Builder, slot: int, flow: Flow) -> Flow:
         """A settled flow laid out by node, with zeros where a node has no row."""
         if self.natural(slot):
             return flow
+        if slot in self._across:
+            return _through(builder, flow, [self._turned(slot)])
         ids = self._nodes[slot]
         rows, M = (ids >= 0).nonzero()[:, 0], self.identities.num_nodes
         maps: list[Operator] = [Gather(rows, len(ids))] if len(rows) < len(ids) else []
@@ -194,6 +203,8 @@ class Positions:
 
     def _by_row(self, builder: Builder, slot: int, flow: Flow, visited: int) -> int:
         """What was laid out by node in its rows again, with those of no node as they were before."""
+        if slot in self._across:
+            return builder.emit([self._turned(slot, back=True)], [visited])
         ids, M = self._nodes[slot], self.identities.num_nodes
         rows = (ids >= 0).nonzero()[:, 0]
         picked = builder.emit([Gather(ids[rows], M)], [visited])
@@ -201,6 +212,17 @@ class Positions:
             return picked
         nobody = (ids < 0).to(flow.value.dtype).view(-1, 1)
         return builder.emit([Scatter(rows, len(ids)), Scale(nobody)], [picked, flow.slot])
+
+    def _turned(self, slot: int, *, back: bool = False) -> Differential:
+        """(T, M, …) -> (M, T, …), or back."""
+        rows = self.identities.tape.values[slot].detach()
+        at, shape = (rows.transpose(0, 1), rows.shape) if back else (rows, rows.transpose(0, 1).shape)
+        return Differential(Tensor.transpose, (MOVING, 0, 1), {}, at, 0, shape)
+
+
+def is_static(call: Call, shape: Sequence[int]) -> bool:
+    """Whether a layer takes a tensor for several matrices on one static graph, (T, M, F)."""
+    return len(shape) == 3 and getattr(call.module, "node_dim", 0) == -2
 
 
 def _through(builder: Builder, flow: Flow, maps: Sequence[Operator]) -> Flow:

@@ -33,7 +33,7 @@ from walkwise.tracing.identity import Identities
 from walkwise.tracing.lowering import Lowering
 from walkwise.tracing.modules import Modules, a_weight, check_layers, modules_of, where_parameters_lie
 from walkwise.tracing.neighbourhoods import Neighbourhoods
-from walkwise.tracing.positions import STATIC
+from walkwise.tracing.positions import is_static
 from walkwise.tracing.precision import (
     CAST,
     WIDENED,
@@ -122,6 +122,7 @@ def trace(
     ):  # an interrupt must not leave gradients, or the sight of what is computed, switched off
         given = given_as(model, x, edge_index, model_kwargs)
         given.check() if isinstance(given, HeteroGiven) else _check_given(given)
+        given = given.turned() if _has_matrices(given.x) and _names_more(given.edge_index, len(given.x)) else given
         hoods, notes = _neighbourhoods(given, target, index)
         return _traced(given, (target, against), index, schedule, fallback, hoods, notes)
 
@@ -167,6 +168,8 @@ def _traced(
     with torch.no_grad(), _differentiable():
         own, unsure = rows_of_own(tape, given, runs.handed_for)
         identities = Identities(tape, given.num_nodes, given.types, own)
+        if _has_matrices(given.x) and not given.static and _are_matrices(tape, given.x, identities):
+            return _traced(whole.turned(), target, index, schedule, fallback, None, notes)
         lowering = Lowering(tape, slot, schedule, identities)
         idle = [_IDLE.format(call.name, type(call.module).__name__) for call in lowering.idle]
         for note in (*hidden, *unsure, *(idle if tape.cut else ())):  # cut by what the model has detached, perhaps
@@ -220,7 +223,7 @@ def _placed(chain: RelevanceChain, hoods: Neighbourhoods, whole: Given, one: boo
 
 def _neighbourhoods(given: Given, target: Target, index: Index) -> tuple[Neighbourhoods | None, tuple[str, ...]]:
     """The neighbourhoods to trace in the place of the graph, if they are better traced, and what to note."""
-    if index is None or callable(target) or given.types is not None:
+    if index is None or callable(target) or given.types is not None or given.static:
         return None, ()
     half = half_of(given.model, given.features) is not None
     surveyor = Surveyor(given, lambda part, rows: _Runs(part, (None, None), rows, half), _check_edges)
@@ -349,9 +352,6 @@ def _check_given(given: Given) -> None:
     if (x is not None or data is None) and (not isinstance(x, Tensor) or x.dim() == 0):
         expected, remedy = "a tensor with one row per node", _remedy(x, edge_index)
         raise InputError(argument="x", expected=expected, got=Described(_kind(x)), remedy=remedy)
-    if isinstance(x, Tensor) and x.is_floating_point() and x.dim() == 3 and _names_more(edge_index, x.shape[0]):
-        problem, remedy = STATIC[0].format("model", tuple(x.shape)), STATIC[1]
-        raise InputError(problem, argument="x", expected="(M, F)", got=tuple(x.shape), remedy=remedy)
     if given.num_nodes == 0:
         raise InputError("x has no nodes: a graph needs at least one.", argument="x", expected="of at least one node")
     if edge_index is ... or isinstance(edge_index, BaseData):
@@ -376,6 +376,18 @@ def _check_input(modules: Modules, given: Given) -> None:
     ):  # whose second row names hyperedges
         _check_edges(given.edge_index, given.num_nodes)
     _check_places(a_weight(modules), given.features, tensors)
+
+
+def _has_matrices(x: Any) -> bool:
+    """Whether features have three dimensions."""
+    return isinstance(x, Tensor) and x.is_floating_point() and x.dim() == 3
+
+
+def _are_matrices(tape: Tape, x: Tensor, identities: Identities) -> bool:
+    """Whether the first layer takes features (T, M, F) as they are for several matrices on one static graph."""
+    call = tape.calls[0]
+    shape = tape.values[call.handed[0]].shape
+    return is_static(call, shape) and shape[:2] == x.shape[:2] and not identities.across(call.handed[0])
 
 
 def _names_more(edge_index: Any, num_nodes: int) -> bool:

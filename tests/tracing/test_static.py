@@ -1,0 +1,108 @@
+"""Static graphs: T feature matrices on one graph, (T, M, F), are a graph whose nodes have T · F features."""
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch import nn
+from torch_geometric.data import Data
+
+import walkwise as ww
+from walkwise.errors import TraceError
+
+M, F = 5, 3
+EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 0], [1, 0, 2, 1, 3, 2, 4, 3, 3]])
+CONVS = {
+    "GCN": lambda: pyg.GCNConv(F, F),
+    "SAGE": lambda: pyg.SAGEConv(F, F, aggr="max"),
+    "GraphConv": lambda: pyg.GraphConv(F, F),
+    "GIN": lambda: pyg.GINConv(nn.Sequential(nn.Linear(F, F), nn.ReLU(), nn.Linear(F, F))),
+    "SG": lambda: pyg.SGConv(F, F, K=2),
+    "Cheb": lambda: pyg.ChebConv(F, F, K=2),
+}
+
+
+class Net(nn.Module):
+    def __init__(self, conv="GCN", between=None):
+        super().__init__()
+        torch.manual_seed(4)
+        self.lin, self.first, self.second = nn.Linear(F, F), CONVS[conv](), CONVS[conv]()
+        self.head, self.between = nn.Linear(F, 2), between
+        self.double().eval()
+
+    def forward(self, x, edge_index):
+        h = self.first(self.lin(x).relu(), edge_index).relu()
+        h = h + x if self.between is None else self.between(h)
+        return self.head(self.second(h, edge_index).relu())
+
+
+def matrices(count):
+    return torch.randn(count, M, F, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def copies(count):
+    """The edges of as many copies of the graph."""
+    return torch.cat([EDGES + M * t for t in range(count)], 1)
+
+
+@pytest.mark.parametrize(
+    ("count", "conv", "rule"),
+    [
+        *((2, conv, rule) for conv in CONVS for rule in ("zero", "auto")),
+        *((count, "GCN", rule) for count in (1, M, M + 2) for rule in ("zero", "alphabeta")),
+    ],
+)
+def test_walks_are_those_of_as_many_copies_of_the_graph(count, conv, rule):
+    """With as many matrices as nodes, or more, either of two dimensions could be the nodes."""
+    model, x = Net(conv), matrices(count)
+    ours = ww.trace(model, x, EDGES, target=lambda out: out[..., 0].sum(), rule=rule)
+    theirs = ww.trace(model, x.flatten(0, 1), copies(count), target=lambda out: out[:, 0].sum(), rule=rule)
+    assert ours.num_nodes == M
+    assert ours.output == pytest.approx(theirs.output)
+    walks = ww.enumerate_walks(ours)
+    expected = sum(ww.walk_relevance(theirs, torch.where(walks < 0, walks, walks + M * t)) for t in range(count))
+    torch.testing.assert_close(ww.walk_relevance(ours, walks), expected, rtol=1e-9, atol=1e-11)
+    by_copy = ww.feature_relevance(theirs).view(count, M, F)
+    torch.testing.assert_close(ww.feature_relevance(ours), by_copy.transpose(0, 1).flatten(1), rtol=1e-9, atol=1e-11)
+    sets = [[0, 1], [2, 3, 4], [1]]
+    expected = sum(ww.subgraph_relevance(theirs, [[i + M * t for i in nodes] for nodes in sets]) for t in range(count))
+    torch.testing.assert_close(ww.subgraph_relevance(ours, sets), expected, rtol=1e-9, atol=1e-11)
+
+
+def test_one_matrix_of_several():
+    """An output of one matrix has the relevance that this matrix has by itself."""
+    model, x = Net(), matrices(3)
+    ours = ww.trace(model, Data(x=x, edge_index=EDGES), target=lambda out: out[1, 4, 0])
+    theirs = ww.trace(model, x[1], EDGES, index=4, target=0)
+    torch.testing.assert_close(ww.node_relevance(ours), ww.node_relevance(theirs))
+    by_matrix = ww.feature_relevance(ours).view(M, 3, F)
+    torch.testing.assert_close(by_matrix[:, 1], ww.feature_relevance(theirs))
+    assert float(by_matrix[:, [0, 2]].abs().max()) == 0
+    assert torch.equal(ours.edge_index, EDGES)
+
+
+class Turning(nn.Module):
+    """Takes (M, T, F), and hands its layers (T, M, F)."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = Net()
+
+    def forward(self, x, edge_index):
+        return self.net(x.transpose(0, 1), edge_index)
+
+
+@pytest.mark.parametrize("count", [2, M])
+def test_models_that_turn_their_features_themselves(count):
+    x = matrices(count)
+    chains = (
+        ww.trace(model, given, EDGES, target=lambda out: out[..., 0].sum())
+        for model, given in ((Net(), x), (Turning(), x.transpose(0, 1)))
+    )
+    ours, theirs = (ww.node_relevance(chain) for chain in chains)
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_nodes_in_another_order_are_refused():
+    model = Net(between=lambda h: h.flip(1))
+    with pytest.raises(TraceError, match=r"Layer 'second' .*\(2, 5, 3\).*which row is which node"):
+        ww.trace(model, matrices(2), EDGES, target=lambda out: out.sum())
