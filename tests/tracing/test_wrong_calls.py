@@ -178,17 +178,6 @@ def test_a_mask_of_nothing_is_warned_about():
     assert float(explanation.node_mask.abs().max()) == 0
 
 
-class Wrapped(pyg.MessagePassing):
-    """A dense layer in the way the refusal says."""
-
-    def __init__(self, dense):
-        super().__init__()
-        self.dense = dense
-
-    def forward(self, x, edge_index):
-        return self.dense(x, to_dense_adj(edge_index, max_num_nodes=len(x)).to(x))[0]
-
-
 class Two(nn.Module):
     def __init__(self, first, second):
         super().__init__()
@@ -202,10 +191,27 @@ class Two(nn.Module):
 RENAMED = {"lin_l.weight": "lin_rel.weight", "lin_r.weight": "lin_root.weight", "lin_l.bias": "lin_root.bias"}
 
 
+class Products(nn.Module):
+    """Neighbours added up in plain torch, by a matrix that stands for itself."""
+
+    def forward(self, x, edge_index):
+        return to_dense_adj(edge_index)[0] @ x
+
+
+def code_of(model):
+    """What the refusal of a model says to write, run as it stands there."""
+    with pytest.raises(TraceError) as refused:
+        ww.trace(model, torch.randn(5, 3), torch.tensor([[0, 1], [1, 0]]))
+    lines = str(refused.value).splitlines()
+    names = {}
+    exec("\n".join(lines[1:-1]), names)
+    return names, lines[-1]
+
+
 @pytest.mark.parametrize("rule", ["zero", "auto"])
 @pytest.mark.parametrize("kind", ["GCN", "SAGE", "Graph", "GIN"])
 def test_dense_layers_wrapped_as_the_refusal_says_give_what_layers_for_edges_give(kind, rule):
-    edges = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 0], [1, 0, 2, 1, 3, 2, 4, 3, 0, 4]])
+    edges = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 0, 1], [1, 0, 2, 1, 3, 2, 4, 3, 0, 4, 3]])  # one way at last
     x = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
     def layers(name):
@@ -218,7 +224,38 @@ def test_dense_layers_wrapped_as_the_refusal_says_give_what_layers_for_edges_giv
         for parameter in theirs.parameters():
             nn.init.normal_(parameter)  # biases, too
         ours.load_state_dict({RENAMED.get(name, name): tensor for name, tensor in theirs.state_dict().items()})
-    models = Two(*map(Wrapped, dense)), Two(*plain)
+    names, last = code_of(Two(*dense))
+    assert last.startswith(f"Write Edgewise(Dense{kind}Conv(...)) in its place.")
+    models = Two(*map(names["Edgewise"], dense)), Two(*plain)
+    if kind == "GCN":  # the dense layer divides by how many edges lead to a node, the other by those that leave, too
+        edges = torch.cat([edges, edges.flip(0)], 1).unique(dim=1)
     chains = [ww.trace(model, x, edges, target=0, rule=rule) for model in models]
     a, b = (ww.subgraph_relevance(chain, [[0], [1, 2], [0, 1, 2, 3, 4]], alpha=[0.0, 0.5]) for chain in chains)
     torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
+    a, b = (ww.edge_relevance(chain, edge_index=edges) for chain in chains)
+    torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
+
+
+def test_products_with_a_matrix_wrapped_as_the_refusal_says_give_sums_over_edges():
+    names, last = code_of(Products())
+    assert "Write Edgewise(lambda h, adj: adj @ h) in the place of adj @ h." in last
+    adj = torch.rand(5, 5, dtype=torch.float64).round(decimals=1).fill_diagonal_(0)
+    edge_index, edge_weight = names["dense_to_sparse"](adj.t())
+    x = torch.randn(5, 3, dtype=torch.float64)
+    step = names["Edgewise"](lambda h, adj: adj @ h)
+    torch.testing.assert_close(step(x, edge_index, edge_weight), adj @ x)
+    first, second, head = nn.Linear(3, 4).double(), nn.Linear(4, 4).double(), nn.Linear(4, 2).double()
+
+    def model(layer):
+        def run(x, edge_index, edge_weight):
+            h = layer(first(x), edge_index, edge_weight).relu()
+            return head(layer(second(h), edge_index, edge_weight)).sum(0, keepdim=True)
+
+        module = nn.Module()
+        module.layer, module.forward = layer, run
+        return module
+
+    plain = pyg.SimpleConv()
+    ours, theirs = (ww.trace(model(one), x, edge_index, edge_weight=edge_weight, target=0) for one in (step, plain))
+    walks = ww.enumerate_walks(theirs)
+    torch.testing.assert_close(ww.walk_relevance(ours, walks), ww.walk_relevance(theirs, walks))

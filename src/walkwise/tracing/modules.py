@@ -20,6 +20,24 @@ from walkwise.tracing.shadow import Scripted, Shadow
 Named = list[tuple[str, Any]]
 
 
+#: What to write around messages that are passed by a matrix.
+_WRAPPED = """
+from torch_geometric.nn import MessagePassing
+from torch_geometric.utils import dense_to_sparse, to_dense_adj
+
+class Edgewise(MessagePassing):
+    def __init__(self, dense):
+        super().__init__()
+        self.dense = dense
+
+    def forward(self, x, edge_index, edge_weight=None):  # (M, F), (2, E), (E,)
+        adj = to_dense_adj(edge_index, edge_attr=edge_weight, max_num_nodes=len(x))
+        return self.dense(x, adj.mT.to(x))[0]
+
+"""
+_EDGES_OF = "Of a matrix adj, (M, M), the edges and their weights are dense_to_sparse(adj.t())."
+
+
 @dataclass(eq=False, slots=True)
 class Modules:
     """The modules of a model by name, in their order, each once; and those that tracing looks at."""
@@ -107,18 +125,16 @@ def check_layers(modules: Modules) -> None:
         raise torchscript(modules.scripts[0][0] or kind)
     if dense is not None:
         name = type(dense).__name__
-        edgewise = name.removeprefix("Dense")
         raise TraceError(
             f"{kind} passes messages by products with a matrix ({name}), where walks are out of sight.",
-            remedy=f"Use the layer for edges ({edgewise}, with torch_geometric.utils.dense_to_sparse), "
-            "or call the dense layer from the forward of a torch_geometric.nn.MessagePassing layer of your own that "
-            "takes x (M, F) and edge_index: return self.dense(x, to_dense_adj(edge_index, max_num_nodes=len(x)))[0].",
+            remedy=f"Use the layer for edges, {name.removeprefix('Dense')}, or wrap the dense one.\n{_WRAPPED}"
+            f"Write Edgewise({name}(...)) in its place. {_EDGES_OF}",
         )
     raise TraceError(
         f"{kind} has no message-passing layer. walkwise explains models built from "
         "torch_geometric.nn.MessagePassing layers.",
-        remedy="Where it adds up neighbours in plain torch (an adjacency matrix times features), put that into the "
-        "forward of a MessagePassing layer.",
+        remedy="Where it adds up neighbours in plain torch (an adjacency matrix times features), put that into one.\n"
+        f"{_WRAPPED}Write Edgewise(lambda h, adj: adj @ h) in the place of adj @ h. {_EDGES_OF}",
     )
 
 
