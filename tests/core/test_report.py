@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import BatchNorm, GCNConv
+from torch_geometric.nn import BatchNorm, GCNConv, SAGEConv
 
 import walkwise as ww
 from walkwise.core.report import Balance, balances
@@ -48,6 +48,29 @@ def test_relevance_balances(net, graph, kind, rule):
 def test_nothing_is_taken_without_biases(net, graph, kind):
     for part in balances(ww.trace(net(kind, bias=False), *graph(), rule="zero")):
         assert part.taken == pytest.approx(0, abs=1e-12)
+
+
+class Sampled(nn.Module):
+    """Layers that are handed all rows and the first of them, as of sampled subgraphs."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = SAGEConv(3, 4, bias=False), SAGEConv(4, 2, bias=False)
+        self.double()
+
+    def forward(self, x, edge_index):
+        h = self.first((x, x[:4]), edge_index[:, edge_index[1] < 4]).relu()
+        return self.second((h, h[:2]), edge_index[:, (edge_index[0] < 4) & (edge_index[1] < 2)]).sum(0, keepdim=True)
+
+
+def test_rows_that_are_handed_over_twice_count_once():
+    edge_index = torch.tensor([[5, 4, 3, 3, 2, 1, 0], [3, 2, 1, 0, 0, 0, 1]])
+    chain = ww.trace(Sampled(), torch.randn(6, 3, dtype=torch.float64), edge_index, target=0, rule="zero")
+    first, second, readout = balances(chain)
+    assert chain.output == pytest.approx(first.relevance_in)
+    for part in (first, second, readout):
+        assert part.relevance_in == pytest.approx(part.relevance_out)
 
 
 class Dressed(nn.Module):

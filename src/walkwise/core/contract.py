@@ -104,10 +104,8 @@ def all_rows(chain: RelevanceChain, num_queries: int = 1) -> Rows:
     return AllNodes(chain.num_nodes, num_queries)
 
 
-def tapped_messages(
-    chain: RelevanceChain, seeds: Iterable[tuple[int, Tensor]] | None = None, weigh: Weigh = unweighted
-) -> Mapping[int, Tensor]:
-    """The complete message at every slot, by default with all node weights 1.  # {slot: (M, 1, 1, N)}"""
+def tapped_messages(chain: RelevanceChain) -> Mapping[int, Tensor]:
+    """The complete message at every slot, with all node weights 1.  # {slot: (M, 1, 1, N)}"""
     seen: dict[int, Tensor] = {}
-    contract(chain, all_rows(chain), weigh, seeds=seeds, tap=lambda slot, m: seen.update({slot: m}))
+    contract(chain, all_rows(chain), unweighted, tap=lambda slot, m: seen.update({slot: m}))
     return seen

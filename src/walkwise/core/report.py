@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
-from walkwise.core.contract import tapped_messages
+from walkwise.core.contract import all_rows, pull_back, tapped_messages
 from walkwise.display import html_box, html_line, html_table, number
 
 
@@ -44,9 +44,11 @@ def balances(chain: RelevanceChain) -> tuple[Balance, ...]:
     rounding = 20 * torch.finfo(chain.dtype).eps
     layers = []
     for layer in chain.layers:
-        # What the layer alone sends back: its own messages, followed until they reach a position.
+        # What the layer alone sends back: its own messages, followed until they reach what it was handed.
         seeds = [(below.get(slot, slot), messages[slot]) for slot, _ in layer.ends if slot in messages]
-        sent = tapped_messages(chain, seeds, lambda visit, message: None)
+        handed = {slot for slot, _ in layer.starts}
+        inside = [step for step in chain.steps if step.target not in handed]
+        sent = pull_back(inside, seeds, all_rows(chain), lambda visit, message: None)
         out, back = _relevance(messages, layer.ends), _relevance(sent, layer.starts)
         layers.append(Balance(layer.name or "(model)", layer.kind, layer.route, repr(layer.rule), out, back, rounding))
     passed = sum(float((seed * value).sum()) for (_, seed), (_, value) in zip(chain.seeds, chain.readout, strict=True))
