@@ -127,8 +127,10 @@ def test_a_large_graph_says_why_questions_cost_all_of_it():
     assert notes(pyg.TransformerConv(2, 2)) == ()
     whole = "questions about subgraphs cost a pass over the whole graph, because "
     assert notes(pyg.ARMAConv(2, 2)) == (f"{whole}what layer 'conv' (ARMAConv) does cannot be told edge by edge",)
-    several = "the model passes messages more than once between two positions of a walk"
-    assert notes(pyg.SGConv(2, 2, K=2)) == (whole + several,)
+    assert notes(pyg.SGConv(2, 2, K=2)) == (
+        "questions about walks and orders cost a pass over the whole graph, because the model passes messages more "
+        "than once between two positions of a walk",
+    )
 
 
 # -- steps by hand ----------------------------------------------------------------------------

@@ -178,9 +178,14 @@ class RelevanceChain:
         return max(widths)
 
     @cached_property
+    def hops(self) -> Hops | None:
+        """How often messages are passed from position to position; None where a step may lead anywhere."""
+        return hops_of(self.steps, [slot for slot, _ in self.seeds])
+
+    @cached_property
     def local(self) -> bool:
         """Whether the rows of S alone decide the walks inside S."""
-        return are_local(self.steps, [slot for slot, _ in self.seeds])
+        return self.hops is not None and self.hops.are_steps
 
     @cached_property
     def straight(self) -> bool:
@@ -253,25 +258,35 @@ class RelevanceChain:
         return self.report()
 
 
-def are_local(steps: Sequence[Step], read: Iterable[int]) -> bool:
-    """Whether no map reaches beyond direct neighbours between two positions.
+@dataclass(frozen=True)
+class Hops:
+    """How many times messages are passed, at most: between two positions, and between the last one and the read-out."""
 
-    Nor may the read-out, which reads some slots, read anything that has moved since the last position.
-    """
-    hops: dict[int, int] = {}  # since the last position
+    between: int
+    after: int
+
+    @property
+    def are_steps(self) -> bool:
+        """Whether every one of them leads from position to position."""
+        return self.between <= 1 and not self.after
+
+
+def hops_of(steps: Sequence[Step], read: Iterable[int]) -> Hops | None:
+    """How often messages are passed, if the read-out reads these slots; None where a map may lead anywhere."""
+    since: dict[int, int] = {}  # the last position
+    between = 0
     for step in steps:
         if step.visit is not None:
+            between = max(between, since.get(step.sources[0], 0))
             continue
-        after = 0
+        passed = 0
         for source, operator in zip(step.sources, step.operators, strict=True):
             if operator.reach is None:
-                return False
-            after = max(after, hops.get(source, 0) + operator.reach)
-        if after > 1:
-            return False
-        if after:
-            hops[step.target] = after
-    return not any(slot in hops for slot in read)
+                return None
+            passed = max(passed, since.get(source, 0) + operator.reach)
+        if passed:
+            since[step.target] = passed
+    return Hops(between, max((since.get(slot, 0) for slot in read), default=0))
 
 
 def _device(given: torch.device | str | None) -> torch.device | None:

@@ -18,7 +18,7 @@ class Surroundings:
     """Who is next to whom along the steps of a chain's walks, in either direction, and how far to look."""
 
     near: Edges  # every pair once in each direction
-    radius: int  # ⌊L / 2⌋: of an excursion of at most L steps, half lead away from S and half back
+    radius: int  # in hops
     numbers: Tensor  # (M,) at most this many numbers stand for the ball around a node, in a message and in its edges
     whole: int  # and this many for the whole graph
     least: int  # and this many for the ball around some node, which has the fewest
@@ -45,20 +45,25 @@ class Surroundings:
         return NodeSets(M, sets.count, keys)
 
 
-def surroundings(chain: RelevanceChain) -> Surroundings:
-    """Those of a local chain, worked out once."""
+def surroundings(chain: RelevanceChain, radius: int | None = None) -> Surroundings:
+    """Those of a chain whose steps keep to neighbours, worked out once for every radius.
+
+    By default it is that of excursions: of at most L steps, half the hops lead away from S and half back.
+    """
+    assert chain.hops is not None
+    radius = chain.num_layers * max(1, chain.hops.between) // 2 if radius is None else radius
     memo = chain.memo
-    if Surroundings not in memo:
-        memo[Surroundings] = _surroundings(chain)
-    kept: Surroundings = memo[Surroundings]
+    if (Surroundings, radius) not in memo:
+        memo[Surroundings, radius] = _surroundings(chain, radius)
+    kept: Surroundings = memo[Surroundings, radius]
     return kept
 
 
-def _surroundings(chain: RelevanceChain) -> Surroundings:
+def _surroundings(chain: RelevanceChain, radius: int) -> Surroundings:
     """A ball has no more nodes than there are walks of its radius, and those are quickly counted."""
     operators = [operator for step in chain.steps for operator in step.operators]
     edges = list({id(o.edges): o.edges for o in operators if isinstance(o, Aggregate)}.values())
-    M, radius = chain.num_nodes, chain.num_layers // 2
+    M = chain.num_nodes
     near, degree = _both_ways(edges, M, chain.device), torch.zeros(M, dtype=torch.long, device=chain.device)
     for each in edges:
         degree = torch.maximum(degree, each.offsets.diff())

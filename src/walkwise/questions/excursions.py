@@ -3,7 +3,8 @@
 Cut a walk where it visits S. What comes before the first visit and after the last does not depend on S, and the
 messages of the whole chain, kept once, have it (:mod:`walkwise.questions.standings`). Between two visits the walk is
 on an excursion of at most L steps, so it stays within ⌊L / 2⌋ steps of S, and the rows of that ball are all that a
-query carries, whatever the size of the graph.
+query carries, whatever the size of the graph. Where a model passes messages h times between two positions, a step is
+of h hops, and the ball of ⌊h L / 2⌋.
 
 A message has lanes for walks that have visited S after the position where it stands. Those that have not are what is
 left of the whole, at a node of S: F less those lanes, F being the message of the whole chain.
@@ -67,14 +68,14 @@ class Batch:
         total[:, : each.shape[1]].index_add_(0, self.sets.owner, each)
 
 
-def fewer_rows(chain: RelevanceChain, sets: NodeSets) -> bool:
+def fewer_rows(around: Surroundings, sets: NodeSets) -> bool:
     """Whether balls around the sets promise to be less work than all nodes for each: by their sizes, not by timing."""
-    around, most = surroundings(chain), sets.count * surroundings(chain).whole
+    most = sets.count * around.whole
     return _DEARER * around.at_least(sets) <= most and _DEARER * int(around.sizes(sets).sum()) <= most
 
 
 def discounted_nearby(chain: RelevanceChain, sets: NodeSets, alpha: float) -> Tensor:
-    """R_α of every set, for α > 0 and a local chain: (B,)."""
+    """R_α of every set, for α > 0 and a chain whose steps keep to neighbours: (B,)."""
     known, roots = {s.visit.slot: s for s in graded_standings(chain)}, dict(chain.roots)
 
     def weights(batch: Batch, total: Tensor) -> Weigh:
@@ -113,14 +114,14 @@ def in_batches(
     Messages begin as zeros: at the read-out no walk has visited S yet.
 
     Args:
-        chain: the traced prediction, local.
+        chain: the traced prediction, with steps that keep to neighbours.
         sets: the subgraphs.
         lanes: the most lanes that a message will have.
         totals: how many numbers are wanted for every set.
         weights: given a batch and its totals (B, totals), the node weights, which add to the totals on their way.
     """
     around, parts = surroundings(chain), []
-    for some in _batches(chain, sets, lanes, around):
+    for some in batches(chain, sets, lanes, around):
         total = torch.zeros(some.count, totals, dtype=chain.dtype, device=chain.device)
         if len(some.keys):
             balls = around.balls(some)
@@ -133,7 +134,7 @@ def in_batches(
     return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
-def _batches(chain: RelevanceChain, sets: NodeSets, lanes: int, around: Surroundings) -> Iterator[NodeSets]:
+def batches(chain: RelevanceChain, sets: NodeSets, lanes: int, around: Surroundings) -> Iterator[NodeSets]:
     """The sets a few at a time, by the sizes of the balls around them."""
     if sets.count == 1:
         yield sets

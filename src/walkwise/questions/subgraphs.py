@@ -14,8 +14,9 @@ from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.contract import Weigh, all_rows, contract, unweighted
 from walkwise.core.operators import Visit
 from walkwise.errors import Described, InputError
+from walkwise.questions.balls import surroundings
 from walkwise.questions.degrees import polynomial_nearby
-from walkwise.questions.excursions import discounted_nearby, fewer_rows
+from walkwise.questions.excursions import batches, discounted_nearby, fewer_rows
 from walkwise.questions.nodesets import NodeSets, Subgraphs, as_node_sets, budget
 from walkwise.questions.parts import asked_of_part, sets_within
 
@@ -104,8 +105,10 @@ def subgraph_polynomial(chain: RelevanceChain, subgraphs: Subgraphs) -> Tensor:
 
 def _inside(chain: RelevanceChain, sets: NodeSets) -> Tensor:
     """Walks inside S, Theorem 1: the rows of S suffice, unless finding them costs more than they save."""
-    if sets.count * chain.num_nodes <= _FEW_ROWS or not chain.local:
-        return _over_all_nodes(chain, sets, 1, lambda inside: lambda _, m: m * inside).select(1, 0)
+    if sets.count * chain.num_nodes <= _FEW_ROWS or chain.hops is None:
+        return _inside_everywhere(chain, sets)
+    if not chain.local:
+        return _inside_nearby(chain, sets, max(chain.hops.between // 2, chain.hops.after))
     most_rows = max(1, budget(chain) // chain.width) if sets.count > 1 else sets.num_nodes
     parts = [
         contract(chain, batch.rows(), unweighted)[:, 0]
@@ -114,6 +117,32 @@ def _inside(chain: RelevanceChain, sets: NodeSets) -> Tensor:
         for batch in sets.batches(sets.count, most_rows)
     ]
     return torch.cat(parts) if parts else torch.zeros(0, dtype=chain.dtype, device=chain.device)
+
+
+def _masked(inside: Tensor) -> Weigh:
+    """The weight 1 in S and 0 elsewhere."""
+    return lambda _, message: message * inside
+
+
+def _inside_everywhere(chain: RelevanceChain, sets: NodeSets) -> Tensor:
+    """Walks inside S, by the rows of all nodes."""
+    return _over_all_nodes(chain, sets, 1, _masked).select(1, 0)
+
+
+def _inside_nearby(chain: RelevanceChain, sets: NodeSets, radius: int) -> Tensor:
+    """Walks inside S where a step is of several hops, by the rows of the balls that those cannot leave."""
+    around = surroundings(chain, radius)
+    if not fewer_rows(around, sets):
+        return _inside_everywhere(chain, sets)
+    parts = []
+    for some in batches(chain, sets, 1, around):
+        balls = around.balls(some)
+        inside = torch.isin(balls.keys, some.keys, assume_unique=True).to(chain.dtype).view(-1, 1, 1, 1)
+        if len(some.keys):
+            parts.append(contract(chain, balls.rows(), _masked(inside))[:, 0])
+        else:
+            parts.append(inside.new_zeros(some.count))
+    return torch.cat(parts)
 
 
 def _discounted(chain: RelevanceChain, sets: NodeSets, alpha: float) -> Tensor:
@@ -128,7 +157,9 @@ def _polynomial(chain: RelevanceChain, sets: NodeSets) -> Tensor:
 
 def _nearby(chain: RelevanceChain, sets: NodeSets) -> bool:
     """Whether to carry the balls around the sets: where steps lead to neighbours, and where that is less work."""
-    return sets.count * chain.num_nodes > _FEW_ROWS and chain.local and fewer_rows(chain, sets)
+    if sets.count * chain.num_nodes <= _FEW_ROWS or chain.hops is None:
+        return False
+    return fewer_rows(surroundings(chain), sets)
 
 
 def _discounted_everywhere(chain: RelevanceChain, sets: NodeSets, alpha: float) -> Tensor:

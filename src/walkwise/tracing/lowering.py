@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from walkwise.core.chain import Layer, RelevanceChain, are_local
+from walkwise.core.chain import Hops, Layer, RelevanceChain, hops_of
 from walkwise.core.contract import pull_back, unweighted
 from walkwise.core.differential import Differential
 from walkwise.core.operators import Step
@@ -43,6 +43,10 @@ _SUMS = frozenset({"scatter_add", "index_add", "scatter_reduce", "index_reduce",
 
 
 _FAR = "questions about subgraphs cost a pass over the whole graph, because {}"
+_HOPS = (
+    "questions about walks and orders cost a pass over the whole graph, because the model passes messages more than "
+    "once between two positions of a walk"
+)
 #: Graphs in which that is worth a note.
 _MANY_NODES = 1000
 _GATE = "layer '{}' ({}) makes nothing but factors that are held constant (scores, a gate); it is on no walk"
@@ -184,22 +188,27 @@ class Lowering:
             return summed(given, named, self.run.builder.new_slot, like.dtype)
 
         plain = sums(steps)
-        if are_local(plain, read):
+        if (hops := hops_of(plain, read)) is not None and hops.are_steps:
             return plain, None
         found = layouts(steps, self.num_nodes, like)
         laid_out = by_node(steps, found, like)
         near = None if laid_out is None else sums(laid_out)
-        if near is not None and are_local(near, read):
+        nearer = None if near is None else hops_of(near, read)
+        if near is not None and nearer is not None and (nearer.are_steps or hops is None):
+            self._note_far(nearer, near)
             return near, found
-        if self.num_nodes >= _MANY_NODES:
-            self.run.remarks[_FAR.format(self._why_far(plain))] = None
+        self._note_far(hops, plain)
         return plain, None
 
+    def _note_far(self, hops: Hops | None, steps: Sequence[Step]) -> None:
+        """Note what costs a pass over the whole graph, where that has many nodes."""
+        if self.num_nodes < _MANY_NODES or (hops is not None and hops.are_steps):
+            return
+        self.run.remarks[_HOPS if hops is not None else _FAR.format(self._why_far(steps))] = None
+
     def _why_far(self, steps: Sequence[Step]) -> str:
-        """Why walks do not keep to neighbours: the first step that may lead anywhere, or too many of them."""
+        """Why walks do not keep to neighbours: the first step that may lead anywhere."""
         far = [step for step in steps if any(operator.reach is None for operator in step.operators)]
-        if not far:
-            return "the model passes messages more than once between two positions of a walk"
         index = next((i for i, slots in self.slots_of.items() if far[0].target in slots), None)
         if index is None:
             return "rows of nodes are put together between the layers"
