@@ -25,6 +25,7 @@ class Result:
     origin: str
     layers: str
     route: str
+    cost: str
     result: str
 
 
@@ -68,7 +69,7 @@ def checked(entry: Entry) -> Result:
         if entry.refused is not None:
             with pytest.raises(WalkwiseError, match=entry.refused) as caught:
                 ww.trace(model, x, edges, target=0)
-            return Result(entry.name, entry.origin, "–", "–", f"refused: {_first_sentence(str(caught.value))}")
+            return Result(entry.name, entry.origin, "–", "–", "–", f"refused: {_first_sentence(str(caught.value))}")
         for rule in ("zero", "auto"):
             chain = ww.trace(model, x, edges, target=0, rule=rule)
             _check_walks(chain)
@@ -76,7 +77,8 @@ def checked(entry: Entry) -> Result:
                 _check_gradient(model, x, edges, chain)
     kinds = list(dict.fromkeys(layer.kind for layer in chain.layers))
     routes = " and ".join(sorted({layer.route for layer in chain.layers}))
-    return Result(entry.name, entry.origin, ", ".join(kinds), routes, "exact")
+    cost = "S" if chain.local else "the graph" if chain.hops is None else "the ball"
+    return Result(entry.name, entry.origin, ", ".join(kinds), routes, cost, "exact")
 
 
 def _check_walks(chain):

@@ -14,6 +14,12 @@ sizes: {exact} exact, {refused} refused for the reason given. The tests check ev
 asked for and of the whole graph. Moreover, under LRP-0 the relevance of every input feature is gradient times input of
 the model itself, run by plain autograd with everything detached that relevance holds constant (gates, attention,
 statistics of normalisations, h / z of activations); where features are whole numbers, that of their embedding.
+
+*Cost*: what a question about a subgraph S carries. *S*: the rows of S. *The ball*: those of the nodes around S that
+messages can come back from, where they are passed several times between two positions of a walk; walks and orders still
+take a pass over the graph. *The graph*: the rows of all nodes, where something cannot be told edge by edge: an edge's
+message is no weight times its neighbour's row (a matrix or a perceptron for every edge, several projections in one
+product), rows are put together between the layers (clusters, attention, a virtual node), or a matrix stands for edges.
 """
 
 
@@ -23,9 +29,10 @@ def page(results) -> str:
     refused = sum(result.result.startswith("refused") for result in results)
     parts = [_HEAD.format(count=len(results), exact=exact, refused=refused)]
     for origin in dict.fromkeys(result.origin for result in results):
-        rows = [f"| {r.name} | {r.layers} | {r.route} | {r.result} |" for r in results if r.origin == origin]
+        rows = [f"| {r.name} | {r.layers} | {r.route} | {r.cost} | {r.result} |" for r in results if r.origin == origin]
         title = origin[0].upper() + origin[1:]
-        parts.append(f"## {title}\n\n| model | layers | route | result |\n|---|---|---|---|\n" + "\n".join(rows) + "\n")
+        head = "| model | layers | route | cost | result |\n|---|---|---|---|---|\n"
+        parts.append(f"## {title}\n\n{head}" + "\n".join(rows) + "\n")
     return "\n".join(parts)
 
 
