@@ -24,7 +24,7 @@ _MOST_PARTS = 8
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class _EdgePart:
     """What every edge's row has of one node tensor: after(weight ⊙ maps(row ``index`` of it))."""
 
     slot: int
@@ -39,7 +39,7 @@ class _Part:
         """Whether all neurons of a row weigh the same, so that maps of the row may come first."""
         return self.weight is None or self.weight.shape[1] == 1
 
-    def then(self, operator: Operator) -> _Part | None:
+    def then(self, operator: Operator) -> _EdgePart | None:
         """The same after one more map; None where that is no longer a part."""
         if type(operator) is Identity:
             return self
@@ -84,7 +84,7 @@ class _Sums:
     dtype: torch.dtype
     known: list[Edges]
     made: list[Step] = field(default_factory=list)
-    parts: dict[int, list[_Part]] = field(default_factory=dict)  # of the slots that hold a row for every edge
+    parts: dict[int, list[_EdgePart]] = field(default_factory=dict)  # of the slots that hold a row for every edge
     waiting: dict[int, Step] = field(default_factory=dict)  # the steps that make those, in case they are needed
     mapped: dict[tuple[int, int], int] = field(default_factory=dict)  # what maps have made of node tensors
 
@@ -103,15 +103,15 @@ class _Sums:
                 terms.append((operator, source))
         self.made.append(Step(tuple(o for o, _ in terms), tuple(s for _, s in terms), step.target))
 
-    def _parts(self, step: Step) -> list[_Part] | None:
+    def _parts(self, step: Step) -> list[_EdgePart] | None:
         """What a step's rows are made of, if it makes rows of edges."""
-        found: list[_Part | None] = []
+        found: list[_EdgePart | None] = []
         for operator, source in zip(step.operators, step.sources, strict=True):
             if source in self.parts:
                 found += [part.then(operator) for part in self.parts[source]]
             else:
                 begins = type(operator) is Gather
-                found.append(_Part(source, operator.index, operator.num_rows) if begins else None)  # type: ignore[attr-defined]
+                found.append(_EdgePart(source, operator.index, operator.num_rows) if begins else None)  # type: ignore[attr-defined]
         parts = [part for part in found if part is not None]
         return parts if len(parts) == len(found) <= _MOST_PARTS else None
 
@@ -123,7 +123,7 @@ class _Sums:
                 self._write(source)
             self.made.append(step)
 
-    def _sum(self, scatter: Scatter, parts: Sequence[_Part]) -> list[tuple[Operator, int]]:
+    def _sum(self, scatter: Scatter, parts: Sequence[_EdgePart]) -> list[tuple[Operator, int]]:
         """Rows of edges added up at their targets."""
         terms = []
         for part in parts:
@@ -133,7 +133,7 @@ class _Sums:
             terms.append((operator, slot))
         return terms
 
-    def _along(self, part: _Part, scatter: Scatter) -> Operator:
+    def _along(self, part: _EdgePart, scatter: Scatter) -> Operator:
         target, weight = scatter.index, part.weight
         if part.num_rows == scatter.num_rows and torch.equal(part.index, target):  # a node's part in its own messages
             each = torch.ones_like(target, dtype=self.dtype).view(-1, 1) if weight is None else weight
