@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GCN, GINConv, global_add_pool
-from torch_geometric.utils import subgraph
+from torch_geometric.utils import from_smiles, subgraph
 
 import walkwise as ww
 from walkwise.errors import InputError
-from walkwise.explanation import Check, Explanation, Outcome
+from walkwise.explanation import Check, Explanation, Outcome, node_labels
 from walkwise.search.best_walks import TopWalks
 
 NAMES = ["safe", "toxic"]
@@ -241,3 +241,14 @@ def test_a_saved_explanation_can_be_read_by_whom_the_user_lets(model, data, tmp_
     finally:
         os.umask(mask)
     assert stat.S_IMODE((tmp_path / "found.safetensors").stat().st_mode) == 0o644
+
+
+def test_graphs_from_smiles_name_their_atoms():
+    pytest.importorskip("rdkit")
+    graph = from_smiles("OCC", with_hydrogen=False)
+    assert node_labels(graph, 3) == ("O", "C", "C")
+    assert node_labels(from_smiles("OCC", with_hydrogen=True), 9)[:4] == ("O", "C", "C", "H")
+    graph.smiles = "CCCO"  # another molecule than the graph
+    assert node_labels(graph, 3) == ()
+    graph.smiles = "O(("
+    assert node_labels(graph, 3) == ()

@@ -10,6 +10,7 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ from walkwise.evaluation.naming import answer_title, explained_title
 from walkwise.evaluation.parts import subgraph_logits, subgraph_values
 from walkwise.evaluation.predictions import Prediction, predict, traced
 from walkwise.files import as_path, read_tensors, write_tensors
+from walkwise.notation import molecule_of_graph
 from walkwise.questions.components import largest_component
 from walkwise.questions.marginals import edge_relevance, feature_relevance, node_relevance
 from walkwise.rules import RuleLike
@@ -487,7 +489,7 @@ def _alone(given: Any) -> Any:
 
 
 def node_labels(data: Any, num_nodes: int) -> tuple[str, ...]:
-    """What a graph calls its nodes: its ``symbols`` (atoms) or ``tokens`` (words); empty where it has no names.
+    """What a graph calls its nodes: its ``symbols`` or ``tokens``, or the atoms of its ``smiles``; empty without names.
 
     Args:
         data: a graph, or None.
@@ -497,6 +499,13 @@ def node_labels(data: Any, num_nodes: int) -> tuple[str, ...]:
         given = getattr(data, name, None)
         if isinstance(given, Sequence) and len(given) == num_nodes:
             return tuple(map(str, given))
+    smiles, edges = getattr(data, "smiles", None), getattr(data, "edge_index", None)
+    if isinstance(smiles, str) and isinstance(edges, Tensor) and find_spec("rdkit"):
+        try:
+            molecule = molecule_of_graph(smiles, edges.t().tolist(), num_nodes)
+        except InputError:  # not a molecule after all
+            return ()
+        return () if molecule is None else tuple(atom.GetSymbol() for atom in molecule.GetAtoms())
     return ()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -43,6 +44,32 @@ def molecule_of(smiles: Any) -> Any:
             remedy="Is every ring and every parenthesis closed?",
         )
     return molecule
+
+
+def molecule_of_graph(
+    smiles: str, edges: Iterable[Sequence[int]], num_nodes: int | None, symbols: Sequence[str] | None = None
+) -> Any:
+    """The molecule of a graph's own SMILES, if the graph's nodes are its atoms, hydrogens among them or not; else None.
+
+    Args:
+        smiles: the string.
+        edges: pairs of nodes.
+        num_nodes: M, the nodes of the graph.
+        symbols: what the nodes are, where the graph says so.
+
+    >>> import pytest
+    >>> _ = pytest.importorskip("rdkit")
+    >>> molecule_of_graph("CO", [(0, 1), (1, 0)], 2).GetNumAtoms(), molecule_of_graph("CO", [(0, 1)], 3)
+    (2, None)
+    """
+    chem, molecule = rdkit_chem(), molecule_of(smiles)
+    pairs = {(min(u, v), max(u, v)) for u, v in edges if u != v}
+    for made in (molecule, chem.RemoveAllHs(molecule), chem.AddHs(molecule)):
+        bonds = {tuple(sorted((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))) for bond in made.GetBonds()}
+        same = symbols is None or list(symbols) == [atom.GetSymbol() for atom in made.GetAtoms()]
+        if bonds == pairs and same and made.GetNumAtoms() == num_nodes:
+            return made
+    return None
 
 
 @lru_cache(maxsize=1024)

@@ -32,6 +32,7 @@ from walkwise.datasets.graph_files import read_graphs
 from walkwise.datasets.graphset import GraphSet
 from walkwise.datasets.tu import HYDROGENS, MUTAGENICITY_ATOMS
 from walkwise.errors import WalkwiseError
+from walkwise.explanation import node_labels
 
 #: The bundled molecules: what they are called, and their SMILES.
 MOLECULES = {
@@ -106,9 +107,8 @@ class Subject:
     def node_labels(self, number: int) -> list[str]:
         """What the nodes of a graph are called: symbols, words or one-hot names; empty where they have no names."""
         data = self.graph(number)
-        for key in ("symbols", "tokens"):
-            if key in data and len(data[key]) == data.num_nodes:
-                return [str(name) for name in data[key]]
+        if called := node_labels(data, data.num_nodes or 0):
+            return list(called)
         names, x = self.data.node_names, data.x
         if x is not None and names and x.shape[1] == len(names) and bool(((x == 0) | (x == 1)).all()):
             return [names[column] for column in x.argmax(dim=1).tolist()]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from walkwise.errors import Described, InputError, described
-from walkwise.notation import molecule_of, rdkit_chem
+from walkwise.notation import molecule_of, molecule_of_graph, rdkit_chem
 from walkwise.plotting import _style as style
 from walkwise.plotting._style import Bools, Floats, Ints, Numbers
 
@@ -151,8 +151,11 @@ def as_molecule(given: Any, symbols: Sequence[str] | None = None) -> Any:
     if hasattr(given, "edge_index"):
         symbols = symbols or getattr(given, "symbols", None)
         smiles = getattr(given, "smiles", None)
-        if isinstance(smiles, str) and (found := _of_graph(smiles, given, symbols)) is not None:
-            return found
+        if isinstance(smiles, str):
+            edges = torch.as_tensor(given.edge_index).t().tolist()
+            found = molecule_of_graph(smiles, edges, given.num_nodes, symbols)
+            if found is not None:
+                return found
         if symbols is not None:
             return molecule_from_data(given, symbols)
     raise InputError(
@@ -161,18 +164,6 @@ def as_molecule(given: Any, symbols: Sequence[str] | None = None) -> Any:
         got=described(given),
         remedy="For a Data without them: molecule_from_data(data, symbols).",
     )
-
-
-def _of_graph(smiles: str, graph: Any, symbols: Sequence[str] | None) -> Any:
-    """The molecule of a graph's own SMILES, if the graph's nodes are its atoms, hydrogens among them or not."""
-    chem, molecule = rdkit_chem(), molecule_of(smiles)
-    pairs = {(min(u, v), max(u, v)) for u, v in torch.as_tensor(graph.edge_index).t().tolist() if u != v}
-    for made in (molecule, chem.RemoveAllHs(molecule), chem.AddHs(molecule)):
-        bonds = {tuple(sorted((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))) for bond in made.GetBonds()}
-        same = symbols is None or list(symbols) == [atom.GetSymbol() for atom in made.GetAtoms()]
-        if bonds == pairs and same and made.GetNumAtoms() == graph.num_nodes:
-            return made
-    return None
 
 
 def _placed(given: Any) -> Any:
