@@ -458,3 +458,14 @@ def test_a_run_of_molecules_in_a_table(run, tmp_path):
     assert found.code == 0
     assert "1 graph failed; the column error of the table graphs says why." in found.out
     assert run("run", "mutag", tmp_path / "b.csv", "--out", tmp_path / "out").code == 2
+
+
+@pytest.mark.parametrize("model", ["mutagenicity", "mutag"])
+def test_a_run_gives_bundled_models_the_features_that_they_take(run, tmp_path, model):
+    pytest.importorskip("rdkit")
+    asked = ["--ask", "nodes", "--workers", 1, "--json", "--out"]
+    found = run("run", model, *asked, tmp_path / "own").json
+    assert (found["done"], found["failed"]) == (8, 0)
+    (tmp_path / "a.csv").write_text("smiles\nCCO\nc1ccccc1[N+](=O)[O-]\n", encoding="utf-8")
+    found = run("run", model, tmp_path / "a.csv", *asked, tmp_path / "table").json
+    assert (found["done"], found["failed"]) == (2, 0)

@@ -91,13 +91,13 @@ def explore(
 
 def _run_session(explorer: Any, run: Path, named: dict[str, Any]) -> Any:
     """The session of a run, of the model and the graphs that are named, or else that the run names."""
-    from walkwise.cli.sources import import_path, load_model
+    from walkwise.cli.sources import import_path, load_model, reader_of
 
     featurise = named.pop("featurise")
-    made = import_path(featurise) if featurise else None
     model, graphs = named["model"], named["graphs"]
     network = load_model(model, weights=named["weights"])
-    return explorer.Session.of_run(run, network, find_graphs(model, graphs, named["data"]), featurise=made)
+    made = import_path(featurise) if featurise else reader_of(network)
+    return explorer.Session.of_run(run, network, find_graphs(network, model, graphs, named["data"]), featurise=made)
 
 
 def _named_by(run: Path) -> dict[str, Any]:

@@ -144,7 +144,7 @@ Featurise = Annotated[
     str | None,
     typer.Option(
         metavar="IMPORT",
-        help="What makes a graph of a SMILES string, as an import path; default: MUTAG's features.",
+        help="What makes a graph of a SMILES string, as an import path; default: the bundled models' features.",
         show_default=False,
     ),
 ]

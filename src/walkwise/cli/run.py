@@ -116,7 +116,7 @@ def run(
     wanted = _as_target(target)
     with loading():
         from walkwise import runs
-        from walkwise.cli.sources import import_path, load_model
+        from walkwise.cli.sources import import_path, load_model, reader_of
 
     network = load_model(model, weights=weights)
     given: dict[str, Any] = {
@@ -136,7 +136,7 @@ def run(
     command = _command(model, graphs, questions, out, given)
     made = runs.run(
         network,
-        find_graphs(model, graphs, data),
+        find_graphs(network, model, graphs, data),
         questions,
         out,
         engine=engine,
@@ -148,7 +148,7 @@ def run(
         seed=seed,
         device=device,
         address=address,
-        featurise=None if featurise is None else import_path(featurise),
+        featurise=reader_of(network) if featurise is None else import_path(featurise),
         progress=progress(),
         model_name=model,
         data_name=graphs or BUNDLED[model],
@@ -162,9 +162,9 @@ def run(
         raise typer.Exit(130)
 
 
-def find_graphs(model: str, graphs: str | None, root: Path | None) -> Any:
-    """The graphs that are named: those in memory with their names, those in files as a path."""
-    from walkwise.cli.sources import load_graphs
+def find_graphs(network: Any, model: str, graphs: str | None, root: Path | None) -> Any:
+    """The graphs that are named, with the features that a model takes: those in memory, those in files as a path."""
+    from walkwise.cli.sources import counts_hydrogens, load_graphs
     from walkwise.runs.sources import Listed
 
     if graphs is None and model not in BUNDLED:
@@ -172,7 +172,7 @@ def find_graphs(model: str, graphs: str | None, root: Path | None) -> Any:
     spec = graphs or BUNDLED[model]
     if Path(check_run_graphs(spec)).is_dir() or Path(spec).suffix in READ_LATER:
         return spec
-    found = load_graphs(spec, root=root)
+    found = load_graphs(spec, root=root, hydrogens=counts_hydrogens(network))
     return Listed(found.graphs, found.source, found.class_names, found.node_names)
 
 

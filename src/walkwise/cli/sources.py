@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,17 +148,15 @@ def load_subject(
     """
     check_subject(check_model(model), data, weights=weights, smiles=smiles)
     network = load_model(model, weights=weights)
-    hydrogens = _counts_hydrogens(network)
+    hydrogens = counts_hydrogens(network)
     if smiles:
         graphs = from_smiles(smiles, hydrogens=hydrogens)
-    elif (data or BUNDLED[model]) == "molecules":
-        graphs = from_smiles(list(MOLECULES.values()), names=list(MOLECULES), hydrogens=hydrogens)
     else:
-        graphs = load_graphs(data or BUNDLED[model], root=root)
+        graphs = load_graphs(data or BUNDLED[model], root=root, hydrogens=hydrogens)
     return Subject(network, model, graphs)
 
 
-def _counts_hydrogens(model: nn.Module) -> bool:
+def counts_hydrogens(model: nn.Module) -> bool:
     """Whether a model takes the features of the data set "mutagenicity-hydrogens", not those of MUTAG."""
     sizes = getattr(model, "sizes", {})
     return bool(sizes.get("in_channels") == len(MUTAGENICITY_ATOMS) + len(HYDROGENS))
@@ -189,16 +188,22 @@ def load_model(spec: str, *, weights: Path | None = None) -> nn.Module:
 # -- graphs -----------------------------------------------------------------------------------------
 
 
-def load_graphs(spec: str, *, root: Path | None = None) -> NamedGraphs:
+def reader_of(model: nn.Module) -> Callable[[str], Data]:
+    """What makes a graph of a SMILES string, with the features that the model takes: hydrogens counted, or MUTAG's."""
+    return partial(datasets.molecules.from_smiles, hydrogens=counts_hydrogens(model))
+
+
+def load_graphs(spec: str, *, root: Path | None = None, hydrogens: bool = False) -> NamedGraphs:
     """The graphs that a name, a file or an import path stands for.
 
     Args:
         spec: "molecules", a data set of `walkwise.datasets`, a file of PyG graphs (.pt), or "package.module:name":
             graphs, or what returns them when called without arguments.
         root: the folder of data sets.
+        hydrogens: whether hydrogens are among the features of the bundled molecules.
     """
     if spec == "molecules":
-        return from_smiles(list(MOLECULES.values()), names=list(MOLECULES))
+        return from_smiles(list(MOLECULES.values()), names=list(MOLECULES), hydrogens=hydrogens)
     if spec in datasets.names():
         return _named(datasets.load(spec, root=root))
     if is_import_path(check_graphs(spec)):
