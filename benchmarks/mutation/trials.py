@@ -243,18 +243,24 @@ def _outer(code: CodeType) -> list[object]:
 def imported_anew(mutant: Mutant, names: list[str], say: Callable[[str], None]) -> int:
     """In a child that has not imported walkwise: the changed module is imported in the place of the real one."""
     _limited()
-    sys.meta_path.insert(0, Loader(mutant))
+    loader = Loader(mutant)
+    sys.meta_path.insert(0, loader)
     say("the import")
     files = dict.fromkeys(str(ROOT / name.split("::")[0]) for name in names)
-    code = int(pytest.main([*OPTIONS, "-x", *files], plugins=[_Only(names, say), Repeatable()]))
+    settings = str(ROOT / "tests" / "conftest.py")  # that of all tests, also where examples in docstrings are all
+    code = int(pytest.main([*OPTIONS, "-x", settings, *files], plugins=[_Only(names, say, loader), Repeatable()]))
     return 0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else code
 
 
 class _Only:
-    """The named tests, in that order."""
+    """The named tests, in that order, with the changed module."""
 
-    def __init__(self, names: list[str], say: Callable[[str], None]) -> None:
-        self.names, self.say = names, say
+    def __init__(self, names: list[str], say: Callable[[str], None], loader: Loader) -> None:
+        self.names, self.say, self.loader = names, say, loader
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        sys.meta_path.insert(0, self.loader)  # before pytest's own, which reads the files that it is given
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         there = {item.nodeid: item for item in items}
