@@ -1,5 +1,7 @@
 """Rules at the edges of their domains, by hand."""
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 import torch
 from torch import nn
@@ -88,6 +90,12 @@ def test_shares_of_both_signs():
     first, second = ZPlus().factors(value, plus + minus, plus, minus)
     assert float(first) == 2.0
     assert second is None
+
+
+def test_rules_and_schedules_cannot_be_written_into():
+    for thing, field in ((Gamma(1.0), "gamma"), (Schedule.constant(Gamma(1.0)), "note")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(thing, field, getattr(thing, field))
 
 
 def test_nothing_is_divided_by_nothing():

@@ -168,6 +168,11 @@ def test_refuse():
             as_interaction_values(CHAINS[0], max_order=order)
 
 
+def test_two_hundred_orders_are_sampled_by_default():
+    assert sampled_shapley_values(CHAINS[0]).route == "200 sampled orders"
+    assert sampled_pair_interactions(CHAINS[0], [(0, 1)]).method == "permutations"
+
+
 def test_tables_of_values_say_how_many_are_left_out():
     values = shapley_values(chain_of(0, M=25))
     assert "5 of smaller magnitude are not shown." in values._repr_html_()

@@ -1,5 +1,7 @@
 """Interactions and formulas against the walks themselves."""
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -127,6 +129,11 @@ def test_and_binds_before_or_and_not_before_both():
 )
 def test_a_few_nodes_are_named_and_many_are_counted(nodes, words):
     assert _few(torch.isin(torch.arange(12), torch.tensor(list(nodes))), None) == words
+
+
+def test_answers_cannot_be_written_into():
+    with pytest.raises(FrozenInstanceError):
+        interactions(CHAINS[0], GROUPS).union = 0.0
 
 
 def test_a_group_called_rest_must_be_the_rest():
