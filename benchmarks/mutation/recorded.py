@@ -78,7 +78,7 @@ class Record:
             return Record({}, {}, {})
         told = json.loads(path.read_text(encoding="utf-8"))
         tests = {name: Test(**test) for name, test in told["tests"].items()}
-        return Record(tests, told["imported"], told["statements"], told["texts"])
+        return Record(tests, told["imported"], told["statements"], told.get("texts", {}))
 
     def carry_over(self) -> None:
         """Lines of source files as they are now: a test that ran what stood around a change runs what is new there."""
