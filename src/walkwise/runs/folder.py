@@ -144,6 +144,15 @@ def rows_of(run: Run, question: str, columns: list[str] | None = None) -> pd.Dat
     place = run.folder / question.replace(":", "-")
     paths = [place / shard_name(first, last) for first, last in finished(run.folder)]
     tables = [_table(path, columns) for path in paths]
+    for path, table in zip(paths, tables, strict=True):
+        if table.schema != tables[0].schema:
+            raise InputError(
+                f"{path} has other columns than {paths[0].name}.",
+                expected=f"a shard with the columns {', '.join(tables[0].column_names)}",
+                got=", ".join(table.column_names),
+                remedy=f"Remove the damaged one of {path.name} and {paths[0].name} from every folder of the run, and "
+                "run the same again: it is made anew.",
+            )
     return pa.concat_tables(tables).to_pandas() if tables else pd.DataFrame({"graph": []})
 
 
