@@ -159,4 +159,7 @@ def random_messages(at: Stages, width: int, generator: torch.Generator) -> Tenso
 
 def arrives(message: Tensor) -> Tensor:
     """Which rows have a message.  # (K, D, N) -> (K,)"""
-    return message.flatten(1).any(1)
+    rows = message.flatten(1)
+    if not rows.shape[1]:
+        return rows.new_zeros(len(rows), dtype=torch.bool)
+    return (rows.amax(1) != 0).logical_or_(rows.amin(1) != 0)  # several times as fast as any()

@@ -131,6 +131,10 @@ class _Partial:
         index = some if isinstance(some, slice) else torch.from_numpy(some).to(self.message.device)
         return _Partial(self.node[some], self.past[some], self.message[index])
 
+    def pieces(self, counts: Ints, most: int) -> list[_Partial]:
+        """The same walks in pieces of about so many messages; ``counts`` says how many each walk takes."""
+        return [self] if counts.sum() <= most else [self[some] for some in _chunks(counts, most)]
+
 
 class _Listing:
     """Follows all walks from position to position, with a message for every past.
@@ -203,15 +207,15 @@ class _Listing:
         if not waiting:
             return True
         position = max(waiting)
-        partial = self._merged(waiting.pop(position), position)
-        counts = self.at.near.degree[partial.node]
-        self.rows_left -= int(counts.sum())
+        partials = self._merged(waiting.pop(position), position)
+        counts = [self.at.near.degree[partial.node] for partial in partials]
+        rows = int(sum(each.sum() for each in counts))
+        self.rows_left -= rows
         if self.rows_left < 0 or self._entries() > self.most_entries + _MOST_LOOSE:
             return False
-        self.shown.update(int(counts.sum()))
-        parts = [slice(None)] if counts.sum() <= self.most else _chunks(counts, self.most)
-        for part in parts:
-            self._step(waiting, position, partial if len(parts) == 1 else partial[part])
+        self.shown.update(rows)
+        for partial in (p for some, each in zip(partials, counts, strict=True) for p in some.pieces(each, self.most)):
+            self._step(waiting, position, partial)
             if sum(len(p.node) for some in waiting.values() for p in some) > self.room:
                 if not self._follow(waiting):
                     return False
@@ -269,20 +273,20 @@ class _Listing:
                 past, relevance = past[first], torch.from_numpy(add_up(same, _read(relevance), len(first)))
             self.finished, self.loose = [(past, relevance)], 0
 
-    def _merged(self, partials: list[_Partial], position: int) -> _Partial:
+    def _merged(self, partials: list[_Partial], position: int) -> list[_Partial]:
         """The walks that stand at the same node with the same past, added up."""
         if self.by_walk:
-            return _joined(partials)
-        check = len(partials) > 1 or len(partials[0].node) > _FEW
-        all_of = _with_message(_joined(partials)) if check else partials[0]
-        if len(partials) == 1 and self.chain.num_layers + 1 - position < 4:
-            return all_of  # of walks with so few visits too few are alike
+            return partials
+        partials = [_with_message(some) if len(some.node) > _FEW else some for some in partials]
+        if self.chain.num_layers + 1 - position < 4:
+            return partials  # of walks with so few visits too few are alike
+        all_of = _joined(partials)
         first, same = self._alike(all_of.past, all_of.node)
         if len(first) == len(same):
-            return all_of
+            return [all_of]
         total = all_of.message.new_zeros(len(first), *all_of.message.shape[1:])
         total.index_add_(0, self.at.there(same), all_of.message)
-        return _Partial(all_of.node[first], all_of.past[first], total)
+        return [_Partial(all_of.node[first], all_of.past[first], total)]
 
     def _alike(self, past: Ids, node: Ints | None = None) -> tuple[Ints, Ints]:
         """The first of all walks that have visited the same, and for every walk which of them it equals.
@@ -325,8 +329,7 @@ def _joined(partials: list[_Partial]) -> _Partial:
 
 def _with_message(partial: _Partial) -> _Partial:
     """Those that still carry something."""
-    rows = partial.message.flatten(1)
-    alive = rows.cpu().numpy().any(axis=1) if len(rows) <= _FEW else rows.any(1).cpu().numpy()
+    alive = arrives(partial.message).cpu().numpy()
     return partial if alive.all() else partial[np.flatnonzero(alive)]
 
 
