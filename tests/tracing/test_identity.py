@@ -257,8 +257,11 @@ def test_rows_whose_order_nothing_tells_are_noted(name):
         lambda e: e[:, e[0].argsort(stable=True)],
         lambda e: to_undirected(e),
         lambda e: to_torch_csr_tensor(e.flip(0), size=(M, M)),
+        lambda e: e[:, ::2],
+        lambda e: e.flip(0),
+        lambda e: torch.cat([torch.arange(M).expand(2, M), e], 1),
     ],
-    ids=["with loops", "sorted", "both ways", "as a matrix"],
+    ids=["with loops", "sorted", "both ways", "as a matrix", "some of them", "reversed", "loops first"],
 )
 def test_the_graphs_own_edges_tell_the_order_of_rows(edges):
     """Whatever else is mixed in: row i of what a layer is handed is node i if the edges are those of the graph."""

@@ -148,7 +148,7 @@ def _check_in_sight(tape: Tape, own: dict[int, tuple[int, int]], probe: _Probe) 
 
 
 def _has_edges_of(call: Call, given: Given) -> bool:
-    """Whether a layer is handed the graph's own edges: the same, with others after them, or some of them sorted."""
+    """Whether a layer is handed the graph's own edges: the same, with others after them, or some of them in order."""
     whole = given.edge_index
     edges = [whole, *whole.values()] if isinstance(whole, dict) else [whole]
     handed = [i for item in call.beside for i in ((item, *item.values()) if isinstance(item, dict) else (item,))]
@@ -163,10 +163,17 @@ def _has_edges_of(call: Call, given: Given) -> bool:
 def _are_some_of(edges: Tensor, known: Tensor, num_nodes: int) -> bool:
     """Whether edges are in order, and each of them is a known one, the reverse of one, or a loop."""
     if not any(bool((row[1:] >= row[:-1]).all()) for row in edges):
-        return False
+        return any(_in_order_of(edges, ends, num_nodes) for ends in (known, known.flip(0)))
     (source, target), (first, second) = edges, known.to(edges.device)
     pairs = torch.cat([first * num_nodes + second, second * num_nodes + first])
     return bool(((source == target) | torch.isin(source * num_nodes + target, pairs)).all())
+
+
+def _in_order_of(edges: Tensor, known: Tensor, num_nodes: int) -> bool:
+    """Whether edges, loops aside, follow one another as they do among the known ones."""
+    source, target = edges[:, edges[0] != edges[1]]
+    left = iter((known[0] * num_nodes + known[1]).tolist())
+    return all(pair in left for pair in (source * num_nodes + target).tolist())
 
 
 def _ends(item: Any) -> Tensor | None:
