@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 
-def eventually(look, expected=True, within=60):
+def eventually(look, expected=True, within=300):
     """Looks until it sees what is expected, or says what it saw when the time was up."""
     end = time.monotonic() + within
     while (seen := look()) != expected and time.monotonic() < end:
