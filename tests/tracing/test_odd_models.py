@@ -204,6 +204,29 @@ def test_rows_added_up_between_layers_are_noted(name):
     assert "need not follow edges" in note
 
 
+def _after_the_first(m, x, e):
+    total = x.sum(0)
+    return m.last(m.first(x, e) + total, e)
+
+
+def _before_the_first(m, x, e):
+    return m.last(m.first(x + x.sum(0), e), e)
+
+
+def _unique_before_the_first(m, x, e):
+    found, place = torch.unique(x[:, 0], return_inverse=True)
+    return m.last(m.first(x + found[place][:, None], e), e)
+
+
+@pytest.mark.parametrize(
+    ("forward", "count"), [(_after_the_first, 1), (_before_the_first, 0), (_unique_before_the_first, 0)]
+)
+def test_where_a_sum_of_nodes_is_read_decides_whether_it_is_noted(forward, count):
+    """Not where it is written: walks begin after what comes before the first layer."""
+    chain, _ = traced(Net(forward))
+    assert len([note for note in chain.notes if "outside of any message-passing layer" in note]) == count
+
+
 @pytest.mark.parametrize(
     "change",
     [

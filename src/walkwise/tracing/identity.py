@@ -66,7 +66,8 @@ class Identities:
         self.num_nodes = num_nodes
         self.reordered = False  # whether layers run on all nodes in another order
         self._joining = ""  # an operation that has put rows of several nodes together
-        self.mixing: list[Op] = []  # operations outside of the layers that carry something from node to node
+        self._mixing: list[Op] = []  # operations that carry something from node to node
+        self._putting: list[tuple[Op, int, Tensor]] = []  # those that may, one of their outputs, and its ids
         self.every = torch.arange(num_nodes, device=tape.values[0].device)
         self.types = types
         self._known: dict[int, Tensor] = {}
@@ -205,7 +206,7 @@ class Identities:
             if bool(clash.any()):
                 whole = [s for s in op.inputs if self._whole(s)]
                 if whole and not self.reordered:
-                    self.mixing.append(op)
+                    self._mixing.append(op)
                     return self._known[whole[0]]  # h + h[parent]
                 self._joining = op.word.name
                 merged = torch.where(clash, SEVERAL, merged)
@@ -241,10 +242,16 @@ class Identities:
         return self._several(op, value) if self.reordered else _upright(self.every, value.dim())
 
     def _told_apart(self, op: Op, output: int, ids: Tensor) -> Tensor:
-        """The ids of what an operation makes; it is listed if a row of that depends on other nodes than its own."""
-        if op.call is None and op.era and op.func is not not_runnable and self._mixes(op, output, ids):
-            self.mixing.append(op)
+        """The ids of what an operation makes, which is kept in mind: its rows may depend on other nodes than theirs."""
+        if op.call is None and op.func is not not_runnable:
+            self._putting.append((op, output, ids))
         return ids
+
+    def mixing(self, ops: Sequence[Op]) -> list[Op]:
+        """Those of some operations outside of the layers that carry something from node to node."""
+        among = set(map(id, ops))
+        found = [op for op in self._mixing if id(op) in among]
+        return found + [made[0] for made in self._putting if id(made[0]) in among and self._mixes(*made)]
 
     @torch.enable_grad()
     def _mixes(self, op: Op, output: int, ids: Tensor) -> bool:

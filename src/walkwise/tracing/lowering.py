@@ -362,8 +362,7 @@ class Lowering:
             if emitted in self.reached:  # what only makes a gate or a divisor is held constant anyway
                 first.setdefault(op.word.name, op)
         notes = [f"{name} in {self._where(op)} has no rule; its plain gradient was used" for name, op in first.items()]
-        between = set(map(id, self.chain_ops))
-        mixing = [op for op in self.positions.identities.mixing if id(op) in between and self._carries(op)]
+        mixing = self.positions.identities.mixing([op for op in self.chain_ops if self._carries(op)])
         mixing += [op for op in self.readout_ops if self._mixes_nodes(op)]
         outside = {op.word.name: op for op in mixing}
         notes += [_OUTSIDE.format(name, self._where(op)) for name, op in outside.items()]
