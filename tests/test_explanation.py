@@ -243,6 +243,16 @@ def test_a_saved_explanation_can_be_read_by_whom_the_user_lets(model, data, tmp_
     assert stat.S_IMODE((tmp_path / "found.safetensors").stat().st_mode) == 0o644
 
 
+def test_atoms_are_not_named_where_the_graph_has_them_in_another_order():
+    pytest.importorskip("rdkit")
+    bond = torch.tensor([[0, 1], [1, 0]])
+    for z, names in (([6, 8], ("C", "O")), ([8, 6], ()), (None, ("C", "O"))):
+        graph = Data(torch.eye(2), bond, smiles="CO")
+        if z is not None:
+            graph.z = torch.tensor(z)
+        assert node_labels(graph, 2) == names
+
+
 def test_graphs_from_smiles_name_their_atoms():
     pytest.importorskip("rdkit")
     graph = from_smiles("OCC", with_hydrogen=False)

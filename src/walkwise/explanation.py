@@ -505,8 +505,15 @@ def node_labels(data: Any, num_nodes: int) -> tuple[str, ...]:
             molecule = molecule_of_graph(smiles, edges.t().tolist(), num_nodes)
         except InputError:  # not a molecule after all
             return ()
-        return () if molecule is None else tuple(atom.GetSymbol() for atom in molecule.GetAtoms())
+        if molecule is None or not _same_elements(molecule, getattr(data, "z", None)):
+            return ()
+        return tuple(atom.GetSymbol() for atom in molecule.GetAtoms())
     return ()
+
+
+def _same_elements(molecule: Any, numbers: Any) -> bool:
+    """Whether a graph's atomic numbers, if it has any, are those of the molecule's atoms in their order."""
+    return not isinstance(numbers, Tensor) or numbers.tolist() == [atom.GetAtomicNum() for atom in molecule.GetAtoms()]
 
 
 def _size(size: int | None, prediction: Prediction) -> int:
