@@ -10,7 +10,6 @@ subgraphs cost less than one contraction.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -23,9 +22,9 @@ from walkwise.core.chain import RelevanceChain
 from walkwise.errors import TooManyWalksError
 from walkwise.questions.neighbours import Bools, Floats, Ints, add_up, step_neighbours
 from walkwise.questions.nodesets import budget
-from walkwise.questions.partial_walks import Arrival, Stages, stages, step_down
+from walkwise.questions.partial_walks import Stages, stages, step_down
 from walkwise.questions.progress import bar
-from walkwise.questions.steps import WalkSteps, arrives, random_messages, walk_steps
+from walkwise.questions.steps import WalkSteps, arrives, walk_steps
 
 #: What tells two entries apart: the walk, how often it visits each node, or which nodes it visits.
 Detail = Literal["walks", "visits", "nodes"]
@@ -147,9 +146,7 @@ class _Listing:
         self.most_entries, self.progress = max_numbers / (at.chain.num_layers + 1), progress
         self.most = max(1, _BATCHES * budget(self.chain) // self.chain.width)  # rows at a time
         self.by_walk = detail == "walks"
-        self.probes = self.by_walk and self._few()
-        self.steps: WalkSteps | None = walk_steps(at.chain) if self.by_walk and not self.probes else None
-        self.probe = torch.zeros(0, 0, 0)
+        self.steps: WalkSteps | None = walk_steps(at.chain) if self.by_walk and not self._few() else None
         self.rows_left = max_rows
         self.room = max(1, _ROOM // self.chain.width)  # rows that may wait
         self.finished: list[tuple[Ids, Tensor]] = []
@@ -164,7 +161,7 @@ class _Listing:
             nodes = np.arange(M) if ends is None else ends
             nodes = nodes[self._reads(position, message)[nodes]]
             self._arrive(waiting, position, nodes, blank[nodes], message[self.at.there(nodes)])
-        ahead = 0.0 if self.probes else self._ahead(waiting)
+        ahead = 0.0 if self.by_walk and self.steps is None else self._ahead(waiting)
         if ahead > self.rows_left * math.factorial(min(20, self.chain.num_layers)):
             return None  # no more walks than that are alike, however they go
         with bar(self.progress if ahead > _MANY_ROWS else False, desc="listing walks", unit=" messages") as self.shown:
@@ -177,10 +174,10 @@ class _Listing:
         return WalkTable(visits if self.by_walk else np.sort(visits, axis=1), _read(relevance))
 
     def _few(self) -> bool:
-        """Whether so few walks are followed that a message from every node can go along, to see where they can step."""
+        """Whether so few walks are followed that their messages are looked at, to see where they can step."""
         if "walk steps" in self.chain.memo or self.chain.device.type != "cpu":  # an accelerator would be waited for
             return False
-        return bool(self.at.most_ending.sum() + len(self.at.near.nodes) < self.most)
+        return bool(self.at.most_ending.sum() < self.most)
 
     def _ahead(self, waiting: dict[int, list[_Partial]]) -> float:
         """How many messages at single nodes all walks take that are still to be followed, each by itself."""
@@ -224,31 +221,24 @@ class _Listing:
 
     def _step(self, waiting: dict[int, list[_Partial]], position: int, partial: _Partial) -> None:
         """Take some walks one step further down."""
-        arrival, possible = self._arrival(position, partial)
-        nodes = self.at.near.nodes.take(arrival.pairs)
+        arrival = step_down(self.at, position, partial.node, partial.message)
+        nodes, owner = self.at.near.nodes.take(arrival.pairs), arrival.owner
         for before, message in arrival.messages.items():
-            if not self.by_walk:
-                past = partial.past.take(arrival.owner, axis=0)
-                self._arrive(waiting, before, nodes, past, message)
+            can = self._can_step(before, position, arrival.pairs, message) if self.by_walk else None
+            if can is None:
+                self._arrive(waiting, before, nodes, partial.past.take(owner, axis=0), message)
             else:
-                can = np.flatnonzero(possible[before, position].take(arrival.pairs))
-                past = partial.past.take(arrival.owner.take(can), axis=0)
+                past = partial.past.take(owner.take(can), axis=0)
                 self._arrive(waiting, before, nodes.take(can), past, message[self.at.there(can)])
 
-    def _arrival(self, position: int, partial: _Partial) -> tuple[Arrival, Mapping[tuple[int, int], Bools]]:
-        """Where some walks go on to, and by pair of neighbours whether a walk can step there."""
-        if not self.probes:
-            arrival = step_down(self.at, position, partial.node, partial.message)
-            return arrival, {} if self.steps is None else self.steps.leading
-        width = partial.message.shape[-1]
-        if self.probe.shape[-1] < width:
-            self.probe = random_messages(self.at, width, torch.Generator().manual_seed(0))
-        probe = self.probe[..., :width]
-        nodes = np.concatenate([partial.node, np.arange(len(probe))])
-        pairs, owner, messages = step_down(self.at, position, nodes, torch.cat([partial.message, probe]))
-        own = len(pairs) - len(self.at.near.nodes)  # rows of walks; after them every pair has one, in order
-        possible = {(before, position): arrives(message[own:]).numpy() for before, message in messages.items()}
-        return Arrival(pairs[:own], owner[:own], {p: message[:own] for p, message in messages.items()}), possible
+    def _can_step(self, before: int, position: int, pairs: Ints, message: Tensor) -> Ints | None:
+        """Which rows lead along a step that walks can take; None where all do."""
+        if self.steps is None:
+            if arrives(message).all():
+                return None  # where a message arrives, there is a step
+            self.steps = walk_steps(self.chain)
+        can = self.steps.leading[before, position].take(pairs)
+        return None if can.all() else np.flatnonzero(can)
 
     def _arrive(
         self, waiting: dict[int, list[_Partial]], position: int, nodes: Ints, past: Ids, message: Tensor

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Literal, overload
 
 import numpy as np
@@ -17,12 +16,12 @@ from walkwise.core.sending import sent
 from walkwise.display import count, html_box, html_table
 from walkwise.errors import InputError, as_count
 from walkwise.questions.graphs import PaddedGraphs, as_graphs
-from walkwise.questions.neighbours import Floats, Ints, running_totals
+from walkwise.questions.neighbours import Floats, Ints
 from walkwise.questions.partial_walks import stages
 from walkwise.questions.parts import asked_of_part, named
 from walkwise.questions.steps import WalkSteps, walk_steps
 from walkwise.questions.ties import order_of_ties, rounding, tie_runs, ties_in_order
-from walkwise.questions.walk_table import FEW_WALKS, walk_table
+from walkwise.questions.walk_table import FEW_WALKS, WalkTable, walk_table
 from walkwise.questions.walks import walk_relevance
 from walkwise.search.best_first import SearchLimitError, best_first
 
@@ -208,25 +207,23 @@ def _from_table(chain: RelevanceChain, k: int, by: str, graphs: PaddedGraphs) ->
     table = walk_table(chain, "walks", ends=nodes if len(nodes) < chain.num_nodes else None)
     assert table is not None  # no limit was given
     score = np.abs(table.relevance) if by == "magnitude" else table.relevance
-    graph = graphs.graph(table.visits.max(axis=1, initial=0)) if len(graphs) > 1 else np.zeros(len(score), np.int64)
-    by_graph = np.argsort(graph, kind="stable") if len(graphs) > 1 else np.arange(len(score))
-    bounds = running_totals(np.bincount(graph, minlength=len(graphs)))
-    best = [_best(score, by_graph[first:last], k) for first, last in pairwise(bounds.tolist())]
-    chosen = np.concatenate(best)
-    orders = [order_of_ties(table.visits[some], score[some].tolist(), rounding(chain.dtype)) for some in best]
-    begun = running_totals(np.array([len(order) for order in orders]))
-    chosen = chosen[np.concatenate(orders) + begun[:-1].repeat(np.diff(begun))]
-    walks = sent(table.visits[chosen].astype(np.int64), chain.device)
-    relevance = sent(table.relevance[chosen], chain.device, chain.dtype)
-    sizes, totals = np.diff(begun).tolist(), np.diff(bounds).tolist()
-    parts = zip(torch.split(walks, sizes), torch.split(relevance, sizes), totals, strict=True)
+    entries = [np.arange(len(score))]
+    if len(graphs) > 1:
+        graph = graphs.graph(table.visits.max(axis=1, initial=0))
+        entries = np.split(graph.argsort(kind="stable"), np.bincount(graph, minlength=len(graphs)).cumsum()[:-1])
+    best = [_best(table, score, some, k, rounding(chain.dtype)) for some in entries]
+    chosen, sizes = np.concatenate(best), [len(some) for some in best]
+    walks = sent(table.visits.take(chosen, axis=0).astype(np.int64), chain.device)
+    relevance = sent(table.relevance.take(chosen), chain.device, chain.dtype)
+    parts = zip(torch.split(walks, sizes), torch.split(relevance, sizes), map(len, entries), strict=True)
     return [TopWalks(w, r, 0, total, f"all {total:,} walks listed") for w, r, total in parts]
 
 
-def _best(score: Floats, some: Ints, k: int) -> Ints:
+def _best(table: WalkTable, score: Floats, some: Ints, k: int, rounded: float) -> Ints:
     """The k of some entries with the largest scores, best first."""
-    kept = some[np.argpartition(-score[some], k)[:k]] if k < len(some) else some
-    best: Ints = kept[np.argsort(-score[kept], kind="stable")]
+    kept = some[(-score.take(some)).argpartition(k)[:k]] if k < len(some) else some
+    kept = kept[(-score.take(kept)).argsort(kind="stable")]
+    best: Ints = kept[order_of_ties(table.visits.take(kept, axis=0), score.take(kept).tolist(), rounded)]
     return best
 
 
