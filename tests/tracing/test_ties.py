@@ -177,6 +177,14 @@ def test_what_is_padded_takes_no_part():
     assert shared(values, like, [_windows(3, 3, 1, 1, 1, False)]).tolist() == [[1.5, 1.5, 2.0]]
 
 
+def test_a_window_of_nothing_but_padding_has_no_share():
+    values = torch.tensor([1.0, 2.0], requires_grad=True)
+    pooled = shared(values, values.detach(), [torch.tensor([[-1, -1], [0, 1]])])
+    pooled.sum().backward()
+    assert pooled.tolist() == [0.0, 2.0]
+    assert values.grad.tolist() == [0.0, 1.0]
+
+
 class Largest(nn.Module):
     """Sums over neighbours, as the model's author writes them, and the largest of all nodes."""
 

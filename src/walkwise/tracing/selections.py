@@ -16,6 +16,7 @@ from torch import Tensor
 from walkwise.core.differential import MOVING, Differential
 from walkwise.core.operators import Scale
 from walkwise.core.row_maps import Scatter
+from walkwise.rules import divide
 from walkwise.tracing.interpreter import Interpreter, gradient, selection, structural
 from walkwise.tracing.moves import row_scatter
 from walkwise.tracing.stretch import Flow
@@ -102,7 +103,7 @@ def _winners(run: Interpreter, op: Op, slot: int, scatter: Scatter) -> None:
     assert op.outputs[0] is not None
     value, given = run.value(op.outputs[0]), run.value(slot)
     won = _equal(given, value.index_select(0, scatter.index)).to(value.dtype)  # (E, N)
-    shares = won / scatter.push(won).index_select(0, scatter.index)
+    shares = divide(won, scatter.push(won).index_select(0, scatter.index))
     flow = run.read(op, slot)
     picked = run.builder.emit([Scale(shares)], [flow.slot])
     run.flows[op.outputs[0]] = Flow(value, run.builder.emit([scatter], [picked]), call=op.call)
@@ -170,9 +171,9 @@ def evened(values: Tensor, like: Tensor, dim: int | None) -> Tensor:
     rest = like.shape[dim] - 1
     new.narrow(dim, 1, rest).copy_(~_equal(ordered.narrow(dim, 1, rest), ordered.narrow(dim, 0, rest)))
     group = torch.zeros_like(order).scatter(dim, order, new.cumsum(dim))  # which of the different values it is
-    total = torch.zeros_like(values).scatter_add(dim, group, values)
-    count = torch.zeros_like(values).scatter_add(dim, group, torch.ones_like(values))
-    return (total / count.clamp(min=1)).gather(dim, group)
+    each = torch.ones_like(like)
+    share = divide(each, torch.zeros_like(like).scatter_add(dim, group, each).gather(dim, group))
+    return torch.zeros_like(values).scatter_add(dim, group, values * share).gather(dim, group)
 
 
 _POOLS = ("max_pool1d", "max_pool2d", "max_pool3d")
@@ -241,7 +242,7 @@ def _pooled(run: Interpreter, op: Op, tables: list[Tensor]) -> None:
 
 
 def shared(values: Tensor, like: Tensor, tables: list[Tensor]) -> Tensor:
-    """The mean, in every window, of the values in places where ``like`` is largest.
+    """The mean, in every window, of the values in places where ``like`` is largest; 0 where all is padded.
 
     Args:
         values: what is pooled, along its last dimensions.
@@ -260,7 +261,7 @@ def shared(values: Tensor, like: Tensor, tables: list[Tensor]) -> Tensor:
         like = like.masked_fill(outside, -torch.inf)
     inside = tuple(first + 2 * place + 1 for place in range(count))
     picked = _equal(like, like.amax(inside, keepdim=True)).to(values.dtype)
-    return (values * picked).sum(inside) / picked.sum(inside)
+    return (values * divide(picked, picked.sum(inside, keepdim=True))).sum(inside)
 
 
 for _func in named(
