@@ -11,7 +11,8 @@ from torch_geometric.utils import from_smiles, subgraph
 
 import walkwise as ww
 from walkwise.errors import InputError
-from walkwise.explanation import Check, Explanation, Outcome, node_labels
+from walkwise.evaluation.naming import node_labels
+from walkwise.explanation import Check, Explanation, Outcome
 from walkwise.search.best_walks import TopWalks
 
 NAMES = ["safe", "toxic"]

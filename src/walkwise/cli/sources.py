@@ -33,7 +33,7 @@ from walkwise.datasets.graph_files import read_graphs
 from walkwise.datasets.graphset import GraphSet
 from walkwise.datasets.tu import HYDROGENS, MUTAGENICITY_ATOMS
 from walkwise.errors import WalkwiseError
-from walkwise.explanation import node_labels
+from walkwise.evaluation.naming import node_labels
 
 #: The bundled molecules: what they are called, and their SMILES.
 MOLECULES = {

@@ -1,12 +1,16 @@
-"""What the outputs of a model are called: the explained one, and the one that the model decides for."""
+"""What is called what: the outputs of a model, explained or decided for, and the nodes of a graph."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
 
 from torch import Tensor
 
+from walkwise.errors import InputError
 from walkwise.evaluation.predictions import Prediction
+from walkwise.notation import molecule_of_graph
 
 
 def column_title(column: int, class_names: Sequence[str] | None = None) -> str:
@@ -66,3 +70,31 @@ def answer_title(logits: Tensor, class_names: Sequence[str] | None = None, *, ne
 def has_one_logit(logits: Tensor, class_names: Sequence[str] | None) -> bool:
     """Whether two classes that have names share one logit."""
     return len(logits) == 1 and len(class_names or ()) == 2
+
+
+def node_labels(data: Any, num_nodes: int) -> tuple[str, ...]:
+    """What a graph calls its nodes: its ``symbols`` or ``tokens``, or the atoms of its ``smiles``; empty without names.
+
+    Args:
+        data: a graph, or None.
+        num_nodes: M, how many nodes it has.
+    """
+    for name in ("symbols", "tokens"):
+        given = getattr(data, name, None)
+        if isinstance(given, Sequence) and len(given) == num_nodes:
+            return tuple(map(str, given))
+    smiles, edges = getattr(data, "smiles", None), getattr(data, "edge_index", None)
+    if isinstance(smiles, str) and isinstance(edges, Tensor) and find_spec("rdkit"):
+        try:
+            molecule = molecule_of_graph(smiles, edges.t().tolist(), num_nodes)
+        except InputError:  # not a molecule after all
+            return ()
+        if molecule is None or not _same_elements(molecule, getattr(data, "z", None)):
+            return ()
+        return tuple(atom.GetSymbol() for atom in molecule.GetAtoms())
+    return ()
+
+
+def _same_elements(molecule: Any, numbers: Any) -> bool:
+    """Whether a graph's atomic numbers, if it has any, are those of the molecule's atoms in their order."""
+    return not isinstance(numbers, Tensor) or numbers.tolist() == [atom.GetAtomicNum() for atom in molecule.GetAtoms()]
