@@ -15,7 +15,9 @@ from torch_geometric.data import Data
 from typer.testing import CliRunner
 
 import walkwise as ww
+from walkwise import runs
 from walkwise.cli import app
+from walkwise.cli.names import MOLECULES
 from walkwise.cli.sources import load_subject
 from walkwise.evaluation import activation_along, pruning_along
 from walkwise.evaluation.predictions import predict
@@ -280,14 +282,16 @@ def test_several_molecules_are_answered_in_turn(run, command, more):
     for i, text in enumerate(molecules):
         assert reports[i] == run(*asked, "--graph", i, "--json").json
         assert reports[i] | {"graph": 0} == run(command, "mutag", *more, "--smiles", text, "--json").json
-    parts = [run(*asked, "--graph", i).out for i in range(3)]
-    assert run(*asked).out == "\n".join(f"Molecule {i} of 3\n{part}" for i, part in enumerate(parts, start=1))
+    parts = [run(*asked, "--graph", i).out.partition("\n")[2] for i in range(3)]  # without the first words
+    answers = "\n".join(f"Molecule {i} of 3\n{part}" for i, part in enumerate(parts, start=1))
+    words = "Asking mutag, which says non-mutagenic or mutagenic, about CC, O=[N+]([O-])c1ccccc1, CC."
+    assert run(*asked).out == f"{words}\n{answers}"
 
 
-def test_a_molecule_that_does_not_fit_is_named_before_anything_is_said(run):
+def test_a_molecule_that_does_not_fit_is_named_before_anything_is_answered(run):
     pytest.importorskip("rdkit")
     found = run("explain", "mutag", "--smiles", "Cc1ccccc1", "--smiles", "CC", "--nodes", "a=4")
-    assert (found.code, found.out) == (1, "")
+    assert (found.code, found.out.count("\n")) == (1, 1)
     assert "--nodes a names node 4, but CC has nodes 0 to 1" in found.err
 
 
@@ -464,8 +468,11 @@ def test_a_run_of_molecules_in_a_table(run, tmp_path):
 def test_a_run_gives_bundled_models_the_features_that_they_take(run, tmp_path, model):
     pytest.importorskip("rdkit")
     asked = ["--ask", "nodes", "--workers", 1, "--json", "--out"]
-    found = run("run", model, *asked, tmp_path / "own").json
+    found = run("run", model, "--target", "mutagenic", *asked, tmp_path / "own").json
     assert (found["done"], found["failed"]) == (8, 0)
+    rows = runs.read(tmp_path / "own")["graphs"]
+    assert rows.name.tolist() == list(MOLECULES)
+    assert set(rows.target) == {1}
     (tmp_path / "a.csv").write_text("smiles\nCCO\nc1ccccc1[N+](=O)[O-]\n", encoding="utf-8")
     found = run("run", model, tmp_path / "a.csv", *asked, tmp_path / "table").json
     assert (found["done"], found["failed"]) == (2, 0)

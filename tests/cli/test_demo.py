@@ -89,7 +89,7 @@ def test_the_demo_writes_figures_and_one_page(run, tmp_path):
         "→",
         "found exactly",
         "1-nitropyrene",
-        "turned over",
+        "flips",
         "Try next",
     ):
         assert words in ran.out

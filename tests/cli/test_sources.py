@@ -12,9 +12,8 @@ from torch_geometric.data import Data, HeteroData, InMemoryDataset
 
 from walkwise import datasets, models
 from walkwise.cli import options
-from walkwise.cli.names import BUNDLED, SourceError
+from walkwise.cli.names import BUNDLED, MOLECULES, SourceError
 from walkwise.cli.sources import (
-    MOLECULES,
     NamedGraphs,
     Subject,
     load_graphs,

@@ -78,7 +78,7 @@ def of_molecules(molecules: Sequence[Molecule]) -> Section:
     words = (
         "A GIN trained on Mutagenicity is asked what speaks for “mutagenic” and not for “non-mutagenic”. In "
         f"2-nitronaphthalene it is the nitro group, as textbooks have it: the output is {_out(moves.check.whole)}, and "
-        f"without the group {_out(moves.check.without)}, so the prediction turns over. In 1-nitropyrene the group "
+        f"without the group {_out(moves.check.without)}, so the prediction flips. In 1-nitropyrene the group "
         f"matters as much, but removing it leaves {_out(holds.check.without)} of {_out(holds.check.whole)}: pyrene's "
         "four fused rings are enough for the model, and the walks within the rings say so. The model is for "
         "demonstration, not a judge of molecules."
@@ -99,15 +99,14 @@ def _removals(molecules: Sequence[Molecule]) -> Grid:
     rows = []
     for one in molecules:
         check = one.check
-        turned = "turned over" if check.whole.says != check.without.says else ""
+        then = "flips" if check.whole.says != check.without.says else "holds"
         group = one.group.replace("_", " ")
-        rows.append(
-            (one.name, check.whole.says, check.whole.output, group, one.relevance, check.without.output, turned)
-        )
-    columns = ["molecule", "prediction", ">output", "group", ">its relevance", ">output without it", "prediction then"]
+        rows.append((one.name, check.whole.output, group, one.relevance, check.without.output, then))
+    columns = ["molecule", ">output", "group", ">its relevance", ">output without it", "then"]
     note = (
-        "Output: the logit of “mutagenic” less that of “non-mutagenic”. Relevance: of all walks that visit the group. "
-        "Without: the model asked on the molecule with these atoms removed."
+        "Output: the logit of “mutagenic” less that of “non-mutagenic”; above 0, the model says mutagenic. Relevance: "
+        "of all walks that visit the group. Without: the model asked on the molecule with these atoms removed; its "
+        "prediction then flips, or it holds."
     )
     return Grid("Explain, remove, ask again", columns, rows, note, wide=True)
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.names import METHODS, METRICS, SourceError, check_subject, choice
+from walkwise.cli.beforehand import Asked
+from walkwise.cli.names import METHODS, METRICS, SourceError, choice
 from walkwise.cli.output import loading, print_json, progress, say, show_table
-from walkwise.display import count
+from walkwise.display import count, number
 
 if TYPE_CHECKING:
     from walkwise.cli.sources import Subject
@@ -48,24 +49,25 @@ def compare(
     """
     methods = [choice(name, METHODS, "method") for name in method or _METHODS]
     metrics = [choice(name, METRICS, "measure") for name in metric or ("auac", "aupc")]
-    check_subject(model, graphs, weights=weights, smiles=smiles or ())
-    with loading():
+    asked = Asked(model, graphs, weights, data, smiles, graph or (), target, index=index)
+    words = f"Comparing {', '.join(methods)} by {', '.join(metrics)}: {model} on {asked.source}."
+    with loading(words, quiet=as_json):
         from walkwise import baselines
         from walkwise.cli.predictions import opened, predicted
         from walkwise.cli.sources import truth_of
         from walkwise.search.orders import DISCOUNTS
-    subject = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    subject = opened(asked)
     chosen = _chosen(subject, graph, limit)
     _check_motifs(subject, chosen, metrics)
     column: int | str | None = target
-    for number in chosen:  # what does not fit is said before anything is measured
-        found = predicted(subject, number, target=target, index=index)
+    for one in chosen:  # what does not fit is said before anything is measured
+        found = predicted(subject, one, target=target, index=index)
         if target is not None and isinstance(found.target, int):  # of a class, its column
             column = "negative" if found.negative else "positive" if len(found.logits) == 1 else found.target
     rows = baselines.compare(
         methods,
         subject.model,
-        [subject.graph(number) for number in chosen],
+        [subject.graph(one) for one in chosen],
         metrics=metrics,
         alphas=alpha or (DISCOUNTS["activation"],),
         target=column,
@@ -100,7 +102,7 @@ def _check_motifs(subject: Subject, chosen: Sequence[int], metrics: Sequence[str
     from walkwise.cli.sources import truth_of
 
     wanted = [name for name in metrics if name in ("accuracy", "auroc")]
-    without = [number for number in chosen if wanted and not truth_of(subject.graph(number))]
+    without = [one for one in chosen if wanted and not truth_of(subject.graph(one))]
     if without:
         raise SourceError(
             f"{wanted[0]} needs a known motif (ground_truth), which graph {without[0]} does not have.",
@@ -130,7 +132,7 @@ def _show(report: dict[str, Any]) -> None:
 
 def _mean(row: dict[str, Any]) -> str:
     """A mean with its standard error, which a single graph has not."""
-    mean = f"{row['mean']:.4g}"
+    mean = number(row["mean"])
     if math.isnan(row["mean"]):
         return ""
     return mean if math.isnan(row["standard_error"]) else f"{mean} ± {row['standard_error']:.2g}"

@@ -58,7 +58,7 @@ def demo(
             got=str(out),
             remedy="With --out, name a folder for figures and the report.",
         )
-    with loading():
+    with loading(f"{_TITLE}\n\n{_LEAD}", quiet=as_json):
         from walkwise.cli import chapters, showcase
         from walkwise.files import make_folder, write_whole
     make_folder(out, "out")

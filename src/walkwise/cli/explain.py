@@ -6,7 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from walkwise.cli import options
-from walkwise.cli.names import SourceError, check_subject
+from walkwise.cli.beforehand import Asked
+from walkwise.cli.names import SourceError
 from walkwise.cli.output import listed, loading, say, show_table
 from walkwise.display import count
 from walkwise.errors import InputError
@@ -46,14 +47,12 @@ def explain(
     --size nodes, and the whole graph. The model is asked again on that most relevant set alone, and without it.
     """
     sets, patterns = options.node_lists(nodes or []), options.patterns(smarts or [])
-    check_subject(model, graphs, weights=weights, smiles=smiles or ())
-    with loading():
-        from walkwise.cli.predictions import answer, ask, groups_of, opened
-
-    subject = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    numbers = options.graph_numbers(graph, smiles)
+    asked = Asked(model, graphs, weights, data, smiles, numbers, target, against, index, rule)
+    with loading(asked.words, quiet=as_json):
+        from walkwise.cli.predictions import answer, groups_of, traced_of
     found = []
-    for number in options.graph_numbers(graph, smiles):
-        traced = ask(subject, number, target=target, against=against, index=index, rule=rule)
+    for traced in traced_of(asked):
         groups = groups_of(traced, sets, patterns, functional=functional)
         found.append((traced, traced.head("explain") | _report(traced, groups, alpha or [0.0, 0.5, 1.0], size)))
     answer(found, _show, as_json=as_json)
@@ -109,7 +108,7 @@ def _report(
 
 def _show(traced: TracedPrediction, report: dict[str, Any]) -> None:
     labels = traced.labels
-    say(traced.headline())
+    say(traced.headline(), wrap=True)
     scores = report["node_relevance"]
     best = sorted(range(len(scores)), key=lambda node: -abs(scores[node]))[:_SHOWN]
     truth = set(report["truth"]["nodes"]) if report["truth"] else set()
@@ -122,7 +121,7 @@ def _show(traced: TracedPrediction, report: dict[str, Any]) -> None:
     rows = [(s["name"], listed(s["nodes"], labels), *s["relevance"]) for s in report["subgraphs"]]
     note = "α = 0: walks that never leave the set; α = 1: all walks that touch it."
     show_table("Sets of nodes", ["set", "nodes", *columns], rows, note=note)
-    say(_checked(report))
+    say(_checked(report), wrap=True)
     if truth:
         known = report["truth"]
         words = f"The set that was found has {known['found']} of the {count(len(truth), 'node')} of the known motif"

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.names import SourceError, check_model, check_port, check_subject, is_import_path
+from walkwise.cli.beforehand import Asked
+from walkwise.cli.names import SourceError, check_model, check_port, is_import_path
 from walkwise.cli.output import loading
 from walkwise.cli.run import commanded, find_graphs
 from walkwise.errors import MissingExtraError
@@ -57,13 +58,11 @@ def explore(
 ) -> None:
     """Open a page to explore predictions with: pick a graph, select nodes, and read their relevance."""
     check_port(host, port)
-    if run is None and not (Path(model) / _MANIFEST).is_file():
-        check_subject(model, graphs, weights=weights, smiles=smiles or ())
-    named: dict[str, Any] = {"model": model, "graphs": graphs, "weights": weights, "data": data, "featurise": featurise}
-    with loading():
+    folder = Path(model) if run is None and (Path(model) / _MANIFEST).is_file() else run
+    asked = folder or Asked(model, graphs, weights, data, smiles, index=index, rule=rule)
+    opening = f"the run in {asked}" if isinstance(asked, Path) else f"{asked.model} and {asked.source}"
+    with loading(f"Opening {opening} …"):
         from walkwise.cli.predictions import ask, opened
-    if run is None and (Path(model) / _MANIFEST).is_file():
-        run, named = Path(model), _named_by(Path(model))
     try:
         explorer = import_module("walkwise.explorer")
     except MissingExtraError:
@@ -72,10 +71,12 @@ def explore(
         raise MissingExtraError(
             f"The explorer cannot start ({error}).", remedy="Install it with: pip install 'walkwise[explore]'"
         ) from error
-    if run is not None:
-        explorer.serve(_run_session(explorer, run, named), host=host, port=port, open_browser=browser)
+    if isinstance(asked, Path):
+        given = {"model": model, "graphs": graphs, "weights": weights, "data": data, "featurise": featurise}
+        named = _named_by(asked) if run is None else given
+        explorer.serve(_run_session(explorer, asked, named), host=host, port=port, open_browser=browser)
         return
-    subject = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    subject = opened(asked)
     ask(subject, 0, target=None, index=index, rule=rule)  # what does not fit shows here, not in the page
     shown = explorer.Session(
         subject.model,

@@ -145,7 +145,7 @@ def of_molecules(molecules: Sequence[Molecule]) -> list[Picture]:
             "removal",
             _single(_draw_removals, molecules, height=3.0),
             f"For every molecule two points, the output with a group and without it: {moved}.",
-            "The output before and after the group is removed. Across the line, the prediction turns over.",
+            "The output before and after the group is removed. Across the line, the prediction flips.",
         ),
         Picture(
             "groups",

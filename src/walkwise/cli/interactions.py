@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.names import check_subject
+from walkwise.cli.beforehand import Asked
 from walkwise.cli.output import listed, loading, say, show_table
 from walkwise.errors import InputError
 
@@ -49,13 +49,12 @@ def interactions(
     """
     sets, patterns = options.node_lists(nodes or []), options.patterns(smarts or [])
     functional = functional or not (sets or patterns)
-    check_subject(model, graphs, weights=weights, smiles=smiles or ())
-    with loading():
-        from walkwise.cli.predictions import answer, ask, groups_of, opened
-    subject = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
+    numbers = options.graph_numbers(graph, smiles)
+    asked = Asked(model, graphs, weights, data, smiles, numbers, target, against, index, rule)
+    with loading(asked.words, quiet=as_json):
+        from walkwise.cli.predictions import answer, groups_of, traced_of
     found = []
-    for number in options.graph_numbers(graph, smiles):
-        traced = ask(subject, number, target=target, against=against, index=index, rule=rule)
+    for traced in traced_of(asked):
         groups = groups_of(traced, sets, patterns, functional=functional)
         found.append((traced, traced.head("interactions") | _report(traced, groups, query or [], max_order)))
     answer(found, _show, as_json=as_json)
@@ -115,7 +114,7 @@ def _shared(groups: dict[str, list[int]]) -> tuple[str, str, int] | None:
 
 
 def _show(traced: TracedPrediction, report: dict[str, Any]) -> None:
-    say(traced.headline())
+    say(traced.headline(), wrap=True)
     rows: list[tuple[Any, ...]] = [(name, listed(nodes, traced.labels)) for name, nodes in report["groups"].items()]
     show_table("Groups", ["group", "nodes"], rows)
     if report["terms"]:

@@ -30,6 +30,33 @@ DATA_SETS = (
 )
 GRAPHS = ("molecules", *DATA_SETS)
 
+#: The bundled molecules: what they are called, and their SMILES.
+MOLECULES = {
+    "2-nitronaphthalene": "O=[N+]([O-])c1ccc2ccccc2c1",
+    "1-nitropyrene": "O=[N+]([O-])c1ccc2ccc3cccc4ccc1c2c34",
+    "4-(2-nitroethyl)nitrobenzene": "O=[N+]([O-])CCc1ccc([N+](=O)[O-])cc1",
+    "4-aminobiphenyl": "Nc1ccc(cc1)-c1ccccc1",
+    "styrene oxide": "C1OC1c1ccccc1",
+    "N-nitrosodiethylamine": "CCN(CC)N=O",
+    "paracetamol": "CC(=O)Nc1ccc(O)cc1",
+    "toluene": "Cc1ccccc1",
+}
+
+#: What the graphs of each set are told apart as, by output column.
+CLASSES = {
+    "molecules": ("non-mutagenic", "mutagenic"),
+    "ba2motif": ("cycle", "house"),
+    "ba2motif-generated": ("cycle", "house"),
+    "mutag": ("non-mutagenic", "mutagenic"),
+    "mutagenicity": ("mutagenic", "non-mutagenic"),
+    "mutagenicity-hydrogens": ("non-mutagenic", "mutagenic"),
+    "reddit-binary": ("label -1", "label 1"),
+    "graph-sst2": ("negative", "positive"),
+}
+
+#: How many graphs there are in the sets that need no files.
+SIZES = {"molecules": len(MOLECULES), "ba2motif-generated": 1000}
+
 #: What `walkwise.rules` knows by name.
 RULES = ("auto", "gamma", "zero", "epsilon", "alphabeta", "zplus", "positive")
 
@@ -143,43 +170,6 @@ def check_model(spec: str) -> str:
             got=spec,
         )
     return spec
-
-
-def check_subject(model: str, graphs: str | None, *, weights: Path | None = None, smiles: Sequence[str] = ()) -> None:
-    """Refuse a model without weights, and graphs that are named twice or not at all.
-
-    Args:
-        model: as `check_model` takes it.
-        graphs: as `check_graphs` takes them; None where they are not named.
-        weights: the file of the model's weights.
-        smiles: molecules, in place of graphs.
-
-    >>> check_subject("mutag-gin3", None)
-    Traceback (most recent call last):
-        ...
-    walkwise.cli.names.SourceError: mutag-gin3 is not trained. ...
-    """
-    check_weights(model, weights)
-    if graphs and smiles:
-        raise SourceError(
-            f"Give either graphs ({graphs}) or --smiles, not both.",
-            argument="smiles",
-            expected="left out where graphs are named",
-            got=list(smiles),
-        )
-    if not graphs and not smiles and model not in BUNDLED:
-        raise which_graphs(f"a data set ({', '.join(GRAPHS)}), a file, or an import path")
-
-
-def check_weights(model: str, weights: Path | None) -> None:
-    """Refuse a model of the paper that nobody has trained."""
-    if model in RECIPES and weights is None:
-        raise SourceError(
-            f"{model} is not trained.",
-            argument="weights",
-            expected=f"a file with the weights of {model}",
-            remedy=f"Give its --weights, or train it with: walkwise train {model}.",
-        )
 
 
 def check_question(text: str) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.names import check_subject, choice
+from walkwise.cli.beforehand import Asked
+from walkwise.cli.names import choice
 from walkwise.cli.output import listed, loading, progress, say, show_table
 
 if TYPE_CHECKING:
@@ -40,14 +41,14 @@ def order(
     nodes added so far. Pruning removes the node that matters least; its curve is how far the output has moved.
     """
     choice(mode, MODES, "mode")
-    check_subject(model, graphs, weights=weights, smiles=smiles or ())
-    with loading():
-        from walkwise.cli.predictions import answer, ask, opened
-    subject = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
-    found = []
-    for number in options.graph_numbers(graph, smiles):
-        traced = ask(subject, number, target=target, against=against, index=index, rule=rule)
-        found.append((traced, traced.head("order") | {"mode": mode, "orders": _orders(traced, mode, alpha)}))
+    numbers = options.graph_numbers(graph, smiles)
+    asked = Asked(model, graphs, weights, data, smiles, numbers, target, against, index, rule)
+    with loading(asked.words, quiet=as_json):
+        from walkwise.cli.predictions import answer, traced_of
+    found = [
+        (traced, traced.head("order") | {"mode": mode, "orders": _orders(traced, mode, alpha)})
+        for traced in traced_of(asked)
+    ]
     answer(found, _show, as_json=as_json)
 
 
@@ -66,7 +67,7 @@ def _orders(traced: TracedPrediction, mode: str, given: list[float] | None) -> l
 
 def _show(traced: TracedPrediction, report: dict[str, Any]) -> None:
     adds = report["mode"] == "activation"
-    say(traced.headline())
+    say(traced.headline(), wrap=True)
     for found in report["orders"]:
         area = f"{'AUAC' if adds else 'AUPC'} {found['area']:.4g}"
         first = "most relevant first" if adds else "least relevant first"

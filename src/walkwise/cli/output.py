@@ -8,10 +8,11 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import typer
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -25,6 +26,9 @@ from walkwise.page import number
 #: What a line holds where no terminal says otherwise, as in pipes and files.
 _WIDTH = 110
 
+
+#: What stands between two columns of a table, and the longest name of a row that is kept in one line.
+_GAP, _NAME = 3, 40
 
 #: What may go wrong in other people's code; whatever typer raises is not among it.
 _UNFORESEEN = (
@@ -84,8 +88,15 @@ def console() -> Console:
 
 
 @contextmanager
-def loading() -> Iterator[None]:
-    """Says on a terminal, while PyTorch is imported, that this is what takes its time."""
+def loading(words: str, *, quiet: bool = False) -> Iterator[None]:
+    """Says at once what will be done, and on a terminal, while PyTorch is imported, that this is what takes its time.
+
+    Args:
+        words: what will be done.
+        quiet: a program reads standard output: leave them out.
+    """
+    if not quiet:
+        say(visible(words), wrap=True)
     if not sys.stderr.isatty():
         yield
         return
@@ -120,15 +131,41 @@ def _plain(value: Any) -> Any:
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, note: str = "") -> None:
     """Prints a table under its title; columns whose name starts with ">" hold numbers and are set to the right."""
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in columns:
-        made.add_column(Text(column.lstrip(">")), justify="right" if column.startswith(">") else "left")
-    for row in rows:
-        made.add_row(*(Text(number(cell)) for cell in row))
     out = console()
+    cells = [[number(cell) for cell in row] for row in rows]
+    widths = _widths(columns, cells, out.width)
+    crowded = sum(widths) + _GAP * (len(widths) - 1) > out.width
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0 if crowded else 1))
+    for column, width in zip(columns, widths, strict=True):
+        side: Literal["left", "right"] = "right" if column.startswith(">") else "left"
+        made.add_column(Text(column.lstrip(">")), justify=side, width=width, overflow="fold")
+    for row in cells:
+        made.add_row(*map(Text, row))
     out.print(Text(f"\n{title}", style="bold"), soft_wrap=True)
     out.print(made)
     say(note, wrap=True)
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """How wide the columns of a table are: as wide as they like, or narrower where a line has no room for that.
+
+    Then titles and text are broken between words; if that is not enough, the names of rows and numbers are, too.
+
+    >>> _widths(["name", ">relevance of each", "nodes"], [["styrene oxide", "0.25", "0 C, 1 O"]], 38)
+    [13, 11, 8]
+    """
+    titles = [column.lstrip(">") for column in columns]
+    held = [[row[i] for row in rows] for i in range(len(columns))]
+    widths = [max(map(cell_len, [title, *cells])) for title, cells in zip(titles, held, strict=True)]
+    for names in (True, False):
+        least = []
+        for i, (title, cells) in enumerate(zip(titles, held, strict=True)):
+            whole = names and (columns[i].startswith(">") or (i == 0 and widths[i] <= _NAME))
+            words = [*title.split(), *(cells if whole else " ".join(cells).split())]
+            least.append(max(map(cell_len, words), default=1))
+        while sum(widths) + _GAP * (len(widths) - 1) > room and widths != least:
+            widths[max(range(len(widths)), key=lambda i: widths[i] - least[i])] -= 1
+    return widths
 
 
 def say(words: str | Text, *, wrap: bool = False) -> None:

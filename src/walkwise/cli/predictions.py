@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.text import Text
@@ -14,6 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from walkwise.cli import sources
+from walkwise.cli.beforehand import Asked
 from walkwise.cli.names import RULES, SourceError, choice, is_import_path
 from walkwise.cli.output import print_json, say, tell
 from walkwise.cli.sources import Subject
@@ -108,27 +108,23 @@ class TracedPrediction:
 Show = Callable[[TracedPrediction, dict[str, Any]], None]
 
 
-def opened(
-    model: str,
-    graphs: str | None,
-    *,
-    weights: Path | None = None,
-    smiles: Sequence[str] = (),
-    root: Path | None = None,
-) -> Subject:
-    """The model and the graphs, as `sources.load_subject` has them; weights that nobody named are spoken of.
-
-    Args:
-        model: as the command line names it.
-        graphs: the same.
-        weights: the file with the model's weights.
-        smiles: molecules, in place of graphs.
-        root: the folder of data sets.
-    """
-    subject = sources.load_subject(model, graphs, weights=weights, smiles=smiles, root=root)
-    if weights is None and is_import_path(model):
-        tell(f"Note: {model} is asked with the weights it comes with, perhaps random: name a file with --weights.")
+def opened(asked: Asked) -> Subject:
+    """The model and the graphs, as `sources.load_subject` has them; weights that nobody named are spoken of."""
+    subject = sources.load_subject(
+        asked.model, asked.graphs, weights=asked.weights, smiles=asked.smiles or (), root=asked.root
+    )
+    if asked.weights is None and is_import_path(asked.model):
+        tell(
+            f"Note: {asked.model} is asked with the weights it comes with, perhaps random: name a file with --weights."
+        )
     return subject
+
+
+def traced_of(asked: Asked) -> Iterator[TracedPrediction]:
+    """The predictions that are asked about, traced one after the other."""
+    subject = opened(asked)
+    for graph in asked.numbers:
+        yield ask(subject, graph, target=asked.target, against=asked.against, index=asked.index, rule=asked.rule)
 
 
 def ask(

@@ -26,7 +26,7 @@ def report(
     What stands on it depends on what the run asked: nodes, groups, subgraph, curves.
     """
     check_run(folder)
-    with loading():
+    with loading(f"Reporting on the run in {folder}.", quiet=as_json):
         from walkwise import runs
 
     page = runs.report(folder, out=out)

@@ -41,7 +41,8 @@ def reproduce(
     asked for by name fails without its data.
     """
     choice(what, (*EXHIBITS, "all"), "table or figure")
-    with loading():
+    made = "the paper's tables and figures" if what == "all" else f"the paper's {what}"
+    with loading(f"Making {made} anew, in {out}.", quiet=as_json):
         from walkwise.paper import report, run
         from walkwise.paper.bench import FULL, QUICK, Bench
         from walkwise.paper.omissions import reasons

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkwise.cli import options
+from walkwise.cli.beforehand import Asked
 from walkwise.cli.names import (
     BUNDLED,
     READ_LATER,
+    RECIPES,
     RULES,
+    SourceError,
     check_question,
     check_run_graphs,
-    check_weights,
     choice,
     which_graphs,
 )
@@ -29,13 +31,24 @@ if TYPE_CHECKING:
 _WAYS = "a data set, a file, a folder, or an import path"
 
 
-def _as_target(given: str) -> str | int:
-    """What is explained of every graph.
+#: What is explained of every graph, besides columns and classes.
+_TARGETS = ("predicted", "label", "positive", "negative")
 
-    >>> _as_target("label"), _as_target("1")
+
+def _as_target(given: str, asked: Asked) -> str | int:
+    """What is explained of every graph; a class that is known becomes its column.
+
+    >>> _as_target("label", Asked("mutag")), _as_target("mutagenic", Asked("mutag"))
     ('label', 1)
     """
-    return given if given in ("label", "predicted") else options.as_target(given)
+    if given in _TARGETS and given not in asked.classes:
+        return given
+    target = options.as_target(given)
+    column = asked.column("--target", target)
+    if column is None and isinstance(target, str):
+        expected = f"a column of the output, or one of {', '.join(_TARGETS)}"
+        raise SourceError(f"--target must be {expected}, got {given}.", argument="target", expected=expected, got=given)
+    return target if column is None else column
 
 
 def run(
@@ -64,9 +77,9 @@ def run(
     target: Annotated[
         str,
         typer.Option(
-            metavar="label|predicted|COLUMN",
-            help="What is explained: the class the model predicts, the graph's label, or one output column (of a model "
-            "with one logit, positive or negative).",
+            metavar="predicted|label|CLASS",
+            help="What is explained: the class the model predicts, the graph's label, or one class or output column "
+            "(of a model with one logit, positive or negative).",
         ),
     ] = "predicted",
     rule: options.RuleName = "auto",
@@ -110,11 +123,11 @@ def run(
     questions = ask or ["nodes"]
     for question in questions:
         check_question(question)
-    check_weights(model, weights)
-    if graphs is None and model not in BUNDLED:
+    if graphs is None and model not in BUNDLED and model not in RECIPES:
         raise which_graphs(_WAYS)
-    wanted = _as_target(target)
-    with loading():
+    asked = Asked(model, graphs, weights, data)
+    wanted = _as_target(target, asked)
+    with loading(f"Asking {asked.who} about every graph of {asked.source}: {', '.join(questions)}.", quiet=as_json):
         from walkwise import runs
         from walkwise.cli.sources import import_path, load_model, reader_of
 
@@ -173,7 +186,7 @@ def find_graphs(network: Any, model: str, graphs: str | None, root: Path | None)
     if Path(check_run_graphs(spec)).is_dir() or Path(spec).suffix in READ_LATER:
         return spec
     found = load_graphs(spec, root=root, hydrogens=counts_hydrogens(network))
-    return Listed(found.graphs, found.source, found.class_names, found.node_names)
+    return Listed(found.graphs, found.names, found.class_names, found.node_names)
 
 
 def _command(model: str, graphs: str | None, ask: list[str], out: Path, given: dict[str, Any]) -> str:

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from walkwise import smarts
-from walkwise.cli.names import BUNDLED
+from walkwise.cli.names import BUNDLED, MOLECULES
 from walkwise.cli.predictions import TracedPrediction, ask
-from walkwise.cli.sources import MOLECULES, NamedGraphs, Subject, from_smiles, load_model, truth_of
+from walkwise.cli.sources import NamedGraphs, Subject, from_smiles, load_model, truth_of
 from walkwise.datasets.ba2motif import CLASSES, generate
 from walkwise.evaluation import motif_auroc
 from walkwise.explanation import Check, check_subgraph

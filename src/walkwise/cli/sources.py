@@ -18,13 +18,14 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from walkwise import datasets, models
+from walkwise.cli.beforehand import check_number, check_subject, check_weights
 from walkwise.cli.names import (
     BUNDLED,
+    CLASSES,
+    MOLECULES,
     SourceError,
     check_graphs,
     check_model,
-    check_subject,
-    check_weights,
     existing,
     is_import_path,
     nearest,
@@ -34,18 +35,6 @@ from walkwise.datasets.graphset import GraphSet
 from walkwise.datasets.tu import HYDROGENS, MUTAGENICITY_ATOMS
 from walkwise.errors import WalkwiseError
 from walkwise.evaluation.naming import node_labels
-
-#: The bundled molecules: what they are called, and their SMILES.
-MOLECULES = {
-    "2-nitronaphthalene": "O=[N+]([O-])c1ccc2ccccc2c1",
-    "1-nitropyrene": "O=[N+]([O-])c1ccc2ccc3cccc4ccc1c2c34",
-    "4-(2-nitroethyl)nitrobenzene": "O=[N+]([O-])CCc1ccc([N+](=O)[O-])cc1",
-    "4-aminobiphenyl": "Nc1ccc(cc1)-c1ccccc1",
-    "styrene oxide": "C1OC1c1ccccc1",
-    "N-nitrosodiethylamine": "CCN(CC)N=O",
-    "paracetamol": "CC(=O)Nc1ccc(O)cc1",
-    "toluene": "Cc1ccccc1",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,15 +78,7 @@ class Subject:
 
     def graph(self, number: int) -> Data:
         """The graph of that number, from 0."""
-        count = len(self.graphs)
-        if not 0 <= number < count:
-            there = f"{count}, numbered 0 to {count - 1}" if count > 1 else "one alone, number 0"
-            raise SourceError(
-                f"There is no graph {number}: {self.data.source} has {there}.",
-                argument="graph",
-                expected=f"a number from 0 to {count - 1}",
-                got=number,
-            )
+        check_number(number, len(self.graphs), self.data.source)
         return self.graphs[number]
 
     def class_name(self, column: int) -> str:
@@ -214,8 +195,7 @@ def load_graphs(spec: str, *, root: Path | None = None, hydrogens: bool = False)
 def from_smiles(smiles: Sequence[str], *, names: Sequence[str] | None = None, hydrogens: bool = False) -> NamedGraphs:
     """Molecules with MUTAG's features, or with hydrogens counted, as a model takes them. Needs the extra ``chem``."""
     graphs = [datasets.molecules.from_smiles(text, hydrogens=hydrogens) for text in smiles]
-    classes = ("non-mutagenic", "mutagenic")
-    return NamedGraphs(graphs, "molecules", tuple(names or smiles), classes, (), tuple(range(len(graphs))))
+    return NamedGraphs(graphs, "molecules", tuple(names or smiles), CLASSES["molecules"], (), tuple(range(len(graphs))))
 
 
 def _named(found: GraphSet) -> NamedGraphs:

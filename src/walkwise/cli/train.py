@@ -62,7 +62,7 @@ def train(
     if ":" not in model:
         choice(model, RECIPES, "model")
         choice(graphs or DATA_SETS[0], DATA_SETS, "data set")
-    with loading():
+    with loading(f"Training {model}{f' on {graphs}' if graphs else ''}.", quiet=as_json):
         from walkwise import models, recipes
     if ":" in model:
         trained, result, source = _own(model, graphs, data, epochs, seed)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.names import check_subject, choice
+from walkwise.cli.beforehand import Asked
+from walkwise.cli.names import choice
 from walkwise.cli.output import loading, progress, say, show_table
 
 if TYPE_CHECKING:
@@ -38,14 +39,11 @@ def walks(
     a position that it passes by through a skip connection. Walks that tie share a line.
     """
     choice(by, BY, "measure")
-    check_subject(model, graphs, weights=weights, smiles=smiles or ())
-    with loading():
-        from walkwise.cli.predictions import answer, ask, opened
-    subject = opened(model, graphs, weights=weights, smiles=smiles or (), root=data)
-    found = []
-    for number in options.graph_numbers(graph, smiles):
-        traced = ask(subject, number, target=target, against=against, index=index, rule=rule)
-        found.append((traced, traced.head("walks") | _report(traced, count, by)))
+    numbers = options.graph_numbers(graph, smiles)
+    asked = Asked(model, graphs, weights, data, smiles, numbers, target, against, index, rule)
+    with loading(asked.words, quiet=as_json):
+        from walkwise.cli.predictions import answer, traced_of
+    found = [(traced, traced.head("walks") | _report(traced, count, by)) for traced in traced_of(asked)]
     answer(found, _show, as_json=as_json)
 
 
@@ -73,7 +71,7 @@ def _show(traced: TracedPrediction, report: dict[str, Any]) -> None:
     from walkwise.cli.sources import truth_of
 
     truth, rows, first = set(truth_of(traced.data)), [], 0
-    say(traced.headline())
+    say(traced.headline(), wrap=True)
     for tie in report["ties"]:
         nodes = report["walks"][first]["nodes"]
         inside = sum(node in truth for node in nodes)

@@ -25,6 +25,14 @@ _HYDROGEN = _ALL_ATOMS.index("H")
 #: Mutagenicity's atoms in the order of its one-hot features once hydrogens are removed.
 MUTAGENICITY_ATOMS = tuple(atom for atom in _ALL_ATOMS if atom != "H")
 
+#: What the labels 0 and 1 mean.
+CLASSES = {
+    "mutag": ("non-mutagenic", "mutagenic"),
+    "mutagenicity": ("mutagenic", "non-mutagenic"),
+    "mutagenicity-hydrogens": ("non-mutagenic", "mutagenic"),
+    "reddit-binary": ("label -1", "label 1"),
+}
+
 #: The columns that count hydrogens, where a data set has them.
 HYDROGENS = ("H0", "H1", "H2", "H3")
 
@@ -40,7 +48,7 @@ def load_mutag(root: Path) -> GraphSet:
     """
     graphs = _read(root, "MUTAG", len(MUTAG_ATOMS))
     split = balanced_split(graphs.y, 108)
-    return GraphSet("mutag", graphs, *split, ("non-mutagenic", "mutagenic"), MUTAG_ATOMS)
+    return GraphSet("mutag", graphs, *split, CLASSES["mutag"], MUTAG_ATOMS)
 
 
 @register("mutagenicity")
@@ -57,7 +65,7 @@ def load_mutagenicity(root: Path) -> GraphSet:
     truth = _marked_atoms(root / "tu/Mutagenicity/raw", len(graphs.x))
     heavy = _without(graphs, graphs.x[:, _HYDROGEN] == 1, truth)
     split = balanced_split(heavy.y, 3096)
-    return GraphSet("mutagenicity", heavy, *split, ("mutagenic", "non-mutagenic"), MUTAGENICITY_ATOMS)
+    return GraphSet("mutagenicity", heavy, *split, CLASSES["mutagenicity"], MUTAGENICITY_ATOMS)
 
 
 @register("mutagenicity-hydrogens")
@@ -79,7 +87,7 @@ def load_mutagenicity_hydrogens(root: Path) -> GraphSet:
     made = replace(heavy.graphs, x=x, y=1 - heavy.graphs.y)
     split = heavy.train, heavy.val, heavy.test
     names = (*MUTAGENICITY_ATOMS, *HYDROGENS)
-    return GraphSet("mutagenicity-hydrogens", made, *split, ("non-mutagenic", "mutagenic"), names)
+    return GraphSet("mutagenicity-hydrogens", made, *split, CLASSES["mutagenicity-hydrogens"], names)
 
 
 def hydrogen_columns(count: Tensor) -> Tensor:
@@ -102,7 +110,7 @@ def load_reddit(root: Path) -> GraphSet:
     """
     graphs = _read(root, "REDDIT-BINARY", 1)
     split = balanced_split(graphs.y, 1600)
-    return GraphSet("reddit-binary", graphs, *split, ("label -1", "label 1"))
+    return GraphSet("reddit-binary", graphs, *split, CLASSES["reddit-binary"])
 
 
 def _read(root: Path, name: str, width: int) -> Graphs:

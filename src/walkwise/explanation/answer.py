@@ -176,7 +176,8 @@ class Explanation:
 
     def _subgraph_words(self) -> str:
         nodes = listed([self.node(i) for i in self.subgraph.nodes])
-        return f"{nodes}; the walks inside sum to {number(self.subgraph.score)} of {number(self.relevance)}"
+        within, every = number(self.subgraph.score), number(self.relevance)
+        return f"{nodes}; walks within them sum to {within}, those of the whole graph to {every}"
 
     def _walk_lines(self) -> list[tuple[str, str]]:
         """Walks that tie in one line, with what each carries."""

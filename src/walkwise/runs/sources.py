@@ -74,10 +74,10 @@ class _Numbered:
 
 @dataclass(frozen=True, eq=False)
 class Listed(_Numbered):
-    """Graphs in memory."""
+    """Graphs in memory, with names of their own, or numbered after what all of them are called."""
 
     graphs: Sequence[Data]
-    called: str = "graph"
+    called: str | Sequence[str] = "graph"
     class_names: tuple[str, ...] = ()
     node_names: tuple[str, ...] = ()
 
@@ -89,8 +89,8 @@ class Listed(_Numbered):
         return Items([self.graphs[g] for g in range(first, last)], [self.name(g) for g in range(first, last)])
 
     def name(self, item: int) -> str:
-        """The set's name and the graph's number."""
-        return f"{self.called} {item}"
+        """The graph's own name, or the set's name and the graph's number."""
+        return f"{self.called} {item}" if isinstance(self.called, str) else self.called[item]
 
     def fingerprint(self) -> str:
         """A hash of all tensors."""

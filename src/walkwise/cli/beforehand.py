@@ -1,0 +1,173 @@
+"""What is known of a question before PyTorch is imported, which takes seconds: mistakes in it, and the first words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from walkwise.cli.names import BUNDLED, CLASSES, GRAPHS, MOLECULES, RECIPES, SIZES, SourceError, which_graphs
+from walkwise.cli.wording import ONE_OUTPUT
+from walkwise.display import listed
+from walkwise.errors import LEFT_OUT, InputError
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command asks of which model, about which graphs; refused if it does not fit, as far as that is known.
+
+    Of the models that come with Walkwise the outputs are known; of the sets that need no files, how many graphs.
+
+    Args:
+        model: as `names.check_model` takes it.
+        graphs: as `names.check_graphs` takes them; None where they are not named.
+        weights: the file of the model's weights.
+        root: the folder of data sets.
+        smiles: molecules, in place of graphs.
+        numbers: the graphs that are asked about.
+        target: the output column or class that is explained.
+        against: another one, which is taken off.
+        index: the node that is explained.
+        rule: a name of `walkwise.rules`.
+
+    >>> Asked("mutagenicity", numbers=[7]).words
+    'Asking mutagenicity, which says non-mutagenic or mutagenic, about toluene.'
+    >>> Asked("mypkg.models:build", "graphs.pt", numbers=[3]).words
+    'Asking mypkg.models:build about graphs.pt 3.'
+    >>> Asked("mutag", target="toxic")
+    Traceback (most recent call last):
+        ...
+    walkwise.errors.InputError: --target must be a column of the output, 0 to 1, or one of 'non-mutagenic', ...
+    """
+
+    model: str
+    graphs: str | None = None
+    weights: Path | None = None
+    root: Path | None = None
+    smiles: Sequence[str] | None = None
+    numbers: Sequence[int] = ()
+    target: int | str | None = None
+    against: int | str | None = None
+    index: int | None = None
+    rule: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_subject(self.model, self.graphs, weights=self.weights, smiles=self.smiles)
+        if count := len(self.smiles or ()) or SIZES.get(self.source):
+            for number in self.numbers:
+                check_number(number, count, self.source)
+        if self.index is not None and self._known:
+            raise InputError(ONE_OUTPUT.format(self.model), argument="--index", expected=LEFT_OUT, got=self.index)
+        explained, other = self.column("--target", self.target), self.column("--against", self.against)
+        if explained == other is not None:
+            expected = "another output than the target"
+            raise InputError(
+                f"--against must be {expected}, got {self.against}.",
+                argument="--against",
+                expected=expected,
+                got=self.against,
+            )
+
+    @property
+    def source(self) -> str:
+        """Where the graphs come from, in a word."""
+        if self.smiles:
+            return "molecules"
+        named = self.graphs or BUNDLED[self.model]
+        return Path(named).name if Path(named).suffix in (".pt", ".pth") else named
+
+    @property
+    def _known(self) -> bool:
+        """Whether the model comes with Walkwise."""
+        return self.model in (*BUNDLED, *RECIPES)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What the model's outputs mean; empty where that is not known yet."""
+        return CLASSES.get(self.source, ()) if self._known else ()
+
+    @property
+    def who(self) -> str:
+        """The model, and, where it is known, what it tells apart."""
+        return f"{self.model}, which says {' or '.join(self.classes)}," if self.classes else self.model
+
+    @property
+    def words(self) -> str:
+        """Which model is asked about which graphs, in a line."""
+        names = list(self.smiles or (MOLECULES if self.source == "molecules" else ()))
+        called = [names[number] if names else f"{self.source} {number}" for number in self.numbers]
+        return f"Asking {self.who} about {listed(called)}."
+
+    def column(self, option: str, given: int | str | None) -> int | None:
+        """The column of an output that is named; None where none is, or where nobody knows the classes yet.
+
+        Args:
+            option: what names it.
+            given: a class or a column.
+        """
+        classes = self.classes
+        if given is None or not classes:
+            return None
+        if given in classes:
+            return classes.index(str(given))
+        if isinstance(given, int) and 0 <= given < len(classes):
+            return given
+        expected = f"a column of the output, 0 to {len(classes) - 1}, or one of {', '.join(map(repr, classes))}"
+        raise InputError(f"{option} must be {expected}, got {given}.", argument=option, expected=expected, got=given)
+
+
+def check_subject(
+    model: str, graphs: str | None, *, weights: Path | None = None, smiles: Sequence[str] | None = None
+) -> None:
+    """Refuse a model without weights, and graphs that are named twice or not at all.
+
+    Args:
+        model: as `names.check_model` takes it.
+        graphs: as `names.check_graphs` takes them; None where they are not named.
+        weights: the file of the model's weights.
+        smiles: molecules, in place of graphs.
+
+    >>> check_subject("mutag-gin3", None)
+    Traceback (most recent call last):
+        ...
+    walkwise.cli.names.SourceError: mutag-gin3 is not trained. ...
+    """
+    check_weights(model, weights)
+    if graphs and smiles:
+        raise SourceError(
+            f"Give either graphs ({graphs}) or --smiles, not both.",
+            argument="smiles",
+            expected="left out where graphs are named",
+            got=list(smiles),
+        )
+    if not graphs and not smiles and model not in BUNDLED:
+        raise which_graphs(f"a data set ({', '.join(GRAPHS)}), a file, or an import path")
+
+
+def check_weights(model: str, weights: Path | None) -> None:
+    """Refuse a model of the paper that nobody has trained."""
+    if model in RECIPES and weights is None:
+        raise SourceError(
+            f"{model} is not trained.",
+            argument="weights",
+            expected=f"a file with the weights of {model}",
+            remedy=f"Give its --weights, or train it with: walkwise train {model}.",
+        )
+
+
+def check_number(number: int, count: int, source: str) -> None:
+    """Refuse the number of a graph that is not there.
+
+    >>> check_number(8, 8, "molecules")
+    Traceback (most recent call last):
+        ...
+    walkwise.cli.names.SourceError: There is no graph 8: molecules has 8, numbered 0 to 7.
+    """
+    if not 0 <= number < count:
+        there = f"{count}, numbered 0 to {count - 1}" if count > 1 else "one alone, number 0"
+        raise SourceError(
+            f"There is no graph {number}: {source} has {there}.",
+            argument="graph",
+            expected=f"a number from 0 to {count - 1}",
+            got=number,
+        )
