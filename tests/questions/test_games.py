@@ -11,10 +11,10 @@ import walkwise as ww
 from chains import chain_of, walks_of
 from walkwise import reference
 from walkwise.errors import InputError, SamplingWarning, TooManyWalksError
-from walkwise.questions import games
 from walkwise.questions.games import (
     as_game,
     as_interaction_values,
+    sampled,
     sampled_pair_interactions,
     sampled_shapley_values,
     shapley_interactions,
@@ -136,7 +136,7 @@ def test_the_standard_error_of_pairs_is_that_of_the_mean():
 
 def test_batches_of_samples_are_all_counted(monkeypatch):
     """However few go into one batch; nodes that share no walk have no interaction in any sample."""
-    monkeypatch.setattr(games, "budget", lambda chain: 1)
+    monkeypatch.setattr(sampled, "budget", lambda chain: 1)
     chain = chain_of(1, M=9, layers=1, edges=torch.tensor([[0, 1], [1, 0]]))
     found = sampled_pair_interactions(chain, [(0, 1), (0, 8)], permutations=40)
     assert found.values[0] == pytest.approx(float(shapley_interactions(chain).dense()[0, 1]), rel=1e-9)
