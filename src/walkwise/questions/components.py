@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
+import numpy as np
 from torch import Tensor
 
+from walkwise.questions.neighbours import Ints, as_array
 
-def largest_component(edge_index: Tensor, num_nodes: int) -> int:
-    """How many nodes the largest connected part of a graph has, edges counting in either direction.
+
+def component_sizes(edge_index: Tensor, num_nodes: int) -> Ints:
+    """How many nodes the connected part of every node has, edges counting in either direction: (M,).
 
     Args:
         edge_index: the edges, (2, E).
         num_nodes: M, the number of nodes.
 
     >>> import torch
-    >>> largest_component(torch.tensor([[0, 3], [1, 1]]), 4)
-    3
+    >>> component_sizes(torch.tensor([[0, 3], [1, 1]]), 4).tolist()
+    [3, 3, 1, 3]
     """
-    above = list(range(num_nodes))
+    label = np.arange(num_nodes)
+    source, target = as_array(edge_index)
+    while True:  # every node takes the lowest label around it, and that node's own label
+        lowest = label.copy()
+        np.minimum.at(lowest, target, label[source])
+        np.minimum.at(lowest, source, label[target])
+        lowest = lowest[lowest]
+        if (lowest == label).all():
+            sizes: Ints = np.bincount(label, minlength=1)[label]
+            return sizes
+        label = lowest
 
-    def top(node: int) -> int:
-        while above[node] != node:
-            above[node] = node = above[above[node]]
-        return node
 
-    for source, target in edge_index.t().tolist():
-        above[top(source)] = top(target)
-    return max(Counter(map(top, range(num_nodes))).values(), default=0)
+def largest_component(edge_index: Tensor, num_nodes: int) -> int:
+    """How many nodes the largest connected part has, 0 of no nodes."""
+    return int(component_sizes(edge_index, num_nodes).max(initial=0))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from walkwise.questions.components import component_sizes
 from walkwise.questions.marginals import edge_relevance
 from walkwise.questions.neighbours import Floats, Ints, running_totals
 from walkwise.questions.subgraphs import subgraph_relevance
@@ -274,16 +275,6 @@ def _lists(flat: Ints, sizes: Ints) -> pa.Array:
 
 def _largest_components(batch: ExplainedBatch) -> Ints:
     """How many nodes the largest connected part of each graph has.  # (G,)"""
-    label = np.arange(len(batch.batch))
-    source, target = batch.data.edge_index.cpu().numpy()
-    while True:  # every node takes the lowest label around it, and that node's own label
-        lowest = label.copy()
-        np.minimum.at(lowest, target, label[source])
-        np.minimum.at(lowest, source, label[target])
-        lowest = lowest[lowest]
-        if (lowest == label).all():
-            break
-        label = lowest
     largest = np.zeros(len(batch.graphs), dtype=np.int64)
-    np.maximum.at(largest, batch.batch, np.bincount(label, minlength=len(label)))
+    np.maximum.at(largest, batch.batch, component_sizes(batch.data.edge_index, len(batch.batch)))
     return largest

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain as chained
-from itertools import combinations, islice
+from itertools import islice
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -17,24 +16,22 @@ from torch import Tensor
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.node_types import NodeTypes
 from walkwise.display import html_box, html_table
-from walkwise.errors import InputError, WalkwiseError, as_count
+from walkwise.errors import InputError, as_count
 from walkwise.questions.graphs import PaddedGraphs, as_graphs
-from walkwise.questions.neighbours import Ints, edge_neighbours, running_totals
+from walkwise.questions.neighbours import Ints, running_totals
 from walkwise.questions.parts import asked_of_part, part_of
 from walkwise.questions.progress import bar
 from walkwise.questions.subgraphs import as_discount, subgraph_relevance
 from walkwise.questions.ties import rounding, tie_runs
+from walkwise.search.candidates import Candidates, Nodes, TooManySubgraphsError, candidates_of
 
-Nodes = tuple[int, ...]
+__all__ = ["FoundSubgraph", "TooManySubgraphsError", "find_subgraph"]
+
 Scored = tuple[float, Nodes]
 Method = Literal["beam", "greedy", "exact"]
 
 #: How many subgraphs are listed before they are asked for together.
 _TOGETHER = 4096
-
-
-class TooManySubgraphsError(WalkwiseError):
-    """Looking at every subgraph of that size would take longer than allowed."""
 
 
 @dataclass(frozen=True)
@@ -157,15 +154,12 @@ def find_subgraph(
     beam = as_count(beam, "beam", "how many subgraphs are kept")
     alpha, separate = as_discount(alpha), as_graphs(chain, graphs)
     searches: list[Search | None] = []
-    sizes = list(size) if isinstance(size, Sequence) and graphs is not None else [size] * len(separate)
-    if len(sizes) != len(separate):
-        raise InputError(argument="size", expected=f"a number for each of the {len(separate)} graphs", got=size)
-    for g, near in enumerate(_neighbour_masks(chain, separate)):
-        wanted = _checked_size(sizes[g], len(near), "" if graphs is None else f" in graph {g}")
-        space = _Space(wanted, connected, near if connected else [(1 << len(near)) - 1] * len(near), chain.dtype)
-        if wanted:
-            space.check_possible()
-        searches.append(_METHODS[method](space, beam, max_subgraphs) if wanted else None)
+    sizes = _checked_sizes(size, separate, several=graphs is not None)
+    for candidates in candidates_of(chain, separate, sizes, connected=connected):
+        if candidates.size:
+            candidates.check_possible()
+        search = _METHODS[method](candidates, rounding(chain.dtype), beam, max_subgraphs)
+        searches.append(search if candidates.size else None)
     with bar(progress, desc="comparing", unit=" subgraphs") as compared:
         found = _together(chain, alpha, [separate.members(g) for g in range(len(separate))], searches, compared.update)
     found = [replace(each, types=chain.types) for each in found]
@@ -201,197 +195,61 @@ def _together(
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class _Space:
-    """The subgraphs of one graph among which to search: its nodes count from 0, sets of them are bits of an integer."""
-
-    size: int
-    connected: bool
-    near: list[int]  # for every node the nodes that may join it
-    dtype: torch.dtype  # of the scores
-
-    @property
-    def nodes(self) -> int:
-        """All of them."""
-        return (1 << len(self.near)) - 1
-
-    def check_possible(self) -> None:
-        """Refuse a size for which there is no connected subgraph."""
-        largest = max(map(int.bit_count, self.components))
-        if largest < self.size:
-            raise InputError(
-                f"There is no connected subgraph of {self.size} nodes: the largest connected component has {largest}.",
-                argument="size",
-                expected=f"at most {largest}",
-                got=self.size,
-                remedy="Ask for fewer nodes, or pass connected=False.",
-            )
-
-    @property
-    def components(self) -> list[int]:
-        """The connected components."""
-        left, found = self.nodes, []
-        while left:
-            part, edge = 0, left & -left
-            while edge:
-                part |= edge
-                edge = self.around(edge) & ~part
-            left &= ~part
-            found.append(part)
-        return found
-
-    def around(self, nodes: int) -> int:
-        """All nodes that may join any of these."""
-        joined = 0
-        for node in _members(nodes):
-            joined |= self.near[node]
-        return joined
-
-    @property
-    def total(self) -> int | None:
-        """How many subgraphs there are, where that is known without listing them."""
-        M = len(self.near)
-        return None if self.connected and self.size < M else math.comb(M, self.size)
-
-    def ranked(self, scored: list[Scored]) -> list[Scored]:
-        """The best first; of those that fall short of another by rounding only, the one with the lowest ids."""
-        by_score = sorted(scored, key=lambda one: -one[0])
-        scores = [score for score, _ in by_score]
-        runs = tie_runs(scores, rounding(self.dtype), scale=max(map(abs, scores)))
-        return [one for _, one in sorted(zip(runs, by_score, strict=True), key=lambda pair: (pair[0], pair[1][1]))]
+def _ranked(scored: list[Scored], rounded: float) -> list[Scored]:
+    """The best first; of those that fall short of another by rounding only, the one with the lowest ids."""
+    by_score = sorted(scored, key=lambda one: -one[0])
+    scores = [score for score, _ in by_score]
+    runs = tie_runs(scores, rounded, scale=max(map(abs, scores)))
+    return [one for _, one in sorted(zip(runs, by_score, strict=True), key=lambda pair: (pair[0], pair[1][1]))]
 
 
-def _exact(space: _Space, beam: int, max_subgraphs: int) -> Search:
+def _exact(candidates: Candidates, rounded: float, beam: int, max_subgraphs: int) -> Search:
     """The best of all subgraphs."""
-    total = _count(space, max_subgraphs)
+    total = candidates.count(max_subgraphs)
     best: list[Scored] = []
-    subgraphs = _all_subgraphs(space)
+    subgraphs = candidates.every()
     while some := list(islice(subgraphs, _TOGETHER)):
         scores = yield some
-        best = space.ranked([*best, *zip(scores, some, strict=True)])[:1]
+        best = _ranked([*best, *zip(scores, some, strict=True)], rounded)[:1]
     ((score, nodes),) = best
     return FoundSubgraph(nodes, score, total, total, f"all {total:,} subgraphs compared")
 
 
-def _grown(space: _Space, beam: int, max_subgraphs: int) -> Search:
+def _grown(candidates: Candidates, rounded: float, beam: int, max_subgraphs: int) -> Search:
     """The best of those grown from the best of one node fewer."""
-    roomy = sum(part for part in space.components if part.bit_count() >= space.size or not space.connected)
-    candidates: list[Nodes] = [(node,) for node in _members(roomy)]
-    complete = True  # nothing dropped: every subgraph of this size is among the candidates
-    for _ in range(1, space.size):
-        scores = yield candidates
-        kept = space.ranked(list(zip(scores, candidates, strict=True)))[:beam]
-        complete = complete and len(kept) == len(candidates)
-        candidates = _one_more(space, [nodes for _, nodes in kept])
-    scores = yield candidates
-    score, nodes = space.ranked(list(zip(scores, candidates, strict=True)))[0]
-    route = f"grown node by node from the best {beam:,} of every size; {len(candidates):,} compared at the last"
-    return FoundSubgraph(nodes, score, len(candidates), len(candidates) if complete else space.total, route)
+    subgraphs = candidates.single_nodes()
+    complete = True  # nothing dropped: every subgraph of this size is among them
+    for _ in range(1, candidates.size):
+        scores = yield subgraphs
+        kept = _ranked(list(zip(scores, subgraphs, strict=True)), rounded)[:beam]
+        complete = complete and len(kept) == len(subgraphs)
+        subgraphs = candidates.with_one_more([nodes for _, nodes in kept])
+    scores = yield subgraphs
+    score, nodes = _ranked(list(zip(scores, subgraphs, strict=True)), rounded)[0]
+    route = f"grown node by node from the best {beam:,} of every size; {len(subgraphs):,} compared at the last"
+    return FoundSubgraph(nodes, score, len(subgraphs), len(subgraphs) if complete else candidates.total, route)
 
 
-def _greedy(space: _Space, beam: int, max_subgraphs: int) -> Search:
-    return _grown(space, 1, max_subgraphs)
+def _greedy(candidates: Candidates, rounded: float, beam: int, max_subgraphs: int) -> Search:
+    return _grown(candidates, rounded, 1, max_subgraphs)
 
 
 _NOTHING = FoundSubgraph((), 0.0, 1, 1, "the empty subgraph alone")
 
-_METHODS: dict[str, Callable[[_Space, int, int], Search]] = {
+_METHODS: dict[str, Callable[[Candidates, float, int, int], Search]] = {
     "beam": _grown,
     "greedy": _greedy,
     "exact": _exact,
 }
 
 
-def _one_more(space: _Space, subgraphs: list[Nodes]) -> list[Nodes]:
-    """Every subgraph with one more node, each once."""
-    masks = [sum(1 << node for node in nodes) for nodes in subgraphs]
-    grown = {mask | (1 << node) for mask in masks for node in _members(space.around(mask) & ~mask)}
-    return [tuple(_members(mask)) for mask in grown]
-
-
-def _count(space: _Space, most: int) -> int:
-    """How many subgraphs there are; more than allowed is an error."""
-    M, k = len(space.near), space.size
-    all_sets = math.comb(M, k)
-    total = all_sets
-    if space.connected:
-        total = sum(1 for _ in islice(_all_subgraphs(space), most + 1))
-    if total > most:
-        many = f"more than {most} (and at most {all_sets})" if space.connected else str(all_sets)
-        raise TooManySubgraphsError(
-            f"{many} {'connected ' if space.connected else ''}subgraphs have {k} of the {M} nodes, and "
-            f"max_subgraphs is {most}.",
-            argument="max_subgraphs",
-            expected="at least the number of subgraphs",
-            got=most,
-            remedy='Raise the limit if you mean it, or use method="beam".',
-        )
-    return total
-
-
-def _all_subgraphs(space: _Space) -> Iterator[Nodes]:
-    """Every subgraph once."""
-    if not space.connected:
-        yield from combinations(_members(space.nodes), space.size)
-        return
-    for root in _members(space.nodes):
-        allowed = ~((1 << (root + 1)) - 1)  # the root is the lowest node
-        yield from _extensions(space.near, space.size, 1 << root, allowed)
-
-
-def _extensions(near: list[int], size: int, start: int, allowed: int) -> Iterator[Nodes]:
-    """Connected sets that contain the start and otherwise allowed nodes (Wernicke's ESU): each just once.
-
-    Sets grow through their frontier. A node of it is tried and then never again by the sets that follow, so no set is
-    met twice; ``seen`` are the nodes and all that have been beside them. Sets that cannot grow enough are left at once,
-    so that the work is that of the sets found.
-    """
-    waiting = [(start, near[start.bit_length() - 1] & allowed, start)]
-    while waiting:
-        nodes, frontier, seen = waiting.pop()
-        if nodes.bit_count() == size:
-            yield tuple(_members(nodes))
-            continue
-        seen |= frontier
-        if not _can_grow(near, size, nodes, frontier, allowed & ~seen):
-            continue
-        while frontier:
-            bit = frontier & -frontier
-            frontier ^= bit
-            new = near[bit.bit_length() - 1] & allowed & ~seen
-            waiting.append((nodes | bit, frontier | new, seen))
-
-
-def _can_grow(near: list[int], size: int, nodes: int, frontier: int, free: int) -> bool:
-    """Whether there is a connected set of that size: these nodes, some of the frontier, and free ones beyond."""
-    while frontier:
-        nodes |= frontier
-        if nodes.bit_count() >= size:
-            return True
-        beyond = 0
-        for node in _members(frontier):
-            beyond |= near[node]
-        frontier = beyond & free & ~nodes
-    return False
-
-
-def _members(mask: int) -> Iterator[int]:
-    """The nodes of a set, ascending."""
-    while mask:
-        bit = mask & -mask
-        yield bit.bit_length() - 1
-        mask ^= bit
-
-
-def _neighbour_masks(chain: RelevanceChain, graphs: PaddedGraphs) -> list[list[int]]:
-    """For every graph the neighbours of every node, counted within the graph."""
-    near = edge_neighbours(chain)
-    within = (graphs.place % max(1, graphs.width))[near.nodes].tolist()
-    offsets = near.offsets.tolist()
-    return [
-        [sum(1 << n for n in set(within[offsets[m] : offsets[m + 1]])) for m in graphs.members(g).tolist()]
-        for g in range(len(graphs))
-    ]
+def _checked_sizes(size: Any, graphs: PaddedGraphs, *, several: bool) -> list[int]:
+    """How many nodes to find in each graph, as the caller says."""
+    given = list(size) if several and isinstance(size, Sequence) else [size] * len(graphs)
+    if len(given) != len(graphs):
+        raise InputError(argument="size", expected=f"a number for each of the {len(graphs)} graphs", got=size)
+    counts = graphs.sizes.tolist()
+    return [_checked_size(one, counts[g], f" in graph {g}" if several else "") for g, one in enumerate(given)]
 
 
 def _checked_size(size: Any, num_nodes: int, where: str) -> int:
