@@ -14,7 +14,8 @@ from walkwise.errors import InputError
 from walkwise.questions.steps import walk_steps
 from walkwise.search.best_walks import _searched, top_walks
 from walkwise.search.envelopes import ROOM
-from walkwise.search.walksearch import _lattice, top_walks_amp_ave, top_walks_emp_neu, top_walks_emp_neu_star
+from walkwise.search.neuron_lattice import lattice_of
+from walkwise.search.walksearch import top_walks_amp_ave, top_walks_emp_neu, top_walks_emp_neu_star
 
 torch.set_num_threads(1)  # on tensors this small threads only wait for each other
 
@@ -34,7 +35,7 @@ def small_chain(seed, kind=GIN, rule="zero", M=4, **kwargs):
 
 def neuron_walks(chain):
     """The relevance of every neuron walk, one product each."""
-    lattice = _lattice(walk_steps(chain))
+    lattice = lattice_of(walk_steps(chain))
     seed = lattice.high[-1]  # at the last position there is nothing to maximise over
     maps = [
         {(int(m), int(u)): b for m, u, b in zip(la.lower, la.upper, la.block, strict=True)} for la in lattice.layers
