@@ -23,7 +23,7 @@ def summed(table):
 
 def test_a_table_of_some_walks_is_not_kept_for_all(monkeypatch):
     chain = chain_of(0, M=5, layers=2)
-    assert walk_table.walk_table(chain, "visits", max_rows=1) is None
+    assert walk_table.listed_walks(chain, "visits", max_rows=1) is None
     some = walk_table.walk_table(chain, "visits", ends=np.array([0]))
     every = walk_table.walk_table(chain, "visits")
     assert summed(every) == pytest.approx(chain.input_relevance)
@@ -47,7 +47,7 @@ def test_walks_that_have_to_wait_are_not_lost(monkeypatch, detail):
     order, other = (np.lexsort(table.visits.T) for table in (whole, again))
     assert np.array_equal(whole.visits[order], again.visits[other])
     assert again.relevance[other] == pytest.approx(whole.relevance[order])
-    assert walk_table.walk_table(chain_of(1, M=6, layers=3), detail, max_rows=40) is None
+    assert walk_table.listed_walks(chain_of(1, M=6, layers=3), detail, max_rows=40) is None
 
 
 @pytest.mark.parametrize(("nodes", "columns"), [(1, 3), (2, 5), (3, 70), (40, 3), (1000, 9)])

@@ -32,7 +32,7 @@ from walkwise.errors import InputError
 from walkwise.questions import walk_table as tables
 from walkwise.questions.graphs import PaddedGraphs
 from walkwise.questions.neighbours import step_neighbours
-from walkwise.questions.walk_table import WalkTable, walk_table
+from walkwise.questions.walk_table import ListedWalks, walk_table
 from walkwise.search import contributions, orders
 from walkwise.search.contributions import QueryContributions
 from walkwise.search.greedy import Criterion
@@ -417,7 +417,7 @@ def test_a_table_holds_all_walks(name):
 
 
 def test_a_table_is_given_up_where_it_would_be_too_long():
-    assert walk_table(make_chain("jumping", 2), "nodes", max_rows=10) is None
+    assert tables.listed_walks(make_chain("jumping", 2), "nodes", max_rows=10) is None
     assert step_neighbours(make_chain("global", 0)) is None
 
 
@@ -480,7 +480,7 @@ def test_walks_listed_before_serve_again_and_go_with_no_other_chain():
     chain = make_chain("gin", 3)
     orders = {mode: order_nodes(chain, mode=mode, alpha=ALPHAS).tolist() for mode in MODES}
     kept = dict(chain.memo)
-    assert any(isinstance(value, WalkTable) for value in kept.values())
+    assert any(isinstance(value, ListedWalks) for value in kept.values())
     assert {mode: order_nodes(chain, mode=mode, alpha=ALPHAS).tolist() for mode in MODES} == orders
     assert chain.memo.keys() == kept.keys()
     assert all(chain.memo[key] is value for key, value in kept.items())

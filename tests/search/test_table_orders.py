@@ -9,7 +9,7 @@ import walkwise as ww
 from chains import chain_of
 from small_runs import Pooled, some_graphs
 from walkwise.questions.graphs import as_graphs
-from walkwise.questions.walk_table import walk_table
+from walkwise.questions.walk_table import listed_walks
 from walkwise.search.contributions import from_table
 from walkwise.search.greedy import Criterion, greedy_orders
 from walkwise.search.table_orders import table_orders
@@ -17,10 +17,10 @@ from walkwise.search.table_orders import table_orders
 
 def both(chain, mode, alphas, graphs=None):
     criterion = Criterion(mode, alphas, as_graphs(chain, graphs), 1e-9)
-    table = walk_table(chain, "visits")
+    listed = listed_walks(chain, "visits")
     steps = range(criterion.graphs.width)
-    return table_orders(table, criterion, torch.device("cpu")), greedy_orders(
-        from_table(table, criterion), criterion, steps
+    return table_orders(listed, criterion, torch.device("cpu")), greedy_orders(
+        from_table(listed.here, criterion), criterion, steps
     )
 
 

@@ -12,6 +12,7 @@ from walkwise.core.chain import RelevanceChain
 from walkwise.core.edges import Edges
 from walkwise.core.lazy import cached_property
 from walkwise.core.operators import Aggregate
+from walkwise.questions.bookkeeping import add_up, spans
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -146,16 +147,3 @@ def running_totals(counts: Ints) -> Ints:
     totals = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=totals[1:])
     return totals
-
-
-def add_up(place: Ints, value: Floats, places: int) -> Floats:
-    """The sum of the values at every place.  # (places,)"""
-    return np.bincount(place.ravel(), value.ravel(), places).astype(np.float64, copy=False)
-
-
-def spans(first: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """The numbers first, first + 1, …, as many as counted, and whose each is.  # (K,), (K,) -> (R,), (R,)"""
-    owner = np.arange(len(counts)).repeat(counts)
-    shift = first + counts
-    shift -= counts.cumsum()
-    return np.arange(len(owner)) + shift.take(owner), owner

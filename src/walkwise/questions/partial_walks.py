@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain
@@ -23,7 +24,8 @@ from walkwise.core.operators import Visit
 from walkwise.core.rows import Fan, OwnRows, Rows
 from walkwise.core.sending import sent
 from walkwise.errors import TooManyWalksError
-from walkwise.questions.neighbours import Floats, Ints, Neighbours, add_up, as_array, step_neighbours
+from walkwise.questions.bookkeeping import add_up, read, rows, spans
+from walkwise.questions.neighbours import Floats, Ints, Neighbours, as_array, step_neighbours
 from walkwise.questions.nodesets import budget
 
 #: The largest graph of which every pair of nodes is looked at, where walks may step anywhere.
@@ -112,9 +114,37 @@ class Stages:
         rows = max(1, len(self.near.nodes) // max(1, self.chain.num_nodes))
         return max(1, budget(self.chain) // (rows * lanes * self.chain.width))
 
-    def there(self, ids: Ints) -> Tensor:
+    def there(self, ids: Ints | Tensor) -> Tensor:
         """Node ids where the chain is."""
         return sent(ids, self.chain.device)
+
+    @cached_property
+    def elsewhere(self) -> bool:
+        """Whether the chain is on an accelerator, and the books of its walks are too."""
+        return self.chain.device.type != "cpu"
+
+    def book(self, ids: NDArray[Any] | Tensor) -> Any:
+        """Numbers as the books have them: tensors on an accelerator, arrays otherwise."""
+        return self.there(ids) if self.elsewhere else read(ids)
+
+    @cached_property
+    def _books(self) -> tuple[Any, Any, Any]:
+        """The neighbours of nodes, where each node's begin, and how many there are."""
+        near = self.near
+        return self.book(near.nodes), self.book(near.offsets[:-1]), self.book(near.degree)
+
+    def degree(self, nodes: Any) -> Any:
+        """How many neighbours nodes have.  # (K,)"""
+        return rows(self._books[2], nodes)
+
+    def beside(self, pairs: Any) -> Any:
+        """The nodes that pairs lead to.  # (R,)"""
+        return rows(self._books[0], pairs)
+
+    def pairs(self, nodes: Any) -> tuple[Any, Any]:
+        """The pairs of some nodes one after the other, and whose each is.  # (K,) -> (R,), (R,)"""
+        _, first, counts = self._books
+        return spans(rows(first, nodes), rows(counts, nodes))
 
     def joined(self, position: int, arrived: Mapping[Visit, Tensor]) -> Tensor | None:
         """The messages at a position's tensors side by side; None where none has arrived."""
@@ -144,7 +174,7 @@ class Stages:
                 total = total + (part * self._roots[visit.slot].index_select(0, nodes)[:, None]).sum(-1)
         return total
 
-    def pair_weights(self, pairs: Ints) -> Callable[[Edges, Tensor | None, float], Tensor | None]:
+    def pair_weights(self, pairs: Ints | Tensor) -> Callable[[Edges, Tensor | None, float], Tensor | None]:
         """What the edges behind pairs of neighbours weigh in all, as a Fan asks: (K,) or (K, H), or None for 1 each."""
         here = self.there(pairs)
 
@@ -174,8 +204,8 @@ class Stages:
 class Arrival(NamedTuple):
     """Where some partial walks can go on to: R rows, one for each neighbour of each."""
 
-    pairs: Ints  # (R,) of neighbours
-    owner: Ints  # (R,) the partial walk that each row continues
+    pairs: Any  # (R,) of neighbours, in the books of the walks, as
+    owner: Any  # (R,) the partial walk that each row continues
     messages: Mapping[int, Tensor]  # {position: (R, D, N)}
 
 
@@ -198,9 +228,9 @@ def stages(chain: RelevanceChain) -> Stages:
     return known
 
 
-def step_down(at: Stages, position: int, nodes: Ints, message: Tensor) -> Arrival:
-    """Where partial walks at these nodes of a position can go on to.  # (B,), (B, D, N)"""
-    pairs, owner = at.near.pairs(nodes)
+def step_down(at: Stages, position: int, nodes: Any, message: Tensor) -> Arrival:
+    """Where partial walks at these nodes of a position can go on to.  # (B,) in the books, (B, D, N)"""
+    pairs, owner = at.pairs(nodes)
     arrived: dict[Visit, Tensor] = {}
     step = _fan_out if at.chain.local else _reach_anywhere
     step(at, position, nodes, message, pairs, owner, arrived)
@@ -209,10 +239,10 @@ def step_down(at: Stages, position: int, nodes: Ints, message: Tensor) -> Arriva
 
 
 def _fan_out(
-    at: Stages, position: int, nodes: Ints, message: Tensor, pairs: Ints, owner: Ints, arrived: dict[Visit, Tensor]
+    at: Stages, position: int, nodes: Any, message: Tensor, pairs: Any, owner: Any, arrived: dict[Visit, Tensor]
 ) -> None:
     """One row for every neighbour of every partial walk."""
-    going = at.there(at.near.nodes.take(pairs))
+    going = at.there(at.beside(pairs))
     fan = Fan(at.chain.num_nodes, at.there(nodes), going, at.there(owner), at.pair_weights(pairs))
     run_backward(
         at.chain,
@@ -223,7 +253,7 @@ def _fan_out(
 
 
 def _reach_anywhere(
-    at: Stages, position: int, nodes: Ints, message: Tensor, pairs: Ints, owner: Ints, arrived: dict[Visit, Tensor]
+    at: Stages, position: int, nodes: Any, message: Tensor, pairs: Any, owner: Any, arrived: dict[Visit, Tensor]
 ) -> None:
     """Every node's row for every partial walk."""
     B, D, N = message.shape

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,8 +12,8 @@ from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.lazy import cached_property
-from walkwise.core.sending import sent
-from walkwise.questions.neighbours import Bools, Floats, Ints, add_up, as_array
+from walkwise.questions.bookkeeping import add_up, places, rows
+from walkwise.questions.neighbours import Bools, Floats, Ints
 from walkwise.questions.partial_walks import Stages, stages, step_down
 
 
@@ -59,6 +60,14 @@ class WalkSteps:
             (before, after): can & (self.ways[before][beside] > 0) for (before, after), can in self.possible.items()
         }
 
+    @cached_property
+    def _books(self) -> dict[tuple[int, int], Any]:
+        return {step: self.stages.book(can) for step, can in self.leading.items()}
+
+    def lead_on(self, before: int, after: int, pairs: Any) -> Any:
+        """Which pairs are possible steps that come from the input.  # (R,) in the books of the walks -> (R,)"""
+        return rows(self._books[before, after], pairs)
+
     def above(self, position: int, node: int) -> list[int]:
         """The nodes of a position that a walk can go on to from a node of the position before, ascending."""
         near = self.stages.near
@@ -102,11 +111,11 @@ def descend(steps: WalkSteps, at: Partials) -> tuple[Tensor, list[Partials]]:
     relevance = stages.relevance(at.position, at.nodes, at.message)
     if len(at) == 0 or not stages.goes_on(at.position):
         return relevance, []
-    arrival = step_down(stages, at.position, as_array(at.nodes), at.message)
+    arrival = step_down(stages, at.position, stages.book(at.nodes), at.message)
     below = []
     for position, message in arrival.messages.items():
-        can = np.flatnonzero(steps.leading[position, at.position][arrival.pairs])
-        nodes, owner = stages.near.nodes[arrival.pairs[can]], arrival.owner[can]
+        can = places(steps.lead_on(position, at.position, arrival.pairs))
+        nodes, owner = stages.beside(rows(arrival.pairs, can)), rows(arrival.owner, can)
         below.append(Partials(position, stages.there(nodes), message[stages.there(can)], stages.there(owner)))
     return relevance, below
 
@@ -124,9 +133,9 @@ def walk_steps(chain: RelevanceChain) -> WalkSteps:
 
 
 def _walk_steps(at: Stages) -> WalkSteps:
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator(at.chain.device).manual_seed(0)
     widths = {p: message.shape[-1] for p, message in at.opening.items()}  # of the positions that a message reaches
-    probed: list[tuple[tuple[int, int], Ints]] = []  # steps, and for which pairs they are tried
+    probed: list[tuple[tuple[int, int], slice]] = []  # steps, and for which pairs they are tried
     reached = [arrives(message) for message in at.opening.values()]
     for position in reversed(at.positions):
         if position in widths and at.goes_on(position):
@@ -143,18 +152,19 @@ def _walk_steps(at: Stages) -> WalkSteps:
     return WalkSteps(at, possible, ends)
 
 
-def _probe(at: Stages, position: int, probe: Tensor) -> Iterator[tuple[int, Ints, Tensor]]:
+def _probe(at: Stages, position: int, probe: Tensor) -> Iterator[tuple[int, slice, Tensor]]:
     """Where messages from every node of a position arrive: the position, the pairs, and the messages."""
-    nodes: Ints = np.arange(at.chain.num_nodes)
+    nodes, offsets = at.book(np.arange(at.chain.num_nodes)), at.near.offsets
     for first in range(0, len(nodes), batch := at.batch()):
-        some = slice(first, first + batch)
+        some = slice(first, min(first + batch, len(nodes)))
         arrival = step_down(at, position, nodes[some], probe[some])
-        yield from ((before, arrival.pairs, message) for before, message in arrival.messages.items())
+        pairs = slice(offsets[some.start], offsets[some.stop])  # one after the other, as the nodes are
+        yield from ((before, pairs, message) for before, message in arrival.messages.items())
 
 
 def random_messages(at: Stages, width: int, generator: torch.Generator) -> Tensor:
     """A message for every node, such that none is lost on its way by chance.  # (M, 1, N)"""
-    return sent(torch.randn(at.chain.num_nodes, 1, width, generator=generator), at.chain.device, at.chain.dtype)
+    return torch.randn(at.chain.num_nodes, 1, width, generator=generator, device=at.chain.device).to(at.chain.dtype)
 
 
 def arrives(message: Tensor) -> Tensor:

@@ -49,13 +49,21 @@ def ties_in_order(walks: Tensor, score: Tensor) -> Tensor:
     >>> ties_in_order(torch.tensor([[2, 0], [1, 3], [1, 2], [0, 0]]), torch.tensor([5.0, 3.0, 2.9999999, 1.0]))
     tensor([0, 2, 1, 3])
     """
-    order = order_of_ties(walks.cpu().numpy(), score.tolist(), rounding(score.dtype))
+    order = order_of_ties(walks.cpu().numpy(), score.cpu().numpy(), rounding(score.dtype))
     return torch.from_numpy(order).to(walks.device)
 
 
-def order_of_ties(walks: NDArray[Any], scores: Sequence[float], relative: float) -> NDArray[np.int64]:
-    """The same in main memory, for scores that tie where they are so little apart, relative to their size."""
-    runs = tie_runs(scores, relative)
+def order_of_ties(
+    walks: NDArray[Any], scores: NDArray[np.float64], relative: float, sizes: Sequence[int] | None = None
+) -> NDArray[np.int64]:
+    """The same in main memory, for scores that tie where they are so little apart, relative to their size.
+
+    Walks of several lists may stand one after the other; ``sizes`` says how many each has.
+    """
+    listed, runs = scores.tolist(), list[int]()
+    for size in [len(listed)] if sizes is None else sizes:
+        first = len(runs)
+        runs += [first + run for run in tie_runs(listed[first : first + size], relative)]
     if len(set(runs)) == len(runs):
         return np.arange(len(runs))
     order: NDArray[np.int64] = np.lexsort((*walks.T[::-1], runs))  # the last key counts most

@@ -9,9 +9,11 @@ subgraphs cost less than one contraction.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,8 +21,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain
+from walkwise.core.lazy import cached_property
 from walkwise.errors import TooManyWalksError
-from walkwise.questions.neighbours import Bools, Floats, Ints, add_up, step_neighbours
+from walkwise.questions.bookkeeping import Book, add_up, ascending, counting, grouped, places, read, rows, stacked
+from walkwise.questions.neighbours import Floats, Ints, step_neighbours
 from walkwise.questions.nodesets import budget
 from walkwise.questions.partial_walks import Stages, stages, step_down
 from walkwise.questions.progress import bar
@@ -47,7 +51,6 @@ _FEW = 256
 
 #: Node ids in as few bytes as they fit into: there may be millions of walks.
 Ids = NDArray[np.signedinteger[Any]]
-Array = TypeVar("Array", Ints, Floats, Ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +61,38 @@ class WalkTable:
     relevance: Floats  # (T,)
 
 
+@dataclass(frozen=True, eq=False)
+class ListedWalks:
+    """The same in the books of the walks: arrays in main memory, or tensors on the accelerator that the chain is on."""
+
+    visits: Any  # (T, L + 1)
+    relevance: Tensor  # (T,)
+
+    def __len__(self) -> int:
+        """T."""
+        return len(self.visits)
+
+    @property
+    def numbers(self) -> int:
+        """How many node ids there are: T · (L + 1)."""
+        return len(self.visits) * int(self.visits.shape[1])
+
+    @cached_property
+    def here(self) -> WalkTable:
+        """The table in main memory: an accelerator is waited for."""
+        return WalkTable(read(self.visits), read(self.relevance.double()))
+
+
 def walk_table(
+    chain: RelevanceChain, detail: Detail, *, ends: Ints | None = None, progress: bool | None = None
+) -> WalkTable:
+    """The table of all walks in main memory, as :func:`listed_walks` has it."""
+    listed = listed_walks(chain, detail, ends=ends, progress=progress)
+    assert listed is not None  # no limit was given
+    return listed.here
+
+
+def listed_walks(
     chain: RelevanceChain,
     detail: Detail,
     *,
@@ -66,7 +100,7 @@ def walk_table(
     max_numbers: float = math.inf,
     ends: Ints | None = None,
     progress: bool | None = None,
-) -> WalkTable | None:
+) -> ListedWalks | None:
     """The table of all walks, or None where listing them takes more than ``max_rows`` messages.
 
     Where that can be told from the neighbours of nodes alone, nothing is listed in vain.
@@ -82,14 +116,14 @@ def walk_table(
         ends: list only the walks that stand at one of these nodes (K,) when the read-out reads them; by default all.
         progress: show how many messages have been computed; by default once that has taken two seconds.
     """
-    key = WalkTable, detail
-    kept: WalkTable | None = chain.memo.get(key) if ends is None else None
+    key = ListedWalks, detail
+    kept: ListedWalks | None = chain.memo.get(key) if ends is None else None
     if kept is not None:
         return kept
-    table = _Listing(stages(chain), detail, max_rows, max_numbers, progress).table(ends)
-    if table is not None and ends is None and table.visits.size <= _MOST_KEPT:
-        chain.memo[key] = table
-    return table
+    listed = _Listing(stages(chain), detail, max_rows, max_numbers, progress).walks(ends)
+    if listed is not None and ends is None and listed.numbers <= _MOST_KEPT:
+        chain.memo[key] = listed
+    return listed
 
 
 def whole_table(chain: RelevanceChain, detail: Detail, max_walks: int) -> WalkTable:
@@ -104,14 +138,12 @@ def whole_table(chain: RelevanceChain, detail: Detail, max_walks: int) -> WalkTa
             remedy="Raise the limit if you mean it, or ask for the relevance of subgraphs, which sums over walks "
             "without listing them.",
         )
-    table = walk_table(chain, detail)
-    assert table is not None
-    return table
+    return walk_table(chain, detail)
 
 
 def table_of_few(chain: RelevanceChain, detail: Detail, *, questions: int) -> WalkTable | None:
     """The table of all walks where it is at hand, or where walks are few and the questions many."""
-    if (WalkTable, detail) in chain.memo:
+    if (ListedWalks, detail) in chain.memo:
         return walk_table(chain, detail)
     if questions < _MANY_QUESTIONS or (step_neighbours(chain) is None) or walk_steps(chain).num_walks > FEW_WALKS:
         return None
@@ -122,23 +154,22 @@ def table_of_few(chain: RelevanceChain, detail: Detail, *, questions: int) -> Wa
 class _Partial:
     """Walks followed from the read-out down to a position, those that are alike so far added up."""
 
-    node: Ints  # (K,) where they stand
-    past: Ids  # (K, L + 1) the node visited at each position, that one included, -1 elsewhere
+    node: Any  # (K,) where they stand, in the books, as
+    past: Any  # (K, L + 1) the node visited at each position, that one included, -1 elsewhere
     message: Tensor  # (K, 1, N)
 
-    def __getitem__(self, some: slice | Ints) -> _Partial:
-        index = some if isinstance(some, slice) else torch.from_numpy(some).to(self.message.device)
-        return _Partial(self.node[some], self.past[some], self.message[index])
+    def __getitem__(self, some: slice) -> _Partial:
+        return _Partial(self.node[some], self.past[some], self.message[some])
 
-    def pieces(self, counts: Ints, most: int) -> list[_Partial]:
+    def pieces(self, counts: Any, most: int) -> list[_Partial]:
         """The same walks in pieces of about so many messages; ``counts`` says how many each walk takes."""
-        return [self] if counts.sum() <= most else [self[some] for some in _chunks(counts, most)]
+        return [self] if counts.sum() <= most else [self[some] for some in _chunks(read(counts), most)]
 
 
 class _Listing:
     """Follows all walks from position to position, with a message for every past.
 
-    Who has been where is bookkeeping in integers and stays in main memory; messages stay where the chain is.
+    Who has been where is written in whole numbers (:mod:`walkwise.questions.bookkeeping`).
     """
 
     def __init__(self, at: Stages, detail: Detail, max_rows: float, max_numbers: float, progress: bool | None) -> None:
@@ -149,18 +180,18 @@ class _Listing:
         self.steps: WalkSteps | None = walk_steps(at.chain) if self.by_walk and not self._few() else None
         self.rows_left = max_rows
         self.room = max(1, _ROOM // self.chain.width)  # rows that may wait
-        self.finished: list[tuple[Ids, Tensor]] = []
+        self.finished: list[tuple[Any, Tensor]] = []
         self.loose = 0  # rows in them that have not been compared
 
-    def table(self, ends: Ints | None) -> WalkTable | None:
-        """The table of the walks that end at these nodes."""
-        M = self.chain.num_nodes
-        blank = np.full((M, self.chain.num_layers + 1), -1, np.min_scalar_type(-(M + 1)))
+    def walks(self, ends: Ints | None) -> ListedWalks | None:
+        """The walks that end at these nodes."""
+        M, at = self.chain.num_nodes, self.at
+        blank = at.book(np.full((M, self.chain.num_layers + 1), -1, np.min_scalar_type(-(M + 1))))
         waiting: dict[int, list[_Partial]] = {}
-        for position, message in self.at.opening.items():
-            nodes = np.arange(M) if ends is None else ends
-            nodes = nodes[self._reads(position, message)[nodes]]
-            self._arrive(waiting, position, nodes, blank[nodes], message[self.at.there(nodes)])
+        for position, message in at.opening.items():
+            reads = self._reads(position, message)
+            nodes = places(reads) if ends is None else at.book(ends)[reads[at.book(ends)]]
+            self._arrive(waiting, position, nodes, rows(blank, nodes), message[at.there(nodes)])
         ahead = 0.0 if self.by_walk and self.steps is None else self._ahead(waiting)
         if ahead > self.rows_left * math.factorial(min(20, self.chain.num_layers)):
             return None  # no more walks than that are alike, however they go
@@ -171,7 +202,7 @@ class _Listing:
         if self._entries() > self.most_entries:
             return None
         visits, relevance = self.finished[0] if self.finished else (blank[:0], torch.zeros(0))
-        return WalkTable(visits if self.by_walk else np.sort(visits, axis=1), _read(relevance))
+        return ListedWalks(visits if self.by_walk else ascending(visits), relevance)
 
     def _few(self) -> bool:
         """Whether so few walks are followed that their messages are looked at, to see where they can step."""
@@ -185,19 +216,19 @@ class _Listing:
         ahead, total = np.zeros(near.num_nodes), 0.0
         for position in range(1, self.chain.num_layers + 1):
             ahead = add_up(near.here, 1 + ahead[near.nodes], near.num_nodes)
-            total += sum(float(ahead[partial.node].sum()) for partial in waiting.get(position, ()))
+            there = self.at.book(ahead) if position in waiting else None
+            total += sum(float(rows(there, partial.node).sum()) for partial in waiting.get(position, ()))
         return total
 
     def _entries(self) -> int:
         """How many entries there are so far."""
         return sum(len(past) for past, _ in self.finished)
 
-    def _reads(self, position: int, message: Tensor) -> Bools:
+    def _reads(self, position: int, message: Tensor) -> Any:
         """Where walks that carry relevance end.  # (M,)"""
         if self.steps is not None:
-            return self.steps.ends[position] & (self.steps.ways[position] > 0)
-        reads: Bools = arrives(message).cpu().numpy()
-        return reads
+            return self.at.book(self.steps.ends[position] & (self.steps.ways[position] > 0))
+        return self.at.book(arrives(message))
 
     def _follow(self, waiting: dict[int, list[_Partial]]) -> bool:
         """Take waiting walks down to the input; False where that would be too many."""
@@ -205,12 +236,12 @@ class _Listing:
             return True
         position = max(waiting)
         partials = self._merged(waiting.pop(position), position)
-        counts = [self.at.near.degree[partial.node] for partial in partials]
-        rows = int(sum(each.sum() for each in counts))
-        self.rows_left -= rows
+        counts = [self.at.degree(partial.node) for partial in partials]
+        count = int(sum(each.sum() for each in counts))
+        self.rows_left -= count
         if self.rows_left < 0 or self._entries() > self.most_entries + _MOST_LOOSE:
             return False
-        self.shown.update(rows)
+        self.shown.update(count)
         for partial in (p for some, each in zip(partials, counts, strict=True) for p in some.pieces(each, self.most)):
             self._step(waiting, position, partial)
             if sum(len(p.node) for some in waiting.values() for p in some) > self.room:
@@ -222,26 +253,26 @@ class _Listing:
     def _step(self, waiting: dict[int, list[_Partial]], position: int, partial: _Partial) -> None:
         """Take some walks one step further down."""
         arrival = step_down(self.at, position, partial.node, partial.message)
-        nodes, owner = self.at.near.nodes.take(arrival.pairs), arrival.owner
+        nodes, owner = self.at.beside(arrival.pairs), arrival.owner
         for before, message in arrival.messages.items():
             can = self._can_step(before, position, arrival.pairs, message) if self.by_walk else None
             if can is None:
-                self._arrive(waiting, before, nodes, partial.past.take(owner, axis=0), message)
+                self._arrive(waiting, before, nodes, rows(partial.past, owner), message)
             else:
-                past = partial.past.take(owner.take(can), axis=0)
-                self._arrive(waiting, before, nodes.take(can), past, message[self.at.there(can)])
+                past = rows(partial.past, rows(owner, can))
+                self._arrive(waiting, before, rows(nodes, can), past, message[self.at.there(can)])
 
-    def _can_step(self, before: int, position: int, pairs: Ints, message: Tensor) -> Ints | None:
+    def _can_step(self, before: int, position: int, pairs: Any, message: Tensor) -> Any:
         """Which rows lead along a step that walks can take; None where all do."""
         if self.steps is None:
             if arrives(message).all():
                 return None  # where a message arrives, there is a step
             self.steps = walk_steps(self.chain)
-        can = self.steps.leading[before, position].take(pairs)
-        return None if can.all() else np.flatnonzero(can)
+        can = self.steps.lead_on(before, position, pairs)
+        return None if can.all() else places(can)
 
     def _arrive(
-        self, waiting: dict[int, list[_Partial]], position: int, nodes: Ints, past: Ids, message: Tensor
+        self, waiting: dict[int, list[_Partial]], position: int, nodes: Any, past: Any, message: Tensor
     ) -> None:
         """Write down the walks that have come to a position."""
         past[:, position] = nodes
@@ -257,17 +288,18 @@ class _Listing:
     def _compare(self) -> None:
         """Add up finished walks that are alike."""
         if self.finished:
-            past, relevance = _stacked([walks for walks, _ in self.finished]), _joined_up([r for _, r in self.finished])
+            past, relevance = stacked([walks for walks, _ in self.finished]), _joined_up([r for _, r in self.finished])
             if not self.by_walk:
                 first, same = self._alike(past)
-                past, relevance = past[first], torch.from_numpy(add_up(same, _read(relevance), len(first)))
+                total = add_up(same, self.at.book(relevance.double()), len(first))
+                past, relevance = rows(past, first), torch.as_tensor(total)
             self.finished, self.loose = [(past, relevance)], 0
 
     def _merged(self, partials: list[_Partial], position: int) -> list[_Partial]:
         """The walks that stand at the same node with the same past, added up."""
         if self.by_walk:
             return partials
-        partials = [_with_message(some) if len(some.node) > _FEW else some for some in partials]
+        partials = [self._with_message(some) if len(some.node) > _FEW else some for some in partials]
         if self.chain.num_layers + 1 - position < 4:
             return partials  # of walks with so few visits too few are alike
         all_of = _joined(partials)
@@ -276,9 +308,17 @@ class _Listing:
             return [all_of]
         total = all_of.message.new_zeros(len(first), *all_of.message.shape[1:])
         total.index_add_(0, self.at.there(same), all_of.message)
-        return [_Partial(all_of.node[first], all_of.past[first], total)]
+        return [_Partial(rows(all_of.node, first), rows(all_of.past, first), total)]
 
-    def _alike(self, past: Ids, node: Ints | None = None) -> tuple[Ints, Ints]:
+    def _with_message(self, partial: _Partial) -> _Partial:
+        """Those that still carry something."""
+        alive = arrives(partial.message)
+        if alive.all():
+            return partial
+        some = places(self.at.book(alive))
+        return _Partial(rows(partial.node, some), rows(partial.past, some), partial.message[self.at.there(some)])
+
+    def _alike(self, past: Any, node: Any = None) -> tuple[Any, Any]:
         """The first of all walks that have visited the same, and for every walk which of them it equals.
 
         If nodes are given, only walks that stand at the same one are alike.
@@ -287,26 +327,26 @@ class _Listing:
         digits = self.chain.num_layers + 2 if self.detail == "visits" else 2
         if M * math.log2(digits) + math.log2(M) > 62:
             first, same = distinct(self._visited(past), M)
-            return (first, same) if node is None else _grouped(same * M + node)
+            return (first, same) if node is None else grouped(same * M + node)
         # How often each node was visited, as the digits of one number.
-        digit = np.zeros(M + 1, dtype=np.int64)  # the last for node -1
-        digit[:-1] = digits ** np.arange(M)
-        of_visit = digit.take(past.T, mode="wrap")  # (L + 1, K)
-        keys = of_visit.sum(axis=0) if self.detail == "visits" else np.bitwise_or.reduce(of_visit, axis=0)
-        return _grouped(keys if node is None else keys * M + node)
+        digit = np.zeros(M + 1, dtype=np.int64)  # the first for node -1
+        digit[1:] = digits ** np.arange(M)
+        digit, join = self.at.book(digit), operator.add if self.detail == "visits" else operator.or_
+        keys = functools.reduce(join, (rows(digit, column + 1) for column in past.T))
+        return grouped(keys if node is None else keys * M + node)
 
-    def _visited(self, past: Ids) -> Ids:
+    def _visited(self, past: Any) -> Any:
         """The nodes that walks have visited, whenever that was, ascending.  # (K, L + 1) -> (K, L + 1)"""
-        visited = np.sort(past, axis=1)
+        visited = ascending(past)
         return visited if self.detail == "visits" else named_once(visited)
 
 
-def named_once(visited: Ids) -> Ids:
+def named_once(visited: Book) -> Book:
     """Nodes, ascending, with -1 in place of those named again, and ascending once more.  # (T, P) -> (T, P)"""
-    once = visited.copy()
-    once[:, 1:][once[:, 1:] == once[:, :-1]] = -1
-    once.sort(axis=1)
-    return once
+    again = visited[:, 1:] == visited[:, :-1]
+    once = visited + 0
+    once[:, 1:] -= (visited[:, 1:] + 1) * again
+    return ascending(once)
 
 
 def _joined(partials: list[_Partial]) -> _Partial:
@@ -314,16 +354,10 @@ def _joined(partials: list[_Partial]) -> _Partial:
     if len(partials) == 1:
         return partials[0]
     message = torch.cat([p.message for p in partials])
-    return _Partial(_stacked([p.node for p in partials]), _stacked([p.past for p in partials]), message)
+    return _Partial(stacked([p.node for p in partials]), stacked([p.past for p in partials]), message)
 
 
-def _with_message(partial: _Partial) -> _Partial:
-    """Those that still carry something."""
-    alive = arrives(partial.message).cpu().numpy()
-    return partial if alive.all() else partial[np.flatnonzero(alive)]
-
-
-def distinct(table: Ids, num_nodes: int) -> tuple[Ints, Ints]:
+def distinct(table: Book, num_nodes: int) -> tuple[Book, Book]:
     """The first of each distinct row of the table, and for every row which one it equals.
 
     Ids from -1 to M - 1 are digits to base M + 1, and as many columns as fit are read as one number.
@@ -331,25 +365,14 @@ def distinct(table: Ids, num_nodes: int) -> tuple[Ints, Ints]:
     base, bits, width = num_nodes + 1, math.log2(num_nodes + 1), table.shape[1]
     room = 62 - (0 if width * bits <= 62 else math.log2(len(table) + 1))  # left by what was read before
     fit = max(1, int(room / bits))
-    same: Ints = np.zeros(len(table), dtype=np.int64)
+    same = counting(len(table), table) * 0
     first = same[:0]
     for start in range(0, width, fit):
         for column in table[:, start : start + fit].T:
             same *= base
             same += column
-        first, same = _grouped(same)
+        first, same = grouped(same)
     return first, same
-
-
-def _grouped(keys: Ints) -> tuple[Ints, Ints]:
-    """The first of all equal numbers, by size, and for every number which one it equals; quicker than np.unique."""
-    order = keys.argsort(kind="stable")
-    ranked = keys[order]
-    new = np.ones(len(keys), dtype=bool)
-    np.not_equal(ranked[1:], ranked[:-1], out=new[1:])
-    same = np.empty(len(keys), dtype=np.int64)
-    same[order] = new.cumsum() - 1
-    return order[new], same
 
 
 def _chunks(counts: Ints, most: int) -> list[slice]:
@@ -364,16 +387,5 @@ def _chunks(counts: Ints, most: int) -> list[slice]:
 
 
 def _joined_up(parts: list[Tensor]) -> Tensor:
-    """Relevance one after the other; what has been added up is in main memory, and more may be elsewhere."""
-    return parts[0] if len(parts) == 1 else torch.cat([part.to(parts[-1].device, torch.float64) for part in parts])
-
-
-def _read(relevance: Tensor) -> Floats:
-    """Relevance in main memory: an accelerator is waited for."""
-    read: Floats = relevance.double().cpu().numpy()
-    return read
-
-
-def _stacked(arrays: list[Array]) -> Array:
-    """Arrays one after the other."""
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    """Relevance one after the other, in double precision where some has been added up."""
+    return parts[0] if len(parts) == 1 else torch.cat([part.double() for part in parts])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -15,13 +15,24 @@ from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.core.sending import sent
 from walkwise.display import count, html_box, html_table
 from walkwise.errors import InputError, as_count
+from walkwise.questions.bookkeeping import (
+    by_size,
+    counted,
+    counting,
+    largest,
+    places,
+    read,
+    repeated,
+    row_maximum,
+    rows,
+)
 from walkwise.questions.graphs import PaddedGraphs, as_graphs
-from walkwise.questions.neighbours import Floats, Ints
-from walkwise.questions.partial_walks import stages
+from walkwise.questions.neighbours import Ints
+from walkwise.questions.partial_walks import Stages, stages
 from walkwise.questions.parts import asked_of_part, named
 from walkwise.questions.steps import WalkSteps, walk_steps
 from walkwise.questions.ties import order_of_ties, rounding, tie_runs, ties_in_order
-from walkwise.questions.walk_table import FEW_WALKS, WalkTable, walk_table
+from walkwise.questions.walk_table import FEW_WALKS, ListedWalks, listed_walks
 from walkwise.questions.walks import walk_relevance
 from walkwise.search.best_first import SearchLimitError, best_first
 
@@ -204,27 +215,28 @@ def top_walks(
 def _from_table(chain: RelevanceChain, k: int, by: str, graphs: PaddedGraphs) -> list[TopWalks]:
     """The best of all walks of every graph."""
     nodes = graphs.nodes
-    table = walk_table(chain, "walks", ends=nodes if len(nodes) < chain.num_nodes else None)
-    assert table is not None  # no limit was given
-    score = np.abs(table.relevance) if by == "magnitude" else table.relevance
-    entries = [np.arange(len(score))]
-    if len(graphs) > 1:
-        graph = graphs.graph(table.visits.max(axis=1, initial=0))
-        entries = np.split(graph.argsort(kind="stable"), np.bincount(graph, minlength=len(graphs)).cumsum()[:-1])
-    best = [_best(table, score, some, k, rounding(chain.dtype)) for some in entries]
-    chosen, sizes = np.concatenate(best), [len(some) for some in best]
-    walks = sent(table.visits.take(chosen, axis=0).astype(np.int64), chain.device)
-    relevance = sent(table.relevance.take(chosen), chain.device, chain.dtype)
-    parts = zip(torch.split(walks, sizes), torch.split(relevance, sizes), map(len, entries), strict=True)
-    return [TopWalks(w, r, 0, total, f"all {total:,} walks listed") for w, r, total in parts]
+    listed = listed_walks(chain, "walks", ends=nodes if len(nodes) < chain.num_nodes else None)
+    assert listed is not None  # no limit was given
+    best, totals = _best(stages(chain), listed, k, by, graphs)
+    visits, relevance = read(rows(listed.visits, best)), read(listed.relevance[stages(chain).there(best)].double())
+    sizes = [min(k, total) for total in totals]
+    order = order_of_ties(visits, np.abs(relevance) if by == "magnitude" else relevance, rounding(chain.dtype), sizes)
+    walks = sent(visits.take(order, axis=0).astype(np.int64), chain.device)
+    parts = torch.split(walks, sizes), torch.split(sent(relevance.take(order), chain.device, chain.dtype), sizes)
+    return [TopWalks(w, r, 0, total, f"all {total:,} walks listed") for w, r, total in zip(*parts, totals, strict=True)]
 
 
-def _best(table: WalkTable, score: Floats, some: Ints, k: int, rounded: float) -> Ints:
-    """The k of some entries with the largest scores, best first."""
-    kept = some[(-score.take(some)).argpartition(k)[:k]] if k < len(some) else some
-    kept = kept[(-score.take(kept)).argsort(kind="stable")]
-    best: Ints = kept[order_of_ties(table.visits.take(kept, axis=0), score.take(kept).tolist(), rounded)]
-    return best
+def _best(at: Stages, listed: ListedWalks, k: int, by: str, graphs: PaddedGraphs) -> tuple[Any, list[int]]:
+    """The k largest of every graph, graph after graph, best first; and how many walks each graph has."""
+    score = at.book(listed.relevance.abs() if by == "magnitude" else listed.relevance)
+    if len(graphs) == 1:
+        return largest(score, k), [len(score)]
+    graph = rows(at.book(graphs.graph(np.arange(len(graphs.place)))), row_maximum(listed.visits))
+    order = by_size(-score)
+    order = rows(order, by_size(rows(graph, order)))
+    totals = counted(graph, len(graphs))
+    rank = counting(len(order), order) - repeated(totals.cumsum(0) - totals, totals)
+    return rows(order, places(rank < k)), totals.tolist()
 
 
 def _searched(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,7 +11,8 @@ from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.sending import sent
-from walkwise.questions.neighbours import Bools, Floats, Ints, Neighbours, add_up, running_totals, spans
+from walkwise.questions.bookkeeping import add_up, spans, turned
+from walkwise.questions.neighbours import Bools, Floats, Ints, Neighbours, running_totals
 from walkwise.questions.subgraphs import subgraph_relevance
 from walkwise.questions.walk_table import WalkTable
 from walkwise.search.greedy import Contributions, Criterion
@@ -48,7 +49,7 @@ class _ShortTable:
 
     def __init__(self, table: WalkTable, criterion: Criterion) -> None:
         (T, P), self.width = table.visits.shape, criterion.graphs.width
-        times, visited, row, outside = counted(table, criterion)
+        times, visited, row, outside = visit_counts(table.visits, criterion.graphs.place, criterion.adds)
         psi = differences(criterion.alphas, P, criterion.sign).reshape(-1, P + 1)  # Ψ_v of n visits for every o
         self.psi = (psi.take(row // (P + 1), axis=0) * table.relevance[:, None, None]).ravel()
         self.at = (np.arange(0, len(self.psi), P + 1).reshape(T, P) + outside[:, None]).ravel()  # (T · P,)
@@ -79,7 +80,7 @@ class _LongTable:
     def __init__(self, table: WalkTable, criterion: Criterion) -> None:
         A, G, W = criterion.shape
         self.places = G * W
-        times, visited, row, outside = counted(table, criterion)
+        times, visited, row, outside = visit_counts(table.visits, criterion.graphs.place, criterion.adds)
         psi = differences(criterion.alphas, times.shape[1], criterion.sign)  # (A, n, v, o)
         self.psi, self.stride = psi.ravel(), psi[0].size
         value = (self.psi[row + outside[:, None] + a * self.stride] for a in range(A))
@@ -118,31 +119,37 @@ class _LongTable:
         return entry, a[which, None]
 
 
-class _Counted(NamedTuple):
-    """The entries of a table (T) and the nodes that each visits (P), as Ψ_v(o) is looked up."""
+class VisitCounts(NamedTuple):
+    """The entries of a table (T) and the nodes that each visits (P), as Ψ_v(o) is looked up: arrays, or tensors."""
 
-    times: Ints  # (T, P) how often the node is visited, 0 where none is named
-    visited: Ints  # (T, P) its place
-    row: Ints  # (T, P) where Ψ_v begins
-    outside: Ints  # (T,) o, before anything is chosen
+    times: Any  # (T, P) how often the node is visited, 0 where none is named
+    visited: Any  # (T, P) its place
+    row: Any  # (T, P) where Ψ_v begins
+    outside: Any  # (T,) o, before anything is chosen
 
 
-def counted(table: WalkTable, criterion: Criterion) -> _Counted:
-    """A table as Ψ_v(o) is looked up."""
-    times = _times(table.visits)
-    visited = np.where(times > 0, criterion.graphs.place[table.visits], 0)
-    length, size = times.sum(axis=1), times.shape[1] + 1
+def visit_counts(visits: Any, place: Any, adds: bool) -> VisitCounts:
+    """The visits of walks as Ψ_v(o) is looked up.
+
+    Args:
+        visits: the nodes that each walk visits, ascending, -1 where none is named, (T, P).
+        place: of every node, (M,).
+        adds: whether nodes are added, or taken away.
+    """
+    times = _times(visits)
+    visited = place[visits] * (times > 0)
+    length, size = times.sum(1), times.shape[1] + 1
     row = (length[:, None] * size + times) * size
-    return _Counted(times, visited, row, length if criterion.adds else 0 * length)
+    return VisitCounts(times, visited, row, length if adds else 0 * length)
 
 
-def _times(visits: Ints) -> Ints:
+def _times(visits: Any) -> Any:
     """How often a walk visits a node, written where the node is first named, 0 elsewhere.  # (T, P)"""
-    by_position = visits.T.copy()  # (P, T): quick to add up
-    times: Ints = (by_position[:, None] == by_position).sum(axis=0)
-    times[1:][by_position[1:] == by_position[:-1]] = 0
-    times[by_position < 0] = 0
-    return np.ascontiguousarray(times.T)
+    by_position = turned(visits)  # (P, T)
+    times = (by_position[:, None] == by_position).sum(0)
+    times[1:] *= by_position[1:] != by_position[:-1]
+    times *= by_position >= 0
+    return turned(times)
 
 
 @functools.lru_cache(maxsize=8)

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from walkwise.questions.bookkeeping import spans
 from walkwise.questions.graphs import PaddedGraphs
-from walkwise.questions.neighbours import Floats, Ints, spans
+from walkwise.questions.neighbours import Floats, Ints
 from walkwise.search.greedy import Contributions, Criterion, greedy_orders
 
 

@@ -21,7 +21,7 @@ from walkwise.questions.parts import of_one_node, part_of
 from walkwise.questions.progress import shown
 from walkwise.questions.subgraphs import as_discount
 from walkwise.questions.ties import rounding
-from walkwise.questions.walk_table import Detail, WalkTable, walk_table
+from walkwise.questions.walk_table import Detail, ListedWalks, listed_walks
 from walkwise.search.contributions import QueryContributions, from_table
 from walkwise.search.greedy import Contributions, Criterion, as_mode, greedy_orders
 from walkwise.search.idle import IdleNodes
@@ -163,8 +163,9 @@ def order_nodes(
     found = _orders(chain, criterion, idle, progress)
     together = sent(np.concatenate([order for order, _ in found], axis=1), chain.device)  # (A, M)
     parts = torch.split(together, [order.shape[1] for order, _ in found], dim=1)
+    kept = torch.clone if chain.device.type == "cpu" else Tensor.contiguous  # on an accelerator copies take their time
     orders = [
-        NodeOrder.of((part if several else part[0]).clone(memory_format=torch.contiguous_format), route, chain.types)
+        NodeOrder.of(kept((part if several else part[0]), memory_format=torch.contiguous_format), route, chain.types)
         for part, (_, route) in zip(parts, found, strict=True)
     ]
     return orders[0] if graphs is None else orders
@@ -195,16 +196,16 @@ def _orders(
     graphs = criterion.graphs
     for some in [graphs] if len(graphs) == 1 else graphs.parts(near.ways(chain.num_layers), _MOST_TOGETHER):
         part = replace(criterion, graphs=some)
-        table = _table(chain, part, progress)
-        if table is None:
+        listed = _table(chain, part, progress)
+        if listed is None:
             orders += _step_by_step(chain, part, idle, progress)
         else:
-            route = f"all walks listed, in {len(table.relevance):,} entries"
-            if chain.device.type != "cpu" and idle is None and pays(table, part):
-                orders += [(order, route) for order in table_orders(table, part, chain.device)]
+            route = f"all walks listed, in {len(listed):,} entries"
+            if chain.device.type != "cpu" and idle is None and pays(listed, part):
+                orders += [(order, route) for order in table_orders(listed, part, chain.device)]
                 continue
             steps = functools.partial(_shown, progress=False, desc=route)
-            orders += [(order, route) for order in _chosen(from_table(table, part), part, idle, steps)]
+            orders += [(order, route) for order in _chosen(from_table(listed.here, part), part, idle, steps)]
     return orders
 
 
@@ -217,13 +218,13 @@ def _chosen(
     return greedy_orders(contributions, criterion, shown(criterion.graphs.width))
 
 
-def _table(chain: RelevanceChain, criterion: Criterion, progress: bool | None = None) -> WalkTable | None:
+def _table(chain: RelevanceChain, criterion: Criterion, progress: bool | None = None) -> ListedWalks | None:
     """The walks of the graphs, listed where that is worth it."""
     nodes = criterion.graphs.nodes
     ends = nodes if len(nodes) < chain.num_nodes else None
     detail: Detail = "visits" if any(criterion.alphas) else "nodes"
     limits = {"max_rows": _worth(chain, criterion), "max_numbers": _MOST_NUMBERS}
-    return walk_table(chain, detail, **limits, ends=ends, progress=progress)
+    return listed_walks(chain, detail, **limits, ends=ends, progress=progress)
 
 
 def _worth(chain: RelevanceChain, criterion: Criterion) -> int:

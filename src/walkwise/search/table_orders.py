@@ -11,35 +11,36 @@ import torch
 
 from walkwise.core.sending import sent
 from walkwise.questions.neighbours import Ints
-from walkwise.questions.walk_table import WalkTable
-from walkwise.search.contributions import counted, differences
+from walkwise.questions.walk_table import ListedWalks
+from walkwise.search.contributions import differences, visit_counts
 from walkwise.search.greedy import Criterion
 
 #: How many numbers are worth adding up on an accelerator: entries times visits times steps and discounts.
 _LEAST_NUMBERS, _MOST_NUMBERS = 1 << 20, 1 << 26
 
 
-def pays(table: WalkTable, criterion: Criterion) -> bool:
+def pays(listed: ListedWalks, criterion: Criterion) -> bool:
     """Whether to add up anew at every step on an accelerator: for many small graphs, not for one."""
     A, _, W = criterion.shape
-    return _LEAST_NUMBERS <= table.visits.size * A * W <= _MOST_NUMBERS
+    return _LEAST_NUMBERS <= listed.numbers * A * W <= _MOST_NUMBERS
 
 
-def table_orders(table: WalkTable, criterion: Criterion, device: torch.device) -> list[Ints]:
+def table_orders(listed: ListedWalks, criterion: Criterion, device: torch.device) -> list[Ints]:
     """The nodes in the order they are chosen, for every graph: (A, M_g) each, as :func:`greedy_orders` has them.
 
     Args:
-        table: all walks of the graphs.
+        listed: all walks of the graphs.
         criterion: what is best.
         device: where to compute.
     """
     (A, G, W), graphs, sign = criterion.shape, criterion.graphs, criterion.sign
-    times, visited, row, o = (sent(np.ascontiguousarray(part), device) for part in counted(table, criterion))
+    visits = sent(listed.visits, device).long()
+    times, visited, row, o = visit_counts(visits, sent(graphs.place, device), criterion.adds)
     psi = sent(differences(criterion.alphas, times.shape[1], sign), device)
     lane = torch.arange(A, device=device).view(A, 1, 1)
     place = visited + lane * (G * W)  # (A, T, P) of a node in a graph, for every discount
     row, outside = row + lane * psi[0].numel(), o.repeat(A, 1)  # (A, T, P), (A, T)
-    psi, relevance = psi.flatten(), sent(table.relevance, device)
+    psi, relevance = psi.flatten(), listed.relevance.to(device, torch.float64)
     free = sent(graphs.node >= 0, device).view(1, G, W).repeat(A, 1, 1)
     number = torch.arange(W, device=device)
     shortfall = scale = torch.zeros(A, G, 1, dtype=torch.float64, device=device)

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.errors import SamplingWarning, TooManyWalksError, as_count
+from walkwise.questions.bookkeeping import add_up
 from walkwise.questions.games.sampled import as_permutations, sampled_values
 from walkwise.questions.games.values import ShapleyInteractions, ShapleyValues, values_in_graph
 from walkwise.questions.graphs import PaddedGraphs, as_graphs
-from walkwise.questions.neighbours import Floats, add_up
+from walkwise.questions.neighbours import Floats
 from walkwise.questions.parts import asked_of_part, named
 from walkwise.questions.steps import walk_steps
 from walkwise.questions.walk_table import distinct, named_once, walk_table, whole_table
@@ -115,7 +116,6 @@ def _values_from_table(chain: RelevanceChain, graphs: PaddedGraphs, walks: Float
     """The values of every graph, each walk's relevance shared by the nodes it visits."""
     nodes = graphs.nodes
     table = walk_table(chain, "nodes", ends=nodes if len(nodes) < chain.num_nodes else None)
-    assert table is not None  # no limit was given
     visited = named_once(np.sort(table.visits, axis=1))  # (T, L + 1)
     named = visited >= 0
     share = np.broadcast_to((table.relevance / np.maximum(1, named.sum(1)))[:, None], visited.shape)

@@ -1,0 +1,115 @@
+"""The bookkeeping of walks: whole numbers in NumPy arrays, or in tensors where an accelerator would be waited for.
+
+Small arrays are quickest in NumPy. A chain on an accelerator keeps its books there, so that listing a million walks is
+a few operations and nothing travels. Every function here takes either kind and gives the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+#: An array of main memory, or a tensor.
+Book = TypeVar("Book", NDArray[Any], Tensor)
+
+
+def counting(count: int, like: Book) -> Book:
+    """The numbers from 0 on.  # (count,)"""
+    return torch.arange(count, device=like.device) if isinstance(like, Tensor) else np.arange(count)
+
+
+def repeated(values: Book, counts: Book) -> Book:
+    """Every value as often as counted.  # (K,), (K,) -> (R,)"""
+    if isinstance(values, Tensor):
+        return values.repeat_interleave(counts)
+    return values.repeat(counts)
+
+
+def rows(values: Book, index: Book) -> Book:
+    """Some rows.  # (K, …), (R,) -> (R, …)"""
+    if isinstance(values, Tensor):
+        return values.index_select(0, index.long())
+    return values.take(index, axis=0)
+
+
+def places(mask: Book) -> Book:
+    """Where a mask is true.  # (K,) -> (R,)"""
+    return mask.nonzero()[:, 0] if isinstance(mask, Tensor) else np.flatnonzero(mask)
+
+
+def stacked(parts: list[Book]) -> Book:
+    """Arrays one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat(parts) if isinstance(parts[0], Tensor) else np.concatenate(parts)
+
+
+def by_size(keys: Book) -> Book:
+    """The places of numbers, ascending; equal ones in the order they have.  # (K,) -> (K,)"""
+    return keys.argsort(stable=True) if isinstance(keys, Tensor) else keys.argsort(kind="stable")
+
+
+def largest(values: Book, k: int) -> Book:
+    """The places of the k largest numbers, the largest first.  # (K,) -> (k,)"""
+    if isinstance(values, Tensor):
+        return values.sort(descending=True, stable=True).indices[:k]
+    kept = (-values).argpartition(k)[:k] if k < len(values) else np.arange(len(values))
+    return kept[(-values.take(kept)).argsort(kind="stable")]
+
+
+def row_maximum(values: Book) -> Book:
+    """The largest number of every row.  # (K, P) -> (K,)"""
+    if isinstance(values, Tensor):
+        return values.amax(1)
+    highest: NDArray[Any] = values.max(axis=1)
+    return highest
+
+
+def counted(values: Book, count: int) -> Book:
+    """How often each number from 0 on is among some.  # (K,) -> (count,)"""
+    return values.bincount(minlength=count) if isinstance(values, Tensor) else np.bincount(values, minlength=count)
+
+
+def ascending(values: Book) -> Book:
+    """The same with every row ascending.  # (K, P) -> (K, P)"""
+    return values.sort(dim=1).values if isinstance(values, Tensor) else np.sort(values, axis=1)
+
+
+def add_up(place: Book, value: Book, count: int) -> Book:
+    """The sum of the values at every place.  # (K,), (K,) -> (count,)"""
+    if isinstance(place, Tensor):
+        return value.new_zeros(count).index_add_(0, place, value)
+    return np.bincount(place.ravel(), value.ravel(), count).astype(np.float64, copy=False)
+
+
+def turned(values: Book) -> Book:
+    """Rows as columns, each in one piece of memory: quick to work on.  # (K, P) -> (P, K)"""
+    return values.T.contiguous() if isinstance(values, Tensor) else np.ascontiguousarray(values.T)
+
+
+def spans(first: Book, counts: Book) -> tuple[Book, Book]:
+    """The numbers first, first + 1, …, as many as counted, and whose each is.  # (K,), (K,) -> (R,), (R,)"""
+    owner = repeated(counting(len(counts), counts), counts)
+    shift = first + counts
+    shift -= counts.cumsum(0)
+    return counting(len(owner), owner) + rows(shift, owner), owner
+
+
+def grouped(keys: Book) -> tuple[Book, Book]:
+    """The first of all equal numbers, by size, and for every number which one it equals; quicker than np.unique."""
+    order = by_size(keys)
+    ranked = rows(keys, order)
+    new = counting(len(keys), keys) == 0
+    new[1:] = ranked[1:] != ranked[:-1]
+    same = counting(len(keys), keys)
+    same[order] = new.cumsum(0) - 1
+    return rows(order, places(new)), same
+
+
+def read(values: NDArray[Any] | Tensor) -> NDArray[Any]:
+    """The same in main memory: an accelerator is waited for."""
+    return values.cpu().numpy() if isinstance(values, Tensor) else values
