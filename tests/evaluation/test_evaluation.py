@@ -215,6 +215,11 @@ def test_a_callable_target_and_a_training_model():
     difference = ev.activation_curve(model, data, order, target=lambda out: out[0, 0] - out[0, 1])
     parts = [ev.activation_curve(model, data, order, target=column).values for column in (0, 1)]
     torch.testing.assert_close(difference.values, parts[0] - parts[1])
+    contrast = ev.activation_curve(model, data, order, target=0, against=1)
+    torch.testing.assert_close(contrast.values, difference.values)
+    contrast = ev.pruning_curve(model, data, order, target=0, against=1)
+    wanted = ev.pruning_curve(model, data, order, target=lambda out: out[0, 0] - out[0, 1])
+    torch.testing.assert_close(contrast.values, wanted.values)
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
 
@@ -229,6 +234,10 @@ def test_fidelity_by_hand():
     minus = ev.fidelity_minus(model, data, nodes, target=1, on="logit")
     assert plus == pytest.approx(prediction.value() - float(without))
     assert minus == pytest.approx(prediction.value() - float(alone))
+    other = [measure(model, data, nodes, target=0, on="logit") for measure in (ev.fidelity_plus, ev.fidelity_minus)]
+    contrasts = {"target": 1, "against": 0, "on": "logit"}
+    assert ev.fidelity_plus(model, data, nodes, **contrasts) == pytest.approx(plus - other[0])
+    assert ev.fidelity_minus(model, data, nodes, **contrasts) == pytest.approx(minus - other[1])
     assert ev.fidelity_minus(model, data, list(range(9)), target=1) == pytest.approx(0)
     assert ev.fidelity_plus(model, data, [], target=1) == pytest.approx(0)
     assert ev.fidelity_plus(model, data, list(range(9)), target=1, on="logit") == pytest.approx(prediction.value())

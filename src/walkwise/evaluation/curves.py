@@ -32,6 +32,7 @@ def activation_curve(
     model: nn.Module,
     *graph_and_order: Any,
     target: Any = None,
+    against: Any = None,
     index: int | TypedNode | None = None,
     on: str = "logit",
     progress: bool = False,
@@ -48,6 +49,7 @@ def activation_curve(
         *graph_and_order: ``data, order`` or ``x, edge_index, order``; the order is a permutation (M,) of the
             nodes, most important first.
         target: the output column (default: the largest), or a callable that makes a scalar of the output.
+        against: another column, whose output is taken off.
         index: the output row of a node-level model, or (type, i); that node is there from the start.
         on: "logit" for the output itself, "probability" for its softmax.
         progress: show a bar.
@@ -65,7 +67,7 @@ def activation_curve(
     True
     """
     graph, order = parted(graph_and_order, "order")
-    prediction = predict(model, *graph, target=target, index=index, **model_kwargs)
+    prediction = predict(model, *graph, target=target, against=against, index=index, **model_kwargs)
     return activation_along(prediction, order, on=on, progress=progress)
 
 
@@ -73,6 +75,7 @@ def pruning_curve(
     model: nn.Module,
     *graph_and_order: Any,
     target: Any = None,
+    against: Any = None,
     index: int | TypedNode | None = None,
     on: str = "logit",
     progress: bool = False,
@@ -89,6 +92,7 @@ def pruning_curve(
         *graph_and_order: ``data, order`` or ``x, edge_index, order``; the order is a permutation (M,) of the
             nodes, **least** important first.
         target: the output column (default: the largest), or a callable that makes a scalar of the output.
+        against: another column, whose output is taken off.
         index: the output row of a node-level model, or (type, i); that node is never removed.
         on: "logit" for the output itself, "probability" for its softmax.
         progress: show a bar.
@@ -102,7 +106,7 @@ def pruning_curve(
     0.0
     """
     graph, order = parted(graph_and_order, "order")
-    prediction = predict(model, *graph, target=target, index=index, **model_kwargs)
+    prediction = predict(model, *graph, target=target, against=against, index=index, **model_kwargs)
     return pruning_along(prediction, order, on=on, progress=progress)
 
 

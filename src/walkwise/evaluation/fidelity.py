@@ -16,6 +16,7 @@ def fidelity_plus(
     model: nn.Module,
     *graph_and_nodes: Any,
     target: Any = None,
+    against: Any = None,
     index: int | None = None,
     on: str = "probability",
     **model_kwargs: Any,
@@ -26,6 +27,7 @@ def fidelity_plus(
         model: as for :func:`~walkwise.evaluation.activation_curve`.
         *graph_and_nodes: ``data, nodes`` or ``x, edge_index, nodes``; node ids or a boolean mask (M,).
         target: the output column (default: the largest), or a callable that makes a scalar of the output.
+        against: another column, whose output is taken off.
         index: the output row of a node-level model; that node is never removed.
         on: "probability" or "logit". Of no nodes at all, every logit is 0.
         **model_kwargs: passed to the model.
@@ -38,7 +40,7 @@ def fidelity_plus(
     0.0
     """
     graph, nodes = parted(graph_and_nodes, "nodes")
-    prediction = predict(model, *graph, target=target, index=index, **model_kwargs)
+    prediction = predict(model, *graph, target=target, against=against, index=index, **model_kwargs)
     return fidelities(prediction, nodes, on=on)[0]
 
 
@@ -46,6 +48,7 @@ def fidelity_minus(
     model: nn.Module,
     *graph_and_nodes: Any,
     target: Any = None,
+    against: Any = None,
     index: int | None = None,
     on: str = "probability",
     **model_kwargs: Any,
@@ -56,6 +59,7 @@ def fidelity_minus(
         model: as for :func:`~walkwise.evaluation.activation_curve`.
         *graph_and_nodes: ``data, nodes`` or ``x, edge_index, nodes``; node ids or a boolean mask (M,).
         target: the output column (default: the largest), or a callable that makes a scalar of the output.
+        against: another column, whose output is taken off.
         index: the output row of a node-level model; that node is never removed.
         on: "probability" or "logit". Of no nodes at all, every logit is 0.
         **model_kwargs: passed to the model.
@@ -68,7 +72,7 @@ def fidelity_minus(
     0.0
     """
     graph, nodes = parted(graph_and_nodes, "nodes")
-    prediction = predict(model, *graph, target=target, index=index, **model_kwargs)
+    prediction = predict(model, *graph, target=target, against=against, index=index, **model_kwargs)
     return fidelities(prediction, nodes, on=on)[1]
 
 

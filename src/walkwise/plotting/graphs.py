@@ -27,6 +27,9 @@ from walkwise.plotting.typed import (
     types_of_scores,
 )
 
+#: How wide the band around a node is, in diameters of the node.
+_BAND = 1.75
+
 #: Above this many nodes there is no room for a text in each.
 _MOST_LABELS = 90
 
@@ -190,7 +193,7 @@ def _draw(ax: Axes, graph: _Drawn, places: Floats, meaning: str, limit: float | 
     )
     below = graph.kinds is not None and graph.labels is not None and max(map(len, graph.labels), default=0) > 3
     inks = [style.ink_on(colour) for colour in colours]
-    draw_labels(ax, places, graph.labels, diameter, inks, below=below)
+    draw_labels(ax, places, graph.labels, diameter, inks, below=below, banded=chosen)
 
 
 def draw_frame(ax: Axes, places: Floats) -> float:
@@ -260,7 +263,7 @@ def draw_band(ax: Axes, places: Floats, links: Links, chosen: Bools, diameter: f
         return
     inside = links.pairs[chosen[links.pairs].all(1)]
     edge = float(np.clip(0.12 * diameter, 0.8, 1.6))
-    wide = 1.75 * diameter
+    wide = _BAND * diameter
     style.make_room(ax, places[chosen], (0.5 * wide + edge + 1) / style.points_per_unit(ax))
     for ring in small_rings(inside):  # no light between the sides of a small ring
         ax.fill(*places[ring].T, facecolor=style.BAND, linewidth=0, zorder=1.1)
@@ -302,8 +305,9 @@ def draw_labels(
     *,
     halo: bool = False,
     below: bool = False,
+    banded: Bools | None = None,
 ) -> None:
-    """A text in every node, where there is room, or below it; with a halo, above what is drawn over the nodes."""
+    """A text in every node, or below it and its band, or above, where that is freer; with a halo, over all else."""
     if labels is not None and not len(labels):
         return
     texts = style.names_of(labels, len(places), "labels")
@@ -312,14 +316,27 @@ def draw_labels(
     if len(places) > _MOST_LABELS or (labels is None and size < 4.2):
         return
     look: dict[str, Any] = {"size": max(size, 5.0), "ha": "center", "zorder": 7 if halo else 4}
-    under: dict[str, Any] = {"xytext": (0, -0.62 * diameter), "textcoords": "offset points", "va": "top"}
-    for (x, y), text, ink in zip(places, texts, inks, strict=True):
+    far = np.full(len(places), 0.62 * diameter)
+    if banded is not None:
+        far[banded] = 0.5 * _BAND * diameter + 3
+    away = (far + size) / style.points_per_unit(ax)
+    above = _room(places, away) > 1.3 * _room(places, -away)
+    for (x, y), text, ink, up, points in zip(places, texts, inks, above, far.tolist(), strict=True):
         if below:
-            written: Text = ax.annotate(text, (x, y), color=style.INK, **look, **under)
+            side: dict[str, Any] = {"xytext": (0, points if up else -points), "va": "bottom" if up else "top"}
+            written: Text = ax.annotate(text, (x, y), textcoords="offset points", color=style.INK, **look, **side)
         else:
             written = ax.text(x, y, text, color=ink, va="center_baseline", **look)
         if halo or below:
             written.set_path_effects([withStroke(linewidth=2, foreground="white")])
+
+
+def _room(places: Floats, up: Floats) -> Floats:
+    """How far the place above each node, by so much, is from the next node.  # (M,)"""
+    there = places + np.stack([np.zeros_like(up), up], axis=1)
+    apart = np.hypot(*(there[:, None] - places[None, :]).transpose(2, 0, 1))
+    np.fill_diagonal(apart, np.inf)
+    return np.asarray(apart.min(1, initial=np.inf), dtype=np.float64)
 
 
 def _per_link(edge_scores: Floats, links: Links) -> Floats:

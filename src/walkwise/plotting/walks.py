@@ -118,6 +118,18 @@ def _look_closer(ax: Axes, walks: Sequence[Sequence[int]], places: Floats) -> No
         ax.set_ylim(max(bottom, low[1]), min(top, high[1]))
         for text in ax.texts:
             text.set_clip_on(True)
+        _fade(ax, low[0] > left, high[0] < right, low[1] > bottom, high[1] < top)
+
+
+def _fade(ax: Axes, left: bool, right: bool, bottom: bool, top: bool) -> None:
+    """The structure grows pale towards the sides of the picture beyond which it goes on."""
+    near = np.clip(1 - np.arange(64) / 10, 0, 1)  # 1 at a side, 0 a sixth of the way in
+    across, along = (np.maximum(low * near, high * near[::-1]) for low, high in ((left, right), (bottom, top)))
+    veil = np.ones((64, 64, 4))
+    veil[..., 3] = np.maximum(across, along[:, None])
+    x, y = ax.get_xlim(), ax.get_ylim()
+    ax.imshow(veil, extent=(*x, *y), origin="lower", aspect=ax.get_aspect(), interpolation="bilinear", zorder=4)
+    ax.set(xlim=x, ylim=y)
 
 
 def _words(meaning: str, drawn: Floats, count: int) -> str:
