@@ -15,7 +15,8 @@ import walkwise as ww
 from walkwise import models
 from walkwise.errors import AbandonedError, InputError
 from walkwise.explorer import Session, exports
-from walkwise.explorer.cases import MOST_DRAWN, Desk, draw, open_case
+from walkwise.explorer.cases import Desk, open_case
+from walkwise.explorer.drawings import MOST_DRAWN, draw
 from walkwise.explorer.structure import elements
 from walkwise.questions.progress import shown
 

@@ -15,7 +15,7 @@ from walkwise.errors import InputError
 from walkwise.explorer import Session
 from walkwise.explorer.answers import format_nodes, groups_answer, overlap_words, parse_nodes, walks_answer
 from walkwise.explorer.cases import Desk, open_case
-from walkwise.explorer.layout import prediction_words, walk_items
+from walkwise.explorer.items import prediction_words, walk_items
 from walkwise.explorer.serving import bind
 from walkwise.explorer.structure import elements, legend
 

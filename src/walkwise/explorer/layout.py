@@ -5,19 +5,14 @@ A drop-down is a plain <select> whose value assets/explorer.js keeps in the stor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import dash_cytoscape as cyto
 from dash import dcc, html
 
-from walkwise.explorer.answers import SelectionAnswer, WalkAnswer
-from walkwise.explorer.cases import Case
-from walkwise.explorer.parts import attributes, button, choice
+from walkwise.explorer.parts import attributes, button, choice, field, problem
 from walkwise.explorer.session import Session
 from walkwise.explorer.structure import STYLESHEET
-from walkwise.plotting._style import short
-from walkwise.questions.ties import rounding, tie_runs
 from walkwise.rules import NAMES as RULES
 from walkwise.search.orders import DISCOUNTS
 
@@ -41,7 +36,7 @@ def page(session: Session) -> html.Div:
         [
             html.A("Skip to the structure", href="#structure-panel", className="skip"),
             _header(session, choose),
-            html.P("", id="page-problem", className="problem", role="alert"),
+            problem("page-problem"),
             find,
             html.Main(
                 [
@@ -87,42 +82,32 @@ def _header(session: Session, choose: html.Div) -> html.Header:
         [
             html.H1([html.Span("Walkwise"), " explorer"]),
             choose,
-            html.Div(
-                [
-                    html.Label("Explain", htmlFor="target-choice"),
-                    choice("target", [], field="column"),
-                    html.Label("against", htmlFor="against-choice"),
-                    choice("target", [("nothing", "")], field="against", name="against"),
-                ],
-                className="field",
+            field(
+                html.Label("Explain", htmlFor="target-choice"),
+                choice("target", [], field="column"),
+                html.Label("against", htmlFor="against-choice"),
+                choice("target", [("nothing", "")], field="against", name="against"),
             ),
-            html.Div(
-                [
-                    html.Label("Rule", htmlFor="rule-choice"),
-                    choice("target", [("as given", ""), *((name, name) for name in RULES)], field="rule", name="rule"),
-                ],
-                className="field",
+            field(
+                html.Label("Rule", htmlFor="rule-choice"),
+                choice("target", [("as given", ""), *((name, name) for name in RULES)], field="rule", name="rule"),
             ),
-            html.Div(
-                [
-                    html.Label("Node", htmlFor="row", className="gone" if row is None else ""),
-                    dcc.Input(
-                        id="row", type="number", min=0, step=1, value=row, className="gone" if row is None else "short"
-                    ),
-                    button("explain-node", "Explain the selected node"),
-                ],
-                className="field" if session.index is not None else "gone",
+            field(
+                html.Label("Node", htmlFor="row", className="gone" if row is None else ""),
+                dcc.Input(
+                    id="row", type="number", min=0, step=1, value=row, className="gone" if row is None else "short"
+                ),
+                button("explain-node", "Explain the selected node"),
+                look="field" if session.index is not None else "gone",
             ),
             html.P(id="prediction", className="prediction", role="status"),
-            html.Div(
-                [
-                    html.Span("Export", className="legend-word"),
-                    button("export-png", "PNG", label="Export the structure as PNG"),
-                    button("export-svg", "SVG", label="Export the structure as SVG"),
-                    button("export-csv", "CSV", label="Export what is shown as CSV"),
-                    button("export-json", "JSON", label="Export what is shown as JSON"),
-                ],
-                className="field exports",
+            field(
+                html.Span("Export", className="legend-word"),
+                button("export-png", "PNG", label="Export the structure as PNG"),
+                button("export-svg", "SVG", label="Export the structure as SVG"),
+                button("export-csv", "CSV", label="Export what is shown as CSV"),
+                button("export-json", "JSON", label="Export what is shown as JSON"),
+                look="field exports",
             ),
         ]
     )
@@ -131,14 +116,11 @@ def _header(session: Session, choose: html.Div) -> html.Header:
 def _graph_field(session: Session) -> html.Div:
     """The choice of a graph."""
     choices = [(session.title(i), i) for i in range(len(session.graphs))]
-    return html.Div(
-        [
-            html.Label("Graph", htmlFor="graph-choice"),
-            button("previous-graph", "‹", label="Previous graph"),
-            choice("graph", choices),
-            button("next-graph", "›", label="Next graph"),
-        ],
-        className="field",
+    return field(
+        html.Label("Graph", htmlFor="graph-choice"),
+        button("previous-graph", "‹", label="Previous graph"),
+        choice("graph", choices),
+        button("next-graph", "›", label="Next graph"),
     )
 
 
@@ -147,33 +129,17 @@ def _finder() -> html.Details:
     return html.Details(
         [
             html.Summary("Find a graph by name, prediction or label"),
-            html.Div(
-                [
-                    html.Label("Words", htmlFor="find"),
-                    dcc.Input(id="find", type="text", placeholder="house", debounce=True),
-                    button("find-all", "Find"),
-                    button("find-wrong", "Wrong only"),
-                ],
-                className="field",
+            field(
+                html.Label("Words", htmlFor="find"),
+                dcc.Input(id="find", type="text", placeholder="house", debounce=True),
+                button("find-all", "Find"),
+                button("find-wrong", "Wrong only"),
             ),
             html.P("", id="found-words", className="hint", role="status"),
             html.Ul(id="found", className="found"),
         ],
         className="panel finder",
     )
-
-
-def found_items(summaries: Sequence[tuple[str, str | None, str | None]], numbers: Sequence[int]) -> list[html.Li]:
-    """Graphs as buttons that open them, each with what the model and the data say."""
-    items = []
-    for number in numbers:
-        name, said, label = summaries[number]
-        differs = said is not None and label is not None and said != label
-        words = [f"predicted {said}"] if said else []
-        words += [f"labelled {label}"] if label else []
-        content = [html.Strong(name), html.Span(", ".join(words), className="wrong" if differs else "")]
-        items.append(html.Li(html.Button(content, id={"kind": "open-graph", "graph": number}, type="button")))
-    return items
 
 
 def _structure_panel() -> html.Section:
@@ -203,20 +169,18 @@ def _structure_panel() -> html.Section:
             ),
             html.P("", id="pointed", className="pointed", role="status"),
             _legend(),
-            html.Div(
-                [
-                    html.Label("Selected nodes", htmlFor="nodes"),
-                    dcc.Input(id="nodes", type="text", placeholder="none: try 0-4, 7", debounce=False),
-                    button("apply-nodes", "Select"),
-                    button("all-nodes", "All"),
-                    button("no-nodes", "None"),
-                    html.Button("Node ids", id="ids", type="button", **attributes(aria_pressed="true")),
-                    html.Button("Edge relevance", id="edges", type="button", **attributes(aria_pressed="false")),
-                    button("pin", "Pin", label="Keep this picture, to compare with another graph or class"),
-                ],
-                className="field nodes",
+            field(
+                html.Label("Selected nodes", htmlFor="nodes"),
+                dcc.Input(id="nodes", type="text", placeholder="none: try 0-4, 7", debounce=False),
+                button("apply-nodes", "Select"),
+                button("all-nodes", "All"),
+                button("no-nodes", "None"),
+                html.Button("Node ids", id="ids", type="button", **attributes(aria_pressed="true")),
+                html.Button("Edge relevance", id="edges", type="button", **attributes(aria_pressed="false")),
+                button("pin", "Pin", label="Keep this picture, to compare with another graph or class"),
+                look="field nodes",
             ),
-            html.P("", id="nodes-problem", className="problem", role="alert"),
+            problem("nodes-problem"),
             html.P("", id="hint", className="hint"),
             html.Div(id="pinned", className="pinned"),
             html.Details([html.Summary("How it was traced"), html.Pre(id="report", tabIndex="0")], className="report"),
@@ -250,16 +214,13 @@ def _selection_card() -> html.Section:
     return _card(
         "Relevance of the selection",
         html.P([html.Span("", id="relevance", className="number"), html.Span("", id="relevance-words")], role="status"),
-        html.Div(
-            [
-                html.Label("α", htmlFor="alpha-range", title="what a step outside the selection counts"),
-                dcc.Input(id="alpha-range", type="range", min=0, max=1, step=0.01, value=0, className="range"),
-                html.Label("α as a number", htmlFor="alpha-typed", className="hidden"),
-                dcc.Input(id="alpha-typed", type="text", value="0", inputMode="numeric", className="short"),
-            ],
-            className="field",
+        field(
+            html.Label("α", htmlFor="alpha-range", title="what a step outside the selection counts"),
+            dcc.Input(id="alpha-range", type="range", min=0, max=1, step=0.01, value=0, className="range"),
+            html.Label("α as a number", htmlFor="alpha-typed", className="hidden"),
+            dcc.Input(id="alpha-typed", type="text", value="0", inputMode="numeric", className="short"),
         ),
-        html.P("", id="alpha-problem", className="problem", role="alert"),
+        problem("alpha-problem"),
         dcc.Graph(id="alpha-curve", config=_CHART, style={"height": "var(--chart)"}),
     )
 
@@ -283,17 +244,14 @@ def _order_alpha() -> list[Any]:
 def _order_card() -> html.Section:
     return _card(
         "Greedy order",
-        html.Div(
-            [
-                button("back", "−1", label="One step back"),
-                button("play", "Play"),
-                button("forward", "+1", label="One step forward"),
-                button("rewind", "Reset"),
-                html.Label("Speed", htmlFor="speed-choice", className="hidden"),
-                choice("speed", list(_SPEEDS.items())),
-                html.Span(_order_alpha(), className="field"),
-            ],
-            className="field",
+        field(
+            button("back", "−1", label="One step back"),
+            button("play", "Play"),
+            button("forward", "+1", label="One step forward"),
+            button("rewind", "Reset"),
+            html.Label("Speed", htmlFor="speed-choice", className="hidden"),
+            choice("speed", list(_SPEEDS.items())),
+            html.Span(_order_alpha(), className="field"),
         ),
         html.P("", id="step-words", role="status", className="line"),
         dcc.Graph(id="order-curve", config=_CHART, style={"height": "var(--chart)"}),
@@ -304,7 +262,7 @@ def _walks_card() -> html.Section:
     kinds = [("largest relevance", "relevance"), ("largest magnitude", "magnitude")]
     return _card(
         "Top walks",
-        html.Div([html.Label("Walks of", htmlFor="by-choice"), choice("by", kinds)], className="field"),
+        field(html.Label("Walks of", htmlFor="by-choice"), choice("by", kinds)),
         html.Ol(id="walks", className="walks"),
     )
 
@@ -312,107 +270,29 @@ def _walks_card() -> html.Section:
 def _groups_card() -> html.Section:
     return _card(
         "Groups and interactions",
-        html.Div(
-            [
-                html.Label("Name", htmlFor="group-name"),
-                dcc.Input(id="group-name", type="text", placeholder="ring", maxLength=40),
-                button("save-group", "Name the selection"),
-            ],
-            className="field",
+        field(
+            html.Label("Name", htmlFor="group-name"),
+            dcc.Input(id="group-name", type="text", placeholder="ring", maxLength=40),
+            button("save-group", "Name the selection"),
         ),
-        html.Div(
-            [
-                html.Label("or by SMARTS", htmlFor="pattern"),
-                dcc.Input(id="pattern", type="text", placeholder="[N+](=O)[O-]", className="formula", maxLength=400),
-                button("save-pattern", "Name the matches"),
-            ],
-            className="field",
-            id="pattern-field",
+        field(
+            html.Label("or by SMARTS", htmlFor="pattern"),
+            dcc.Input(id="pattern", type="text", placeholder="[N+](=O)[O-]", className="formula", maxLength=400),
+            button("save-pattern", "Name the matches"),
+            name="pattern-field",
         ),
-        html.P("", id="group-problem", className="problem", role="alert"),
+        problem("group-problem"),
         html.Ul(id="group-list", className="groups"),
-        html.Div(
-            [
-                html.Label("Walks that visit", htmlFor="formula"),
-                dcc.Input(id="formula", type="text", placeholder="ring & NO2", className="formula"),
-                button("ask", "Ask"),
-            ],
-            className="field",
+        field(
+            html.Label("Walks that visit", htmlFor="formula"),
+            dcc.Input(id="formula", type="text", placeholder="ring & NO2", className="formula"),
+            button("ask", "Ask"),
         ),
         html.P("", id="query-answer", className="line", role="status"),
-        html.P("", id="query-problem", className="problem", role="alert"),
-        html.P("", id="interactions-problem", className="problem", role="alert"),
+        problem("query-problem"),
+        problem("interactions-problem"),
         dcc.Graph(id="interactions", config=_CHART, style={"display": "none"}),
     )
-
-
-def walk_items(case: Case, walks: list[WalkAnswer]) -> list[html.Li]:
-    """The walks as buttons: pointing at one, or moving the focus to it, shows it on the structure.
-
-    Walks that tie stand under one line that says how many there are, and what each carries.
-    """
-    most = max((abs(walk.relevance) for walk in walks), default=0.0) or 1.0
-    runs = tie_runs([walk.relevance for walk in walks], rounding(case.chain.dtype))
-    items = []
-    for i, walk in enumerate(walks):
-        names = [case.node_title(node) for node in walk.nodes if node >= 0]
-        tied = runs.count(runs[i])
-        if tied > 1 and runs[i] == i:
-            words = f"{tied} walks, {short(walk.relevance, signed=True)} each"
-            items.append(html.Li(words, className="tied"))
-        width = {"width": f"{100 * abs(walk.relevance) / most:.1f}%"}
-        content = [
-            html.Span(" → ".join(names), className="path"),
-            html.Span(className="amount " + ("for" if walk.relevance >= 0 else "against"), style=width),
-            html.Span("" if tied > 1 else short(walk.relevance, signed=True), className="value"),
-        ]
-        nodes = ",".join(str(node) for node in walk.nodes if node >= 0)
-        items.append(html.Li(html.Button(content, className="walk", type="button", **attributes(data_nodes=nodes))))
-    return items
-
-
-def group_items(groups: dict[str, list[int]], formatted: dict[str, str]) -> list[html.Li]:
-    """The groups, each with a button that selects it and one that removes it."""
-    return [
-        html.Li(
-            [
-                html.Button(
-                    [html.Strong(name), html.Span(formatted[name])],
-                    id={"kind": "select-group", "name": name},
-                    title="Select these nodes",
-                    type="button",
-                ),
-                html.Button(
-                    "×",
-                    id={"kind": "remove-group", "name": name},
-                    type="button",
-                    className="remove",
-                    **attributes(aria_label=f"Remove the group {name}"),
-                ),
-            ]
-        )
-        for name in groups
-    ]
-
-
-def prediction_words(case: Case) -> list[Any]:
-    """What the model says of the graph, in a line."""
-    index = case.prediction.index
-    node = "" if index is None else f"node {index}: " if case.drawing.types is None else f"{case.node_title(index)}: "
-    words: list[Any] = [node] if node else []
-    if case.said is not None:
-        words += ["predicts ", html.Strong(case.classes[case.said]), ", "]
-    words += [f"f = {short(float(case.chain.output))}"]
-    words += [f" for {case.target_title}"] if case.said is None or case.target_title != case.classes[case.said] else []
-    return words + ([] if case.label is None else [f"; labelled {case.label}"])
-
-
-def relevance_words(found: SelectionAnswer) -> str:
-    """What the number of the selection is."""
-    if not found.nodes:
-        return f"Nothing is selected. The walks of the whole graph sum to {short(found.total)}."
-    count = f"{len(found.nodes)} node{'' if len(found.nodes) == 1 else 's'}"
-    return f"R of {count} at α = {found.alpha:g}; the walks of the whole graph sum to {short(found.total)}"
 
 
 def _card(title: str, *content: Any) -> html.Section:

@@ -24,6 +24,17 @@ def button(name: str, text: str, *, label: str | None = None) -> html.Button:
     return html.Button(text, id=name, type="button", **named)
 
 
+def field(*parts: Any, name: str | None = None, look: str = "field") -> html.Div:
+    """Controls and their labels in a row."""
+    named: dict[str, Any] = {} if name is None else {"id": name}
+    return html.Div(list(parts), className=look, **named)
+
+
+def problem(name: str) -> html.P:
+    """A line that says what is wrong, and is read out."""
+    return html.P("", id=name, className="problem", role="alert")
+
+
 def attributes(**given: str) -> dict[str, Any]:
     """Attributes whose names have a hyphen, written with an underscore."""
     return {name.replace("_", "-"): value for name, value in given.items()}

@@ -8,7 +8,7 @@ from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from walkwise.errors import AbandonedError, WalkwiseError
 from walkwise.explorer.cases import Desk, View
-from walkwise.explorer.parts import attributes, button, choice
+from walkwise.explorer.parts import attributes, button, choice, field, problem
 from walkwise.plotting._style import short
 from walkwise.runs.listing import COLUMNS, SMARTS, Listing, ListingRow, Wanted
 
@@ -60,43 +60,37 @@ def table_panel(listing: Listing) -> html.Details:
                         role="group",
                         **attributes(aria_label="Which graphs"),
                     ),
-                    html.Div(
-                        [
-                            html.Label("Words", htmlFor="list-text"),
-                            dcc.Input(id="list-text", type="text", placeholder="name or class", debounce=True),
-                        ],
-                        className="field",
+                    field(
+                        html.Label("Words", htmlFor="list-text"),
+                        dcc.Input(id="list-text", type="text", placeholder="name or class", debounce=True),
                     ),
-                    html.Div(
-                        [html.Label("Pattern", htmlFor="pattern-listed-choice"), _pattern_choice(listing)],
-                        className="field" if listing.patterns else "gone",
+                    field(
+                        html.Label("Pattern", htmlFor="pattern-listed-choice"),
+                        _pattern_choice(listing),
+                        look="field" if listing.patterns else "gone",
                     ),
-                    html.Div(
-                        [
-                            html.Label("SMARTS", htmlFor="list-smarts"),
-                            dcc.Input(
-                                id="list-smarts", type="text", placeholder="[N+](=O)[O-]", debounce=True, maxLength=400
-                            ),
-                        ],
-                        className="field" if listing.molecular else "gone",
+                    field(
+                        html.Label("SMARTS", htmlFor="list-smarts"),
+                        dcc.Input(
+                            id="list-smarts", type="text", placeholder="[N+](=O)[O-]", debounce=True, maxLength=400
+                        ),
+                        look="field" if listing.molecular else "gone",
                     ),
                 ],
                 className="tools",
             ),
-            html.P("", id="list-problem", className="problem", role="alert"),
+            problem("list-problem"),
             html.Div(
                 html.Table([html.Thead(html.Tr([_head(column) for column in COLUMNS])), html.Tbody(id="rows")]),
                 className="rows",
                 id="row-box",
                 tabIndex="0",
             ),
-            html.Div(
-                [
-                    button("list-back", "‹", label="Previous page"),
-                    html.Span("", id="list-words", role="status"),
-                    button("list-forward", "›", label="Next page"),
-                ],
-                className="field pager",
+            field(
+                button("list-back", "‹", label="Previous page"),
+                html.Span("", id="list-words", role="status"),
+                button("list-forward", "›", label="Next page"),
+                look="field pager",
             ),
             dcc.Store(id="listed", data=_FIRST),
             dcc.Store(id="pattern-listed", data=None),
@@ -154,14 +148,11 @@ def _written(value: float | None) -> str:
 
 def title_field() -> html.Div:
     """Which graph is shown, and buttons that go along the table."""
-    return html.Div(
-        [
-            html.Span("Graph", className="legend-word"),
-            button("previous-graph", "‹", label="Previous row"),
-            html.Strong("", id="graph-title", role="status"),
-            button("next-graph", "›", label="Next row"),
-        ],
-        className="field",
+    return field(
+        html.Span("Graph", className="legend-word"),
+        button("previous-graph", "‹", label="Previous row"),
+        html.Strong("", id="graph-title", role="status"),
+        button("next-graph", "›", label="Next row"),
     )
 
 
