@@ -377,5 +377,5 @@ def test_files_of_groups(content):
 def test_files_of_node_ids(content):
     one = Data(torch.ones(6, 3), torch.tensor([[0, 1], [1, 0]]))
     with folder_of({"ids.txt": content}) as folder:
-        found = refused(runs.sources.nodes_of, as_source([one]), folder / "ids.txt", 2)
+        found = refused(runs.node_sources.nodes_of, as_source([one]), folder / "ids.txt", 2)
         assert found is None or 0 <= found.nodes.min() <= found.nodes.max() < 6

@@ -78,7 +78,8 @@ class Session:
         from walkwise.runs import open_run
         from walkwise.runs.listing import Listing
         from walkwise.runs.manifest import check_origin
-        from walkwise.runs.sources import GraphsOf, as_source, nodes_of
+        from walkwise.runs.node_sources import nodes_of
+        from walkwise.runs.sources import GraphsOf, as_source
 
         run, source = open_run(folder), as_source(graphs, featurise=featurise)
         listing = Listing(run, GraphsOf(source))

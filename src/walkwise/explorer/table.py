@@ -10,7 +10,8 @@ from walkwise.errors import AbandonedError, WalkwiseError
 from walkwise.explorer.cases import Desk, View
 from walkwise.explorer.parts import attributes, button, choice, field, problem
 from walkwise.plotting._style import short
-from walkwise.runs.listing import COLUMNS, SMARTS, Listing, ListingRow, Wanted
+from walkwise.runs.listing import COLUMNS, Listing, ListingRow, Wanted
+from walkwise.runs.patterns import SMARTS
 
 #: This many rows are on a page.
 ROWS = 25

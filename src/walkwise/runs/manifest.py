@@ -15,7 +15,7 @@ from torch import nn
 from walkwise.errors import InputError
 from walkwise.rules import RuleLike
 from walkwise.runs.answers import SCHEMA
-from walkwise.runs.sources import hashed
+from walkwise.runs.fingerprints import hashed
 from walkwise.runs.work import Work
 
 #: What must be the same when a run goes on, and what it is called in a message.

@@ -25,8 +25,9 @@ from walkwise.runs.cards import as_place, on_processor, workers_by_default
 from walkwise.runs.folder import Run, finished, locked, manifest_in, open_run, prepare, write
 from walkwise.runs.local import Died, Job, Outcome, after_death, local
 from walkwise.runs.manifest import check_same, manifest_of
+from walkwise.runs.node_sources import nodes_of
 from walkwise.runs.questions import as_questions
-from walkwise.runs.sources import as_source, nodes_of
+from walkwise.runs.sources import as_source
 from walkwise.runs.work import Shard, Work, batch_ranges
 
 #: Graphs that are traced together, on the processor and on a graphics card, unless the caller says otherwise.

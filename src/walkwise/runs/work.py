@@ -19,8 +19,9 @@ from walkwise.rules import RuleLike
 from walkwise.runs.answers import answer, failed_row, graph_rows, schema_of
 from walkwise.runs.cards import CardLostError, check_card, seat
 from walkwise.runs.explained import ExplainedBatch, explain, model_outputs
+from walkwise.runs.node_sources import NodesOf, wider
 from walkwise.runs.questions import Question
-from walkwise.runs.sources import Items, NodesOf, Source, wider
+from walkwise.runs.sources import Items, Source
 
 #: The most nodes that are traced together, of however many graphs.
 _MOST_NODES = 20_000
