@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -171,14 +171,9 @@ def find_subgraph(
     walks: Walks, nodes: Sequence[int], edges: Sequence[tuple[int, int]] | None, size: int, alpha: float
 ) -> tuple[tuple[int, ...], float, int]:
     """The best of all node sets of a size, its R_α, and how many there are; with edges, of the connected ones."""
-
-    def connected(chosen: tuple[int, ...]) -> bool:
-        reached = {chosen[0]}
-        for _ in chosen:
-            reached |= {v for e in edges or () for u, v in (e, e[::-1]) if u in reached and v in chosen}
-        return len(reached) == len(chosen)
-
-    sets = [s for s in itertools.combinations(nodes, size) if edges is None or connected(s)]
+    sets = [
+        s for s in itertools.combinations(nodes, size) if edges is None or len(_reached(edges, s, s[0], size)) == size
+    ]
     scores = [subgraph_relevance(walks, s, alpha) for s in sets]
     best = scores.index(max(scores))
     return sets[best], scores[best], len(sets)
@@ -230,6 +225,80 @@ def _worth(walks: Walks, num_nodes: int) -> dict[frozenset[int], float]:
 
 def _subsets(nodes: Sequence[int]) -> list[tuple[int, ...]]:
     return [s for size in range(len(nodes) + 1) for s in itertools.combinations(nodes, size)]
+
+
+def subgraphx(
+    value: Callable[[set[int]], float],
+    num_nodes: int,
+    edges: Sequence[tuple[int, int]],
+    *,
+    size: int,
+    rollouts: int,
+    children: int,
+    samples: int,
+    hops: int,
+    exploration: float,
+) -> list[int]:
+    """SubgraphX (Yuan et al., 2021): on how many steps of the best way each node stayed.
+
+    Every node set is appraised as soon as it is one of the options, and every coalition by itself.
+    """
+    near = [{m} for m in range(num_nodes)]  # whose messages arrive
+    for _ in range(hops):
+        near = [reached | {u for u, v in edges if v in reached} for reached in near]
+    worth: dict[frozenset[int], float] = {}
+    gains: dict[frozenset[int], list[float]] = {}  # of the rollouts that came by
+
+    def appraise(nodes: frozenset[int]) -> None:
+        if nodes in worth:
+            return
+        others = set().union(*(near[m] for m in nodes)) - nodes
+        share = torch.rand(samples, 1)
+        differences = []
+        for joins in (torch.rand(samples, num_nodes) < share).tolist():
+            coalition = {m for m in range(num_nodes) if m not in nodes and (joins[m] or m not in others)}
+            differences.append(value(coalition | nodes) - value(coalition))
+        worth[nodes] = sum(differences) / samples
+
+    def appeal(option: frozenset[int], tried: int) -> float:
+        seen = gains.get(option, [])
+        mean = sum(seen) / len(seen) if seen else 0.0
+        return mean + exploration * worth[option] * math.sqrt(tried) / (1 + len(seen))
+
+    ways = []
+    for _ in range(rollouts):
+        way = [frozenset(range(num_nodes))]
+        while len(way[-1]) > max(size, 1):
+            options = _pruned(edges, way[-1], children)
+            for option in options:
+                appraise(option)
+            tried = sum(len(gains.get(option, [])) for option in options)
+            way.append(max(options, key=lambda option: appeal(option, tried)))
+        appraise(way[-1])
+        for nodes in way:
+            gains.setdefault(nodes, []).append(worth[way[-1]])
+        ways.append(way)
+    best = max(ways, key=lambda way: worth[way[-1]])
+    return [sum(m in nodes for nodes in best) for m in range(num_nodes)]
+
+
+def _pruned(edges: Sequence[tuple[int, int]], nodes: frozenset[int], children: int) -> list[frozenset[int]]:
+    """The largest connected part that is left without each of the nodes of fewest neighbours."""
+    degree = {m: len(_reached(edges, nodes, m, 1)) for m in nodes}
+    found: list[frozenset[int]] = []
+    for m in sorted(nodes, key=lambda m: (degree[m], m))[:children]:
+        rest = nodes - {m}
+        part = max((_reached(edges, rest, k, len(rest)) for k in sorted(rest)), key=len)
+        found += [part] if part not in found else []
+    return found
+
+
+def _reached(edges: Sequence[tuple[int, int]], nodes: Collection[int], m: int, steps: int) -> frozenset[int]:
+    """The nodes to which so many steps inside a node set lead from m, in either direction of the edges."""
+    reached = {m}
+    for _ in range(steps):
+        reached |= {v for e in edges for u, v in (e, e[::-1]) if u in reached and v in nodes}
+    return frozenset(reached)
 
 
 def hooked_relevance(

@@ -14,7 +14,7 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, global_add_pool
 from torch_geometric.utils import k_hop_subgraph, remove_self_loops, to_undirected
 
 import walkwise as ww
-from walkwise import baselines
+from walkwise import baselines, reference
 from walkwise.baselines.gradients import cam, grad_cam, gradient, gradient_times_input, integrated_gradients
 from walkwise.baselines.pgm import chi_square, pgm_explainer
 from walkwise.baselines.pyg import gnn_explainer
@@ -250,8 +250,77 @@ def test_searches_find_a_planted_motif(method):
     assert set(found.nodes.topk(3).indices.tolist()) == {3, 4, 5}
 
 
+class Local(nn.Module):
+    """Sums over neighbours: what is further away than its layers has no part in the output."""
+
+    def __init__(self, columns=3, layers=2):
+        super().__init__()
+        self.convs = nn.ModuleList(
+            GINConv(nn.Sequential(nn.Linear(4 if i == 0 else 5, 5), nn.Tanh())) for i in range(layers)
+        )
+        self.head = nn.Linear(5, columns)
+
+    def forward(self, x, edge_index, batch=None):
+        for conv in self.convs:
+            x = conv(x, edge_index)
+        return self.head(x)
+
+
+class Anywhere(Local):
+    """The mean of all nodes has a part in every output."""
+
+    def forward(self, x, edge_index, batch=None):
+        return super().forward(x - x.mean(0), edge_index)
+
+
+SEARCHED = [  # the model, the explained node, how far its output depends on others
+    (Classifier, None, None),
+    (NodeLevel, 4, 2),
+    (Local, 4, 2),
+    (lambda: Local(layers=1), 0, 2),
+    (lambda: Local(layers=3), 3, 3),
+    (lambda: Local(layers=4), 3, None),
+    (Anywhere, 2, None),
+]
+
+
+@pytest.mark.parametrize("seed", range(len(SEARCHED)))
+def test_subgraphx_is_what_it_would_be_with_everything_asked(seed):
+    kind, index, _ = SEARCHED[seed]
+    data = tailed(seed)
+    prediction = predict(made(kind), data, target=0, index=index)
+    options = {"size": 3, "rollouts": 10, "children": 4, "samples": 5, "hops": 2, "exploration": 5.0}
+
+    def value(nodes):
+        mask = torch.zeros(1, prediction.num_nodes, dtype=torch.bool)
+        mask[0, sorted(nodes)] = True
+        return float(subgraph_values(prediction, mask, on="probability").values)
+
+    torch.manual_seed(seed)
+    found = subgraphx(prediction, **options).nodes.tolist()
+    torch.manual_seed(seed)
+    edges = list(map(tuple, data.edge_index.t().tolist()))
+    assert found == reference.subgraphx(value, prediction.num_nodes, edges, **options)
+    assert len(set(found)) > 3
+
+
+def tailed(seed):
+    """A ring with chords, a tail of five nodes, two of its edges one-way, and a node by itself."""
+    data = graph(7, seed)
+    tail = torch.tensor([[0, 7, 8, 9, 10], [7, 8, 9, 10, 11]])
+    x = torch.rand(13, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return Data(x, torch.cat([data.edge_index, tail, tail[:, :3].flip(0)], 1))
+
+
+@pytest.mark.parametrize("case", range(len(SEARCHED)))
+def test_subgraphx_knows_how_far_a_model_sees(case):
+    kind, index, reach = SEARCHED[case]
+    prediction = predict(made(kind), tailed(0), target=0, index=index)
+    assert baselines.subgraphx._SearchTree(prediction, 3, 4, 5, 2, 5.0)._reach == reach
+
+
 @pytest.mark.parametrize(("kind", "index"), [(Classifier, None), (NodeLevel, 4)])
-def test_subgraphx_asks_of_a_coalition_once_and_changes_nothing_by_it(kind, index, monkeypatch):
+def test_subgraphx_asks_of_a_coalition_once_and_only_where_it_matters(kind, index, monkeypatch):
     prediction = predict(made(kind), graph(9), target=0, index=index)
     asked = []
 
@@ -259,24 +328,21 @@ def test_subgraphx_asks_of_a_coalition_once_and_changes_nothing_by_it(kind, inde
         asked.extend(row.tobytes() for row in sets.numpy())
         return subgraph_values(prediction, sets, **options)
 
+    tree = baselines.subgraphx._SearchTree(prediction, 2, 12, 30, 1, 10.0)
     monkeypatch.setattr(baselines.subgraphx, "subgraph_values", noted)
-    torch.manual_seed(0)
-    found = subgraphx(prediction, size=2, rollouts=4, hops=1)
-    assert len(set(asked)) == len(asked) > 20
-
-    def anew(tree, sets):
-        return subgraph_values(prediction, sets, on="probability").values
-
-    monkeypatch.setattr(baselines.subgraphx._SearchTree, "_values", anew)
-    torch.manual_seed(0)
-    assert torch.equal(subgraphx(prediction, size=2, rollouts=4, hops=1).nodes, found.nodes)
+    first = tree.rollout((1 << 9) - 1)
+    assert 0 < len(asked) <= 60  # of the last subgraph alone: nothing was to choose from
+    for _ in range(3):
+        tree.rollout(first[0])
+    assert len(set(asked)) == len(asked) > (60 if index is None else 0)
 
 
 @pytest.mark.parametrize("hops", [0, 1, 2, 3])
 def test_subgraphx_plays_with_nodes_whose_messages_arrive(hops):
     torch.manual_seed(hops)
     edge_index = torch.randint(0, 12, (2, 14))  # directed
-    near = baselines.subgraphx._near(predict(Planted(), torch.ones(12, 1), edge_index, target=0), hops)
+    prediction = predict(Planted(), torch.ones(12, 1), edge_index, target=0)
+    near = baselines.subgraphx._SearchTree(prediction, 5, 12, 30, hops, 10.0)._near
     for node in range(12):
         expected, _, _, _ = k_hop_subgraph(node, hops, edge_index, num_nodes=12)
         assert near[node].nonzero().flatten().tolist() == expected.tolist()

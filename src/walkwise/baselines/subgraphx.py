@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,7 +15,10 @@ from walkwise.baselines.registry import register_baseline
 from walkwise.evaluation.parts import subgraph_values
 from walkwise.evaluation.predictions import Prediction
 
-NodeSet = frozenset[int]
+#: On how many random node sets it is tried how far a model sees.
+_TRIED = 100
+
+NodeSet = int  # bit m says whether node m is in it
 
 
 @register_baseline("subgraphx")
@@ -52,13 +57,10 @@ def subgraphx(
     torch.Size([3])
     """
     search = _SearchTree(prediction, size, children, samples, hops, exploration)
-    root = frozenset(range(prediction.num_nodes))
+    root = (1 << prediction.num_nodes) - 1
     paths = [search.rollout(root) for _ in range(rollouts)]
     best = max(paths, key=lambda path: search.worth(path[-1]))
-    stayed = torch.zeros(prediction.num_nodes)
-    for nodes in best:
-        stayed[sorted(nodes)] += 1
-    return of_nodes(stayed)
+    return of_nodes(search.masks(best).sum(0).float())
 
 
 @dataclass
@@ -73,18 +75,24 @@ class _SearchTree:
     exploration: float
     _route: str | None = None
     _outputs: dict[bytes, float] = field(default_factory=dict)
+    _coalitions: dict[NodeSet, Tensor] = field(default_factory=dict)  # (samples, M) bool each, without the node set
     _worth: dict[NodeSet, float] = field(default_factory=dict)
     _next: dict[NodeSet, list[NodeSet]] = field(default_factory=dict)
     _visits: dict[NodeSet, int] = field(default_factory=dict)
     _total: dict[NodeSet, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._near = _near(self.prediction, self.hops)
+        self._step = _step(self.prediction)
+        self._near = torch.eye(len(self._step))  # [i, j]: whether messages of j arrive at i
+        for _ in range(self.hops):
+            self._near = (self._near @ self._step).clamp(max=1)
+        self._adjacent = _adjacent(self.prediction)
+        self._reach = self._found_reach()
 
     def rollout(self, root: NodeSet) -> list[NodeSet]:
         """One way from the whole graph to a small subgraph, and its worth noted all along it."""
         path = [root]
-        while len(path[-1]) > self.size and self.after(path[-1]):
+        while path[-1].bit_count() > self.size and self.after(path[-1]):
             path.append(self._choose(path[-1]))
         gain = self.worth(path[-1])
         for nodes in path:
@@ -93,10 +101,13 @@ class _SearchTree:
         return path
 
     def _choose(self, nodes: NodeSet) -> NodeSet:
-        """The child with the best mean worth so far, plus a bonus for the rarely visited."""
+        """The child with the best mean worth so far, plus a bonus for the rarely visited; the first where none was."""
         options = self.after(nodes)
-        self._appraise(options)
+        self._draw(options)
         tried = math.sqrt(sum(self._visits.get(option, 0) for option in options))
+        if not tried:  # nobody has a mean or a bonus, so what the options are worth need not be known
+            return options[0]
+        self._appraise(options)
 
         def appeal(option: NodeSet) -> float:
             visits = self._visits.get(option, 0)
@@ -108,9 +119,11 @@ class _SearchTree:
     def after(self, nodes: NodeSet) -> list[NodeSet]:
         """What pruning one node leaves: the largest connected part of the rest, for each of a few nodes."""
         if nodes not in self._next:
-            neighbours = _neighbours(self.prediction.edge_index, nodes)
-            lowest = sorted(nodes, key=lambda m: (len(neighbours[m]), m))[: self.children]
-            parts = [_largest_part(neighbours, nodes - {m}) for m in lowest]
+            degrees = {m: (self._adjacent[m] & nodes).bit_count() for m in _members(nodes)}
+            lowest = sorted(degrees, key=lambda m: (degrees[m], m))[: self.children]
+            whole = _largest_part(self._adjacent, nodes) == nodes  # then a node of one neighbour may go without a look
+            rest = ((nodes ^ 1 << m, whole and degrees[m] < 2) for m in lowest)
+            parts = [left if connected else _largest_part(self._adjacent, left) for left, connected in rest]
             self._next[nodes] = list(dict.fromkeys(part for part in parts if part))
         return self._next[nodes]
 
@@ -124,13 +137,17 @@ class _SearchTree:
         new = [nodes for nodes in node_sets if nodes not in self._worth]
         if not new:
             return
-        with_us, without_us = zip(*(self._games(nodes) for nodes in new), strict=True)
-        values = self._values(torch.cat([*with_us, *without_us])).view(2, len(new), -1)
+        self._draw(new)
+        without_us = torch.cat([self._coalitions[nodes] for nodes in new])
+        with_us = without_us | self.masks(new).repeat_interleave(self.samples, 0)
+        values = self._values(torch.cat([with_us, without_us])).view(2, len(new), -1)
         self._worth.update(zip(new, (values[0] - values[1]).mean(dim=1).tolist(), strict=True))
 
     def _values(self, sets: Tensor) -> Tensor:
-        """The output for every coalition, asked of the model once for each.  # (B,)"""
-        keys = [row.tobytes() for row in sets.numpy()]
+        """The output for every coalition, asked of the model once for those that it cannot tell apart.  # (B,)"""
+        sets = sets if self._reach is None else self._seen(sets, self._reach)
+        packed = np.packbits(sets.numpy(), axis=1)
+        keys = packed.view(f"V{packed.shape[1]}").ravel().tolist()
         new = {key: place for place, key in enumerate(keys) if key not in self._outputs}
         if new:
             asked = sets[list(new.values())]
@@ -139,55 +156,89 @@ class _SearchTree:
             self._outputs.update(zip(new, found.values.tolist(), strict=True))
         return torch.tensor([self._outputs[key] for key in keys], dtype=torch.float64)
 
-    def _games(self, nodes: NodeSet) -> tuple[Tensor, Tensor]:
-        """Random coalitions with a node set and without it.  # (B, M) bool each"""
-        inside = torch.zeros(self.prediction.num_nodes, dtype=torch.bool)
-        inside[sorted(nodes)] = True
-        others = self._near[inside].any(0) & ~inside
-        coalition = _coalitions(others, self.samples) | ~(others | inside)  # what is far away stays
-        return coalition | inside, coalition
+    def _seen(self, sets: Tensor, reach: int) -> Tensor:
+        """Of every coalition the nodes whose messages arrive at the explained one, which stays.  # (B, M) bool"""
+        seen = torch.zeros_like(sets)
+        seen[:, self.prediction.index] = True
+        for _ in range(reach):
+            seen = (seen.float() @ self._step > 0) & (sets | seen)
+        return seen
+
+    def _found_reach(self) -> int | None:
+        """How far the output of a node depends on others, by trying node sets at random; None if it may be anywhere.
+
+        One step more than ``hops`` is tried, too: layers that divide by degrees look as far.
+        """
+        if self.prediction.index is None:
+            return None
+        chance = torch.Generator().manual_seed(0)
+        share = torch.rand(_TRIED, 1, generator=chance)
+        sets = torch.rand(_TRIED, self.prediction.num_nodes, generator=chance) < share
+        whole = subgraph_values(self.prediction, sets).values
+        for reach in (self.hops, self.hops + 1):
+            if torch.allclose(subgraph_values(self.prediction, self._seen(sets, reach)).values, whole, 1e-4, 1e-5):
+                return reach
+        return None
+
+    def _draw(self, node_sets: list[NodeSet]) -> None:
+        """Draw coalitions of the nodes around each of these node sets, where there are none, of every size alike."""
+        new = [nodes for nodes in node_sets if nodes not in self._coalitions]
+        if not new:
+            return
+        inside = self.masks(new)  # (B, M)
+        others = (inside.float() @ self._near > 0) & ~inside
+        drawn = torch.rand(len(new), self.samples * (1 + inside.shape[1]))
+        share = drawn[:, : self.samples, None]  # the place of our player in a random order of all
+        joined = drawn[:, self.samples :].view(len(new), self.samples, -1) < share
+        far = ~(others | inside)  # what is far away stays
+        self._coalitions.update(zip(new, joined & others[:, None] | far[:, None], strict=True))
+
+    def masks(self, node_sets: list[NodeSet]) -> Tensor:
+        """Every node set as a row.  # (B, M) bool"""
+        M = self.prediction.num_nodes
+        packed = b"".join(nodes.to_bytes(-(-M // 8), "little") for nodes in node_sets)
+        rows = np.frombuffer(packed, dtype=np.uint8).reshape(len(node_sets), -1)
+        return torch.from_numpy(np.unpackbits(rows, axis=1, count=M, bitorder="little")).bool()
 
 
 def _scale(prediction: Prediction) -> str:
     return "logit" if callable(prediction.target) else "probability"
 
 
-def _coalitions(others: Tensor, samples: int) -> Tensor:
-    """Random coalitions of the other players, of every size alike.  # (B, M) bool"""
-    share = torch.rand(samples, 1)  # the place of our player in a random order of all
-    return (torch.rand(samples, len(others)) < share) & others
-
-
-def _near(prediction: Prediction, hops: int) -> Tensor:
-    """For every node, the nodes from which at most so many edges lead to it.  # (M, M) bool"""
+def _step(prediction: Prediction) -> Tensor:
+    """For every node, itself and the nodes from which an edge leads to it.  # (M, M) 0 or 1"""
     source, destination = prediction.edge_index.cpu()
-    near = torch.eye(prediction.num_nodes)
-    step = near.index_put((destination, source), torch.ones(()))
-    for _ in range(hops):
-        near = (near @ step).clamp(max=1)
-    return near > 0
+    return torch.eye(prediction.num_nodes).index_put((destination, source), torch.ones(()))
 
 
-def _neighbours(edge_index: Tensor, nodes: NodeSet) -> dict[int, set[int]]:
-    found: dict[int, set[int]] = {m: set() for m in nodes}
-    for u, v in edge_index.t().tolist():
-        if u in nodes and v in nodes and u != v:
-            found[u].add(v)
-            found[v].add(u)
+def _adjacent(prediction: Prediction) -> list[NodeSet]:
+    """The neighbours of every node, in either direction."""
+    found = [0] * prediction.num_nodes
+    for u, v in prediction.edge_index.t().tolist():
+        if u != v:
+            found[u] |= 1 << v
+            found[v] |= 1 << u
     return found
 
 
-def _largest_part(neighbours: dict[int, set[int]], nodes: NodeSet) -> NodeSet:
+def _members(nodes: NodeSet) -> Iterator[int]:
+    while nodes:
+        lowest = nodes & -nodes
+        yield lowest.bit_length() - 1
+        nodes ^= lowest
+
+
+def _largest_part(adjacent: list[NodeSet], nodes: NodeSet) -> NodeSet:
     """The largest connected part of some nodes; of equal ones, that with the lowest node."""
-    best: NodeSet = frozenset()
-    left = set(nodes)
-    while left:
-        part, frontier = set(), [min(left)]
-        while frontier:
-            m = frontier.pop()
-            if m in left:
-                left.remove(m)
-                part.add(m)
-                frontier.extend(neighbours[m])
-        best = frozenset(part) if len(part) > len(best) else best
+    best = 0
+    while nodes:
+        part = new = nodes & -nodes
+        while new:
+            reached = 0
+            for m in _members(new):
+                reached |= adjacent[m]
+            new = reached & nodes & ~part
+            part |= new
+        best = part if part.bit_count() > best.bit_count() else best
+        nodes &= ~part
     return best
