@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections.abc import Iterable
 
 #: The last advice about a data set that is missing.
 OTHER_ROOT = (
@@ -159,6 +160,16 @@ def as_count(given: object, argument: str, meaning: str = "", *, least: int = 1)
         named, expected = f"{argument}, {meaning}," if meaning else argument, f"a whole number of at least {least}"
         raise InputError(f"{named} must be {expected}, got {given!r}.", argument=argument, expected=expected, got=given)
     return count
+
+
+def unknown(what: str, name: object, known: Iterable[str], *, argument: str = "name") -> InputError:
+    """What is wrong with a name that is none of those known.
+
+    >>> print(unknown("rule", "gama", ["gamma", "zero"], argument="rule"))
+    Unknown rule 'gama': expected one of gamma, zero.
+    """
+    listed = f"one of {', '.join(known)}"
+    return InputError(f"Unknown {what} {name!r}: expected {listed}.", argument=argument, expected=listed, got=name)
 
 
 def noted(error: BaseException, where: str) -> BaseException:

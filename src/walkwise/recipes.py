@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from walkwise import datasets, models
-from walkwise.errors import InputError
+from walkwise.errors import unknown
 from walkwise.files import write_whole
 from walkwise.training import Training, train
 
@@ -69,8 +69,7 @@ def train_model(
         progress: show a progress bar.
     """
     if name not in RECIPES:
-        listed = f"one of {', '.join(RECIPES)}"
-        raise InputError(f"Unknown model {name!r}: expected {listed}.", argument="name", expected=listed, got=name)
+        raise unknown("model", name, RECIPES)
     recipe = RECIPES[name]
     graphs = datasets.load(data or recipe.data, root=root)
     with torch.random.fork_rng():

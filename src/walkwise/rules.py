@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from walkwise.errors import InputError, described
+from walkwise.errors import InputError, described, unknown
 
 
 def divide(numerator: Tensor, denominator: Tensor, *, spent: bool = False) -> Tensor:
@@ -345,8 +345,7 @@ def as_schedule(rule: RuleLike) -> Schedule:
         return Schedule.constant(rule)
     if isinstance(rule, str):
         if rule not in _NAMED:
-            listed = f"one of {', '.join(sorted(_NAMED))}"
-            raise InputError(f"Unknown rule {rule!r}: expected {listed}.", argument="rule", expected=listed, got=rule)
+            raise unknown("rule", rule, sorted(_NAMED), argument="rule")
         return _NAMED[rule]()
     if isinstance(rule, Sequence):
         rules = tuple(r for r in rule if isinstance(r, Rule))

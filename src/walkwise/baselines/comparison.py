@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 from walkwise.baselines.attribution import Explanation, node_order, node_scores, takes_alpha
 from walkwise.baselines.registry import Explain, available_baselines, baseline, is_trained
 from walkwise.core.lazy import cached_property
-from walkwise.errors import InputError, WalkwiseError
+from walkwise.errors import InputError, WalkwiseError, unknown
 from walkwise.evaluation import (
     Motif,
     activation_along,
@@ -337,12 +337,9 @@ def _listed(given: Any, what: str) -> list[Any]:
 
 
 def _check_known(names: Sequence[Any], what: str, valid: Iterable[str]) -> None:
-    unknown = [name for name in names if not isinstance(name, str) or name not in valid]
-    if unknown:
-        listed = f"one of {', '.join(valid)}"
-        raise InputError(
-            f"Unknown {what} {unknown[0]!r}: expected {listed}.", argument=f"{what}s", expected=listed, got=unknown[0]
-        )
+    wrong = [name for name in names if not isinstance(name, str) or name not in valid]
+    if wrong:
+        raise unknown(what, wrong[0], valid, argument=f"{what}s")
 
 
 def _discounts(alphas: float | Iterable[float]) -> tuple[float, ...]:

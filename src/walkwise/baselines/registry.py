@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from walkwise.baselines.attribution import Explanation
-from walkwise.errors import InputError
+from walkwise.errors import InputError, unknown
 from walkwise.evaluation.predictions import Prediction
 
 #: Explains one prediction.
@@ -85,8 +85,7 @@ def baseline(name: str, predictions: Sequence[Prediction] = ()) -> Explain:
     if name in _EXPLAINERS:
         return _EXPLAINERS[name]
     if name not in _TRAINERS:
-        listed = f"one of {', '.join(available_baselines())}"
-        raise InputError(f"Unknown baseline {name!r}: expected {listed}.", argument="name", expected=listed, got=name)
+        raise unknown("baseline", name, available_baselines())
     return _TRAINERS[name](predictions)
 
 

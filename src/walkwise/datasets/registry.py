@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from walkwise.datasets.graphset import GraphSet
-from walkwise.errors import InputError
+from walkwise.errors import InputError, unknown
 from walkwise.files import as_path
 
 #: Reads a data set from a data root.
@@ -72,10 +72,5 @@ def load(name: str, *, root: str | Path | None = None) -> GraphSet:
     GraphSet(ba2motif-generated: 1000 graphs, 720 train, 80 val, 200 test)
     """
     if name not in names():
-        raise InputError(
-            f"Unknown data set {name!r}: expected one of {', '.join(names())}.",
-            argument="name",
-            expected=f"one of {', '.join(names())}",
-            got=name,
-        )
+        raise unknown("data set", name, names())
     return _LOADERS[name](data_root(root))

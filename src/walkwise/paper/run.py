@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
-from walkwise.errors import InputError, MissingDataError, MissingExtraError
+from walkwise.errors import InputError, MissingDataError, MissingExtraError, unknown
 from walkwise.paper import figure1, figure4, figure5, figure6, table3
 from walkwise.paper.bench import Bench
 from walkwise.paper.drawing import require_matplotlib, save
@@ -44,10 +44,7 @@ def chosen(name: str) -> tuple[Exhibit, ...]:
     if name == "all":
         return tuple(EXHIBITS.values())
     if name not in EXHIBITS:
-        listed = f"one of {', '.join(EXHIBITS)}, or all"
-        raise InputError(
-            f"Unknown table or figure {name!r}: expected {listed}.", argument="name", expected=listed, got=name
-        )
+        raise unknown("table or figure", name, [*EXHIBITS, "all"])
     return (EXHIBITS[name],)
 
 
