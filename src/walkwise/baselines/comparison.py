@@ -29,7 +29,9 @@ from walkwise.evaluation import (
     pruning_along,
     scores_of_order,
 )
-from walkwise.evaluation.predictions import Prediction, check_on, graph_list, predict
+from walkwise.evaluation.inputs import graph_list
+from walkwise.evaluation.outputs import check_on
+from walkwise.evaluation.predictions import Prediction, predict
 from walkwise.questions.subgraphs import as_discounts
 from walkwise.search.orders import DISCOUNTS
 

@@ -1,8 +1,8 @@
-"""The one graph that a prediction is for, out of what the caller gave: checked, with features and edges."""
+"""The graph that a prediction is for, or the graphs of a data set, out of what the caller gave: checked."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -85,3 +85,33 @@ def _extent(ids: Tensor) -> str:
 
 def _within(ids: Tensor, count: int) -> bool:
     return 0 <= int(ids.min()) <= int(ids.max()) < count
+
+
+def graph_list(graphs: Iterable[Data], name: str = "graphs") -> list[Data]:
+    """The graphs of a data set, one at least.
+
+    >>> graph_list(Data(num_nodes=3))
+    Traceback (most recent call last):
+        ...
+    walkwise.errors.InputError: graphs must be a list of graphs, got one Data. Write [data], or data.to_data_list() ...
+    """
+    if isinstance(graphs, Data):
+        raise InputError(
+            argument=name,
+            expected="a list of graphs",
+            got=Described(f"one {type(graphs).__name__}"),
+            remedy="Write [data], or data.to_data_list() if it is a batch.",
+        )
+    scalar = getattr(graphs, "ndim", 1) == 0
+    several = not scalar and (hasattr(graphs, "__iter__") or hasattr(graphs, "__getitem__"))  # a Subset has the latter
+    listed: list[Any] = list(graphs) if several else [graphs]
+    wrong = [described(data) for data in listed if not isinstance(data, Data)]
+    if wrong:
+        raise InputError(
+            argument=name,
+            expected="a list of torch_geometric Data objects",
+            got=wrong[0],
+        )
+    if not listed:
+        raise InputError(f"{name} is empty; give at least one graph.", argument=name, expected="at least one graph")
+    return listed

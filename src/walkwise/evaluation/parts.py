@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from walkwise.errors import InputError, described
-from walkwise.evaluation.predictions import Prediction, call, check_on, chosen, table
+from walkwise.evaluation.outputs import check_on, table
+from walkwise.evaluation.predictions import Prediction, call, chosen
 from walkwise.questions.progress import shown
 
 #: How many nodes and edges one forward pass of many subgraphs may hold, kept or not.

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import HeteroData
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.node_types import TypedNode
-from walkwise.errors import LEFT_OUT, Described, InputError, TargetError, described, noted
+from walkwise.errors import InputError
 from walkwise.evaluation.adapters import Adapted, adapted
 from walkwise.evaluation.inputs import given_graph
+from walkwise.evaluation.outputs import explained_row, made_by, named_column, table
 from walkwise.evaluation.types import AllTypes
 from walkwise.rules import RuleLike
 from walkwise.tracing import trace
 from walkwise.tracing.shadow import same_random_numbers, shadow_of
-from walkwise.tracing.target import CLASSES
 
 #: An output column, or a function that makes a scalar from the model's whole output.
 Column = int | Callable[[Any], Tensor]
@@ -141,11 +141,11 @@ def predict(
             remedy="Trace it: ww.trace(model, data, index=...).",
         )
     rows = table(output, 1 if index is None else x.shape[0])
-    row = _checked_row(rows, index)
-    column, negative = _column(target, row, "target", class_names)
+    row = explained_row(rows, index)
+    column, negative = named_column(target, row, "target", class_names)
     if negative:
         model, output = adapted(given.model, given.manner, negative=True), -output
-    other = None if against is None else _column(against, row, "against", class_names)
+    other = None if against is None else named_column(against, row, "against", class_names)
     if other == (column, negative):
         raise InputError(
             f"target and against are the same output, {target if target is not None else column!r}.",
@@ -157,67 +157,6 @@ def predict(
     less = other[0] if other is not None and len(row) > 1 else None  # one logit is a difference already
     at = None if index is None else operator.index(index)  # type: ignore[arg-type]
     return Prediction(model, x, edge_index, arguments, column, at, output, less)
-
-
-def _column(target: Any, row: Tensor, name: str, class_names: Sequence[str] | None) -> tuple[int, bool]:
-    """The column of the output that is named, and whether its sign is turned over."""
-    if target is None:
-        return int(row.argmax()), False
-    classes = list(CLASSES) if len(row) == 1 else []
-    expected = f"a column of the output, {_range(row)}"
-    if len(class_names or ()) == (2 if len(row) == 1 else len(row)):
-        classes = [*map(str, class_names or ()), *classes]
-    if classes:
-        expected += f", or one of {', '.join(map(repr, classes))}"
-    if isinstance(target, str) and target in CLASSES and len(row) == 1:
-        return 0, target == "negative"
-    if isinstance(target, str) and target in classes:
-        place = classes.index(target)
-        return (place, False) if len(row) > 1 else (0, place == 0)
-    if isinstance(target, str):
-        remedy = None if class_names else "Name the classes with class_names=[...] to call them by name."
-        raise InputError(argument=name, expected=expected, got=target, remedy=remedy)
-    column = _whole(target, name, expected)
-    if column == 1 == len(row):  # the positive class of two
-        return 0, False
-    if not 0 <= column < len(row):
-        raise InputError(
-            f"{name}={column} is out of range: the output has {len(row)} column(s), 0 to {len(row) - 1}.",
-            argument=name,
-            expected=expected,
-            got=column,
-        )
-    return column, False
-
-
-def graph_list(graphs: Iterable[Data], name: str = "graphs") -> list[Data]:
-    """The graphs of a data set, one at least.
-
-    >>> graph_list(Data(num_nodes=3))
-    Traceback (most recent call last):
-        ...
-    walkwise.errors.InputError: graphs must be a list of graphs, got one Data. Write [data], or data.to_data_list() ...
-    """
-    if isinstance(graphs, Data):
-        raise InputError(
-            argument=name,
-            expected="a list of graphs",
-            got=Described(f"one {type(graphs).__name__}"),
-            remedy="Write [data], or data.to_data_list() if it is a batch.",
-        )
-    scalar = getattr(graphs, "ndim", 1) == 0
-    several = not scalar and (hasattr(graphs, "__iter__") or hasattr(graphs, "__getitem__"))  # a Subset has the latter
-    listed: list[Any] = list(graphs) if several else [graphs]
-    wrong = [described(data) for data in listed if not isinstance(data, Data)]
-    if wrong:
-        raise InputError(
-            argument=name,
-            expected="a list of torch_geometric Data objects",
-            got=wrong[0],
-        )
-    if not listed:
-        raise InputError(f"{name} is empty; give at least one graph.", argument=name, expected="at least one graph")
-    return listed
 
 
 def call(model: nn.Module, x: Tensor, edge_index: Tensor, arguments: Mapping[str, Any]) -> Any:
@@ -287,48 +226,12 @@ def input_gradient(prediction: Prediction, x: Tensor) -> Tensor:
     return torch.zeros_like(x) if gradient is None else gradient
 
 
-def check_on(on: str) -> None:
-    """Refuse anything but the two names of f."""
-    if on not in ("logit", "probability"):
-        raise InputError(argument="on", expected='"logit" or "probability"', got=on)
-
-
 def _scalar(prediction: Prediction, output: Any) -> Tensor:
     """The explained number of the whole graph's output, differentiable."""
     if callable(prediction.target):
         return torch.as_tensor(made_by(prediction.target, output)).reshape(())
     rows = table(output, 1 if prediction.index is None else prediction.num_nodes)
     return difference(prediction, rows[prediction.index or 0])
-
-
-def made_by(target: Callable[[Any], Tensor], output: Any) -> Tensor:
-    """What a callable target makes of the output: one number. Its own exceptions come through, with a note."""
-    try:
-        made = target(output)
-    except Exception as error:
-        noted(error, "Raised by the callable target, which got the model's output.")
-        raise
-    if not isinstance(made, Tensor | int | float) or (isinstance(made, Tensor) and made.numel() != 1):
-        got = f"a tensor of shape {tuple(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
-        raise TargetError(
-            f"A callable target makes one number of the model's output; it returned {got}.",
-            argument="target",
-            expected="a function that makes one number of the model's output",
-            got=Described(got),
-            remedy="Select one entry, as in lambda output: output[0, 1].",
-        )
-    return made
-
-
-def _whole(given: Any, name: str, expected: str) -> int:
-    try:
-        return operator.index(given)
-    except TypeError:
-        raise InputError(argument=name, expected=expected, got=given) from None
-
-
-def _range(rows: Tensor) -> str:
-    return f"0 to {len(rows) - 1}" if len(rows) > 1 else "0 alone"
 
 
 def chosen(prediction: Prediction, rows: Any, on: str) -> Tensor:
@@ -353,45 +256,3 @@ def difference(prediction: Prediction, rows: Tensor) -> Tensor:
     assert isinstance(prediction.target, int)
     wanted: Tensor = rows[..., prediction.target]
     return wanted if prediction.against is None else wanted - rows[..., prediction.against]
-
-
-def table(output: Any, rows: int) -> Tensor:
-    """The output as (rows, columns)."""
-    if not isinstance(output, Tensor) or output.dim() > 2:
-        given = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
-        raise InputError(
-            f"Expected an output of shape (rows, columns), got {given}.",
-            argument="output",
-            expected="of shape (rows, columns)",
-            got=given,
-            remedy="Give a callable target.",
-        )
-    if output.dim() == 2:
-        return output
-    return output.reshape(1 if output.numel() % rows else rows, -1)
-
-
-def _checked_row(rows: Tensor, index: Any) -> Tensor:
-    if index is None and len(rows) != 1:
-        raise InputError(
-            f"The output has {len(rows)} rows.",
-            argument="index",
-            expected=f"a row of the output, {_range(rows)}",
-            remedy="For a node-level model give index=<the row>.",
-        )
-    if index is not None and len(rows) == 1 and _whole(index, "index", f"a row of the output, {_range(rows)}"):
-        raise InputError(
-            "The model has one output for the whole graph, not one per node.",
-            argument="index",
-            expected=LEFT_OUT,
-            got=index,
-            remedy="Leave index out.",
-        )
-    if index is not None and not 0 <= _whole(index, "index", f"a row of the output, {_range(rows)}") < len(rows):
-        raise InputError(
-            f"index={index} is out of range: the output has {len(rows)} rows, 0 to {len(rows) - 1}.",
-            argument="index",
-            expected=f"a row of the output, {_range(rows)}",
-            got=index,
-        )
-    return rows[index or 0]

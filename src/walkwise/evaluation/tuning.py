@@ -13,8 +13,9 @@ from torch_geometric.data import Data
 from walkwise.errors import InputError
 from walkwise.evaluation.curves import mean_and_error
 from walkwise.evaluation.ground_truth import Motif, motif_auroc
+from walkwise.evaluation.inputs import graph_list
 from walkwise.evaluation.parts import subgraph_values
-from walkwise.evaluation.predictions import Prediction, graph_list, predict, traced
+from walkwise.evaluation.predictions import Prediction, predict, traced
 from walkwise.evaluation.selections import prefixes, scores_of_order
 from walkwise.questions.subgraphs import as_discounts
 from walkwise.rules import RuleLike

@@ -1,0 +1,123 @@
+"""Which number of a model's output is meant: the row, the column, or what a callable makes of it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from walkwise.errors import LEFT_OUT, Described, InputError, TargetError, noted
+from walkwise.tracing.target import CLASSES
+
+
+def table(output: Any, rows: int) -> Tensor:
+    """The output as (rows, columns)."""
+    if not isinstance(output, Tensor) or output.dim() > 2:
+        given = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+        raise InputError(
+            f"Expected an output of shape (rows, columns), got {given}.",
+            argument="output",
+            expected="of shape (rows, columns)",
+            got=given,
+            remedy="Give a callable target.",
+        )
+    if output.dim() == 2:
+        return output
+    return output.reshape(1 if output.numel() % rows else rows, -1)
+
+
+def explained_row(rows: Tensor, index: Any) -> Tensor:
+    """The row of the output that is explained.  # (C,)"""
+    expected = f"a row of the output, {_range(rows)}"
+    if index is None and len(rows) != 1:
+        raise InputError(
+            f"The output has {len(rows)} rows.",
+            argument="index",
+            expected=expected,
+            remedy="For a node-level model give index=<the row>.",
+        )
+    if index is not None and len(rows) == 1 and _whole(index, "index", expected):
+        raise InputError(
+            "The model has one output for the whole graph, not one per node.",
+            argument="index",
+            expected=LEFT_OUT,
+            got=index,
+            remedy="Leave index out.",
+        )
+    if index is not None and not 0 <= _whole(index, "index", expected) < len(rows):
+        raise InputError(
+            f"index={index} is out of range: the output has {len(rows)} rows, 0 to {len(rows) - 1}.",
+            argument="index",
+            expected=expected,
+            got=index,
+        )
+    return rows[index or 0]
+
+
+def named_column(target: Any, row: Tensor, name: str, class_names: Sequence[str] | None) -> tuple[int, bool]:
+    """The column of the output that is named, and whether its sign is turned over."""
+    if target is None:
+        return int(row.argmax()), False
+    classes = list(CLASSES) if len(row) == 1 else []
+    expected = f"a column of the output, {_range(row)}"
+    if len(class_names or ()) == (2 if len(row) == 1 else len(row)):
+        classes = [*map(str, class_names or ()), *classes]
+    if classes:
+        expected += f", or one of {', '.join(map(repr, classes))}"
+    if isinstance(target, str) and target in CLASSES and len(row) == 1:
+        return 0, target == "negative"
+    if isinstance(target, str) and target in classes:
+        place = classes.index(target)
+        return (place, False) if len(row) > 1 else (0, place == 0)
+    if isinstance(target, str):
+        remedy = None if class_names else "Name the classes with class_names=[...] to call them by name."
+        raise InputError(argument=name, expected=expected, got=target, remedy=remedy)
+    column = _whole(target, name, expected)
+    if column == 1 == len(row):  # the positive class of two
+        return 0, False
+    if not 0 <= column < len(row):
+        raise InputError(
+            f"{name}={column} is out of range: the output has {len(row)} column(s), 0 to {len(row) - 1}.",
+            argument=name,
+            expected=expected,
+            got=column,
+        )
+    return column, False
+
+
+def made_by(target: Callable[[Any], Tensor], output: Any) -> Tensor:
+    """What a callable target makes of the output: one number. Its own exceptions come through, with a note."""
+    try:
+        made = target(output)
+    except Exception as error:
+        noted(error, "Raised by the callable target, which got the model's output.")
+        raise
+    if not isinstance(made, Tensor | int | float) or (isinstance(made, Tensor) and made.numel() != 1):
+        got = f"a tensor of shape {tuple(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
+        raise TargetError(
+            f"A callable target makes one number of the model's output; it returned {got}.",
+            argument="target",
+            expected="a function that makes one number of the model's output",
+            got=Described(got),
+            remedy="Select one entry, as in lambda output: output[0, 1].",
+        )
+    return made
+
+
+def check_on(on: str) -> None:
+    """Refuse anything but the two names of f."""
+    if on not in ("logit", "probability"):
+        raise InputError(argument="on", expected='"logit" or "probability"', got=on)
+
+
+def _whole(given: Any, name: str, expected: str) -> int:
+    try:
+        return operator.index(given)
+    except TypeError:
+        raise InputError(argument=name, expected=expected, got=given) from None
+
+
+def _range(rows: Tensor) -> str:
+    return f"0 to {len(rows) - 1}" if len(rows) > 1 else "0 alone"
