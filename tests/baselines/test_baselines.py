@@ -363,7 +363,7 @@ def test_compare_gives_mean_error_and_time():
     asked = {
         "target": lambda data: 1,
         "alphas": (0.0, 0.5),
-        "metrics": list(baselines.comparison.METRICS),
+        "metrics": list(baselines.measures.METRICS),
         "motif": lambda data: [[0, 1], [2, 3]],
     }
     rows = baselines.compare(["random", "sgnn-lrp", "gnn-lrp"], model, graphs, **asked)

@@ -12,7 +12,7 @@ import pytest
 
 import walkwise
 from walkwise import baselines, datasets, models, recipes, rules
-from walkwise.baselines.comparison import METRICS
+from walkwise.baselines.measures import METRICS
 from walkwise.cli import app, names
 from walkwise.cli.beforehand import Asked
 from walkwise.cli.predictions import predicted

@@ -8,8 +8,10 @@
 
 from walkwise.baselines import edge_mask, gradients, pgm, pyg, relevance, subgraphx  # they register themselves
 from walkwise.baselines.attribution import Attribution, Walks, node_order, node_scores, of_nodes, subgraph_scores
-from walkwise.baselines.comparison import Explained, Row, compare, to_markdown, to_pandas
+from walkwise.baselines.comparison import compare
+from walkwise.baselines.measures import Explained
 from walkwise.baselines.registry import available_baselines, baseline, register_baseline, register_trained_baseline
+from walkwise.baselines.tables import Row, to_markdown, to_pandas
 
 __all__ = [
     "Attribution",

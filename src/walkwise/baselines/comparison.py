@@ -7,108 +7,25 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from numbers import Real
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.data import Data
 
-from walkwise.baselines.attribution import Explanation, node_order, node_scores, takes_alpha
+from walkwise.baselines.attribution import takes_alpha
+from walkwise.baselines.measures import METRICS, Explained, Metric
 from walkwise.baselines.registry import Explain, available_baselines, baseline, is_trained
-from walkwise.core.lazy import cached_property
+from walkwise.baselines.tables import Row
+from walkwise.display import count
 from walkwise.errors import InputError, WalkwiseError, unknown
-from walkwise.evaluation import (
-    Motif,
-    activation_along,
-    fidelities,
-    mean_and_error,
-    motif_accuracy,
-    motif_auroc,
-    pruning_along,
-    scores_of_order,
-)
+from walkwise.evaluation import Motif, mean_and_error
 from walkwise.evaluation.inputs import graph_list
 from walkwise.evaluation.outputs import check_on
 from walkwise.evaluation.predictions import Prediction, predict
 from walkwise.questions.subgraphs import as_discounts
 from walkwise.search.orders import DISCOUNTS
-
-
-@dataclass(frozen=True)
-class Row:
-    """One method under one measure."""
-
-    method: str
-    alpha: float | None  # None where the method knows no steps to discount
-    metric: str
-    mean: float
-    standard_error: float
-    graphs: int  # how many could be explained
-    seconds: float  # per graph, to explain it and to order its nodes
-    note: str = ""  # how long the method was trained, why graphs were left out
-    training_seconds: float = 0.0  # spent once, before the first graph; not part of ``seconds``
-
-
-@dataclass(frozen=True, eq=False)
-class Explained:
-    """One explanation of one prediction, as the measures see it."""
-
-    prediction: Prediction
-    explanation: Explanation
-    alpha: float
-    motif: Motif | None
-    on: str
-    sparsity: float
-
-    @cached_property
-    def activation_order(self) -> Tensor:
-        """The nodes, most important first.  # (M,)"""
-        return node_order(self.explanation, "activation", alpha=self.alpha)
-
-    @cached_property
-    def pruning_order(self) -> Tensor:
-        """The nodes, least important first.  # (M,)"""
-        return node_order(self.explanation, "pruning", alpha=self.alpha)
-
-    @property
-    def scores(self) -> Tensor:
-        """A score per node: the method's own, or by the place in the activation order.  # (M,)"""
-        own = not takes_alpha(self.explanation)
-        return node_scores(self.explanation) if own else scores_of_order(self.activation_order)
-
-    @property
-    def top(self) -> list[int]:
-        """The most important nodes that the sparsity leaves room for, one at least."""
-        keep = max(1, math.floor((1 - self.sparsity) * self.prediction.num_nodes + 1e-9))
-        nodes: list[int] = self.activation_order[:keep].tolist()
-        return nodes
-
-    @property
-    def truth(self) -> Motif:
-        """The known motif."""
-        if self.motif is None:
-            raise InputError(
-                "Accuracy and AUROC need the motif of every graph.",
-                argument="motif",
-                expected="a function of the graph",
-                remedy="Give motif=<a function of the graph>.",
-            )
-        return self.motif
-
-
-#: A measure of one explanation.
-Metric = Callable[[Explained], float]
-
-METRICS: Mapping[str, Metric] = {
-    "auac": lambda e: activation_along(e.prediction, e.activation_order, on=e.on).area,
-    "aupc": lambda e: pruning_along(e.prediction, e.pruning_order, on=e.on).area,
-    "fidelity+": lambda e: fidelities(e.prediction, e.top, on=e.on)[0],
-    "fidelity-": lambda e: fidelities(e.prediction, e.top, on=e.on)[1],
-    "accuracy": lambda e: motif_accuracy(e.activation_order, e.truth),
-    "auroc": lambda e: motif_auroc(e.scores, e.truth),
-}
 
 
 def compare(
@@ -255,51 +172,9 @@ class _Tally:
     def _note(self) -> str:
         """What a reader of the row should know besides its numbers."""
         trained, failed = self.training, self.failed
-        notes = [f"trained first, {trained.seconds:.3g} s on {_graphs(trained.graphs)}"] if trained else []
+        notes = [f"trained first, {trained.seconds:.3g} s on {count(trained.graphs, 'graph')}"] if trained else []
         notes += [f"{len(failed)} left out: {failed[0]}"] if failed else []
         return "; ".join(notes)
-
-
-def to_markdown(rows: Sequence[Row]) -> str:
-    """The rows as a Markdown table: a line per method and α, a column per measure.
-
-    Where a method was trained, a last column says how long that took, in all and not per graph.
-
-    >>> print(to_markdown([Row("lrp", None, "auac", 1.25, 0.1, 8, 0.002)]))
-    | method | α | auac | graphs | s / graph |
-    | --- | --- | --- | --- | --- |
-    | lrp | | 1.25 ± 0.1 | 8 | 0.002 |
-    >>> print(to_markdown([Row("pgexplainer", 0.0, "auac", 1.25, 0.1, 8, 0.002, training_seconds=31.0)]))
-    | method | α | auac | graphs | s / graph | s to train |
-    | --- | --- | --- | --- | --- | --- |
-    | pgexplainer | 0 | 1.25 ± 0.1 | 8 | 0.002 | 31 |
-    """
-    names = list(dict.fromkeys(row.metric for row in rows))
-    lines: dict[tuple[str, float | None], dict[str, Row]] = {}
-    for row in rows:
-        lines.setdefault((row.method, row.alpha), {})[row.metric] = row
-    train = ["s to train"] if any(row.training_seconds for row in rows) else []
-    head = ["method", "α", *names, "graphs", "s / graph", *train]
-    table = [head, ["---"] * len(head)]
-    for (method, alpha), found in lines.items():
-        cells = [f"{found[n].mean:.4g} ± {found[n].standard_error:.2g}" if n in found else "" for n in names]
-        one = next(iter(found.values()))
-        cells += [str(one.graphs), f"{one.seconds:.3g}"]
-        cells += [f"{one.training_seconds:.3g}" if one.training_seconds else ""] if train else []
-        table.append([method, "" if alpha is None else f"{alpha:g}", *cells])
-    return "\n".join(f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in table)
-
-
-def to_pandas(rows: Sequence[Row]) -> Any:
-    """The rows as a pandas data frame, one line per row; pandas is yours to install.
-
-    >>> import pytest
-    >>> pandas = pytest.importorskip("pandas")
-    >>> frame = to_pandas([Row("lrp", None, "auac", 1.25, 0.1, 8, 0.002)])
-    >>> frame[["method", "metric", "mean"]].values.tolist()
-    [['lrp', 'auac', 1.25]]
-    """
-    return import_module("pandas").DataFrame([vars(row) for row in rows])
 
 
 def _labelled(methods: str | Sequence[str] | Mapping[str, str | Explain]) -> Mapping[str, str | Explain]:
@@ -360,10 +235,6 @@ def _check_sparsity(sparsity: Any) -> None:
         raise InputError(
             argument="sparsity", expected="the part of the graph that is left out, between 0 and 1", got=sparsity
         )
-
-
-def _graphs(count: int) -> str:
-    return f"{count} graph" if count == 1 else f"{count} graphs"
 
 
 def _of(choice: Any, data: Data) -> Any:
