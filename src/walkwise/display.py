@@ -10,6 +10,7 @@ from typing import Any
 _ROUNDING = 1e-6
 
 _BOX = "max-width:100%;overflow-x:auto;line-height:1.4"
+_NOTE = "opacity:.75;font-size:90%;max-width:30em"
 _CELL = "padding:.15em .8em .15em 0;border-bottom:1px solid rgba(128,128,128,.3);vertical-align:top"
 
 
@@ -76,7 +77,7 @@ def html_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: 
         for row in listed_rows
     )
     caption = f'<div style="font-weight:600;margin:.5em 0 .1em">{escape(title)}</div>' if title else ""
-    below = f'<div style="opacity:.75;font-size:90%">{escape(note)}</div>' if note else ""
+    below = f'<div style="{_NOTE}">{escape(note)}</div>' if note else ""
     return (
         f'{caption}<table style="border-collapse:collapse"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
         f"{below}"

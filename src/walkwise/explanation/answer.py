@@ -197,10 +197,12 @@ class Explanation:
         except (ImportError, MissingExtraError):
             return ""
         file = io.BytesIO()
-        figure.savefig(file, format="png", dpi=150)
+        figure.savefig(file, format="png", dpi=150, bbox_inches="tight", pad_inches=0.05)
+        width = int.from_bytes(file.getvalue()[16:20], "big")  # in pixels, of which a screen shows fewer
         code = base64.b64encode(file.getvalue()).decode("ascii")
         alt = html.escape(f"The graph, coloured by relevance for {self.target}")
-        return html_box(f'<img alt="{alt}" style="width:560px;max-width:100%" src="data:image/png;base64,{code}">')
+        look = f"width:{0.72 * width:.0f}px;max-width:100%;border-radius:4px"
+        return html_box(f'<img alt="{alt}" style="{look}" src="data:image/png;base64,{code}">')
 
     # -- for programs ------------------------------------------------------------------------------
 
