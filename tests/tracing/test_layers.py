@@ -10,7 +10,7 @@ import walkwise as ww
 from walkwise import reference
 from walkwise.questions import subgraphs
 from walkwise.rules import AlphaBeta, Epsilon, Gamma, GeneralisedGamma, PositivePart, ZPlus, as_schedule
-from walkwise.tracing import lowering
+from walkwise.tracing import locality
 
 M = 5
 # Directed, with a self-loop (3), edges given twice (2 -> 0) and an isolated node (4).
@@ -327,8 +327,13 @@ BY_EDGES = {
     "EdgeConv": (lambda i, o: pyg.EdgeConv(mlp_with_norm(2 * i, o), aggr="max"), []),
     "NN": (lambda i, o: pyg.NNConv(i, o, nn.Linear(2, i * o)), ["edge_attr"]),
 }
-#: Of these, the ones whose messages are not linear in the neighbour, or have a matrix for every edge.
-NOT_SUMS = {"EdgeConv", "NN"}
+
+
+def leave_rows_of_edges(monkeypatch):
+    """Let chains be written as recorded, with a row for every edge of the graph."""
+    monkeypatch.setattr(locality, "summed", lambda steps, *_: list(steps))
+    for rewriting in ("edge_by_edge", "row_by_row"):
+        monkeypatch.setattr(locality, rewriting, lambda *_: None)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
@@ -340,11 +345,10 @@ def test_sums_over_edges_say_what_rows_of_edges_say(name, rule, x, monkeypatch):
     model = with_norms(with_biases(Stack([make(3, width), make(width, width)])))
     model.head = nn.Linear(width, 2)
     short = ww.trace(model, x, EDGES, target=1, rule=rule, **kwargs)
-    monkeypatch.setattr(lowering, "summed", lambda steps, *_: list(steps))
+    leave_rows_of_edges(monkeypatch)
     long = ww.trace(model, x, EDGES, target=1, rule=rule, **kwargs)
     assert not long.local
-    if name not in NOT_SUMS | {"PNA-std"}:
-        assert short.local
+    assert short.local
     assert {layer.route for layer in short.layers} == {"autograd" if name == "NN" else "closed form"}
     monkeypatch.setattr(subgraphs, "_FEW_ROWS", 0)
     walks = ww.enumerate_walks(long)
@@ -390,7 +394,7 @@ def test_rows_of_edges_give_what_the_closed_form_gives(name, norm, rule, x, monk
     mine = MINE[kind]
     asked = Normalised([make(mine, 3, 4), make(mine, 4, 4)], norm(4)).eval()
     asked.load_state_dict(closed.state_dict())
-    monkeypatch.setattr(lowering, "summed", lambda steps, *_: list(steps))
+    leave_rows_of_edges(monkeypatch)
     chains = [ww.trace(model, x, EDGES, target=1, rule=rule, **kwargs) for model in (closed, asked)]
     assert not chains[1].local
     if name != "RGCN-blocks":

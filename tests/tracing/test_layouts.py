@@ -12,7 +12,7 @@ from walkwise.core.operators import Aggregate, Identity, Scale, Step, Visit
 from walkwise.core.report import balances
 from walkwise.core.row_maps import Gather, Scatter, Send, SumRows
 from walkwise.questions import subgraphs
-from walkwise.tracing import layouts, lowering
+from walkwise.tracing import layouts, locality
 
 USERS, ITEMS = 7, 5
 RATES = torch.tensor([[0, 1, 1, 2, 3, 4, 6, 6], [0, 0, 1, 2, 2, 3, 4, 0]])
@@ -74,7 +74,7 @@ def test_rows_by_node_say_what_rows_of_types_say(name, rule, monkeypatch):
     joined = torch.cat([RATES + torch.tensor([[0], [USERS]]), RATES.flip(0) + torch.tensor([[USERS], [0]])], dim=1)
     given = (data,) if typed else (both, joined)
     near = ww.trace(model, *given, target=1, rule=rule)
-    monkeypatch.setattr(lowering, "by_node", lambda *_: None)
+    monkeypatch.setattr(locality, "by_node", lambda *_: None)
     far = ww.trace(model, *given, target=1, rule=rule)
     assert near.local
     assert not far.local

@@ -15,11 +15,11 @@ asked for and of the whole graph. Moreover, under LRP-0 the relevance of every i
 the model itself, run by plain autograd with everything detached that relevance holds constant (gates, attention,
 statistics of normalisations, h / z of activations); where features are whole numbers, that of their embedding.
 
-*Cost*: what a question about a subgraph S carries. *S*: the rows of S. *The ball*: those of the nodes around S that
-messages can come back from, where they are passed several times between two positions of a walk; walks and orders still
-take a pass over the graph. *The graph*: the rows of all nodes, where something cannot be told edge by edge: an edge's
-message is no weight times its neighbour's row (a matrix or a perceptron for every edge, several projections in one
-product), rows are put together between the layers (clusters, attention, a virtual node), or a matrix stands for edges.
+*Cost*: what a question about a subgraph S carries. *S*: the rows of S, and of the edges that come to it where an edge's
+message is no weight times its neighbour's row (a matrix or a perceptron for every edge). *The ball*: those of the nodes
+around S that messages can come back from, where they are passed several times between two positions of a walk; walks
+and orders still take a pass over the graph. *The graph*: the rows of all nodes, where they are mixed otherwise than
+along edges: by attention of all nodes, a virtual node, a matrix that stands for edges, or in an order found by sorting.
 """
 
 

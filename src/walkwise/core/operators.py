@@ -6,13 +6,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from walkwise.core.edges import Edges, matrix_of
 from walkwise.core.rows import Rows
+
+T = TypeVar("T")
 
 #: From this many rows on, products with fewer columns than this are transposed: libraries are slow at them.
 _MANY_ROWS, _FEW_COLUMNS = 64, 16
@@ -26,7 +28,7 @@ class Cast:
 
     device: torch.device | None = None
     dtype: torch.dtype | None = None
-    _edges: dict[int, tuple[Edges, Edges]] = field(default_factory=dict, repr=False)
+    _shared: dict[int, tuple[Any, Any]] = field(default_factory=dict, repr=False)
 
     def __call__(self, tensor: Tensor) -> Tensor:
         """The tensor, cast."""
@@ -44,9 +46,14 @@ class Cast:
 
     def edges(self, edges: Edges) -> Edges:
         """The edges, moved; edges that operators share stay shared."""
-        if id(edges) not in self._edges:
-            self._edges[id(edges)] = edges, Edges(self(edges.source), self(edges.target), edges.num_nodes)
-        return self._edges[id(edges)][1]
+        return self.shared(edges, lambda edges, cast: Edges(cast(edges.source), cast(edges.target), edges.num_nodes))
+
+    def shared(self, item: T, moved: Callable[[T, Cast], T]) -> T:
+        """What operators share, moved once."""
+        if id(item) not in self._shared:
+            self._shared[id(item)] = item, moved(item, self)
+        kept: T = self._shared[id(item)][1]
+        return kept
 
 
 #: Gives the size of a tensor's largest entry.

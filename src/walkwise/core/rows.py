@@ -26,6 +26,28 @@ from walkwise.core.lazy import cached_property
 _FEW_EDGES = 1 << 14
 
 
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Which node each row of a message is, and whose."""
+
+    nodes: Tensor  # (K,)
+    owner: Tensor  # (K,)
+    present: Tensor | None = None  # (K,) which rows are not empty; None where all are
+
+    def rows_of(self, owner: Tensor, nodes: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+        """The rows of these nodes of these owners, and which of them there are.  # (P,), (P,) -> (P,), (P,)"""
+        keys, order = self._keys(num_nodes)
+        wanted = owner * num_nodes + nodes
+        at = torch.searchsorted(keys, wanted).clamp_(max=len(keys) - 1)
+        return order[at], keys[at] == wanted
+
+    def _keys(self, num_nodes: int) -> tuple[Tensor, Tensor]:
+        """Every row's owner and node as one number, ascending, and the rows in that order."""
+        keys = self.owner * num_nodes + self.nodes
+        ascending, order = (keys if self.present is None else keys.masked_fill(~self.present, -1)).sort()
+        return ascending, order
+
+
 class Rows(ABC):
     """The rows of a contraction: a message has shape (K rows, B queries, D lanes, N neurons).
 
@@ -36,6 +58,21 @@ class Rows(ABC):
 
     num_nodes: int
     num_queries: int
+
+    @property
+    def places(self) -> tuple[Places | None, Places | None]:
+        """The nodes of a message's rows, before and after it is passed along edges; None for all nodes."""
+        return None, None
+
+    @property
+    def whole(self) -> bool:
+        """Whether rows are all nodes in their order."""
+        return self.places[0] is None
+
+    @cached_property
+    def edge_rows(self) -> dict[int, tuple[object, Rows]]:
+        """The rows of edges that come to these rows, with those edges, as far as they have been asked for."""
+        return {}
 
     @abstractmethod
     def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
@@ -95,6 +132,12 @@ class OwnRows(Rows):
     owner: Tensor  # (K,) ascending, whose each row is
     _adjacency: dict[int, Adjacency] = field(default_factory=dict, repr=False)
     _matrices: dict[tuple[int, int, torch.dtype], Tensor] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def places(self) -> tuple[Places, Places]:
+        """The nodes of each query."""
+        places = Places(self.nodes, self.owner)
+        return places, places
 
     def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
         """The rows of the nodes."""
@@ -203,6 +246,14 @@ class Blocks(Rows):
         """The nodes in one row.  # (K,)"""
         return self.block.flatten()
 
+    @cached_property
+    def places(self) -> tuple[Places, Places]:
+        """The nodes of each query, block by block."""
+        B, S = self.block.shape
+        owner = torch.arange(B, device=self.block.device).repeat_interleave(S)
+        places = Places(self.nodes, owner, None if self.present is None else self.present.flatten())
+        return places, places
+
     def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
         """The rows of the nodes, zeros in empty rows."""
         taken = per_node.index_select(0, self.nodes)
@@ -265,6 +316,12 @@ class Fan(Rows):
     def here(self) -> Tensor:
         """The row of the node itself.  # (B,)"""
         return (self.nodes == self.standing[self.owner]).nonzero()[:, 0]
+
+    @cached_property
+    def places(self) -> tuple[Places, Places]:
+        """Where the queries stand, and where they can go."""
+        queries = torch.arange(self.num_queries, device=self.nodes.device)
+        return Places(self.standing, queries), Places(self.nodes, self.owner)
 
     def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
         """The rows of the nodes, before or after the step as the other message is."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain
+from walkwise.core.edge_rows import EndOf
 from walkwise.core.edges import Edges
 from walkwise.core.lazy import cached_property
 from walkwise.core.operators import Aggregate
@@ -125,7 +126,7 @@ def _step_neighbours(chain: RelevanceChain) -> Neighbours | None:
     if not chain.local:
         return None
     operators = [operator for step in chain.steps for operator in step.operators]
-    edges = {id(o.edges): o.edges for o in operators if isinstance(o, Aggregate)}
+    edges = {id(o.edges): o.edges for o in operators if isinstance(o, (Aggregate, EndOf))}
     return Neighbours.along(list(edges.values()), chain.num_nodes)
 
 

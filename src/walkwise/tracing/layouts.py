@@ -59,6 +59,17 @@ def layouts(steps: Sequence[Step], num_nodes: int, like: Tensor) -> Layouts:
     for step in steps:
         if step.visit is not None:
             known[step.target] = known[step.sources[0]] = found.every
+    _spread(steps, known)
+    for step in steps:  # rows of sums that are as many as nodes, and that nothing has named, stand for nodes as well
+        sums = any(isinstance(o, Scatter) and o.num_rows == num_nodes for o in step.operators)
+        if sums and step.target not in known:
+            known[step.target] = found.every
+            _spread(steps, known)
+    return found
+
+
+def _spread(steps: Sequence[Step], known: dict[int, Tensor]) -> None:
+    """Find what is said of rows by what is known of others."""
     before = -1
     while before < len(known):
         before = len(known)
@@ -68,7 +79,6 @@ def layouts(steps: Sequence[Step], num_nodes: int, like: Tensor) -> Layouts:
         for step in reversed(steps):
             for operator, source in zip(step.operators, step.sources, strict=True):
                 _backward(operator, source, step.target, known)
-    return found
 
 
 def _forward(operator: Operator, source: int, target: int, known: dict[int, Tensor]) -> None:

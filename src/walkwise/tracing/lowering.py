@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from walkwise.core.chain import Hops, Layer, RelevanceChain, hops_of
+from walkwise.core.chain import Hops, Layer, RelevanceChain
 from walkwise.core.contract import pull_back, unweighted
 from walkwise.core.differential import Differential
 from walkwise.core.operators import Step
@@ -20,15 +20,11 @@ from walkwise.tracing.folding import fold_into_layers
 from walkwise.tracing.fusing import fused
 from walkwise.tracing.identity import Identities
 from walkwise.tracing.interpreter import Interpreter, flat
-from walkwise.tracing.layouts import Layouts, by_node, layouts
-from walkwise.tracing.messages import summed
+from walkwise.tracing.locality import Places, nearest
 from walkwise.tracing.positions import Positions
 from walkwise.tracing.stretch import Flow
 from walkwise.tracing.tape import Call, Op, Tape, live
 from walkwise.tracing.target import ExplainedScalar
-
-#: Slots of a chain and the values there.
-Places = tuple[tuple[int, Tensor], ...]
 
 _AROUND = (
     "the model reads its input features around the first message-passing layer; that part of the output is on no walk"
@@ -156,16 +152,13 @@ class Lowering:
         squashes = dict.fromkeys(note for note, emitted in run.squashes if emitted in self.reached)
         passed = [slot for layer in layers.values() for slot, _ in (*layer.starts, *layer.ends)]
         named = {*passed, *(slot for slot, _ in (*seeds, *roots))}
-        steps, found = self._near(steps, named, tuple(seeds))
-        if found is not None:
-            seeds, readout = list(found.places(seeds)), list(found.places(readout))
-            layers = {
-                i: replace(la, starts=found.places(la.starts), ends=found.places(la.ends)) for i, la in layers.items()
-            }
+        near = nearest(steps, named, tuple(seeds), self.num_nodes, run.builder.new_slot)
+        self._note_far(near.hops, near.steps)
+        layers = {i: replace(la, starts=near.places(la.starts), ends=near.places(la.ends)) for i, la in layers.items()}
         return RelevanceChain(
-            steps=tuple(fused(steps, named, self.num_nodes)),
-            seeds=tuple(seeds),
-            readout=tuple(readout),
+            steps=tuple(fused(near.steps, named, self.num_nodes)),
+            seeds=near.places(tuple(seeds)),
+            readout=near.places(tuple(readout)),
             readout_rule=self.readout_rule,
             roots=tuple(roots),
             layers=self._routed(layers, steps),
@@ -179,26 +172,6 @@ class Lowering:
             normaliser=self._normaliser(scalar.direction),
             notes=(*run.remarks, *squashes, *self.positions.remarks, *self._uncovered(), *notes),
         )
-
-    def _near(self, steps: Sequence[Step], named: set[int], seeds: Places) -> tuple[list[Step], Layouts | None]:
-        """The steps as sums over edges, with a row for every node where that keeps them between neighbours."""
-        like, read = seeds[0][1], [slot for slot, _ in seeds]
-
-        def sums(given: Sequence[Step]) -> list[Step]:
-            return summed(given, named, self.run.builder.new_slot, like.dtype)
-
-        plain = sums(steps)
-        if (hops := hops_of(plain, read)) is not None and hops.are_steps:
-            return plain, None
-        found = layouts(steps, self.num_nodes, like)
-        laid_out = by_node(steps, found, like)
-        near = None if laid_out is None else sums(laid_out)
-        nearer = None if near is None else hops_of(near, read)
-        if near is not None and nearer is not None and (nearer.are_steps or hops is None):
-            self._note_far(nearer, near)
-            return near, found
-        self._note_far(hops, plain)
-        return plain, None
 
     def _note_far(self, hops: Hops | None, steps: Sequence[Step]) -> None:
         """Note what costs a pass over the whole graph, where that has many nodes."""

@@ -1,0 +1,288 @@
+"""Steps that rearrange tensors, written as maps of rows.
+
+A layer may put its heads first and its nodes second, stack tensors and add them up again, copy rows into their places,
+or multiply every row by a matrix of its own: as recorded, such a map may lead anywhere. Here its rows are found again.
+What a map does to rows is guessed from a few messages, and the guess is taken where it does the same to a random one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from walkwise.core.differential import Differential
+from walkwise.core.edges import Edges
+from walkwise.core.operators import Identity, Operator, RowMap, Scale, Step, Visit
+from walkwise.core.row_function import RowFunction
+from walkwise.core.row_maps import Gather, Reshape, Scatter, Send
+from walkwise.core.rows import AllNodes, OwnRows
+
+#: Rows wider than that are not looked into.
+_WIDEST = 1024
+#: So often a function is tried on some rows alone, and on so many of them at most.
+_TRIALS, _TRIED = 4, 1024
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Where a tensor's rows are: its entries in order have this shape, and this axis of it runs over the rows."""
+
+    shape: tuple[int, ...]
+    axis: int
+    first: int  # how long the tensor's own first axis is
+
+    @property
+    def natural(self) -> bool:
+        """Whether rows are just the tensor's own first axis."""
+        return self.axis == 0 and self.rows == self.first
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self.shape[self.axis]
+
+    @property
+    def rest(self) -> tuple[int, ...]:
+        """The shape of a row."""
+        return self.shape[: self.axis] + self.shape[self.axis + 1 :]
+
+    @property
+    def width(self) -> int:
+        """How many entries a row has."""
+        return math.prod(self.rest)
+
+    def by_row(self, tensor: Tensor) -> Tensor:
+        """The tensor's entries, row by row.  # -> (K, N)"""
+        return tensor.reshape(self.shape).movedim(self.axis, 0).reshape(self.rows, self.width)
+
+    def back(self, by_row: Tensor) -> Tensor:
+        """The entries in their own order again, flat as the tensor is.  # (K, N)"""
+        entries = by_row.reshape(self.rows, *self.rest).movedim(0, self.axis)
+        return entries.reshape(self.first, math.prod(self.shape) // max(1, self.first))
+
+
+def row_by_row(steps: Sequence[Step], like: Tensor) -> tuple[list[Step], dict[int, Axis]] | None:
+    """The steps with maps of rows in the place of those that rearrange, and where slots now have other rows.
+
+    None where a map is nothing of the kind.
+    """
+    found = _Rows(like)
+    for step in steps:
+        operators: list[Operator] = []
+        for operator, source in zip(step.operators, step.sources, strict=True):
+            told = found.told(operator, source, step.target)
+            if told is None:
+                return None
+            operators.append(told)
+        found.made.append(Step(tuple(operators), step.sources, step.target))
+    return found.made, {slot: axis for slot, axis in found.turned.items() if axis is not None}
+
+
+@dataclass(eq=False)
+class _Rows:
+    """Steps on their way to being told row by row."""
+
+    like: Tensor
+    turned: dict[int, Axis | None] = field(default_factory=dict)  # by slot; None where its rows are rows
+    made: list[Step] = field(default_factory=list)
+    generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
+
+    def told(self, operator: Operator, source: int, target: int) -> Operator | None:
+        """The operator as a map of rows; decides where the rows of the target are, unless another has."""
+        before = self.turned.get(source)
+        if before is None and self.turned.get(target) is None and not isinstance(operator, (Differential, Reshape)):
+            self.turned[target] = None
+            return operator
+        if isinstance(operator, Visit):
+            return None
+        if before is None:
+            if not isinstance(operator, (Differential, Reshape)):
+                return None
+            before = _natural(operator)
+        for end in self._ends(operator, before, target):
+            if (told := self._map(operator, before, end)) is not None:
+                self.turned[target] = None if end.natural else end
+                return told
+        return None
+
+    def _ends(self, operator: Operator, start: Axis, target: int) -> Iterator[Axis]:
+        """Where the rows of the result can be."""
+        known = self.turned.get(target)
+        found = [known] if known is not None else _axes(operator, start, self.like)
+        only = target in self.turned and known is None
+        yield from (end for end in dict.fromkeys(found) if end.natural or not only)
+
+    def _map(self, operator: Operator, start: Axis, end: Axis) -> Operator | None:
+        """The operator as a map between these rows."""
+        if type(operator) in (Identity, Reshape) and (start.shape, start.axis) == (end.shape, end.axis):
+            return Identity()
+        if not 0 < min(start.width, end.width) <= max(start.width, end.width) <= _WIDEST:
+            return None
+        if not start.rows or not end.rows:
+            nothing = torch.zeros(0, dtype=torch.long, device=self.like.device)
+            return Gather(nothing, start.rows) if start.rows else Scatter(nothing, end.rows)
+        of = _Guesses(operator, start, end, self.like, self.generator)
+        guesses = [of.scale, of.matrix, of.put, of.picked, of.function]
+        if isinstance(operator, Differential) and _has_matrices(operator):
+            guesses = guesses[::-1]
+        return next((found for guess in guesses if (found := guess()) is not None), None)
+
+
+@dataclass(eq=False)
+class _Guesses:
+    """An operator between tensors whose rows are known, tried with messages."""
+
+    operator: Operator
+    start: Axis
+    end: Axis
+    like: Tensor
+    generator: torch.Generator
+    _expected: tuple[Tensor, Tensor] | None = None
+
+    def scale(self) -> Operator | None:
+        """Entry by entry."""
+        if (self.start.rows, self.start.width) != (self.end.rows, self.end.width):
+            return None
+        factor = self._pulled(self.like.new_ones(self.end.rows, self.end.width))
+        return self._checked(Identity() if bool((factor == 1).all()) else Scale(factor))
+
+    def matrix(self) -> Operator | None:
+        """One matrix for every row, read off from rows that get a unit vector each."""
+        if (K := self.start.rows) != self.end.rows:
+            return None
+        width, found = self.end.width, []
+        for first in range(0, width, K):
+            some = torch.arange(first, min(first + K, width), device=self.like.device)
+            units = self.like.new_zeros(K, width)
+            units[some - first, some] = 1
+            found.append(self._pulled(units)[: len(some)])
+        return self._checked(RowMap(torch.cat(found)))
+
+    def picked(self) -> Operator | None:
+        """Every row is a row of the input, or nothing."""
+        if self.start.width != self.end.width:
+            return None
+        numbers = self._numbers(self.start)
+        rows = self._from_numbers(self.end.by_row(self.operator.push(self.start.back(numbers))), self.start.rows)
+        if rows is None:
+            return None
+        there = rows.nonzero().view(-1)
+        if len(there) == len(rows):
+            return self._checked(Gather(rows - 1, self.start.rows))
+        edges = Edges(rows[there] - 1, there, max(self.start.rows, self.end.rows))
+        return self._checked(Send(edges, None, self.start.rows, self.end.rows))
+
+    def put(self) -> Operator | None:
+        """Every row is added to a row of the output."""
+        if self.start.width != self.end.width:
+            return None
+        rows = self._from_numbers(self._pulled(self._numbers(self.end)), self.end.rows)
+        if rows is None or not bool(rows.all()):
+            return None
+        return self._checked(Scatter(rows - 1, self.end.rows))
+
+    def function(self) -> Operator | None:
+        """The function itself, where it does the same to some rows, in another order, as to all."""
+        if not isinstance(self.operator, Differential) or self.start.rows != self.end.rows:
+            return None
+        if not (self.start.natural and self.end.natural):
+            return None
+        for by_row in (True, False):
+            guess = RowFunction(self.operator, by_row)
+            if all(self._same_on_some(guess) for _ in range(_TRIALS)):
+                return guess
+        return None
+
+    def _same_on_some(self, guess: RowFunction) -> bool:
+        K = self.start.rows
+        some = torch.randperm(K, generator=self.generator)[: max(1, min(K // 2, _TRIED))].to(self.like.device)
+        message, expected = self._random()
+        try:
+            pulled = guess.pull(message[some].view(len(some), 1, 1, -1), OwnRows(K, 1, some, torch.zeros_like(some)))
+        except (RuntimeError, IndexError, ValueError):  # it asks for as many rows as there are
+            return False
+        return _close(pulled.reshape(len(some), -1), expected[some])
+
+    def _checked(self, guess: Operator) -> Operator | None:
+        """The guess, if a random message comes back from it as from the operator."""
+        message, expected = self._random()
+        pulled = guess.pull(message.unsqueeze(1).unsqueeze(1), AllNodes(self.end.rows, 1))
+        return guess if _close(pulled[:, 0, 0], expected) else None
+
+    def _random(self) -> tuple[Tensor, Tensor]:
+        if self._expected is None:
+            message = torch.randn(self.end.rows, self.end.width, generator=self.generator).to(self.like)
+            self._expected = message, self._pulled(message)
+        return self._expected
+
+    def _pulled(self, message: Tensor) -> Tensor:
+        """A message pulled by the operator.  # (K', N') -> (K, N)"""
+        natural = self.end.back(message)
+        pulled = self.operator.pull(natural.unsqueeze(1).unsqueeze(1), AllNodes(len(natural), 1))
+        return self.start.by_row(pulled[:, 0, 0])
+
+    def _numbers(self, axis: Axis) -> Tensor:
+        """Every row's number, from 1, in all its entries."""
+        numbers = torch.arange(1, axis.rows + 1, device=self.like.device).to(self.like.dtype)
+        return numbers.view(-1, 1).expand(-1, axis.width)
+
+    @staticmethod
+    def _from_numbers(found: Tensor, most: int) -> Tensor | None:
+        """The number in each row, if there is one.  # (K, N) -> (K,)"""
+        if not found.shape[1]:
+            return None
+        rows = found[:, 0].round().long()
+        sound = (found == rows.view(-1, 1)).all() & (rows >= 0).all() & (rows <= most).all()
+        return rows if bool(sound) else None
+
+
+def _shape(shape: torch.Size) -> tuple[int, ...]:
+    return tuple(shape) or (1,)
+
+
+def _natural(operator: Differential | Reshape) -> Axis:
+    """The rows of what an operator takes, as they are."""
+    shape = _shape(operator.at.shape if isinstance(operator, Differential) else operator.before)
+    return Axis(shape, 0, shape[0])
+
+
+def _has_matrices(operator: Differential) -> bool:
+    """Whether a function is given something like a matrix for every row."""
+    constants = [a for a in (*operator.args, *operator.kwargs.values()) if isinstance(a, Tensor)]
+    return any(constant.dim() > 2 and constant.shape[:1] == operator.at.shape[:1] for constant in constants)
+
+
+def _axes(operator: Operator, start: Axis, like: Tensor) -> list[Axis]:
+    """Where the rows of what an operator gives can be, the likeliest first."""
+    if isinstance(operator, Reshape):
+        return [Axis(start.shape, start.axis, operator.after[0])]
+    if isinstance(operator, Differential):
+        shape = _shape(operator.shape)
+        axes = [axis for axis, size in enumerate(shape) if size == start.rows]
+        axes += [start.axis] if len(shape) == len(start.shape) else []
+        return [*(Axis(shape, axis, shape[0]) for axis in (*axes, 0)), *_parted(shape, start.rows)]
+    first, width = operator.push(start.back(like.new_zeros(start.rows, start.width))).shape
+    rows = first * width // max(1, start.width)
+    shape = (*start.shape[: start.axis], rows, *start.shape[start.axis + 1 :])
+    alike = [Axis(shape, start.axis, first)] if math.prod(shape) == first * width else []
+    return [*alike, Axis((first, width), 0, first)]
+
+
+def _parted(shape: tuple[int, ...], rows: int) -> Iterator[Axis]:
+    """Rows that share an axis with something else."""
+    for axis, size in enumerate(shape):
+        if rows and size > rows and size % rows == 0:
+            for parts, within in (((rows, size // rows), 0), ((size // rows, rows), 1)):
+                yield Axis((*shape[:axis], *parts, *shape[axis + 1 :]), axis + within, shape[0])
+
+
+def _close(ours: Tensor, theirs: Tensor) -> bool:
+    """Equal within rounding."""
+    if ours.shape != theirs.shape:
+        return False
+    far = torch.finfo(theirs.dtype).eps ** 0.5
+    return not theirs.numel() or bool((ours - theirs).abs().max() <= far * theirs.abs().max())

@@ -1,0 +1,183 @@
+"""Steps that rearrange tensors, as maps of rows: they give the same, and what mixes rows is no such map."""
+
+import pytest
+import torch
+
+from walkwise.core.contract import pull_back, unweighted
+from walkwise.core.differential import MOVING, Differential
+from walkwise.core.operators import Embed, Identity, RowMap, Scale, Step, Visit
+from walkwise.core.row_function import RowFunction
+from walkwise.core.row_maps import Gather, Reshape, Scatter, Send
+from walkwise.core.rows import AllNodes
+from walkwise.tracing.row_by_row import Axis, row_by_row
+
+K, N = 6, 4
+GENERATOR = torch.Generator().manual_seed(0)
+
+
+def drawn(*shape):
+    return torch.randn(*shape, generator=GENERATOR, dtype=torch.float64)
+
+
+X = drawn(K, N)
+
+
+def of(func, *args, at=(K, N), **kwargs):
+    """The derivative of a function, of its argument of this shape."""
+    value = drawn(*at)
+    shape = func(*(value if a is MOVING else a for a in args), **kwargs).shape
+    return Differential(func, args, kwargs, value, 0, shape)
+
+
+def chain(*operators):
+    return [Step((operator,), (slot,), slot + 1) for slot, operator in enumerate(operators)]
+
+
+def copied(base, index, rows):
+    return base.index_copy(0, index, rows)
+
+
+PICKED, SOME = torch.tensor([5, 0, 0, 3]), torch.tensor([4, 1, 2])
+HEADS, BY_ROW, BY_COLUMN = drawn(2, N, 3), drawn(K, N, 5), drawn(2, 2, 2)
+FIRST = of(torch.transpose, MOVING, 0, 1)
+
+ROW, ROWS = torch.Size((1, K * N)), torch.Size((K, N))
+NOTHING = torch.zeros(K, N).double()
+BACK = of(torch.transpose, MOVING, 0, 1, at=(N, K))
+
+
+def first(rows):
+    return torch.stack([rows, 0 * rows])
+
+
+def second(rows):
+    return torch.stack([0 * rows, rows])
+
+
+def added(base, rows):
+    return base.index_add(1, torch.tensor([4, 4, 1, 2]), rows)
+
+
+CASES = {
+    "in another shape": (
+        chain(of(torch.unsqueeze, MOVING, 0), of(torch.squeeze, MOVING, 0, at=(1, K, N))),
+        [Identity] * 2,
+    ),
+    "there and back": (chain(FIRST, BACK), [Identity] * 2),
+    "scaled on the way": (chain(FIRST, Scale(drawn(N, K)), BACK), [Identity, Scale, Identity]),
+    "scaled as one row": (
+        chain(Reshape(ROWS, ROW), Scale(drawn(1, K * N)), Reshape(ROW, ROWS)),
+        [Identity, Scale, Identity],
+    ),
+    "heads first": (
+        chain(of(torch.matmul, MOVING, HEADS), of(torch.mean, MOVING, 0, at=(2, K, 3))),
+        [RowMap, RowMap],
+    ),
+    "gathered and added up beside the heads": (
+        chain(
+            of(torch.matmul, MOVING, HEADS),
+            of(torch.index_select, MOVING, 1, PICKED, at=(2, K, 3)),
+            Scale(drawn(2, 12)),
+            of(added, torch.zeros(2, K, 3).double(), MOVING, at=(2, 4, 3)),
+            of(torch.sum, MOVING, 0, at=(2, K, 3)),
+        ),
+        [RowMap, Gather, Scale, Scatter, RowMap],
+    ),
+    "blocks": (chain(of(torch.einsum, "abc,bcd->abd", MOVING, BY_COLUMN, at=(K, 2, 2))), [RowMap]),
+    "a matrix for every row": (chain(of(torch.matmul, MOVING, BY_ROW, at=(K, 1, N))), [RowFunction]),
+    "stacked and added up": (
+        [
+            Step((of(first, MOVING), of(second, MOVING)), (0, 0), 1),
+            Step((Scale(drawn(2, K * N)),), (1,), 2),
+            Step((of(torch.sum, MOVING, 0, at=(2, K, N)),), (2,), 3),
+        ],
+        [RowMap, RowMap, Scale, RowMap],
+    ),
+    "copied to its place": (
+        [
+            Step((Gather(SOME, K),), (0,), 1),
+            Step((of(copied, NOTHING, SOME, MOVING, at=(3, N)), of(copied, MOVING, SOME, NOTHING[:3])), (1, 0), 2),
+        ],
+        [Gather, Scatter, Scale],
+    ),
+    "nothing copied": (
+        chain(Gather(SOME[:0], K), of(copied, NOTHING, SOME[:0], MOVING, at=(0, N))),
+        [Gather, Scatter],
+    ),
+    "some rows twice, and none in others": (
+        chain(of(lambda rows: torch.cat([rows, NOTHING[:2], rows]), MOVING)),
+        [Send],
+    ),
+    "rows that share an axis": (
+        chain(
+            Reshape(ROWS, torch.Size((2 * K, 2))),
+            of(torch.transpose, MOVING, 0, 1, at=(2 * K, 2)),
+            of(torch.matmul, drawn(2, 2), MOVING, at=(2, 2 * K)),
+            of(lambda t: t.transpose(0, 1).reshape(K, N), MOVING, at=(2, 2 * K)),
+        ),
+        [Identity, RowMap, RowMap, RowMap],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_map_of_rows_gives_the_same(name):
+    steps, kinds = CASES[name]
+    told, turned = row_by_row(steps, X)
+    assert [type(operator) for step in told for operator in step.operators] == kinds
+    assert steps[-1].target not in turned
+    slots = {0: X}
+    for step in steps:
+        slots[step.target] = sum(o.push(slots[s]) for o, s in zip(step.operators, step.sources, strict=True))
+    message = drawn(*slots[steps[-1].target].shape)[:, None, None]
+    before, after = (
+        pull_back(given, [(steps[-1].target, message)], AllNodes(len(message), 1), unweighted)[0]
+        for given in (steps, told)
+    )
+    torch.testing.assert_close(after, before)
+    for slot, axis in turned.items():  # the values that a slot has now
+        assert axis.by_row(slots[slot]).shape == (axis.rows, axis.width)
+        torch.testing.assert_close(axis.back(axis.by_row(slots[slot])), slots[slot])
+
+
+def swapped(rows):
+    return rows.view(K // 2, 2, N).flip(1).reshape(K, N) + rows
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        of(torch.cumsum, MOVING, 0),
+        of(torch.softmax, MOVING, 0),
+        of(torch.matmul, drawn(K, K), MOVING),
+        of(swapped, MOVING),
+        of(lambda rows: rows + rows.mean(0), MOVING),
+        of(lambda rows: rows.index_add(0, torch.tensor([5]), rows[3:4]), MOVING),
+        of(lambda rows: rows.relu() + rows.sum() ** 2, MOVING),
+    ],
+    ids=["running sums", "softmax", "a matrix of nodes", "pairs", "mean", "one row more", "all entries"],
+)
+def test_what_mixes_rows_is_no_map_of_rows(operator):
+    assert row_by_row(chain(operator), X) is None
+    assert row_by_row(chain(RowMap(drawn(N, N)), operator), X) is None
+
+
+def test_a_walk_stands_at_rows_alone():
+    assert row_by_row(chain(FIRST, Visit(0, 1)), X) is None
+
+
+def test_what_is_a_map_of_rows_already_is_left_alone():
+    steps = chain(RowMap(drawn(N, N)), Scale(drawn(K, N)), Embed(0, N, N + 1))
+    told, turned = row_by_row(steps, X)
+    assert not turned
+    assert all(a.operators == b.operators for a, b in zip(told, steps, strict=True))
+
+
+def test_an_axis():
+    axis = Axis((2, 3, 4), 1, 6)
+    assert (axis.rows, axis.rest, axis.width, axis.natural) == (3, (2, 4), 8, False)
+    values = drawn(6, 4)
+    assert torch.equal(axis.by_row(values)[2], torch.cat([values[2], values[5]]))
+    assert torch.equal(axis.back(axis.by_row(values)), values)
+    assert Axis((6, 4), 0, 6).natural
+    assert not Axis((6, 4), 0, 1).natural
