@@ -7,7 +7,7 @@ either sign apart (αβ), or with the contributions and their sizes (the general
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -120,10 +120,11 @@ def _fits(part: Tensor, total: Tensor) -> bool:
     return part.dtype == total.dtype and part.shape[1] == total.shape[1] and len(part) in (1, len(total))
 
 
-def one_sided(term: Term, z: Tensor, value: Tensor | None) -> bool:
+def one_sided(term: Term, z: Tensor, value: Tensor | None, rectified: Container[int] = ()) -> bool:
     """Whether contributions have the signs of their weights, and nothing negative keeps any relevance.
 
-    ``value`` is what z has become, or None where that is 0 wherever z is negative.
+    ``value`` is what z has become, or None where that is 0 wherever z is negative. ``rectified`` holds the identities
+    of tensors that are known to have no negative entry.
     """
     if value is z:
         if _has_negative(z):
@@ -138,7 +139,7 @@ def one_sided(term: Term, z: Tensor, value: Tensor | None) -> bool:
             continue
         seen.add(id(part))
         if part.slot >= 0:
-            if _has_negative(part.value):
+            if id(part.value) not in rectified and _has_negative(part.value):
                 return False
             continue
         for inner, coefficients in part.maps:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -36,10 +37,12 @@ _SWALLOWED = (
 
 def half_of(model: nn.Module, features: Mapping[str, Tensor]) -> torch.dtype | None:
     """The half-precision type that all of a model's weights are in (its features, if it has none), or None."""
-    weights = any(True for _ in model.parameters())
-    floating = (t.dtype for t in (model.parameters() if weights else features.values()) if t.is_floating_point())
-    first = next(floating, None)
-    return first if first in HALVES and all(kind == first for kind in floating) else None
+    weights = model.parameters()
+    first = next(weights, None)  # to go through all of them takes its time
+    tensors = features.values() if first is None else itertools.chain([first], weights)
+    floating = (t.dtype for t in tensors if t.is_floating_point())
+    kind = next(floating, None)
+    return kind if kind in HALVES and all(other == kind for other in floating) else None
 
 
 def widen(modules: Modules) -> None:

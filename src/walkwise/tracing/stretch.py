@@ -48,6 +48,7 @@ class Builder:
     steps: list[Step] = field(default_factory=list)
     count: int = 0  # of slots
     _settled: dict[int, tuple[Term, int]] = field(default_factory=dict)  # stretches that have been ended somewhere
+    _rectified: dict[int, Tensor] = field(default_factory=dict)  # tensors without negative entries, by identity
 
     def new_slot(self) -> int:
         """A slot that no step uses yet."""
@@ -86,8 +87,10 @@ class Builder:
             flow: z.
             value: h.
             slope: gives h / z.
-            rectifies: whether h is 0 wherever z is negative.
+            rectifies: whether h is 0 wherever z is negative, and nowhere negative.
         """
+        if rectifies:
+            self._rectified[id(value)] = value
         if flow.term is not None and flow.weighted:
             return Flow(value, self._ended(flow, value, rectifies))  # z · [z / p] · [h / z] needs no division by z
         settled = self.settle(flow)
@@ -100,9 +103,11 @@ class Builder:
             return Plain(self.emit).slot(flow.term)
         rule = flow.rule
         if rule.splits:
-            if rule.one_sided is None or not one_sided(flow.term, flow.value, None if rectified else value):
+            one_sign = rule.one_sided
+            into = None if rectified else value
+            if one_sign is None or not one_sided(flow.term, flow.value, into, self._rectified):
                 return self._by_size(flow, value) if rule.by_size else self._by_sign(flow, value)
-            rule = rule.one_sided
+            rule = one_sign
         slot, surrogate = Lifted(self.emit, rule).surrogate(flow.term)
         return self.emit([Scale(rule.spent_ratio(value, surrogate))], [slot])
 
