@@ -2,7 +2,7 @@
 
 PYTHONPATH=benchmarks python -m quality.randomised [--out out/quality]
 
-Test tasks, some designs, seed 0, the first graphs of each; models are taken from the folder, or trained. Two tables go
+Test tasks, every design, seed 0, the first graphs of each; models are taken from the folder, or trained. Two tables go
 to standard output.
 """
 
@@ -22,13 +22,14 @@ from quality import report, sanity
 from quality.__main__ import scores_of
 from quality.measures import auroc
 from quality.methods import Method, all_methods
+from quality.networks import DESIGNS
 from quality.running import Explained, Plan, explainable, trained
 from quality.store import Store
 from quality.tasks import TASKS, frozen_split
 
 METHODS = ("lrp, auto", "order, auto, α = 0.5", "lrp, zero", "grad-cam", "gradient")
-PLAN = Plan(tuple(frozen_split()["test"]), ("gin-relu", "gin-relu-norm", "gcn-relu", "sage-gelu", "gat-relu"), (0,), 3)
-DRAWS = 2  # of random weights
+PLAN = Plan(tuple(frozen_split()["test"]), tuple(DESIGNS), (0,), 5)
+DRAWS = 3  # of random weights
 COLUMNS = ("AUROC", "with random weights", "likeness", "its size")
 
 Found = dict[str, list[float]]

@@ -56,6 +56,9 @@ def test_every_answer_is_the_one_that_the_graph_gets_alone(tables, model, graphs
         left = data.subgraph(torch.tensor(rest)) if rest else None
         without = 0.0 if left is None else float(model(left.x, left.edge_index)[0, row.target])
         assert part.effect == pytest.approx(row.output - without)
+        kept = data.subgraph(torch.tensor(found.nodes))
+        assert part.alone == int(model(kept.x, kept.edge_index)[0].argmax())
+    assert 0 < (tables["subgraph:3"].alone == tables["graphs"].target).sum() < len(graphs)
 
 
 def test_curves_are_those_of_the_model_on_the_nodes_that_are_left(tables, model, graphs):
@@ -73,7 +76,7 @@ def test_batches_of_any_size_and_any_number_of_workers_give_the_same_rows(tables
     other = runs.read(runs.run(model, graphs, ASKED, tmp_path / "out", workers=2, batch=5))
     for name, table in tables.items():
         assert list(other[name].columns) == list(table.columns)
-        for column in ("graph", "relevance", "output", "effect"):
+        for column in ("graph", "relevance", "output", "effect", "alone"):
             if column in table:
                 np.testing.assert_allclose(other[name][column], table[column], atol=1e-9)
 

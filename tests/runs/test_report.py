@@ -65,6 +65,7 @@ def test_subgraphs_that_look_alike_are_one_pattern_ranked_by_relevance_and_frequ
         assert (row.graphs, row["mean"], row.effect) == pytest.approx(
             (len(same), same.relevance_x.mean(), same.effect.mean())
         )
+        assert row.alone == pytest.approx((same.alone == target).mean())
         assert row.right == pytest.approx((same.label == target).mean())
         assert row.base == pytest.approx((graphs[graphs.target == target].label == target).mean())
         assert row.example[0] == same.loc[same.relevance_x.idxmax()].graph

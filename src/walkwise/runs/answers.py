@@ -15,7 +15,7 @@ from walkwise.questions.components import component_sizes
 from walkwise.questions.marginals import edge_relevance
 from walkwise.questions.neighbours import Floats, Ints, running_totals
 from walkwise.questions.subgraphs import subgraph_relevance
-from walkwise.runs.explained import ExplainedBatch, label_of
+from walkwise.runs.explained import ExplainedBatch, label_of, predicted
 from walkwise.runs.groups import find_groups
 from walkwise.runs.kinds import links_within, pattern_of
 from walkwise.runs.questions import Question
@@ -57,6 +57,7 @@ COLUMNS: dict[str, dict[str, pa.DataType]] = {
         "links": _NODES,
         "relevance": pa.float64(),
         "effect": pa.float64(),
+        "alone": pa.int32(),
         "pattern": pa.string(),
     },
     "groups": {
@@ -120,15 +121,14 @@ def graph_rows(batch: ExplainedBatch, keys: Mapping[str, Ints], names: Sequence[
         "num_nodes": batch.sizes,
         "num_edges": [graph.num_edges for graph in batch.graphs],
         "label": [label_of(graph) for graph in batch.graphs],
-        "prediction": (outputs[:, 0] > 0) if one else outputs.argmax(axis=1),
+        "prediction": predicted(batch.outputs),
         "target": [(sign > 0) if one else column for column, sign in zip(batch.columns, batch.signs, strict=True)],
         "output": batch.explained,
         "relevance": walks,
         "outputs": list(outputs),
         "smiles": [str(graph.smiles) if "smiles" in graph else None for graph in batch.graphs],
     }
-    for name in ("prediction", "target"):
-        columns[name] = np.asarray(columns[name]).astype(np.int32)
+    columns["target"] = np.asarray(columns["target"]).astype(np.int32)
     return table_of("graphs", dict(keys) | columns, indexed="index" in keys)
 
 
@@ -176,6 +176,7 @@ def _subgraph(question: Question, batch: ExplainedBatch) -> Rows:
     removed = np.zeros(len(batch.batch), dtype=bool)
     removed[[node for one in found for node in one.nodes]] = True
     effect = batch.explained - batch.without(removed)
+    alone = predicted(batch.outputs_without(~removed))
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS["subgraph"]}
     for g, one in enumerate(found):
         nodes = [node - int(batch.starts[g]) for node in one.nodes]
@@ -187,6 +188,7 @@ def _subgraph(question: Question, batch: ExplainedBatch) -> Rows:
             "links": [end for pair in links for end in pair],
             "relevance": one.score,
             "effect": float(effect[g]),
+            "alone": int(alone[g]),
             "pattern": pattern_of(nodes, links, kinds, batch.molecules[g]),
         }
         for name, value in row.items():

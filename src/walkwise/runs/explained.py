@@ -78,6 +78,10 @@ class ExplainedBatch:
 
     def without(self, removed: Bools) -> Floats:
         """The explained output of every graph with some of its nodes removed; 0 where none is left.  # (M,) -> (G,)"""
+        return chosen(self.outputs_without(removed), self.columns, self.signs)
+
+    def outputs_without(self, removed: Bools) -> Tensor:
+        """Every column of the outputs with some of the nodes removed.  # (M,) -> (G, C)"""
         keep = ~torch.from_numpy(removed).to(self.data.batch.device)
         if self.roots is not None:
             keep[self.roots] = True
@@ -86,7 +90,7 @@ class ExplainedBatch:
             part, left, places = _part(self.data, keep)
             roots = None if self.roots is None else places[self.roots[left]]
             outputs[left] = model_outputs(self.model, part, roots)
-        return chosen(outputs, self.columns, self.signs)
+        return outputs
 
 
 def explain(
@@ -205,6 +209,13 @@ def model_outputs(model: nn.Module, data: Any, rows: Tensor | None) -> Tensor:
             remedy="For a model with an output per node, say which nodes to explain with index.",
         )
     return table if rows is None else table[rows]
+
+
+def predicted(outputs: Tensor) -> Ints:
+    """The class that every row tells: its largest column, or of one logit whether it is positive.  # (G, C) -> (G,)"""
+    table = outputs.double().cpu().numpy()
+    classes: Ints = (table[:, 0] > 0).astype(np.int64) if table.shape[1] == 1 else table.argmax(axis=1)
+    return classes
 
 
 def chosen(outputs: Tensor, columns: Sequence[int], signs: Sequence[int]) -> Floats:

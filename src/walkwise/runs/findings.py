@@ -69,16 +69,17 @@ def by_pattern(tables: Tables, kind: str) -> pd.DataFrame:
 
     The columns are ``target``, ``pattern``, ``graphs`` (that have it), ``frequency`` (their share of the class),
     ``mean`` and ``half`` (its relevance in them), ``effect`` and ``effect_half`` (by how much the output falls when it
-    is removed), ``weight`` (relevance × frequency, by which they are ranked), and of graphs with labels ``right`` (the
-    share of those that have it whose label is the class), ``base`` (that share among all graphs of the class),
-    ``doubt`` (by how many standard errors the first falls short of the second).
+    is removed), ``weight`` (relevance × frequency, by which they are ranked), of subgraphs ``alone`` (how often the
+    model predicts the class for the subgraph by itself), and of graphs with labels ``right`` (the share of those that
+    have it whose label is the class), ``base`` (that share among all graphs of the class), ``doubt`` (by how many
+    standard errors the first falls short of the second).
 
     Args:
         tables: what :func:`walkwise.runs.read` gives.
         kind: "subgraph" or "groups".
     """
     columns = ["target", "pattern", "graphs", "frequency", "mean", "half", "effect", "effect_half", "weight"]
-    columns += ["right", "base", "doubt", "example"]
+    columns += ["alone", "right", "base", "doubt", "example"]
     found = of_kind(tables, kind)
     if found is None or not len(found):
         return pd.DataFrame(columns=columns)
@@ -93,11 +94,12 @@ def by_pattern(tables: Tables, kind: str) -> pd.DataFrame:
             mean, half = mean_with_interval(some.relevance)
             effect, effect_half = mean_with_interval(some.effect)
             share = len(some) / len(of_class)
+            alone = float((some.alone == target).mean()) if "alone" in some else np.nan
             right = float((some.label == target).mean()) if not np.isnan(base) else np.nan
             best = int(some.relevance.to_numpy().argmax())
             numbers = (len(some), share, mean, half, effect, effect_half, mean * share)
             doubt, example = _doubt(right, base, len(some)), tuple(some.iloc[best][keys])
-            rows.append((target, pattern, *numbers, right, base, doubt, example))
+            rows.append((target, pattern, *numbers, alone, right, base, doubt, example))
     return pd.DataFrame(rows, columns=columns).sort_values(["target", "weight"], ascending=[True, False])
 
 

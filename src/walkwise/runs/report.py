@@ -196,13 +196,15 @@ def _looked_for(run: Run, tables: findings.Tables, pictures: _Pictures) -> Itera
                 images += _pattern_pictures(tables, row, f"{title}, {rank}", pictures)
             key = row.example if len(row.example) > 1 else row.example[0]
             example = str(names[key]).removeprefix(f"{run.manifest['data']} ")
-            rows.append((rank, row.pattern, *_group_row(row)[1:], row.weight, example))
+            alone = "" if np.isnan(row.alone) else f"{row.alone:.0%}"
+            rows.append((rank, row.pattern, *_group_row(row)[1:], alone, example))
         columns = [">", "subgraph", ">graphs", ">of the class", ">relevance", ">falls when removed"]
-        columns += [">relevance × frequency", "as in"]
+        columns += [">predicted alone", "as in"]
         grids.append(Grid(f"Explained: {title}", columns, rows, wide=True))
     words = (
         "The most relevant connected subgraph of every graph, gathered where they look alike, and ranked by relevance "
-        "× frequency: what the model finds, where it finds it, and by how much its output falls when it is removed."
+        "× frequency: what the model finds, where it finds it, by how much its output falls when it is removed (what "
+        "the class needs), and how often the model predicts the class for the subgraph alone (what suffices for it)."
     )
     yield Section("What the model looks for", words, grids, images)
 
