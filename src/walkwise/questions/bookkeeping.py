@@ -54,11 +54,13 @@ def by_size(keys: Book) -> Book:
 
 
 def largest(values: Book, k: int) -> Book:
-    """The places of the k largest numbers, the largest first.  # (K,) -> (k,)"""
+    """The places of the k largest numbers, the largest first, and of equal ones the first.  # (K,) -> (k,)"""
     if isinstance(values, Tensor):
         return values.sort(descending=True, stable=True).indices[:k]
-    kept = (-values).argpartition(k)[:k] if k < len(values) else np.arange(len(values))
-    return kept[(-values.take(kept)).argsort(kind="stable")]
+    kept = np.arange(len(values))
+    if k < len(values):  # a part alone is sorted
+        kept = np.flatnonzero(values >= np.partition(values, len(values) - k)[len(values) - k])
+    return kept[(-values.take(kept)).argsort(kind="stable")][:k]
 
 
 def row_maximum(values: Book) -> Book:
