@@ -172,6 +172,16 @@ def unknown(what: str, name: object, known: Iterable[str], *, argument: str = "n
     return InputError(f"Unknown {what} {name!r}: expected {listed}.", argument=argument, expected=listed, got=name)
 
 
+def taken(what: str, name: str) -> InputError:
+    """What is wrong with a name that is given to another thing already.
+
+    >>> print(taken("data set", "mutag"))
+    There is a data set named 'mutag' already. Choose another name.
+    """
+    problem = f"There is a {what} named {name!r} already."
+    return InputError(problem, argument="name", expected="a new name", got=name, remedy="Choose another name.")
+
+
 def noted(error: BaseException, where: str) -> BaseException:
     """The same exception, with a line in its traceback that says where it was raised (from Python 3.11 on).
 

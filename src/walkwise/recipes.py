@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from walkwise import datasets, models
+from walkwise.datasets.graphset import GraphSet
 from walkwise.errors import unknown
 from walkwise.files import write_whole
 from walkwise.training import Training, train
@@ -34,6 +35,11 @@ class Recipe:
     lr: float
     paper_accuracy: float
     negative_biases: bool = True
+
+    def train(self, model: nn.Module, graphs: GraphSet, *, epochs: int, seed: int = 0, progress: bool) -> Training:
+        """Trains a model by this recipe, for at most this many passes."""
+        options = {name: getattr(self, name) for name in ("patience", "batch_size", "lr", "negative_biases")}
+        return train(model, graphs, epochs=epochs, seed=seed, progress=progress, **options)
 
 
 RECIPES: dict[str, Recipe] = {
@@ -75,18 +81,7 @@ def train_model(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = models.build(name, in_channels=graphs.graphs.x.shape[1])
-    result = train(
-        model,
-        graphs,
-        seed=seed,
-        epochs=epochs or recipe.epochs,
-        patience=recipe.patience,
-        batch_size=recipe.batch_size,
-        lr=recipe.lr,
-        negative_biases=recipe.negative_biases,
-        progress=progress,
-    )
-    return model, result
+    return model, recipe.train(model, graphs, seed=seed, epochs=epochs or recipe.epochs, progress=progress)
 
 
 # -- the command ------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from walkwise.baselines.attribution import Explanation
-from walkwise.errors import InputError, unknown
+from walkwise.errors import taken, unknown
 from walkwise.evaluation.predictions import Prediction
 
 #: Explains one prediction.
@@ -100,10 +100,4 @@ def is_trained(name: str) -> bool:
 
 def _check_new(name: str) -> None:
     if name in _EXPLAINERS or name in _TRAINERS:
-        raise InputError(
-            f"There is a baseline named {name!r} already.",
-            argument="name",
-            expected="a new name",
-            got=name,
-            remedy="Choose another name.",
-        )
+        raise taken("baseline", name)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from walkwise.datasets.graphset import GraphSet
-from walkwise.errors import InputError, unknown
+from walkwise.errors import taken, unknown
 from walkwise.files import as_path
 
 #: Reads a data set from a data root.
@@ -29,13 +29,7 @@ def register(name: str) -> Callable[[Loader], Loader]:
 
     def add(loader: Loader) -> Loader:
         if name in _LOADERS:
-            raise InputError(
-                f"There is a data set named {name!r} already.",
-                argument="name",
-                expected="a new name",
-                got=name,
-                remedy="Choose another name.",
-            )
+            raise taken("data set", name)
         _LOADERS[name] = loader
         return loader
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from walkwise.datasets.graphset import offsets
 from walkwise.errors import InputError, MissingExtraError
 from walkwise.files import read_json, write_whole
 
@@ -44,7 +45,7 @@ def contextual_vectors(sentences: Sequence[Sequence[str]], *, batch: int = 256, 
         raise InputError(argument="sentences", expected='lists of words, as in [["a", "good", "film"]]', got=sentences)
     tokenizer, model = _opened()
     sizes = torch.tensor([len(words) for words in sentences])
-    before = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+    before = offsets(sizes)
     found = torch.zeros(int(before[-1]), WIDTH)
     pieces_of = torch.zeros(int(before[-1]))
     chosen = torch.argsort(sizes, descending=True, stable=True)  # alike in length, so that little is padding

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -138,17 +138,39 @@ def _rows(prediction: Prediction, masks: Tensor) -> Tensor | None:
 
 def _union(prediction: Prediction, masks: Tensor) -> tuple[Tensor, Tensor, dict[str, Any], Tensor]:
     """The induced subgraphs side by side as one graph, and the place of every node in it.  # (B, M)"""
-    source, destination = prediction.edge_index
+    found = induced(prediction.edge_index, masks)
+    arguments = {
+        name: _carried(prediction, name, value, found.node, found.edge, len(masks))
+        for name, value in prediction.arguments.items()
+    }
+    if "batch" in arguments:
+        arguments["batch"] = found.owner
+    return prediction.x[found.node], found.edge_index, arguments, found.place
+
+
+class InducedSubgraphs(NamedTuple):
+    """The subgraphs that node sets induce, side by side as one graph."""
+
+    owner: Tensor  # (R,) the node set of every node of the union
+    node: Tensor  # (R,) which node of the graph it is
+    edge: Tensor  # (Q,) which edge of the graph every edge of the union is
+    edge_index: Tensor  # (2, Q)
+    place: Tensor  # (B, M) where every node of every set stands
+
+
+def induced(edge_index: Tensor, masks: Tensor) -> InducedSubgraphs:
+    """The subgraphs that node sets (B, M) induce.
+
+    >>> induced(torch.tensor([[0, 1], [1, 2]]), torch.tensor([[True, True, False], [False, True, True]])).edge_index
+    tensor([[0, 2],
+            [1, 3]])
+    """
+    source, destination = edge_index
     owner, node = masks.nonzero(as_tuple=True)
     place = masks.flatten().cumsum(0).view_as(masks) - 1
     edge_owner, edge = (masks[:, source] & masks[:, destination]).nonzero(as_tuple=True)
-    edge_index = torch.stack([place[edge_owner, source[edge]], place[edge_owner, destination[edge]]])
-    arguments = {
-        name: _carried(prediction, name, value, node, edge, len(masks)) for name, value in prediction.arguments.items()
-    }
-    if "batch" in arguments:
-        arguments["batch"] = owner
-    return prediction.x[node], edge_index, arguments, place
+    within = torch.stack([place[edge_owner, source[edge]], place[edge_owner, destination[edge]]])
+    return InducedSubgraphs(owner, node, edge, within, place)
 
 
 def _carried(prediction: Prediction, name: str, value: Any, node: Tensor, edge: Tensor, count: int) -> Any:

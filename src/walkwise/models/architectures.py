@@ -11,11 +11,17 @@ from walkwise.errors import InputError, unknown
 
 
 class SumOfNodes(nn.Module):
-    """Message-passing blocks, then the sum over the nodes of each graph / √20."""
+    """Message-passing blocks of some linear maps each, one more map, then the sum over each graph's nodes / √20."""
 
-    def __init__(self, blocks: list[list[nn.Module]], sizes: dict[str, int]) -> None:
+    def __init__(self, in_channels: int, hidden: int, out_channels: int, num_layers: int, *, maps: int) -> None:
         super().__init__()
-        self.sizes = sizes
+        self.sizes = _sizes(in_channels, hidden, out_channels, num_layers)
+        widths = [in_channels] + [hidden] * (num_layers - 1)  # of what every layer reads
+        blocks: list[list[nn.Module]] = [
+            [module for read in (width, *[hidden] * (maps - 1)) for module in (nn.Linear(read, hidden), nn.ReLU())]
+            for width in widths[:-1]
+        ]
+        blocks.append([nn.Linear(widths[-1], out_channels)])
         self.convs = nn.ModuleList(_conv(nn.Sequential(*block)) for block in blocks)
 
     def forward(
@@ -65,13 +71,7 @@ class GIN(SumOfNodes):
     """
 
     def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int) -> None:
-        sizes = _sizes(in_channels, hidden_channels, out_channels, num_layers)
-        widths = [in_channels] + [hidden_channels] * (num_layers - 1)
-        blocks: list[list[nn.Module]] = [
-            [nn.Linear(width, hidden_channels), nn.ReLU(), nn.Linear(hidden_channels, hidden_channels), nn.ReLU()]
-            for width in widths[:-1]
-        ]
-        super().__init__([*blocks, [nn.Linear(widths[-1], out_channels)]], sizes)
+        super().__init__(in_channels, hidden_channels, out_channels, num_layers, maps=2)
 
 
 class GCN(SumOfNodes):
@@ -90,10 +90,7 @@ class GCN(SumOfNodes):
     """
 
     def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int) -> None:
-        sizes = _sizes(in_channels, hidden_channels, out_channels, num_layers)
-        widths = [in_channels] + [hidden_channels] * (num_layers - 1)
-        blocks: list[list[nn.Module]] = [[nn.Linear(width, hidden_channels), nn.ReLU()] for width in widths[:-1]]
-        super().__init__([*blocks, [nn.Linear(widths[-1], out_channels)]], sizes)
+        super().__init__(in_channels, hidden_channels, out_channels, num_layers, maps=1)
 
 
 KINDS: dict[str, type[GIN] | type[GCN]] = {"GIN": GIN, "GCN": GCN}

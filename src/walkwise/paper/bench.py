@@ -131,16 +131,7 @@ class Bench:
         if path.is_file():
             return models.open_weights(path), origin
         model = _fresh(lambda: models.build(name, in_channels=width))
-        training.train(
-            model,
-            graphs,
-            epochs=epochs,
-            patience=recipe.patience,
-            batch_size=recipe.batch_size,
-            lr=recipe.lr,
-            negative_biases=recipe.negative_biases,
-            progress=True,
-        )
+        recipe.train(model, graphs, epochs=epochs, progress=True)
         folder.mkdir(parents=True, exist_ok=True)
         models.save_weights(model, path)
         return model, origin

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from walkwise.datasets import Graphs
+from walkwise.datasets.graphset import offsets
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +38,4 @@ def bunch(graphs: Graphs, index: Sequence[int] | Tensor | None = None) -> Bunch:
     chosen = torch.arange(len(graphs)) if index is None else torch.as_tensor(index)
     data: Any = graphs.batch(chosen)
     nodes, edges = (before.diff()[chosen] for before in (graphs.nodes_before, graphs.edges_before))
-    return Bunch(data.x.double(), data.edge_index, data.batch, data.y, _before(nodes), _before(edges))
-
-
-def _before(counts: Tensor) -> Tensor:
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return Bunch(data.x.double(), data.edge_index, data.batch, data.y, offsets(nodes), offsets(edges))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from walkwise.evaluation.parts import induced
 from walkwise.paper.bunches import Bunch
 
 #: How many nodes one pass of the model may hold.
@@ -86,12 +87,9 @@ def _passes(sets: Sequence[Tensor]) -> list[list[tuple[int, int, int]]]:
 def _induced(data: Bunch, graph: int, masks: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
     """Features, edges and owners of the subgraphs that the masks induce, and how many they are."""
     begin, end = data.nodes_before[graph : graph + 2].tolist()
-    source, destination = data.edge_index[:, slice(*data.edges_before[graph : graph + 2].tolist())] - begin
-    owner, node = masks.nonzero(as_tuple=True)
-    place = masks.flatten().cumsum(0).view_as(masks) - 1
-    edge_owner, edge = (masks[:, source] & masks[:, destination]).nonzero(as_tuple=True)
-    edge_index = torch.stack([place[edge_owner, source[edge]], place[edge_owner, destination[edge]]])
-    return data.x[begin:end][node], edge_index, owner, len(masks)
+    edges = data.edge_index[:, slice(*data.edges_before[graph : graph + 2].tolist())] - begin
+    found = induced(edges, masks)
+    return data.x[begin:end][found.node], found.edge_index, found.owner, len(masks)
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ import torch
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.errors import InputError, SeveralGraphsWarning, described
-from walkwise.questions.neighbours import Floats, Ints, Neighbours, step_neighbours
+from walkwise.questions.neighbours import Floats, Ints, Neighbours, running_totals, step_neighbours
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class PaddedGraphs:
         sizes = np.bincount(graph, minlength=1)
         width = int(sizes.max())
         by_graph = np.argsort(graph, kind="stable")
-        within = np.arange(len(graph)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        within = np.arange(len(graph)) - running_totals(sizes)[:-1].repeat(sizes)
         place = np.empty(len(graph), dtype=np.int64)
         place[by_graph] = graph[by_graph] * width + within
         node = np.full(len(sizes) * width, -1)

@@ -160,7 +160,7 @@ def _walks(question: Question, batch: ExplainedBatch) -> Rows:
     relevance = torch.cat([best.relevance for best in found]).double().cpu().numpy()
     standing = walks >= 0  # a walk may pass a position by
     nodes = _lists(batch.ids[walks[standing]], standing.sum(axis=1))
-    rank = np.arange(len(walks)) - np.repeat(np.cumsum(counts) - counts, counts)
+    rank = np.arange(len(walks)) - running_totals(counts)[:-1].repeat(counts)
     return np.repeat(np.arange(len(found)), counts), {"rank": rank, "nodes": nodes, "relevance": relevance}
 
 

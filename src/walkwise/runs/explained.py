@@ -14,6 +14,7 @@ from torch_geometric.data import Batch, Data
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.lazy import cached_property
+from walkwise.datasets.graphset import offsets
 from walkwise.errors import CoverageWarning, InputError
 from walkwise.evaluation.predictions import at_rest
 from walkwise.questions.marginals import node_relevance
@@ -242,5 +243,5 @@ def _part(data: Any, keep: Tensor) -> tuple[Any, Tensor, Tensor]:
             part[key] = value[left] if isinstance(value, Tensor) and len(value) == data.num_graphs else value
     part.edge_index = places[data.edge_index[:, edges]]
     part.batch, part.num_nodes = batch, int(keep.sum())
-    part.ptr = torch.cat([batch.new_zeros(1), torch.bincount(batch).cumsum(0)])
+    part.ptr = offsets(torch.bincount(batch))
     return part, left, places
