@@ -45,6 +45,9 @@ def test_charts_show_the_answers(motif):
     line, mark = figures.alpha_figure(found)["data"]
     assert (mark["x"], mark["y"]) == ([0.5], [found.relevance])
     assert line["y"][25] == pytest.approx(found.relevance)
+    empty = figures.alpha_figure(answers.selection_answer(motif, [], 0.5))
+    assert [len(trace["y"]) for trace in empty["data"]] == [0, 0]
+    assert "Select nodes" in empty["layout"]["annotations"][0]["text"]
     order = answers.order_answer(motif, 0.0)
     line, mark = figures.order_figure(motif, order)["data"]
     assert line["y"] == order.values

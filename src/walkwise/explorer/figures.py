@@ -17,13 +17,19 @@ _MOST_BARS = 12
 
 
 def alpha_figure(answer: SelectionAnswer) -> dict[str, Any]:
-    """R_α of the selection against α, the current α marked."""
-    line = {"x": answer.alphas, "y": answer.values, "mode": "lines", "line": {"color": style.INK, "width": 2}}
+    """R_α of the selection against α, the current α marked; a line of words where nothing is selected."""
+    alphas, values = (answer.alphas, answer.values) if answer.nodes else ((), ())
+    line = {"x": alphas, "y": values, "mode": "lines", "line": {"color": style.INK, "width": 2}}
     colour = style.POSITIVE if answer.relevance >= 0 else style.NEGATIVE
-    mark = {"x": [answer.alpha], "y": [answer.relevance], "mode": "markers", "marker": {"color": colour, "size": 11}}
+    place = {"x": [answer.alpha], "y": [answer.relevance]} if answer.nodes else {"x": [], "y": []}
+    mark = place | {"mode": "markers", "marker": {"color": colour, "size": 11}}
     hover = {"hovertemplate": "α = %{x:.2f}<br>R = %{y:.4g}<extra></extra>"}
     layout = _layout("α: what a step outside the selection counts", "R of the selection")
     layout["xaxis"]["range"] = [-0.03, 1.03]
+    if not answer.nodes:
+        middle = {"xref": "paper", "x": 0.5, "yref": "paper", "y": 0.5, "showarrow": False}
+        layout["annotations"] = [middle | {"text": "Select nodes to see<br>their relevance for every α"}]
+        layout["yaxis"] |= {"range": [0, 1], "showticklabels": False}
     return {"data": [line | hover, mark | hover], "layout": layout}
 
 

@@ -36,7 +36,7 @@ def walk_items(case: Case, walks: list[WalkAnswer]) -> list[html.Li]:
     runs = tie_runs([walk.relevance for walk in walks], rounding(case.chain.dtype))
     items = []
     for i, walk in enumerate(walks):
-        names = [case.node_title(node) for node in walk.nodes if node >= 0]
+        names = [case.node_title(node).replace(" ", "\N{NO-BREAK SPACE}") for node in walk.nodes if node >= 0]
         tied = runs.count(runs[i])
         if tied > 1 and runs[i] == i:
             words = f"{tied} walks, {short(walk.relevance, signed=True)} each"

@@ -80,7 +80,7 @@ def legend(case: Case) -> dict[str, str]:
     most = float(case.heat.abs().max()) or 1.0
     total = style.short(float(case.chain.input_relevance))
     types = [] if case.drawing.types is None else list(case.drawing.types.counts)
-    shapes = ", ".join(f"{_SHAPES[i % len(_SHAPES)][1]} {name}" for i, name in enumerate(types))
+    shapes = ", ".join(f"{_SHAPES[i % len(_SHAPES)][1]}\N{NO-BREAK SPACE}{name}" for i, name in enumerate(types))
     return {
         "low": f"{style.short(-most)} against",
         "high": f"for +{style.short(most)}",
@@ -128,6 +128,7 @@ STYLESHEET: list[dict[str, Any]] = [
             "color": "data(ink)",
             "font-size": "data(font)",
             "font-family": "system-ui, sans-serif",
+            "min-zoomed-font-size": 6,  # what nobody can read is not written before one looks closer
             "text-valign": "center",
             "text-halign": "center",
             "overlay-opacity": 0,
