@@ -12,6 +12,7 @@ import torch_geometric.nn as pyg
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
+from torch_geometric.data import Data
 
 import walkwise as ww
 from walkwise.errors import CoverageWarning, TraceError
@@ -369,3 +370,100 @@ def test_what_a_model_keeps_is_not_kept_by_tracing(kind):
     ww.trace(model, features(), EDGES, target=0)
     assert model.kept is inner
     assert inner == ({} if kind is dict else [[]])
+
+
+def attending(h):
+    weights = (h @ h.t()).softmax(-1).detach()
+    return h + weights @ h
+
+
+#: What a read-out may do between nodes, and the name of it.
+IN_THE_READ_OUT = {
+    "matmul": lambda m, h: attending(h),
+    "multi_head_attention_forward": lambda m, h: h + m.heads(h[None], h[None], h[None])[0][0],
+    "scaled_dot_product_attention": lambda m, h: h + F.scaled_dot_product_attention(h[None], h[None], h[None])[0],
+    "einsum": lambda m, h: torch.einsum("ij,jk->ik", MATRIX, h),
+    "sparse_mm": lambda m, h: torch.sparse.mm(MATRIX.to_sparse(), h),
+    "index_add": lambda m, h: torch.zeros_like(h).index_add(0, EDGES[1], h[EDGES[0]]),
+}
+#: And what carries nothing from node to node.
+NOT_BETWEEN_NODES = {
+    "a weight": lambda m, h: h @ m.lin.weight,
+    "a square weight": lambda m, h: (torch.cat([h, h[:, :2]], 1) @ MATRIX)[:, :4],
+    "attention of neurons": lambda m, h: torch.einsum("ij,ik->ij", h, h.softmax(-1)),
+    "a sum of all": lambda m, h: torch.zeros(1, 4).double().index_add(0, torch.zeros(M).long(), h),
+    "an outer product": lambda m, h: torch.einsum("ij,kj->ik", h, h).diagonal().view(-1, 1).expand(M, 4),
+}
+
+
+def with_read_out(change):
+    heads = nn.MultiheadAttention(4, 2, batch_first=True)
+    return Net(lambda m, x, e: m.head(change(m, m.b(m.first(x, e), e).relu())).sum(0, keepdim=True), heads=heads)
+
+
+@pytest.mark.parametrize("name", IN_THE_READ_OUT)
+def test_rows_added_up_in_the_read_out_are_noted(name):
+    chain, _ = traced(with_read_out(IN_THE_READ_OUT[name]))
+    (note,) = [note for note in chain.notes if "outside of any message-passing layer" in note]
+    assert note.startswith(f"{name} adds up rows of nodes outside of any message-passing layer, in the read-out;")
+
+
+@pytest.mark.parametrize("name", NOT_BETWEEN_NODES)
+def test_a_read_out_that_carries_nothing_between_nodes_is_not_noted(name):
+    chain, _ = traced(with_read_out(NOT_BETWEEN_NODES[name]))
+    assert not [note for note in chain.notes if "outside of any message-passing layer" in note]
+
+
+def test_all_places_of_what_is_noted_are_named():
+    chain, _ = traced(
+        Net(lambda m, x, e: m.head(attending(m.b(attending(m.first(x, e)), e).relu())).sum(0, keepdim=True))
+    )
+    (note,) = [note for note in chain.notes if "outside of any message-passing layer" in note]
+    assert "in the code between layers and in the read-out;" in note
+
+
+def test_what_has_no_rule_before_the_first_layer_is_said_to_stand_there():
+    chain, _ = traced(Net(lambda m, x, e: m.last(m.first(torch.logaddexp(x, m.lin(x)), e), e)))
+    assert "logaddexp in the code before the first layer has no rule; its plain gradient was used" in chain.notes
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda m, x, e: m.last(m.first(torch.fft.ifft(torch.fft.fft(x)).real, e), e),
+        lambda m, x, e: m.last(torch.fft.ifft(torch.fft.fft(m.first(x, e))).real, e),
+    ],
+    ids=["before", "between"],
+)
+def test_complex_numbers_are_refused_as_such(forward):
+    with pytest.raises(TraceError, match="Node features went into complex numbers, where they are not followed"):
+        ww.trace(Net(forward), torch.randn(M, 4, dtype=torch.float64), EDGES, target=0)
+
+
+class Relational(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = pyg.RGCNConv(M, 4, num_relations=2), pyg.RGCNConv(4, 2, num_relations=2)
+
+    def forward(self, x, edge_index, edge_type):
+        return self.b(self.a(x, edge_index, edge_type).relu(), edge_index, edge_type)
+
+
+class Featureless(Relational):
+    def forward(self, edge_index, edge_type):
+        return super().forward(None, edge_index, edge_type)
+
+
+def test_no_features_that_stand_for_one_hot_ones():
+    """The remedy is true: the identity gives what None gives, and its relevance adds up."""
+    model, kinds = Relational().double().eval(), torch.arange(13) % 2
+    asked = Featureless().double().eval()
+    with pytest.raises(
+        TraceError, match=re.escape("as in RGCNConv with x=None, write those out: torch.eye(num_nodes)")
+    ):
+        ww.trace(asked, Data(edge_index=EDGES, edge_type=kinds, num_nodes=M), index=0, target=0)
+    with pytest.raises(ww.errors.InputError, match=re.escape("as RGCNConv does, torch.eye(data.num_nodes)")):
+        ww.trace(model, Data(edge_index=EDGES, edge_type=kinds, num_nodes=M), index=0, target=0)
+    chain = ww.trace(model, torch.eye(M).double(), EDGES, edge_type=kinds, index=0, target=0, rule="zero")
+    torch.testing.assert_close(chain.outputs[0], model(None, EDGES, kinds)[0, 0].detach())

@@ -58,8 +58,8 @@ def test_as_many_classes_as_nodes():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda h: h + h.abs().max().item(), "in NumPy or Python"),
-        (lambda h: h + float(h.abs().max()), "in NumPy or Python"),
+        (lambda h: h + h.abs().max().item(), "through NumPy or Python"),
+        (lambda h: h + float(h.abs().max()), "through NumPy or Python"),
         (lambda h: h + torch.fft.fft(h).abs(), "into complex numbers"),
     ],
     ids=["item", "float", "complex"],

@@ -23,7 +23,10 @@ from walkwise.tracing.private import compiled_from
 _EDGES = ("edge_index", "adj_t")
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 #: What a graph without features may be given; and the call where x and edge_index were meant.
-ONES = "Where there are no features, give ones: data.x = torch.ones(data.num_nodes, 1)."
+ONES = (
+    "Where there are no features, give ones: data.x = torch.ones(data.num_nodes, 1); where the model takes None for "
+    "one-hot features, as RGCNConv does, torch.eye(data.num_nodes)."
+)
 
 
 @dataclass(frozen=True)

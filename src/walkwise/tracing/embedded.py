@@ -144,7 +144,8 @@ def _check_in_sight(tape: Tape, own: dict[int, tuple[int, int]], probe: _Probe) 
         moved = (after[slot] - before[slot]).abs()
         if bool(((moved > 0) & (moved < _LEAP * before[slot].abs().max())).any()):
             call = tape.calls[number]
-            raise TraceError(_OUT_OF_SIGHT.format(call.name, type(call.module).__name__), remedy=_IN_SIGHT)
+            told = _OUT_OF_SIGHT.format(call.name, type(call.module).__name__)
+            raise TraceError(told, remedy=tape.lost or _IN_SIGHT)
 
 
 def _has_edges_of(call: Call, given: Given) -> bool:

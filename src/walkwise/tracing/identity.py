@@ -253,6 +253,14 @@ class Identities:
         found = [op for op in self._mixing if id(op) in among]
         return found + [made[0] for made in self._putting if id(made[0]) in among and self._mixes(*made)]
 
+    def mixes(self, op: Op) -> bool:
+        """Whether rows of what an operation makes are nodes, and depend on others than their own."""
+        try:
+            found = [self._of(slot) for slot in op.outputs if slot is not None]
+        except UnfollowedError:
+            return False
+        return any(bool((ids >= 0).any()) for ids in found) and bool(self.mixing([op]))
+
     @torch.enable_grad()
     def _mixes(self, op: Op, output: int, ids: Tensor) -> bool:
         values = {slot: self.tape.values[slot].detach().clone().requires_grad_() for slot in op.inputs}

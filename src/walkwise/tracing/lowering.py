@@ -19,7 +19,7 @@ from walkwise.tracing import moves, normalisations, weights  # noqa: F401  (they
 from walkwise.tracing.folding import fold_into_layers
 from walkwise.tracing.fusing import fused
 from walkwise.tracing.identity import Identities
-from walkwise.tracing.interpreter import Interpreter, flat
+from walkwise.tracing.interpreter import Interpreter, flat, leaves
 from walkwise.tracing.locality import Places, nearest
 from walkwise.tracing.positions import Positions
 from walkwise.tracing.stretch import Flow
@@ -35,9 +35,15 @@ _OUTSIDE = (
     "{} adds up rows of nodes outside of any message-passing layer, in {}; walks do not stand at nodes there, and "
     "their steps need not follow edges. Put it into a torch_geometric.nn.MessagePassing layer to make it one of them"
 )
-_SUMS = frozenset({"scatter_add", "index_add", "scatter_reduce", "index_reduce", "matmul", "sparse_mm", "rmatmul"})
+_PRODUCTS = frozenset({"matmul", "rmatmul", "sparse_mm", "bmm", "baddbmm", "einsum"})
+#: What may add up rows of nodes at nodes, in a read-out, too.
+_SUMS = _PRODUCTS | {
+    "scatter_add", "index_add", "scatter_reduce", "index_reduce", "index_put", "cumsum", "scaled_dot_product_attention",
+    "multi_head_attention_forward",
+}  # fmt: skip
 
 
+_WITHOUT = "{} in {} has no rule; its plain gradient was used"
 _FAR = "questions about subgraphs cost a pass over the whole graph, because {}"
 _HOPS = (
     "questions about walks and orders cost a pass over the whole graph, because the model passes messages more than "
@@ -330,15 +336,17 @@ class Lowering:
 
     def _uncovered(self) -> tuple[str, ...]:
         """Warn about operations that no rule covers; returns the notes for the report."""
-        first: dict[str, Op] = {}
+        without: dict[str, dict[str, None]] = {}
         for op, emitted in self.run.uncovered:
             if emitted in self.reached:  # what only makes a gate or a divisor is held constant anyway
-                first.setdefault(op.word.name, op)
-        notes = [f"{name} in {self._where(op)} has no rule; its plain gradient was used" for name, op in first.items()]
+                without.setdefault(op.word.name, {})[self._where(op)] = None
+        notes = [_WITHOUT.format(name, " and in ".join(where)) for name, where in without.items()]
         mixing = self.positions.identities.mixing([op for op in self.chain_ops if self._carries(op)])
         mixing += [op for op in self.readout_ops if self._mixes_nodes(op)]
-        outside = {op.word.name: op for op in mixing}
-        notes += [_OUTSIDE.format(name, self._where(op)) for name, op in outside.items()]
+        outside: dict[str, dict[str, None]] = {}
+        for op in mixing:
+            outside.setdefault(op.word.name, {})[self._where(op)] = None
+        notes += [_OUTSIDE.format(name, " and in ".join(where)) for name, where in outside.items()]
         for note in notes:
             warnings.warn(note + ".", CoverageWarning, stacklevel=5)
         return tuple(notes)
@@ -350,20 +358,21 @@ class Lowering:
 
     def _mixes_nodes(self, op: Op) -> bool:
         """Whether an operation of the read-out carries messages from nodes to nodes."""
-        if op.call is not None or op.word.name not in _SUMS or op.outputs[0] is None:
+        if op.call is not None or op.word.name not in _SUMS or not self._carries(op):
             return False
-        constants = [a for a in op.args if isinstance(a, Tensor)]
-        if "matmul" in op.word.name or op.word.name == "sparse_mm":
-            return any(tuple(c.shape) == (self.num_nodes, self.num_nodes) for c in constants) and not any(
-                self.tape.values[slot].dim() > 1 and self.tape.values[slot].shape[-1] == self.num_nodes
-                for slot in op.inputs
-            )
-        rows = {self.tape.values[slot].shape[:1] for slot in op.inputs}
-        return self.tape.values[op.outputs[0]].shape[:1] == (self.num_nodes,) and rows != {(self.num_nodes,)}
+        shapes = [self.tape.values[slot].shape for slot in op.outputs if slot is not None]
+        constants = [item.shape for item in leaves((op.args, op.kwargs)) if isinstance(item, Tensor)]
+        told_by = (
+            constants if len(op.inputs) == 1 and op.word.name in _PRODUCTS else shapes
+        )  # h @ weights mixes nothing
+        if not any(self.num_nodes in shape for shape in told_by):
+            return False
+        return self.positions.identities.mixes(op)
 
     def _where(self, op: Op) -> str:
         if op.call is None:
-            return "the read-out" if op in self.readout_ops else "the code between layers"
+            after = "the read-out" if op in self.readout_ops else "the code between layers"
+            return "the code before the first layer" if op in self.encoder_ops else after
         call: Call = self.tape.calls[op.call]
         return f"layer '{call.name}' ({type(call.module).__name__})"
 

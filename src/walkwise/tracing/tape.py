@@ -31,6 +31,10 @@ _TRANSFORMED = (
     "The model runs torch.func (vmap, grad, ...) on node features, which cannot be followed.",
     "Write it with ordinary torch functions, or detach() what is meant to be constant before.",
 )
+_LOST = (
+    "Node features went {}, where they are not followed. Relevance would be wrong without what comes out of it: write "
+    "it with ordinary functions of real, dense tensors, or detach() what is meant to be constant."
+)
 _DIFFERENTIATED = (
     "The model differentiates what it makes of its node features (torch.autograd), which cannot be followed.",
     "Differentiate a copy, h.detach().requires_grad_(): what comes of that is constant.",
@@ -183,6 +187,12 @@ class Tape(TorchFunctionMode):
                 return self._record_simple(known, func, args, kwargs)
             return self._record(known, func, args, kwargs or {})
 
+    @property
+    def lost(self) -> str:
+        """Where followed tensors went out of sight, and what to do about it; empty where none is known to have."""
+        where = " and ".join(sorted(self.hidden))
+        return _LOST.format(where) if where else ""
+
     def _check_autocast(self) -> None:
         """Refuse to follow what is computed in another type than the model's."""
         device = self.values[0].device.type
@@ -274,7 +284,7 @@ class Tape(TorchFunctionMode):
     def _check_function(self, known: Word, func: Any, kwargs: dict[str, Any]) -> None:
         """Refuse, or remember, what cannot be followed."""
         if known.name in ("numpy", "array", "tolist", "item") or getattr(func, "__name__", "") == "__float__":
-            self.hidden.add("in NumPy or Python")
+            self.hidden.add("through NumPy or Python")
         if kwargs.get("out") is not None or exchanges(func):
             raise unseen_write("out=... or h.data = ...")
         if func in _DERIVATIVES:

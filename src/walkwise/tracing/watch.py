@@ -16,6 +16,10 @@ from walkwise.tracing.private import parameters_of, unwatched
 from walkwise.tracing.tape import Affine, Call, Tape
 from walkwise.tracing.weights import propagate as propagation
 
+_FEATURELESS = (
+    "Give it node features (an embedding, say). Where no features stand for one-hot ones, as in RGCNConv with x=None, "
+    "write those out: torch.eye(num_nodes)."
+)
 _OUT_OF_SIGHT = (
     "Something computes in TorchScript, a custom autograd.Function, NumPy or under torch.no_grad(). Relevance "
     "would be wrong without it: write it with ordinary torch functions, or detach() what is meant to be constant."
@@ -106,7 +110,7 @@ class Watch:
             raise TraceError(
                 f"Layer '{name}' ({type(module).__name__}) was handed no floating-point node tensor, so "
                 "there is nothing a walk could begin with.",
-                remedy=_whole_numbers(args) or "Give it node features (an embedding, say).",
+                remedy=_whole_numbers(args) or _FEATURELESS,
             )
         own = known is None and any(self.tape.slot_of(tensor) is None for tensor in tensors)
         if self.tape.calls and own:
@@ -240,7 +244,7 @@ def check_fresh(watch: Watch, handed: Callable[[bool], list[list[Tensor]]]) -> N
             raise TraceError(
                 f"Layer '{name}' ({type(module).__name__}) was handed node features that depend on an earlier layer "
                 "but cannot be traced back to it.",
-                remedy=_OUT_OF_SIGHT,
+                remedy=watch.tape.lost or _OUT_OF_SIGHT,
             )
 
 
