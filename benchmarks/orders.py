@@ -22,7 +22,7 @@ from torch_geometric.nn import GINConv, global_add_pool
 
 import walkwise as ww
 from walkwise.questions.steps import walk_steps
-from walkwise.search.best_first import best_first
+from walkwise.search.best_first import best_first_search
 from walkwise.search.orders import order_nodes
 
 
@@ -114,7 +114,7 @@ def first_answer(chain: ww.RelevanceChain, question: Callable[[ww.RelevanceChain
 
 def searched_walks(chain: ww.RelevanceChain) -> Tensor:
     """The ten best walks by best-first search, however few there are."""
-    walks, _ = best_first(walk_steps(chain), 10, "relevance", 10**6)
+    walks, _ = best_first_search(walk_steps(chain), 10, "relevance", 10**6)
     return ww.walk_relevance(chain, walks)
 
 

@@ -72,6 +72,23 @@ def test_every_public_function_has_an_example(name, function):
     assert ">>>" in inspect.getdoc(function), name
 
 
+def test_no_name_of_a_folder_hides_one_of_its_modules():
+    """``walkwise.runs.report`` is a function or a module, and not one or the other by what was imported before."""
+    hidden = []
+    for module in pkgutil.walk_packages(ww.__path__, "walkwise."):
+        home, _, name = module.name.rpartition(".")
+        if home.startswith(("walkwise.cli", "walkwise.explorer")) or name == "__main__":
+            continue  # commands and pages need extras, and nobody imports them
+        try:
+            folder = importlib.import_module(home)
+            found = getattr(folder, name, None)
+        except ImportError:
+            continue
+        if found is not None and not isinstance(found, ModuleType):
+            hidden.append(module.name)
+    assert not hidden
+
+
 @pytest.mark.parametrize(
     "kind", [value for value in vars(ww.errors).values() if inspect.isclass(value) and issubclass(value, BaseException)]
 )

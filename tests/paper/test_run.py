@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from authors import ROOT, data_root, needs_golden
 from paper.cases import TINY, case
 from walkwise.cli import app
-from walkwise.datasets.missing import missing
+from walkwise.datasets.missing import missing_data
 from walkwise.errors import InputError, MissingDataError, MissingExtraError
 from walkwise.models import save_weights
 from walkwise.paper import bench as benches
@@ -92,7 +92,7 @@ def test_what_is_missing_is_skipped_or_raised(tmp_path):
 
 def test_what_is_missing_is_said_once(monkeypatch, tmp_path):
     def load(name, root=None):
-        raise missing(name.upper(), "https://example.org", tmp_path / name, "there is no network")
+        raise missing_data(name.upper(), "https://example.org", tmp_path / name, "there is no network")
 
     monkeypatch.setattr(benches.datasets, "load", load)
     shown = run("all", "--quick", "--out", tmp_path)

@@ -11,8 +11,9 @@ from small_runs import Pooled, some_graphs
 from walkwise.questions import bookkeeping as books
 from walkwise.questions.partial_walks import Stages
 from walkwise.questions.steps import walk_steps
-from walkwise.questions.walk_table import distinct, listed_walks, named_once
-from walkwise.search.best_first import best_first
+from walkwise.questions.walk_listing import distinct, named_once
+from walkwise.questions.walk_tables import listed_walks
+from walkwise.search.best_first import best_first_search
 
 SIZES = np.random.default_rng(0).integers(0, 5, 40)
 
@@ -106,10 +107,10 @@ def test_best_walks_of_every_graph(elsewhere, by):
 
 
 def test_a_search_among_walks(elsewhere):
-    expected, _ = best_first(walk_steps(chain_of(1, M=7, layers=3)), 5, "relevance", 10_000)
+    expected, _ = best_first_search(walk_steps(chain_of(1, M=7, layers=3)), 5, "relevance", 10_000)
     elsewhere()
     chain = chain_of(1, M=7, layers=3)
-    found, _ = best_first(walk_steps(chain), 5, "relevance", 10_000)
+    found, _ = best_first_search(walk_steps(chain), 5, "relevance", 10_000)
     assert torch.equal(ww.walk_relevance(chain, found), ww.walk_relevance(chain, expected))
 
 

@@ -16,7 +16,7 @@ from walkwise.questions import nodesets, subgraphs
 from walkwise.questions.balls import surroundings
 from walkwise.questions.degrees import polynomial_nearby
 from walkwise.questions.excursions import discounted_nearby
-from walkwise.questions.standings import graded_standings, standings
+from walkwise.questions.standings import graded_standings, standings_of
 
 KINDS = ["GIN", "GCN", "SAGE", "GAT"]
 ALPHAS = [1e-3, 0.1, 0.5, 1.0]
@@ -47,7 +47,7 @@ def some_sets(draw, M):
 def agree(chain, sets):
     """Both routes by name, so that no estimate decides."""
     scale = max(
-        1.0, abs(chain.input_relevance), *(float((s.backward * s.forward).abs().sum()) for s in standings(chain))
+        1.0, abs(chain.input_relevance), *(float((s.backward * s.forward).abs().sum()) for s in standings_of(chain))
     )
     with torch.no_grad():
         given_sets = nodesets.as_node_sets(chain, sets)
@@ -125,7 +125,7 @@ def test_the_graded_messages_are_the_messages(graph):
     """Summed over the numbers of visits they are those of all walks."""
     chain = ww.trace(Skipping(3), *graph(8), target=1)
     with torch.no_grad():
-        for plain, graded in zip(standings(chain), graded_standings(chain), strict=True):
+        for plain, graded in zip(standings_of(chain), graded_standings(chain), strict=True):
             assert plain.visit is graded.visit
             torch.testing.assert_close(graded.backward.sum(1), plain.backward)
             torch.testing.assert_close(graded.forward.sum(1), plain.forward)

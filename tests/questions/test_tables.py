@@ -11,7 +11,7 @@ from torch_geometric.nn import GCN, GINConv, Sequential
 import walkwise as ww
 from chains import chain_of
 from walkwise.errors import AbandonedError, InputError, SamplingWarning, SeveralGraphsWarning
-from walkwise.questions import walk_table
+from walkwise.questions import walk_listing, walk_tables
 from walkwise.questions.components import largest_component
 from walkwise.questions.graphs import as_graphs
 from walkwise.questions.progress import bar, shown, while_wanted
@@ -23,31 +23,31 @@ def summed(table):
 
 def test_a_table_of_some_walks_is_not_kept_for_all(monkeypatch):
     chain = chain_of(0, M=5, layers=2)
-    assert walk_table.listed_walks(chain, "visits", max_rows=1) is None
-    some = walk_table.walk_table(chain, "visits", ends=np.array([0]))
-    every = walk_table.walk_table(chain, "visits")
+    assert walk_tables.listed_walks(chain, "visits", max_rows=1) is None
+    some = walk_tables.walk_table(chain, "visits", ends=np.array([0]))
+    every = walk_tables.walk_table(chain, "visits")
     assert summed(every) == pytest.approx(chain.input_relevance)
     assert abs(summed(some) - summed(every)) > 1e-3
-    assert walk_table.walk_table(chain, "visits") is every
-    assert summed(walk_table.walk_table(chain, "visits", ends=np.array([0]))) == pytest.approx(summed(some))
-    monkeypatch.setattr(walk_table, "_MOST_KEPT", 3)
+    assert walk_tables.walk_table(chain, "visits") is every
+    assert summed(walk_tables.walk_table(chain, "visits", ends=np.array([0]))) == pytest.approx(summed(some))
+    monkeypatch.setattr(walk_tables, "_MOST_KEPT", 3)
     chain = chain_of(0, M=5, layers=2)
-    assert walk_table.walk_table(chain, "visits") is not walk_table.walk_table(chain, "visits")
+    assert walk_tables.walk_table(chain, "visits") is not walk_tables.walk_table(chain, "visits")
 
 
 @pytest.mark.parametrize("detail", ["walks", "visits", "nodes"])
 def test_walks_that_have_to_wait_are_not_lost(monkeypatch, detail):
     """With room for a single message walks are followed to their ends one after the other."""
     chain = chain_of(1, M=6, layers=3)
-    whole = walk_table.walk_table(chain, detail)
+    whole = walk_tables.walk_table(chain, detail)
     for name in ("_ROOM", "_BATCHES", "_MOST_LOOSE"):
-        monkeypatch.setattr(walk_table, name, 1)
-    again = walk_table.walk_table(chain_of(1, M=6, layers=3), detail)
+        monkeypatch.setattr(walk_listing, name, 1)
+    again = walk_tables.walk_table(chain_of(1, M=6, layers=3), detail)
     assert len(again.visits) == len(whole.visits)
     order, other = (np.lexsort(table.visits.T) for table in (whole, again))
     assert np.array_equal(whole.visits[order], again.visits[other])
     assert again.relevance[other] == pytest.approx(whole.relevance[order])
-    assert walk_table.listed_walks(chain_of(1, M=6, layers=3), detail, max_rows=40) is None
+    assert walk_tables.listed_walks(chain_of(1, M=6, layers=3), detail, max_rows=40) is None
 
 
 @pytest.mark.parametrize(("nodes", "columns"), [(1, 3), (2, 5), (3, 70), (40, 3), (1000, 9)])
@@ -58,7 +58,7 @@ def test_rows_are_told_apart(nodes, columns):
     if columns > 1:
         table[2], table[3] = -1, -1
         table[2, -2:], table[3, -2:] = (0, -1), (-1, nodes - 1)
-    first, same = walk_table.distinct(table, nodes)
+    first, same = walk_listing.distinct(table, nodes)
     assert np.array_equal(table[first][same], table)
     assert len(first) == len(np.unique(table, axis=0))
 
@@ -75,7 +75,7 @@ def test_a_table_adds_up_the_walks_that_are_alike(M, eps, aggr):
     chain = ww.trace(model, torch.rand(M, 2, dtype=torch.float64), edges, target=0, rule="zero")
     walks = ww.enumerate_walks(chain)
     relevance = ww.walk_relevance(chain, walks)
-    listed = walk_table.walk_table(chain, "walks")
+    listed = walk_tables.walk_table(chain, "walks")
     assert {tuple(w): r for w, r in zip(listed.visits.tolist(), listed.relevance, strict=True)} == pytest.approx(
         dict(zip(map(tuple, walks.tolist()), relevance.tolist(), strict=True))
     )
@@ -83,7 +83,7 @@ def test_a_table_adds_up_the_walks_that_are_alike(M, eps, aggr):
         expected = Counter()
         for walk, number in zip(walks.tolist(), relevance.tolist(), strict=True):
             expected[tuple(sorted(alike(walk)))] += number
-        table = walk_table.walk_table(chain, detail)
+        table = walk_tables.walk_table(chain, detail)
         found = {tuple(sorted(alike(walk))): r for walk, r in zip(table.visits.tolist(), table.relevance, strict=True)}
         assert len(found) == len(table.visits)
         assert found == pytest.approx(dict(expected), rel=1e-9)
@@ -94,18 +94,18 @@ def test_chunks_are_as_long_as_there_is_room_for(most):
     """Consecutive, with as many rows as there is room for, or with a single entry that has more."""
     for seed in range(5):
         counts = np.random.default_rng(seed).integers(0, 6, 12)
-        pieces = walk_table._chunks(counts, most)
+        pieces = walk_listing._chunks(counts, most)
         assert [entry for piece in pieces for entry in range(12)[piece]] == list(range(12))
         rows = [counts[piece].sum() for piece in pieces]
         for piece, total in zip(pieces, rows, strict=True):
             assert total <= most or piece.stop - piece.start == 1
             assert piece.stop == 12 or total + counts[piece.stop] > most
-    assert walk_table._chunks(counts[:0], most) == []
+    assert walk_listing._chunks(counts[:0], most) == []
 
 
 def test_nodes_are_named_once():
     visited = np.array([[0, 0, 2], [-1, 1, 1], [3, 3, 3], [0, 1, 2]])
-    assert walk_table.named_once(visited).tolist() == [[-1, 0, 2], [-1, -1, 1], [-1, -1, 3], [0, 1, 2]]
+    assert walk_listing.named_once(visited).tolist() == [[-1, 0, 2], [-1, -1, 1], [-1, -1, 3], [0, 1, 2]]
 
 
 def test_bars_are_shown_hidden_or_late():

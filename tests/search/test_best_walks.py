@@ -17,8 +17,8 @@ from walkwise import reference
 from walkwise.errors import InputError, LongSearchWarning
 from walkwise.questions.steps import descend, openings, walk_steps
 from walkwise.questions.ties import ties_in_order
-from walkwise.questions.walk_table import walk_table
-from walkwise.search.best_first import best_first
+from walkwise.questions.walk_tables import walk_table
+from walkwise.search.best_first import best_first_search
 from walkwise.search.best_walks import SearchLimitError, _searched, top_walks
 from walkwise.search.envelopes import ROOM, bounds
 
@@ -324,7 +324,7 @@ def test_a_search_that_may_take_minutes_says_so(monkeypatch):
     monkeypatch.setattr("walkwise.search.best_walks.FEW_WALKS", 10)
     monkeypatch.setattr("walkwise.search.best_first._LOOK_AFTER", 0.0)
     monkeypatch.setattr("walkwise.search.best_first._LONG", 0.0)
-    monkeypatch.setattr("walkwise.search.best_walks.best_first", partial(best_first, room=0, batch=1))
+    monkeypatch.setattr("walkwise.search.best_walks.best_first_search", partial(best_first_search, room=0, batch=1))
     with pytest.warns(LongSearchWarning, match="may go on for") as heard:
         ww.top_walks(chain, 2)
     assert len(heard) == 1

@@ -29,10 +29,11 @@ import walkwise as ww
 from chains import chain_of, walks_of
 from walkwise import reference
 from walkwise.errors import InputError
-from walkwise.questions import walk_table as tables
+from walkwise.questions import walk_listing
+from walkwise.questions import walk_tables as tables
 from walkwise.questions.graphs import PaddedGraphs
 from walkwise.questions.neighbours import step_neighbours
-from walkwise.questions.walk_table import ListedWalks, walk_table
+from walkwise.questions.walk_tables import ListedWalks, walk_table
 from walkwise.search import contributions, orders
 from walkwise.search.contributions import QueryContributions
 from walkwise.search.greedy import Criterion
@@ -427,9 +428,9 @@ def test_a_table_is_the_same_however_little_room_there_is(name, detail, monkeypa
     chain = make_chain(name, 1)
     whole = walk_table(chain, detail)
     for room, loose in ((1, 3), (400, 50), (1 << 25, 7)):
-        monkeypatch.setattr(tables, "_ROOM", room)
-        monkeypatch.setattr(tables, "_MOST_LOOSE", loose)
-        monkeypatch.setattr(tables, "_BATCHES", 0)  # one partial walk at a time
+        monkeypatch.setattr(walk_listing, "_ROOM", room)
+        monkeypatch.setattr(walk_listing, "_MOST_LOOSE", loose)
+        monkeypatch.setattr(walk_listing, "_BATCHES", 0)  # one partial walk at a time
         few = walk_table(replace(chain), detail)
         rank, other = (np.lexsort(table.visits.T) for table in (whole, few))
         if detail != "nodes":  # of which an entry has the visits of any of its walks
@@ -544,7 +545,7 @@ def star(M):
 def test_walks_that_are_too_many_are_not_followed_in_vain(monkeypatch):
     chain = chain_of(1, 40, layers=5, edges=star(40))
     monkeypatch.setattr("walkwise.search.orders._MOST_ROWS", 2_000)
-    monkeypatch.setattr("walkwise.questions.walk_table._Listing._follow", lambda *_: pytest.fail("it was tried"))
+    monkeypatch.setattr("walkwise.questions.walk_listing.WalkListing._follow", lambda *_: pytest.fail("it was tried"))
     assert "surroundings" in ww.order_nodes(chain, alpha=0.0).route
 
 

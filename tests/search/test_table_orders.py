@@ -9,17 +9,17 @@ import walkwise as ww
 from chains import chain_of
 from small_runs import Pooled, some_graphs
 from walkwise.questions.graphs import as_graphs
-from walkwise.questions.walk_table import listed_walks
+from walkwise.questions.walk_tables import listed_walks
 from walkwise.search.contributions import from_table
 from walkwise.search.greedy import Criterion, greedy_orders
-from walkwise.search.table_orders import table_orders
+from walkwise.search.table_orders import orders_from_table
 
 
 def both(chain, mode, alphas, graphs=None):
     criterion = Criterion(mode, alphas, as_graphs(chain, graphs), 1e-9)
     listed = listed_walks(chain, "visits")
     steps = range(criterion.graphs.width)
-    return table_orders(listed, criterion, torch.device("cpu")), greedy_orders(
+    return orders_from_table(listed, criterion, torch.device("cpu")), greedy_orders(
         from_table(listed.here, criterion), criterion, steps
     )
 

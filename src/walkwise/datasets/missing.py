@@ -23,10 +23,10 @@ def fetching(name: str, address: str, place: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, asyncio.TimeoutError, zipfile.BadZipFile) as error:
-        raise missing(name, address, place, f"downloading it failed ({type(error).__name__}: {error})") from error
+        raise missing_data(name, address, place, f"downloading it failed ({type(error).__name__}: {error})") from error
 
 
-def missing(name: str, address: str, place: Path, reason: str) -> MissingDataError:
+def missing_data(name: str, address: str, place: Path, reason: str) -> MissingDataError:
     """The error to raise."""
     return MissingDataError(
         f"{name} is not in {place}, and {reason}.",

@@ -13,7 +13,7 @@ from torch_geometric.utils import coalesce, remove_self_loops
 
 from walkwise.datasets import sentences
 from walkwise.datasets.graphset import Graphs, GraphSet, offsets
-from walkwise.datasets.missing import missing
+from walkwise.datasets.missing import missing_data
 from walkwise.datasets.pickles import read_arrays
 from walkwise.datasets.registry import register
 from walkwise.datasets.wordvectors import WIDTH, word_vectors
@@ -46,7 +46,7 @@ def load_sst2(root: Path) -> GraphSet:
     rebuilt = root / "graph-sst2-rebuilt"
     if (rebuilt / "graph_sst2_rebuilt.npz").exists():
         return _rebuilt(rebuilt)
-    raise missing("Graph-SST2", _ADDRESS, root / "Graph-SST2" / "raw", "no loader downloads it")
+    raise missing_data("Graph-SST2", _ADDRESS, root / "Graph-SST2" / "raw", "no loader downloads it")
 
 
 def _published(folder: Path, prefix: str) -> GraphSet:

@@ -27,7 +27,7 @@ from walkwise.plotting.graphs import graph_heatmap
 from walkwise.plotting.layouts import graph_layout
 from walkwise.plotting.molecules import molecule_heatmap, molecule_svg
 from walkwise.plotting.sentences import sentence_heatmap
-from walkwise.plotting.walk_lines import walk_lines
+from walkwise.plotting.walk_rows import walk_lines
 from walkwise.plotting.walks import top_walks
 
 __all__ = [

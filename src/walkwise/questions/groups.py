@@ -21,7 +21,7 @@ from walkwise.questions.graphs import as_graphs
 from walkwise.questions.nodesets import as_node_sets
 from walkwise.questions.parts import asked_of_part, groups_within
 from walkwise.questions.subgraphs import subgraph_relevance
-from walkwise.questions.walk_table import WalkTable, table_of_few
+from walkwise.questions.walk_tables import WalkTable, table_of_few
 
 #: The most subgraphs that one question may ask for.
 _MOST_SUBGRAPHS = 1 << 16

@@ -18,7 +18,7 @@ from walkwise.core.rows import Blocks, Rows
 from walkwise.errors import Described, InputError, described
 from walkwise.questions.nodesets import budget
 from walkwise.questions.parts import asked_of_part, part_of, per_node, rows_of
-from walkwise.questions.standings import Standing, standings
+from walkwise.questions.standings import Standing, standings_of
 
 
 @without_gradients
@@ -66,7 +66,7 @@ def at_nodes(chain: RelevanceChain, *, layer: int | Literal["start"] = 0) -> Ten
     if layer == 0:
         return _begun(chain, [0])
     total = torch.zeros(chain.num_nodes, dtype=chain.dtype, device=chain.device)
-    for standing in standings(chain):
+    for standing in standings_of(chain):
         if standing.visit.position == layer:
             total += (standing.backward * standing.forward).sum(-1)
     return total
@@ -152,7 +152,7 @@ def edge_relevance(chain: RelevanceChain, *, layer: int | None = None, edge_inde
     pairs = chain.edge_index if edge_index is None else _checked_pairs(chain, edge_index)
     if chain.part is not None:
         return _of_part(chain, pairs, layer, every=edge_index is None)
-    known, total = standings(chain), torch.zeros(pairs.shape[1], dtype=chain.dtype, device=chain.device)
+    known, total = standings_of(chain), torch.zeros(pairs.shape[1], dtype=chain.dtype, device=chain.device)
     for step in range(chain.num_layers) if layer is None else [layer]:
         total += _step_relevance(chain, known, step, *pairs)
     place = Edges(pairs[0], pairs[1], chain.num_nodes).pairs[1]

@@ -32,7 +32,7 @@ class GradedStanding:
     before: int = 0
 
 
-def standings(chain: RelevanceChain) -> list[Standing]:
+def standings_of(chain: RelevanceChain) -> list[Standing]:
     """Backward and forward messages at every visit that a walk can pass."""
     memo = chain.memo
     if Standing not in memo:
@@ -80,7 +80,7 @@ def _one_lane_each(chain: RelevanceChain) -> list[GradedStanding]:
             after=chain.num_layers - s.visit.position,
             before=s.visit.position,
         )
-        for s in standings(chain)
+        for s in standings_of(chain)
     ]
 
 

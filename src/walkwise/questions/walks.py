@@ -16,7 +16,7 @@ from walkwise.core.sending import sent
 from walkwise.errors import Described, InputError, described
 from walkwise.questions.nodesets import budget
 from walkwise.questions.parts import asked_of_part, named, rows_of
-from walkwise.questions.walk_table import whole_table
+from walkwise.questions.walk_tables import whole_table
 
 
 @without_gradients

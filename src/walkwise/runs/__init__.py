@@ -16,7 +16,7 @@ except ImportError:
 
 from walkwise.runs.folder import Run, UnfinishedWriteError, open_run, read
 from walkwise.runs.local import WorkerError
-from walkwise.runs.report import report
+from walkwise.runs.report_page import report
 from walkwise.runs.running import run
 
 __all__ = ["Run", "UnfinishedWriteError", "WorkerError", "open_run", "read", "report", "run"]

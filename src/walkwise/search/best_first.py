@@ -38,7 +38,7 @@ class SearchLimitError(WalkwiseError):
     """A search took more steps than allowed."""
 
 
-def best_first(
+def best_first_search(
     steps: WalkSteps,
     k: int,
     by: str,

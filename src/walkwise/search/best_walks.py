@@ -32,9 +32,9 @@ from walkwise.questions.partial_walks import Stages, stages
 from walkwise.questions.parts import asked_of_part, named
 from walkwise.questions.steps import WalkSteps, walk_steps
 from walkwise.questions.ties import order_of_ties, rounding, tie_runs, ties_in_order
-from walkwise.questions.walk_table import FEW_WALKS, ListedWalks, listed_walks
+from walkwise.questions.walk_tables import FEW_WALKS, ListedWalks, listed_walks
 from walkwise.questions.walks import walk_relevance
-from walkwise.search.best_first import SearchLimitError, best_first
+from walkwise.search.best_first import SearchLimitError, best_first_search
 
 __all__ = ["SearchLimitError", "TopWalks", "top_walks"]
 
@@ -244,7 +244,7 @@ def _searched(
 ) -> TopWalks:
     """The best of the walks that end at some nodes, by search."""
     total = int(steps.ending[ends].sum())
-    walks, expanded = best_first(steps, min(k, total), by, max_expansions, ends=ends, progress=progress, **room)
+    walks, expanded = best_first_search(steps, min(k, total), by, max_expansions, ends=ends, progress=progress, **room)
     relevance = walk_relevance(steps.stages.chain, walks)
     return _ranked(walks, relevance, by, expanded, total, f"best-first search, {expanded:,} partial walks continued")
 

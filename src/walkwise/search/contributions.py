@@ -14,7 +14,7 @@ from walkwise.core.sending import sent
 from walkwise.questions.bookkeeping import add_up, spans, turned
 from walkwise.questions.neighbours import Bools, Floats, Ints, Neighbours, running_totals
 from walkwise.questions.subgraphs import subgraph_relevance
-from walkwise.questions.walk_table import WalkTable
+from walkwise.questions.walk_tables import WalkTable
 from walkwise.search.greedy import Contributions, Criterion
 
 #: The longest table, in entries times visits times nodes, for which adding all up anew is quicker than keeping up.

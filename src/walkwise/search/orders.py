@@ -21,12 +21,12 @@ from walkwise.questions.parts import of_one_node, part_of
 from walkwise.questions.progress import shown
 from walkwise.questions.subgraphs import as_discount
 from walkwise.questions.ties import rounding
-from walkwise.questions.walk_table import Detail, ListedWalks, listed_walks
+from walkwise.questions.walk_tables import Detail, ListedWalks, listed_walks
 from walkwise.search.contributions import QueryContributions, from_table
 from walkwise.search.greedy import Contributions, Criterion, as_mode, greedy_orders
 from walkwise.search.idle import IdleNodes
 from walkwise.search.local_contributions import LocalContributions
-from walkwise.search.table_orders import pays, table_orders
+from walkwise.search.table_orders import orders_from_table, pays
 
 #: What one pass over the operators of a layer costs besides its arithmetic, in messages of one node.
 _ROWS_PER_CALL = 1000
@@ -202,7 +202,7 @@ def _orders(
         else:
             route = f"all walks listed, in {len(listed):,} entries"
             if chain.device.type != "cpu" and idle is None and pays(listed, part):
-                orders += [(order, route) for order in table_orders(listed, part, chain.device)]
+                orders += [(order, route) for order in orders_from_table(listed, part, chain.device)]
                 continue
             steps = functools.partial(_shown, progress=False, desc=route)
             orders += [(order, route) for order in _chosen(from_table(listed.here, part), part, idle, steps)]

@@ -11,7 +11,7 @@ import torch
 
 from walkwise.core.sending import sent
 from walkwise.questions.neighbours import Ints
-from walkwise.questions.walk_table import ListedWalks
+from walkwise.questions.walk_tables import ListedWalks
 from walkwise.search.contributions import differences, visit_counts
 from walkwise.search.greedy import Criterion
 
@@ -25,7 +25,7 @@ def pays(listed: ListedWalks, criterion: Criterion) -> bool:
     return _LEAST_NUMBERS <= listed.numbers * A * W <= _MOST_NUMBERS
 
 
-def table_orders(listed: ListedWalks, criterion: Criterion, device: torch.device) -> list[Ints]:
+def orders_from_table(listed: ListedWalks, criterion: Criterion, device: torch.device) -> list[Ints]:
     """The nodes in the order they are chosen, for every graph: (A, M_g) each, as :func:`greedy_orders` has them.
 
     Args:

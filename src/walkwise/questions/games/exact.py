@@ -20,7 +20,8 @@ from walkwise.questions.graphs import PaddedGraphs, as_graphs
 from walkwise.questions.neighbours import Floats
 from walkwise.questions.parts import asked_of_part, named
 from walkwise.questions.steps import walk_steps
-from walkwise.questions.walk_table import distinct, named_once, walk_table, whole_table
+from walkwise.questions.walk_listing import distinct, named_once
+from walkwise.questions.walk_tables import walk_table, whole_table
 
 
 @overload

@@ -1,10 +1,6 @@
-"""All walks of a chain in a table of what they visit and their relevance: where walks are few, every answer is in it.
+"""Walks listed from the read-out down, those that are alike in what is asked added up on the way.
 
-The relevance of a subgraph asks of a walk only how often it stands at which node, not in which order; with α = 0, and
-for Shapley values and interactions, only at which nodes. So walks that are alike in what is asked are one entry, and
-while the chain is run backward, partial walks that stand at the same node with the same past are one message. Shallow
-models on sparse graphs have few entries (a molecule of 18 atoms and three layers: about 250), and then thousands of
-subgraphs cost less than one contraction.
+Partial walks that stand at the same node with the same past are one message.
 """
 
 from __future__ import annotations
@@ -20,24 +16,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from walkwise.core.chain import RelevanceChain
 from walkwise.core.lazy import cached_property
-from walkwise.errors import TooManyWalksError
 from walkwise.questions.bookkeeping import Book, add_up, ascending, counting, grouped, places, read, rows, stacked
-from walkwise.questions.neighbours import Floats, Ints, step_neighbours
+from walkwise.questions.neighbours import Floats, Ints
 from walkwise.questions.nodesets import budget
-from walkwise.questions.partial_walks import Stages, stages, step_down
+from walkwise.questions.partial_walks import Stages, step_down
 from walkwise.questions.progress import bar
 from walkwise.questions.steps import WalkSteps, arrives, walk_steps
 
 #: What tells two entries apart: the walk, how often it visits each node, or which nodes it visits.
 Detail = Literal["walks", "visits", "nodes"]
-#: Below this many walks a table of them is quicker than a search.
-FEW_WALKS = 500_000
-#: From this many subgraphs on a table of few walks is quicker than to ask for them.
-_MANY_QUESTIONS = 32
-#: The longest table that stays with its chain for the next question, in numbers.
-_MOST_KEPT = 1_000_000
 #: How many batches of queries are worth taking together: each step has its bookkeeping.
 _BATCHES = 8
 #: How many numbers the messages of one position may take; what is beyond is followed to its end first.
@@ -83,73 +71,6 @@ class ListedWalks:
         return WalkTable(read(self.visits), read(self.relevance.double()))
 
 
-def walk_table(
-    chain: RelevanceChain, detail: Detail, *, ends: Ints | None = None, progress: bool | None = None
-) -> WalkTable:
-    """The table of all walks in main memory, as :func:`listed_walks` has it."""
-    listed = listed_walks(chain, detail, ends=ends, progress=progress)
-    assert listed is not None  # no limit was given
-    return listed.here
-
-
-def listed_walks(
-    chain: RelevanceChain,
-    detail: Detail,
-    *,
-    max_rows: float = math.inf,
-    max_numbers: float = math.inf,
-    ends: Ints | None = None,
-    progress: bool | None = None,
-) -> ListedWalks | None:
-    """The table of all walks, or None where listing them takes more than ``max_rows`` messages.
-
-    Where that can be told from the neighbours of nodes alone, nothing is listed in vain.
-
-    A short table of all walks stays with the chain. Entries that differ in their nodes alone have the visits of one of
-    their walks.
-
-    Args:
-        chain: the traced prediction.
-        detail: what tells two entries apart: "walks" (in no order), "visits" or "nodes".
-        max_rows: how many messages at single nodes may be computed.
-        max_numbers: how many node ids the entries may have together.
-        ends: list only the walks that stand at one of these nodes (K,) when the read-out reads them; by default all.
-        progress: show how many messages have been computed; by default once that has taken two seconds.
-    """
-    key = ListedWalks, detail
-    kept: ListedWalks | None = chain.memo.get(key) if ends is None else None
-    if kept is not None:
-        return kept
-    listed = _Listing(stages(chain), detail, max_rows, max_numbers, progress).walks(ends)
-    if listed is not None and ends is None and listed.numbers <= _MOST_KEPT:
-        chain.memo[key] = listed
-    return listed
-
-
-def whole_table(chain: RelevanceChain, detail: Detail, max_walks: int) -> WalkTable:
-    """The table of all walks, or a TooManyWalksError where there are more than allowed."""
-    total = walk_steps(chain).num_walks
-    if total > max_walks:
-        raise TooManyWalksError(
-            f"There are {total} walks, more than max_walks={max_walks}.",
-            argument="max_walks",
-            expected=f"at least {total}",
-            got=max_walks,
-            remedy="Raise the limit if you mean it, or ask for the relevance of subgraphs, which sums over walks "
-            "without listing them.",
-        )
-    return walk_table(chain, detail)
-
-
-def table_of_few(chain: RelevanceChain, detail: Detail, *, questions: int) -> WalkTable | None:
-    """The table of all walks where it is at hand, or where walks are few and the questions many."""
-    if (ListedWalks, detail) in chain.memo:
-        return walk_table(chain, detail)
-    if questions < _MANY_QUESTIONS or (step_neighbours(chain) is None) or walk_steps(chain).num_walks > FEW_WALKS:
-        return None
-    return walk_table(chain, detail)
-
-
 @dataclass(frozen=True, eq=False)
 class _Partial:
     """Walks followed from the read-out down to a position, those that are alike so far added up."""
@@ -166,7 +87,7 @@ class _Partial:
         return [self] if counts.sum() <= most else [self[some] for some in _chunks(read(counts), most)]
 
 
-class _Listing:
+class WalkListing:
     """Follows all walks from position to position, with a message for every past.
 
     Who has been where is written in whole numbers (:mod:`walkwise.questions.bookkeeping`).
