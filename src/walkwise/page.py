@@ -69,6 +69,11 @@ th, td { text-align: left; padding: .34em .7em .34em 0; border-bottom: 1px solid
 th { color: var(--soft); font-weight: 600; }
 .right { text-align: right; padding-left: .7em; white-space: nowrap; }
 .right + :not(.right) { padding-left: 1.2em; }
+th.right { white-space: normal; }
+.half :is(th, td) { padding-right: .4em; }
+.half .right { padding-left: .5em; }
+td { overflow-wrap: break-word; }
+@media (min-width: 1100px) { td:first-child { white-space: nowrap; } }
 pre { background: var(--page); border: 1px solid var(--line); border-radius: 8px; padding: 12px 14px; overflow-x: auto;
   font: .88rem/1.6 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
 footer { color: var(--soft); font-size: .88rem; padding-bottom: 36px; }

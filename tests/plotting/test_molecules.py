@@ -176,7 +176,7 @@ def test_heat_has_the_sign_of_the_scores(ax):
     _, fill = (disc.get_facecolors() for disc in discs(ax)[-3:-1])
     assert fill[1] == pytest.approx(to_rgba(style.NEGATIVE), abs=0.01)
     assert fill[0, 0] > fill[0, 2]
-    assert fill[2] == pytest.approx(to_rgba(style.ZERO), abs=0.01)
+    assert len(fill) == 2  # no disc where there is no relevance
     first, second = (patch.get_facecolor() for patch in ax.patches)
     assert first[0] > first[2]
     assert second == pytest.approx(to_rgba(style.NEGATIVE), abs=0.01)

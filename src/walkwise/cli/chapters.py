@@ -8,6 +8,7 @@ from walkwise.cli.output import listed
 from walkwise.cli.showcase import ALPHAS, Molecule, Motif, Tally
 from walkwise.explanation import Outcome
 from walkwise.page import Grid, Section, number
+from walkwise.search.best_walks import TiedWalks
 
 _ALPHA_NOTE = "α = 0: walks that never leave the set; α = 1: all walks that touch it. Random: {} connected sets of {}."
 _TRUTH_NOTE = (
@@ -48,12 +49,17 @@ def _sets(shown: Motif, name: str) -> Grid:
 def _walks(shown: Motif, name: str) -> Grid:
     truth = set(shown.truth)
     rows = [
-        (tie.words(), tie.amount, tie.relevance, f"{sum(node in truth for node in nodes)} of {len(nodes)} visits")
+        (tie.words(), _amount(tie), tie.relevance, f"{sum(node in truth for node in nodes)} of {len(nodes)}")
         for tie in shown.walks.tied
         for nodes in tie.walks[:1].tolist()
     ]
     title = f"The {len(shown.walks.walks)} most relevant of {shown.walks.num_walks} walks"
-    return Grid(title, ["walk", ">how many", ">relevance of each", f"in the {name}"], rows)
+    return Grid(title, ["walk", ">walks", ">relevance of each", f">visits in the {name}"], rows)
+
+
+def _amount(tie: TiedWalks) -> str:
+    """How many walks tie, as a cell says it."""
+    return f"{len(tie.walks)}{'' if tie.complete else ' or more'}"
 
 
 def _truth(tallies: Sequence[Tally]) -> Grid:
@@ -122,6 +128,6 @@ def _terms(molecules: Sequence[Molecule]) -> Grid:
 
 def _molecule_walks(molecule: Molecule) -> Grid:
     walks = molecule.walks
-    rows = [(tie.words(molecule.traced.labels), tie.amount, tie.relevance) for tie in walks.tied]
+    rows = [(tie.words(molecule.traced.labels), _amount(tie), tie.relevance) for tie in walks.tied]
     title = f"{molecule.name}: the {len(walks.walks)} most relevant of {walks.num_walks} walks"
-    return Grid(title, ["walk", ">how many", ">relevance of each"], rows, wide=True)
+    return Grid(title, ["walk", ">walks", ">relevance of each"], rows)

@@ -76,7 +76,7 @@ def molecule_heatmap(
     _draw_band(ax, drawn, chosen)
     if heat is not None:
         _draw_bond_heat(ax, drawn, heat)
-    _draw_atom_heat(ax, drawn.places, scores, norm)
+    _draw_atom_heat(ax, drawn.places[scores != 0], scores[scores != 0], norm)
     _draw_rings(ax, drawn.places[known])
     draw_skeleton(ax, drawn)
     return ax
