@@ -12,7 +12,7 @@ so a rule is known by how it lifts weights and how it forms that ratio.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -134,13 +134,13 @@ class Epsilon(Rule):
 
 
 @dataclass(frozen=True)
-class Gamma(Rule):
-    """LRP-γ: W↑ = W + γ max(0, W), the rule of the paper."""
+class _OfGamma(Rule):
+    """What rules with a γ share."""
 
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse a negative γ."""
+        """Refuse a γ that is negative or not finite."""
         if not 0 <= self.gamma < float("inf"):
             raise InputError(argument="gamma", expected="a finite number of at least 0", got=self.gamma)
 
@@ -149,13 +149,18 @@ class Gamma(Rule):
         """γ = 0 is LRP-0."""
         return self.gamma == 0
 
+
+@dataclass(frozen=True)
+class Gamma(_OfGamma):
+    """LRP-γ: W↑ = W + γ max(0, W), the rule of the paper."""
+
     def lift(self, weight: Tensor) -> Tensor:
         """W + γ max(0, W)."""
         return torch.add(weight, weight.relu(), alpha=self.gamma)
 
 
 @dataclass(frozen=True)
-class GeneralisedGamma(Rule):
+class GeneralisedGamma(_OfGamma):
     """LRP-γ for activations of either sign: what agrees with the sign of z is favoured, and nothing explodes.
 
     With contributions c = x w told apart path by path, and P⁺, P⁻ their positive and negative sums (biases in
@@ -169,16 +174,6 @@ class GeneralisedGamma(Rule):
     """
 
     gamma: float = 3.0
-
-    def __post_init__(self) -> None:
-        """Refuse a γ that is negative or not finite."""
-        if not 0 <= self.gamma < float("inf"):
-            raise InputError(argument="gamma", expected="a finite number of at least 0", got=self.gamma)
-
-    @property
-    def exact(self) -> bool:
-        """γ = 0 is LRP-0."""
-        return self.gamma == 0
 
     @property
     def splits(self) -> bool:
@@ -299,9 +294,8 @@ class Schedule:
         >>> Schedule.auto().rules(2)
         (GeneralisedGamma(gamma=3.0), GeneralisedGamma(gamma=3.0))
         """
-        rule = GeneralisedGamma(gamma)
         note = f"the default, generalised γ = {gamma:g}: activations may be negative, and |relevance| stays bounded"
-        return cls(lambda num_layers: (rule,) * num_layers, note=note)
+        return replace(cls.constant(GeneralisedGamma(gamma)), note=note)
 
     def rules(self, num_layers: int) -> tuple[Rule, ...]:
         """The rules of a model with that many layers, in order."""
