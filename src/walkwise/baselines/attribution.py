@@ -13,6 +13,7 @@ from torch import Tensor
 from walkwise.core.chain import RelevanceChain
 from walkwise.evaluation import scores_of_order
 from walkwise.questions.subgraphs import subgraph_relevance
+from walkwise.questions.ties import ties_in_order
 from walkwise.search.greedy import as_mode, greedy_order
 from walkwise.search.orders import DISCOUNTS, order_nodes
 
@@ -96,11 +97,14 @@ def node_order(explanation: Explanation, mode: str = "activation", *, alpha: flo
 
     >>> node_order(Attribution(torch.tensor([0.2, 0.9, 0.4]))).tolist()
     [1, 2, 0]
+    >>> node_order(Attribution(torch.tensor([0.3, 0.3 + 1e-7, 0.4]))).tolist()  # equal but for rounding
+    [2, 0, 1]
     """
     if isinstance(explanation, RelevanceChain):
         return order_nodes(explanation, mode=mode, alpha=alpha)
     if isinstance(explanation, Attribution) and explanation.edges is None and mode == "activation":
-        return explanation.nodes.argsort(descending=True, stable=True).cpu()
+        scores, order = explanation.nodes.cpu().sort(descending=True, stable=True)
+        return order[ties_in_order(order[:, None], scores)]
     count = explanation.num_nodes if isinstance(explanation, Walks) else len(explanation.nodes)
     at = DISCOUNTS[as_mode(mode)] if alpha is None else alpha
     return greedy_order(lambda sets: subgraph_scores(explanation, sets, alpha=at).cpu(), count, mode)

@@ -83,3 +83,14 @@ def first_of_the_best(score: NDArray[np.float64], apart: NDArray[np.float64]) ->
     enough = np.fmax.reduce(score, axis=1) - apart
     first: NDArray[np.int64] = (score >= enough[:, None]).argmax(axis=1)
     return first
+
+
+def first_of_the_best_there(score: Tensor, apart: Tensor) -> Tensor:
+    """The same for numbers on an accelerator, which is not waited for: (..., W), (..., 1) -> (..., 1).
+
+    >>> first_of_the_best_there(torch.tensor([[1.0, -torch.inf, 3.0, 2.999, 3.0]]), torch.tensor([[0.01]]))
+    tensor([[2]])
+    """
+    places = torch.arange(score.shape[-1], device=score.device)
+    enough = score.amax(-1, keepdim=True) - apart
+    return torch.where(score >= enough, places, len(places)).amin(-1, keepdim=True)

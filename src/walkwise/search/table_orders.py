@@ -11,6 +11,7 @@ import torch
 
 from walkwise.core.sending import sent
 from walkwise.questions.neighbours import Ints
+from walkwise.questions.ties import first_of_the_best_there
 from walkwise.questions.walk_tables import ListedWalks
 from walkwise.search.contributions import differences, visit_counts
 from walkwise.search.greedy import Criterion
@@ -54,8 +55,7 @@ def orders_from_table(listed: ListedWalks, criterion: Criterion, device: torch.d
         scale = torch.maximum(scale, change.abs().amax(2, keepdim=True))
         score = change if criterion.adds else -(shortfall + change).abs()
         score = torch.where(free, score, -torch.inf)
-        enough = score.amax(2, keepdim=True) - criterion.tolerance * scale
-        best = torch.where(score >= enough, number, W).amin(2, keepdim=True)  # (A, G, 1) the first of those that tie
+        best = first_of_the_best_there(score, criterion.tolerance * scale)  # (A, G, 1)
         picks.append(best)
         chosen = (number == best) & free  # none in a graph without nodes left
         shortfall = shortfall + (change * chosen).sum(2, keepdim=True)
