@@ -8,8 +8,11 @@ import walkwise as ww
 from walkwise.core.operators import Embed, Identity, RowMap
 from walkwise.rules import AlphaBeta, Gamma, PositivePart
 from walkwise.tracing import expressions
-from walkwise.tracing.expressions import SAME, Coefficients, Lifted, Plain, Signs, Sizes, Term, moved, one_sided, scaled
+from walkwise.tracing.expressions import SAME, Coefficients, Plain, Term, moved, one_sided, scaled
+from walkwise.tracing.lifted import Lifted
 from walkwise.tracing.lowering import Lowering
+from walkwise.tracing.signs import Signs
+from walkwise.tracing.sizes import Sizes
 
 X = torch.tensor([[1.0, -2.0, 3.0], [-4.0, 5.0, 0.5]], dtype=torch.float64)
 W = torch.tensor([[2.0, -1.0, 0.5], [-3.0, 1.0, -2.0]], dtype=torch.float64)  # (2, 3)
@@ -89,7 +92,7 @@ def test_coefficients_lifted():
     up, down = W + 2 * W.clamp(min=0), W + 2 * W.clamp(max=0)
     turn = torch.tensor([-1.0, 1.0], dtype=torch.float64)
     assert torch.equal(learned(W).lifted(rule, None).matrix, up)
-    assert torch.equal(learned(W).lifted(rule, expressions._EVERY).matrix, down)
+    assert torch.equal(learned(W).lifted(rule, expressions.EVERY).matrix, down)
     assert torch.equal(learned(W).lifted(rule, turn).matrix, torch.stack([down[0], up[1]]))
     unknown = Coefficients(make=RowMap, tensor=W, learned=True)
     assert torch.equal(unknown.lifted(rule, turn).matrix, up)  # nobody knows which neuron is which
@@ -262,7 +265,7 @@ def test_lifted_expressions():
     expected = torch.stack([lifted[:, 0], down[:, 1], down[:, 0], lifted[:, 1]], dim=1)
     torch.testing.assert_close(part.total, expected)
     torch.testing.assert_close(chain.values[part.slot], expected)
-    part = Lifted(chain.emit, rule).part(joined, expressions._EVERY)
+    part = Lifted(chain.emit, rule).part(joined, expressions.EVERY)
     torch.testing.assert_close(part.total, torch.cat([down, down], dim=1))
 
 

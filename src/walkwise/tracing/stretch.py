@@ -16,7 +16,10 @@ from torch import Tensor
 
 from walkwise.core.operators import Identity, Operator, Scale, Step
 from walkwise.rules import Rule
-from walkwise.tracing.expressions import UNCHANGED, Lifted, Plain, Signs, Sizes, Term, one_sided, with_held
+from walkwise.tracing.expressions import UNCHANGED, Plain, Term, one_sided, with_held
+from walkwise.tracing.lifted import Lifted
+from walkwise.tracing.signs import Signs
+from walkwise.tracing.sizes import Sizes
 
 
 @dataclass(eq=False, slots=True)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.data.data import BaseData
-from torch_geometric.nn import HypergraphConv
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.errors import (
     CoverageWarning,
-    Described,
     InputError,
     TargetError,
     TraceError,
@@ -30,8 +27,8 @@ from walkwise.tracing.arguments import Given, given_as
 from walkwise.tracing.embedded import rows_of_own
 from walkwise.tracing.hetero import HeteroGiven
 from walkwise.tracing.identity import Identities
+from walkwise.tracing.inputs import check_call, check_edges, check_given
 from walkwise.tracing.lowering import Lowering
-from walkwise.tracing.modules import Modules, a_weight, check_layers, modules_of, where_parameters_lie
 from walkwise.tracing.neighbourhoods import Neighbourhoods
 from walkwise.tracing.positions import is_static
 from walkwise.tracing.precision import (
@@ -39,17 +36,15 @@ from walkwise.tracing.precision import (
     WIDENED,
     check_chain,
     check_finite,
-    check_tensors,
     half_of,
     in_one_type,
-    widen,
 )  # fmt: skip
 from walkwise.tracing.private import compiled_from, watched
 from walkwise.tracing.reach import Surveyor, is_several, ran_as_before
-from walkwise.tracing.shadow import same_random_numbers, shadow_of
+from walkwise.tracing.runs import ModelRuns
 from walkwise.tracing.tape import Tape
-from walkwise.tracing.target import ExplainedScalar, Index, Target, explained
-from walkwise.tracing.watch import EnoughError, Watch, check_fresh, note_handed
+from walkwise.tracing.target import Index, Target
+from walkwise.tracing.watch import check_fresh
 
 
 def trace(
@@ -109,7 +104,7 @@ def trace(
     >>> ww.trace(model, Data(torch.ones(3, 2), edge_index), index=1, target=0)  # doctest: +ELLIPSIS
     RelevanceChain(2 layers, 3 nodes, output=...)
     """
-    _check_call(x, rest, model_kwargs)
+    check_call(x, rest, model_kwargs)
     schedule = as_schedule(rule)
     if fallback not in ("autograd", "error"):
         raise InputError(argument="fallback", expected='"autograd" or "error"', got=fallback)
@@ -121,7 +116,7 @@ def trace(
         ordinary,
     ):  # an interrupt must not leave gradients, or the sight of what is computed, switched off
         given = given_as(model, x, edge_index, model_kwargs)
-        given.check() if isinstance(given, HeteroGiven) else _check_given(given)
+        given.check() if isinstance(given, HeteroGiven) else check_given(given)
         given = given.turned() if _has_matrices(given.x) and _names_more(given.edge_index, len(given.x)) else given
         hoods, notes = _neighbourhoods(given, target, index)
         return _traced(given, (target, against), index, schedule, fallback, hoods, notes)
@@ -146,7 +141,7 @@ def _traced(
     """The chain of a graph, or of neighbourhoods in it."""
     given = whole if hoods is None else hoods.of(whole)
     half = half_of(given.model, given.features)
-    runs = _Runs(given, target, index if hoods is None else hoods.centres, half is not None)
+    runs = ModelRuns(given, target, index if hoods is None else hoods.centres, half is not None)
     tape, watch, scalar = runs.run()
     if hoods is not None and not ran_as_before(whole, tape):
         hoods, notes = _neighbourhoods(whole, target[0], index)
@@ -226,75 +221,9 @@ def _neighbourhoods(given: Given, target: Target, index: Index) -> tuple[Neighbo
     if index is None or callable(target) or given.types is not None or given.static:
         return None, ()
     half = half_of(given.model, given.features) is not None
-    surveyor = Surveyor(given, lambda part, rows: _Runs(part, (None, None), rows, half), _check_edges)
+    surveyor = Surveyor(given, lambda part, rows: ModelRuns(part, (None, None), rows, half), check_edges)
     with torch.no_grad():
         return surveyor.several(index) if is_several(index) else surveyor.one(index)
-
-
-@dataclass(eq=False)
-class _Runs:
-    """Runs of one model on one input, every time with a new shadow of it and a copy of the input."""
-
-    given: Given
-    target: tuple[Target, Target]  # the explained output, and the one it is set against
-    index: Index
-    wide: bool  # whether a model in half precision runs in float32
-
-    def run(self, suspects: Sequence[str] = ()) -> tuple[Tape, Watch, ExplainedScalar]:
-        """What the tape saw, and the explained scalar."""
-        try:
-            return self._run(suspects)
-        except RuntimeError:
-            if not self.wide:
-                raise
-            self.wide = False  # the model itself casts to half precision
-            return self._run(suspects)
-
-    def _run(self, suspects: Sequence[str]) -> tuple[Tape, Watch, ExplainedScalar]:
-        model, modules, given = self._shadowed()
-        tape = Tape()
-        tape.parameters = where_parameters_lie(modules)
-        watch = Watch(tape, modules, suspects)
-        for features in given.features.values():
-            tape.follow_features(features)
-        try:
-            with same_random_numbers(), torch.enable_grad(), tape:
-                output = given.run(model)
-                target, against = self.target
-                scalar = explained(output, target, self.index, given.num_graphs, given.num_nodes, against)
-        finally:
-            watch.release()
-        tape.check_aliases()
-        return tape, watch, scalar
-
-    def output(self) -> Any:
-        """What the model returns."""
-        model, _, given = self._shadowed()
-        with same_random_numbers(), torch.no_grad():
-            return given.run(model)
-
-    def handed(self, disturbing: bool, last: int | None = None) -> list[list[Tensor]]:
-        """What the layers are handed, up to a call, with the first one's output disturbed or not."""
-        model, modules, given = self._shadowed()
-        seen = note_handed(modules, disturbing, last)
-        with same_random_numbers(), torch.no_grad(), suppress(EnoughError):
-            given.run(model)
-        for _, conv in modules.convs:
-            conv.__dict__.pop("forward")  # which holds on to the shadow, as the shadow does to it
-        return seen
-
-    def handed_for(self, x: Any, last: int) -> list[list[Tensor]]:
-        """What the layers are handed, up to a call, with other features in the place of x."""
-        arguments = {name: x if value is self.given.x else value for name, value in self.given.arguments.items()}
-        return replace(self, given=replace(self.given, x=x, arguments=arguments)).handed(False, last)
-
-    def _shadowed(self) -> tuple[nn.Module, Modules, Given]:
-        shadow = shadow_of(self.given.model)
-        modules = modules_of(shadow)
-        _check_input(modules, self.given)
-        if self.wide:
-            widen(modules)
-        return shadow.model, modules, self.given.copied(torch.float32 if self.wide else None)
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
@@ -313,71 +242,6 @@ def _crosses(given: Given, edges: Callable[[], Tensor]) -> bool:
     return bool((batch[edge_index[0]] != batch[edge_index[1]]).any())
 
 
-def _are_edges(value: Tensor) -> bool:
-    return value.dtype == torch.long and value.dim() == 2 and value.shape[0] == 2 != value.shape[1]
-
-
-def _check_call(x: Any, rest: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Refuse a call whose arguments stand in the wrong places."""
-    if rest:
-        raise InputError(
-            f"After x and edge_index, what the model takes must be given by name, got {len(rest)} more in order "
-            f"({', '.join(_kind(value) for value in rest)}).",
-            argument="model_kwargs",
-            expected="given by name",
-            remedy="Write ww.trace(model, x, edge_index, edge_weight=...), with the names of the model's parameters.",
-        )
-    if x is ...:
-        graph = next((name for name, value in named.items() if isinstance(value, BaseData)), None)
-        raise InputError(
-            "There is no graph to trace: x was left out." + (f" {graph} was given by name." if graph else ""),
-            argument="x",
-            expected="given",
-            remedy="Write ww.trace(model, data), or ww.trace(model, x, edge_index).",
-        )
-
-
-def _check_given(given: Given) -> None:
-    """Refuse what is no graph."""
-    x, edge_index, data = given.x, given.edge_index, given.data
-    if isinstance(x, Tensor) and isinstance(edge_index, Tensor) and _are_edges(x) and edge_index.is_floating_point():
-        raise InputError(
-            f"x and edge_index stand in each other's place: x is {x.dtype} {tuple(x.shape)}, edge_index "
-            f"{edge_index.dtype} {tuple(edge_index.shape)}.",
-            argument="x",
-            expected="a tensor with one row per node",
-            got=described(x),
-            remedy="Write ww.trace(model, x, edge_index).",
-        )
-    if (x is not None or data is None) and (not isinstance(x, Tensor) or x.dim() == 0):
-        expected, remedy = "a tensor with one row per node", _remedy(x, edge_index)
-        raise InputError(argument="x", expected=expected, got=Described(_kind(x)), remedy=remedy)
-    if given.num_nodes == 0:
-        raise InputError("x has no nodes: a graph needs at least one.", argument="x", expected="of at least one node")
-    if edge_index is ... or isinstance(edge_index, BaseData):
-        expected = "the edges, (2, E), or a sparse adjacency"
-        came = "but was left out" if edge_index is ... else f"got {_kind(edge_index)}"
-        raise InputError(
-            f"edge_index must be {expected}, {came}.",
-            argument="edge_index",
-            expected=expected,
-            got=None if edge_index is ... else Described(_kind(edge_index)),
-            remedy=_remedy(edge_index),
-        )
-
-
-def _check_input(modules: Modules, given: Given) -> None:
-    """Refuse what no relevance can be computed with, before the model runs."""
-    check_layers(modules)
-    tensors = given.tensors()
-    check_tensors({n: value for n, value in tensors.items() if n[:1] != "x"})  # x: where its effect is seen
-    if given.types is None and not any(
-        isinstance(conv, HypergraphConv) for _, conv in modules.convs
-    ):  # whose second row names hyperedges
-        _check_edges(given.edge_index, given.num_nodes)
-    _check_places(a_weight(modules), given.features, tensors)
-
-
 def _has_matrices(x: Any) -> bool:
     """Whether features have three dimensions."""
     return isinstance(x, Tensor) and x.is_floating_point() and x.dim() == 3
@@ -394,65 +258,3 @@ def _names_more(edge_index: Any, num_nodes: int) -> bool:
     """Whether edges name more nodes than there are."""
     dense = isinstance(edge_index, Tensor) and edge_index.layout == torch.strided and edge_index.dtype == torch.long
     return dense and bool((edge_index >= num_nodes).any())
-
-
-def _check_edges(edge_index: Any, num_nodes: int) -> None:
-    """Refuse edges between nodes that do not exist."""
-    if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
-        return
-    if edge_index.is_floating_point() and edge_index.dim() == 2 and edge_index.shape[0] == 2 != edge_index.shape[1]:
-        raise InputError(argument="edge_index", expected="node ids, of torch.long", got=edge_index.dtype)
-    if edge_index.dtype != torch.long:
-        return
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
-        expected = "of shape (2, E), one column per edge"
-        raise InputError(argument="edge_index", expected=expected, got=tuple(edge_index.shape))
-    if not edge_index.numel():
-        return
-    low, high = torch.stack(torch.aminmax(edge_index)).tolist()
-    if low < 0 or high >= num_nodes:
-        raise InputError(
-            f"edge_index names nodes {low} to {high}, but x has {num_nodes} rows (0 to {num_nodes - 1}).",
-            argument="edge_index",
-            expected=f"node ids from 0 to {num_nodes - 1}",
-            got=Described(f"{low} to {high}"),
-        )
-
-
-def _check_places(parameter: Tensor | None, features: dict[str, Tensor], tensors: dict[str, Tensor]) -> None:
-    """Refuse tensors on another device or of another type than the model's weights."""
-    if parameter is None:
-        return
-    for name, tensor in tensors.items():
-        if tensor.device != parameter.device:
-            raise InputError(
-                f"{name} is on {tensor.device} but the model is on {parameter.device}; move one of them.",
-                argument=name,
-                expected=f"on {parameter.device}",
-                got=tensor.device,
-            )
-    for x in features.values():
-        if x.dtype != parameter.dtype:
-            raise InputError(
-                f"x is {x.dtype} but the model's weights are {parameter.dtype}; convert one of them.",
-                argument="x",
-                expected=f"of {parameter.dtype}",
-                got=x.dtype,
-            )
-
-
-def _remedy(value: Any, beside: Any = None) -> str | None:
-    """What to write where the edges were left out, or a graph was given in the place of its tensors."""
-    if value is ...:
-        return "Write ww.trace(model, x, edge_index), or ww.trace(model, data)."
-    if isinstance(value, BaseData):
-        return "Write ww.trace(model, data), or ww.trace(model, data.x, data.edge_index)."
-    if isinstance(value, (list, tuple)) and value and isinstance(value[0], BaseData):
-        return "Of several graphs make one: ww.trace(model, Batch.from_data_list(graphs))."
-    if value is None and beside is not ...:
-        return "Of a model without features, give the graph: ww.trace(model, Data(edge_index=..., num_nodes=...))."
-    return None
-
-
-def _kind(value: Any) -> str:
-    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else described(value)

@@ -1,0 +1,86 @@
+"""Runs of a model, each on a shadow of it and a copy of its input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from walkwise.tracing.arguments import Given
+from walkwise.tracing.inputs import check_input
+from walkwise.tracing.modules import Modules, modules_of, where_parameters_lie
+from walkwise.tracing.precision import widen
+from walkwise.tracing.shadow import same_random_numbers, shadow_of
+from walkwise.tracing.tape import Tape
+from walkwise.tracing.target import ExplainedScalar, Index, Target, explained
+from walkwise.tracing.watch import EnoughError, Watch, note_handed
+
+
+@dataclass(eq=False)
+class ModelRuns:
+    """Runs of one model on one input, every time with a new shadow of it and a copy of the input."""
+
+    given: Given
+    target: tuple[Target, Target]  # the explained output, and the one it is set against
+    index: Index
+    wide: bool  # whether a model in half precision runs in float32
+
+    def run(self, suspects: Sequence[str] = ()) -> tuple[Tape, Watch, ExplainedScalar]:
+        """What the tape saw, and the explained scalar."""
+        try:
+            return self._run(suspects)
+        except RuntimeError:
+            if not self.wide:
+                raise
+            self.wide = False  # the model itself casts to half precision
+            return self._run(suspects)
+
+    def _run(self, suspects: Sequence[str]) -> tuple[Tape, Watch, ExplainedScalar]:
+        model, modules, given = self._shadowed()
+        tape = Tape()
+        tape.parameters = where_parameters_lie(modules)
+        watch = Watch(tape, modules, suspects)
+        for features in given.features.values():
+            tape.follow_features(features)
+        try:
+            with same_random_numbers(), torch.enable_grad(), tape:
+                output = given.run(model)
+                target, against = self.target
+                scalar = explained(output, target, self.index, given.num_graphs, given.num_nodes, against)
+        finally:
+            watch.release()
+        tape.check_aliases()
+        return tape, watch, scalar
+
+    def output(self) -> Any:
+        """What the model returns."""
+        model, _, given = self._shadowed()
+        with same_random_numbers(), torch.no_grad():
+            return given.run(model)
+
+    def handed(self, disturbing: bool, last: int | None = None) -> list[list[Tensor]]:
+        """What the layers are handed, up to a call, with the first one's output disturbed or not."""
+        model, modules, given = self._shadowed()
+        seen = note_handed(modules, disturbing, last)
+        with same_random_numbers(), torch.no_grad(), suppress(EnoughError):
+            given.run(model)
+        for _, conv in modules.convs:
+            conv.__dict__.pop("forward")  # which holds on to the shadow, as the shadow does to it
+        return seen
+
+    def handed_for(self, x: Any, last: int) -> list[list[Tensor]]:
+        """What the layers are handed, up to a call, with other features in the place of x."""
+        arguments = {name: x if value is self.given.x else value for name, value in self.given.arguments.items()}
+        return replace(self, given=replace(self.given, x=x, arguments=arguments)).handed(False, last)
+
+    def _shadowed(self) -> tuple[nn.Module, Modules, Given]:
+        shadow = shadow_of(self.given.model)
+        modules = modules_of(shadow)
+        check_input(modules, self.given)
+        if self.wide:
+            widen(modules)
+        return shadow.model, modules, self.given.copied(torch.float32 if self.wide else None)
