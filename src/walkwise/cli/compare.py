@@ -61,6 +61,7 @@ def compare(
     _check_motifs(subject, chosen, metrics)
     column: int | str | None = target
     for one in chosen:  # what does not fit is said before anything is measured
+        subject.check_one_kind(one)
         found = predicted(subject, one, target=target, index=index)
         if target is not None and isinstance(found.target, int):  # of a class, its column
             column = "negative" if found.negative else "positive" if len(found.logits) == 1 else found.target

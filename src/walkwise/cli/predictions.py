@@ -23,6 +23,7 @@ from walkwise.display import count
 from walkwise.errors import LEFT_OUT, CoverageWarning, InputError, WalkwiseError
 from walkwise.evaluation.naming import answer_title, explained_title
 from walkwise.evaluation.predictions import Prediction, predict, traced
+from walkwise.evaluation.types import node_types
 from walkwise.page import number
 
 
@@ -39,7 +40,8 @@ class TracedPrediction:
     @property
     def data(self) -> Data:
         """The graph."""
-        return self.subject.graph(self.number)
+        graph: Data = self.subject.graph(self.number)
+        return graph
 
     @property
     def labels(self) -> list[str]:
@@ -124,6 +126,7 @@ def traced_of(asked: Asked) -> Iterator[TracedPrediction]:
     """The predictions that are asked about, traced one after the other."""
     subject = opened(asked)
     for graph in asked.numbers:
+        subject.check_one_kind(graph)
         yield ask(subject, graph, target=asked.target, against=asked.against, index=asked.index, rule=asked.rule)
 
 
@@ -192,23 +195,28 @@ def predicted(
         against: another column or class, whose output is taken off.
     """
     data = subject.graph(graph)
-    if isinstance(data.x, Tensor) and data.x.is_floating_point() and not bool(data.x.isfinite().all()):
+    features = [x for store in data.stores if isinstance(x := store.get("x"), Tensor) and x.is_floating_point()]
+    if not all(bool(x.isfinite().all()) for x in features):
         raise InputError(
             f"{subject.names[graph]}: x has NaN or infinite entries; relevance needs finite numbers.",
             argument="x",
             expected="made of finite numbers",
         )
+    types = node_types(data)
+    if types is not None and index is not None and index >= types.num_nodes:
+        expected = f"a node of {subject.names[graph]}, 0 to {types.num_nodes - 1}, counted from type to type"
+        raise InputError(f"--index must be {expected}, got {index}.", argument="--index", expected=expected, got=index)
+    node = index if types is None or index is None else types.named(index)
     try:
         names = subject.data.class_names
-        prediction = predict(subject.model, data, target=target, against=against, index=index, class_names=names)
+        prediction = predict(subject.model, data, target=target, against=against, index=node, class_names=names)
     except WalkwiseError as error:
         raise InputError(
             in_options(error, subject.model_name), argument=option_of(error), expected=error.expected, got=error.got
         ) from error
     except Exception as error:
-        shapes = ", ".join(
-            f"{key} {tuple(value.shape)}" for key, value in data.to_dict().items() if isinstance(value, Tensor)
-        )
+        held = [item for store in data.stores for item in store.items()]
+        shapes = ", ".join(f"{key} {tuple(value.shape)}" for key, value in held if isinstance(value, Tensor))
         raise InputError(
             f"{subject.model_name} does not run on {subject.names[graph]} ({shapes}): {type(error).__name__}: {error}.",
             argument="graphs",
@@ -217,7 +225,7 @@ def predicted(
             remedy="Give graphs with the features that the model was trained on.",
         ) from error
     output = prediction.output
-    if index is not None and data.num_nodes != 1 and (output.dim() == 0 or output.shape[0] == 1):
+    if index is not None and types is None and data.num_nodes != 1 and (output.dim() == 0 or output.shape[0] == 1):
         problem = ONE_OUTPUT.format(subject.model_name)
         raise InputError(problem, argument="--index", expected=LEFT_OUT, got=index)
     return prediction

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from walkwise import datasets, models
 from walkwise.cli.beforehand import check_number, check_subject, check_weights
@@ -42,7 +42,7 @@ class NamedGraphs:
     """Graphs to ask about, and what they and their parts are called.
 
     Args:
-        graphs: the graphs.
+        graphs: the graphs, of PyG.
         source: where they come from, in a word.
         names: what each graph is called: (G,).
         class_names: what the output columns mean; empty where nobody says.
@@ -50,7 +50,7 @@ class NamedGraphs:
         held_out: numbers of the graphs to measure on: those no bundled model was trained on, where that is known.
     """
 
-    graphs: Sequence[Data]
+    graphs: Sequence[Any]
     source: str
     names: tuple[str, ...]
     class_names: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Subject:
     data: NamedGraphs
 
     @property
-    def graphs(self) -> Sequence[Data]:
+    def graphs(self) -> Sequence[Any]:
         """The graphs."""
         return self.data.graphs
 
@@ -76,10 +76,21 @@ class Subject:
         """What each graph is called: (G,)."""
         return self.data.names
 
-    def graph(self, number: int) -> Data:
+    def graph(self, number: int) -> Any:
         """The graph of that number, from 0."""
         check_number(number, len(self.graphs), self.data.source)
         return self.graphs[number]
+
+    def check_one_kind(self, number: int) -> None:
+        """Refuse a heterogeneous graph, whose answers are told by type: on the page, and in Python."""
+        if isinstance(self.graph(number), HeteroData):
+            raise SourceError(
+                f"{self.names[number]} is a heterogeneous graph, which this command does not take.",
+                argument="graphs",
+                expected="graphs with one kind of nodes",
+                got="HeteroData",
+                remedy="Open it with walkwise explore, or in Python: ww.explain(model, graph).",
+            )
 
     def class_name(self, column: int) -> str:
         """What an output column means, or its number."""
@@ -89,6 +100,8 @@ class Subject:
     def node_labels(self, number: int) -> list[str]:
         """What the nodes of a graph are called: symbols, words or one-hot names; empty where they have no names."""
         data = self.graph(number)
+        if isinstance(data, HeteroData):
+            return []  # the page names them by type
         if called := node_labels(data, data.num_nodes or 0):
             return list(called)
         names, x = self.data.node_names, data.x
@@ -188,7 +201,7 @@ def load_graphs(spec: str, *, root: Path | None = None, hydrogens: bool = False)
     if spec in datasets.names():
         return _named(datasets.load(spec, root=root))
     if is_import_path(check_graphs(spec)):
-        return _loose(_called(import_path(spec), (Data, GraphSet, Iterable), spec), spec)
+        return _loose(_called(import_path(spec), (Data, HeteroData, GraphSet, Iterable), spec), spec)
     return _loose(read_graphs(Path(spec)), Path(spec).name)
 
 
@@ -208,10 +221,10 @@ def _loose(found: Any, source: str) -> NamedGraphs:
     """Graphs that come without a split."""
     if isinstance(found, GraphSet):
         return _named(found)
-    graphs = [found] if isinstance(found, Data) else list(found)
-    wrong = next((type(graph).__name__ for graph in graphs if not isinstance(graph, Data)), None)
+    graphs = [found] if isinstance(found, Data | HeteroData) else list(found)
+    wrong = next((type(graph).__name__ for graph in graphs if not isinstance(graph, Data | HeteroData)), None)
     if not graphs or wrong:
-        raise _unexpected("PyG Data objects", source, wrong or "none")
+        raise _unexpected("PyG graphs", source, wrong or "none")
     names = tuple(f"{source} {number}" for number in range(len(graphs)))
     return NamedGraphs(graphs, source, names, (), (), tuple(range(len(graphs))))
 
@@ -269,6 +282,6 @@ def _called(found: Any, kinds: Any, spec: str) -> Any:
         except Exception as error:
             raise _unusable(spec, f"{spec}() failed: {type(error).__name__}: {error}.") from error
     if not isinstance(made, kinds):
-        wanted = "a torch.nn.Module" if kinds is nn.Module else "PyG Data objects"
+        wanted = "a torch.nn.Module" if kinds is nn.Module else "PyG graphs"
         raise _unexpected(wanted, spec, type(made).__name__)
     return made

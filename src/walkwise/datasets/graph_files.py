@@ -11,10 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+from torch_geometric.data.feature_store import TensorAttr
+from torch_geometric.data.graph_store import EdgeAttr, EdgeLayout
 from torch_geometric.data.separate import separate
-from torch_geometric.data.storage import AttrType, GlobalStorage
+from torch_geometric.data.storage import AttrType, BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
 
 from walkwise.errors import InputError
 
@@ -30,17 +32,26 @@ _CONTAINERS: list[Any] = [
     Data,
     DataEdgeAttr,
     DataTensorAttr,
+    EdgeAttr,
+    EdgeLayout,
+    TensorAttr,
+    HeteroData,
+    BaseStorage,
     GlobalStorage,
+    NodeStorage,
+    EdgeStorage,
     AttrType,
     (_forgotten, "collections.defaultdict"),
 ]
 _LOCK = threading.Lock()
 
+Graph = Data | HeteroData
 
-def read_graphs(path: Path) -> list[Data]:
-    """The graphs in a file: one Data, a list of them, or what PyG's `InMemoryDataset.save` wrote.
 
-    Unpickling can run any code; here only tensors, plain values and PyG's `Data` are made, and a file that asks for
+def read_graphs(path: Path) -> list[Any]:
+    """The graphs in a file: one Data or HeteroData, a list of them, or what PyG's `InMemoryDataset.save` wrote.
+
+    Unpickling can run any code; here only tensors, plain values and PyG's own graphs are made, and a file that asks for
     anything else is refused. (PyG's own loader then opens it without that check.) Graphs whose edges lead nowhere are
     refused too.
 
@@ -53,7 +64,8 @@ def read_graphs(path: Path) -> list[Data]:
             found = torch.load(path, map_location="cpu", weights_only=True)
         graphs = _graphs(found)
         for graph in graphs:
-            graph._store.__dict__.pop("_cached_attr", None)
+            for store in graph.stores:
+                store.__dict__.pop("_cached_attr", None)
         misfit = next(filter(None, map(_misfit, graphs)), None)
     except Exception as error:  # a damaged file fails in more ways than can be listed
         raise InputError(
@@ -64,7 +76,7 @@ def read_graphs(path: Path) -> list[Data]:
             "that by import path.",
         ) from error
     if misfit or not graphs:
-        expected, got = misfit or ("PyG Data objects", type(found).__name__)
+        expected, got = misfit or ("PyG graphs", type(found).__name__)
         raise InputError(
             f"Expected {expected} in {path}, got {got}.",
             expected=expected,
@@ -88,29 +100,38 @@ def _nothing_else() -> Iterator[None]:
             torch.serialization.add_safe_globals(before)
 
 
-def _misfit(data: Data) -> tuple[str, str] | None:
+def _misfit(data: Graph) -> tuple[str, str] | None:
     """What was expected of a graph, and what came; None where all is well."""
-    kinds = {key: type(data[key]).__name__ for key in ("x", "edge_index") if data.get(key, None) is not None}
-    if wrong := next((f"{kind} as {key}" for key, kind in kinds.items() if kind != "Tensor"), None):
+    stores = data.stores
+    kinds = [(key, type(store[key]).__name__) for store in stores for key in ("x", "edge_index") if key in store]
+    if wrong := next((f"{kind} as {key}" for key, kind in kinds if kind not in ("Tensor", "NoneType")), None):
         return "tensors as x and edge_index", wrong
-    edges, count = data.edge_index, data.num_nodes or 0
+    if isinstance(data, Data):
+        return _misled(data.edge_index, data.num_nodes or 0, data.num_nodes or 0)
+    ends = {kind: (data[kind[0]].num_nodes or 0, data[kind[2]].num_nodes or 0) for kind in data.edge_types}
+    return next(filter(None, (_misled(data[kind].get("edge_index"), *sizes) for kind, sizes in ends.items())), None)
+
+
+def _misled(edges: Tensor | None, sources: int, targets: int) -> tuple[str, str] | None:
+    """The same of edges between so many nodes."""
     if edges is None:
         return None
     if edges.dim() != 2 or edges.shape[0] != 2 or edges.dtype != torch.long:
         return "edge_index of whole numbers, (2, E)", f"{edges.dtype} {tuple(edges.shape)}"
-    if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < count:
-        return f"edges between the {count} nodes of a graph", f"an edge to node {int(edges.max())}"
+    for end, count in zip(edges, (sources, targets), strict=True):
+        if end.numel() and not 0 <= int(end.min()) <= int(end.max()) < count:
+            return f"edges between the {count} nodes of a graph", f"an edge to node {int(end.max())}"
     return None
 
 
-def _graphs(found: Any) -> list[Data]:
+def _graphs(found: Any) -> list[Graph]:
     """The graphs in what was read; none where it is something else."""
-    if isinstance(found, Data):
+    if isinstance(found, Graph):
         return [found]
-    if isinstance(found, list | tuple) and all(isinstance(graph, Data) for graph in found):
+    if isinstance(found, list | tuple) and all(isinstance(graph, Graph) for graph in found):
         return list(found)
     if isinstance(found, tuple) and len(found) >= 2 and isinstance(found[0], dict | Data):
-        return _sliced(found[0], found[1])
+        return list(_sliced(found[0], found[1]))
     return []
 
 

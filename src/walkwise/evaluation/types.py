@@ -7,11 +7,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Data, HeteroData
 
 from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.errors import InputError
 from walkwise.tracing.hetero import HeteroGiven, of_hetero_graph
+
+
+def node_types(data: Data | HeteroData) -> NodeTypes | None:
+    """The node types of a heterogeneous graph; None of others."""
+    if not isinstance(data, HeteroData):
+        return None
+    return NodeTypes({name: int(data[name].num_nodes or 0) for name in data.node_types})
 
 
 class AllTypes(nn.Module):

@@ -20,7 +20,8 @@ from walkwise.core.node_types import TypedNode
 from walkwise.errors import InputError, WalkwiseError
 from walkwise.evaluation.naming import answer_title, has_one_logit
 from walkwise.evaluation.predictions import Prediction, predict, traced
-from walkwise.explorer.drawings import Drawing, draw, node_types
+from walkwise.evaluation.types import node_types
+from walkwise.explorer.drawings import Drawing, draw
 from walkwise.explorer.session import Session
 from walkwise.questions.marginals import edge_relevance, node_relevance
 from walkwise.questions.progress import while_wanted

@@ -13,6 +13,7 @@ from torch_geometric.data import Data, HeteroData
 
 from walkwise.core.node_types import NodeTypes
 from walkwise.errors import MissingExtraError
+from walkwise.evaluation.types import node_types
 from walkwise.explorer.session import Session
 from walkwise.plotting._style import Floats
 from walkwise.plotting.chemistry import Skeleton, as_molecule, skeleton_of
@@ -58,13 +59,6 @@ class Drawing:
     def nodes(self) -> Sequence[int]:
         """The nodes that are drawn, in the order of the places."""
         return range(len(self.labels)) if self.shown is None else self.shown
-
-
-def node_types(data: Data | HeteroData) -> NodeTypes | None:
-    """The node types of a heterogeneous graph; None of others."""
-    if not isinstance(data, HeteroData):
-        return None
-    return NodeTypes({name: int(data[name].num_nodes or 0) for name in data.node_types})
 
 
 def draw(session: Session, data: Data | HeteroData, heat: Tensor | None = None) -> Drawing:

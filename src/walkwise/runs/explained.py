@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch, Data, HeteroData
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.lazy import cached_property
@@ -133,8 +133,16 @@ def explain(
     )
 
 
-def _plain(graph: Data) -> Data:
+def _plain(graph: Data | HeteroData) -> Data:
     """The graph with its numbers alone: words that it has are not given to the model."""
+    if isinstance(graph, HeteroData):
+        raise InputError(
+            "A run takes graphs with one kind of nodes, got a heterogeneous one (HeteroData).",
+            argument="graphs",
+            expected="graphs with one kind of nodes",
+            got="HeteroData",
+            remedy="Explain such graphs one by one: ww.explain(model, graph).",
+        )
     made = Data()
     for key, value in graph.to_dict().items():
         if isinstance(value, Tensor | int | float) and key not in ("batch", "ptr"):
