@@ -39,6 +39,16 @@ def run(*arguments, **variables):
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.parametrize("room", ["questions", "search"])
+def test_the_map_names_every_file_of_a_room_and_no_other(room):
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    table = text.split(f"| file of `{room}/` | what it is for |\n|---|---|\n")[1].split("\n\n")[0]
+    cells = [row.split("|")[1] for row in table.splitlines()]
+    named = {name for cell in cells for name in re.findall(r"`(\w+)/?`", cell)}
+    there = {path.stem for path in (ROOT / "src/walkwise" / room).iterdir() if not path.name.startswith("__")}
+    assert named == there
+
+
 def test_every_example_in_the_documentation_runs_and_prints_what_the_page_says():
     pytest.importorskip("matplotlib")
     pytest.importorskip("rdkit")
