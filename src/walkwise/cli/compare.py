@@ -27,19 +27,23 @@ def compare(
     data: options.DataRoot = None,
     smiles: options.Smiles = None,
     graph: Annotated[
-        list[int] | None, typer.Option(min=0, help="A graph to measure on; can be given several times.")
+        list[int] | None, typer.Option(metavar="N", min=0, help="A graph to measure on; can be given several times.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="The number of held-out graphs, unless --graph names some.")] = 10,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, help="The number of held-out graphs, unless --graph names some.")
+    ] = 10,
     method: Annotated[
-        list[str] | None, typer.Option(help=f"An explainer; can be given several times. One of {', '.join(METHODS)}.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help=f"An explainer; can be given several times. One of {', '.join(METHODS)}."),
     ] = None,
     metric: Annotated[
-        list[str] | None, typer.Option(help=f"A measure; can be given several times. One of {', '.join(METRICS)}.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help=f"A measure; can be given several times. One of {', '.join(METRICS)}."),
     ] = None,
     target: options.Target = None,
     index: options.Index = None,
     alpha: options.Alphas = None,
-    seed: Annotated[int, typer.Option(help="The seed of explainers that draw random numbers.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="The seed of explainers that draw random numbers.")] = 0,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:

@@ -40,9 +40,9 @@ _NEXT = (
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder for figures and the report.")] = Path("out/demo"),
-    graphs: Annotated[int, typer.Option(min=2, help="The number of graphs to generate.")] = 20,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the generated graphs.")] = 1,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for figures and the report.")] = Path("out/demo"),
+    graphs: Annotated[int, typer.Option(metavar="N", min=2, help="The number of graphs to generate.")] = 20,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="The seed of the generated graphs.")] = 1,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:

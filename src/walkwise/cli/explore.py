@@ -49,10 +49,12 @@ def explore(
         ),
     ] = None,
     featurise: options.Featurise = None,
-    host: Annotated[str, typer.Option(help="The address to listen on; by default, only this computer can connect.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 for any that is free.")] = 8050,
+    host: Annotated[
+        str, typer.Option(metavar="HOST", help="The address to listen on; by default, only this computer can connect.")
+    ] = ("127.0.0.1"),
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="The port to listen on; 0 for any that is free.")
+    ] = 8050,
     browser: Annotated[bool, typer.Option(help="Open the page in your browser.")] = True,
     debug: options.Debug = False,
 ) -> None:

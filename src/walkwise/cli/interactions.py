@@ -34,9 +34,13 @@ def interactions(
     functional: options.Functional = False,
     query: Annotated[
         list[str] | None,
-        typer.Option(help="A formula of group names, &, |, ~ and parentheses; can be given several times."),
+        typer.Option(
+            metavar="FORMULA", help="A formula of group names, &, |, ~ and parentheses; can be given several times."
+        ),
     ] = None,
-    max_order: Annotated[int | None, typer.Option(min=1, help="The largest number of groups in a term.")] = None,
+    max_order: Annotated[
+        int | None, typer.Option(metavar="K", min=1, help="The largest number of groups in a term.")
+    ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:

@@ -76,21 +76,27 @@ DataName = Annotated[
 Weights = Annotated[
     Path | None,
     typer.Option(
+        metavar="FILE",
         help="Weights for the model: a .safetensors file or a state_dict saved by torch. Only tensors are read.",
         callback=_checked(existing),
     ),
 ]
-DataRoot = Annotated[Path | None, typer.Option("--data", help=DATA_HELP, callback=_checked(check_folder))]
+DataRoot = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help=DATA_HELP, callback=_checked(check_folder))
+]
 Smiles = Annotated[
     list[str] | None,
     typer.Option(
-        help="A molecule to ask about in place of GRAPHS; can be given several times.", callback=_checked(check_smiles)
+        metavar="SMILES",
+        help="A molecule to ask about in place of GRAPHS; can be given several times.",
+        callback=_checked(check_smiles),
     ),
 ]
 GraphNumber = Annotated[
     int | None,
     typer.Option(
         "--graph",
+        metavar="N",
         min=0,
         help="Which graph, counting from 0; default: the first one, or every molecule of --smiles in turn.",
         show_default=False,
@@ -108,11 +114,15 @@ Against = Annotated[
     str | None,
     typer.Option(parser=as_target, metavar="CLASS", help="Explain what speaks for --target rather than this class."),
 ]
-Index = Annotated[int | None, typer.Option(min=0, help="The node to explain, for models with an output for each node.")]
+Index = Annotated[
+    int | None,
+    typer.Option(metavar="NODE", min=0, help="The node to explain, for models with an output for each node."),
+]
 RuleName = Annotated[
     str,
     typer.Option(
         "--rule",
+        metavar="NAME",
         help=f"The LRP rule: {', '.join(RULES)}.",
         autocompletion=_starting(RULES),
         callback=_checked(lambda name: choice(name, RULES, "rule")),
@@ -121,24 +131,35 @@ RuleName = Annotated[
 Alphas = Annotated[
     list[float] | None,
     typer.Option(
-        "--alpha", min=0, max=1, help="The weight of steps outside a set, from 0 to 1; can be given several times."
+        "--alpha",
+        metavar="A",
+        min=0,
+        max=1,
+        help="The weight of steps outside a set, from 0 to 1; can be given several times.",
     ),
 ]
 NodeLists = Annotated[
     list[str] | None,
-    typer.Option("--nodes", help="A set of nodes, such as 0,1,2 or 20-24 or ring=0-5; can be given several times."),
+    typer.Option(
+        "--nodes",
+        metavar="NODES",
+        help="A set of nodes, such as 0,1,2 or 20-24 or ring=0-5; can be given several times.",
+    ),
 ]
 Smarts = Annotated[
     list[str] | None,
     typer.Option(
-        "--smarts", help="A group of atoms by a pattern, such as NO2='[N+](=O)[O-]'; can be given several times."
+        "--smarts",
+        metavar="NAME=SMARTS",
+        help="A group of atoms by a pattern, such as NO2='[N+](=O)[O-]'; can be given several times.",
     ),
 ]
 Functional = Annotated[
     bool, typer.Option("--functional-groups", help="Take the functional groups and rings of molecules as groups.")
 ]
 Size = Annotated[
-    int | None, typer.Option(min=1, help="The number of nodes in the most relevant set.", show_default=False)
+    int | None,
+    typer.Option(metavar="K", min=1, help="The number of nodes in the most relevant set.", show_default=False),
 ]
 Featurise = Annotated[
     str | None,

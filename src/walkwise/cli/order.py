@@ -30,7 +30,7 @@ def order(
     rule: options.RuleName = "auto",
     alpha: options.Alphas = None,
     mode: Annotated[
-        str, typer.Option(help="activation (most relevant first) or pruning (least relevant first).")
+        str, typer.Option(metavar="MODE", help="activation (most relevant first) or pruning (least relevant first).")
     ] = "activation",
     as_json: options.Json = False,
     debug: options.Debug = False,

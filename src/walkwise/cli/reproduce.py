@@ -28,9 +28,12 @@ def reproduce(
     data: options.DataRoot = None,
     weights: Annotated[
         Path | None,
-        typer.Option(help="A folder of trained models: NAME.torch as the authors publish them, or NAME.safetensors."),
+        typer.Option(
+            metavar="DIR",
+            help="A folder of trained models: NAME.torch as the authors publish them, or NAME.safetensors.",
+        ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="The folder for results.")] = Path("paper"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for results.")] = Path("paper"),
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:

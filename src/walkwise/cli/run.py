@@ -66,49 +66,64 @@ def run(
     ask: Annotated[
         list[str] | None,
         typer.Option(
-            help="A question to every graph; may be repeated: nodes, edges, walks:10, order:0.1, subgraph:5, "
-            "groups:FILE (or groups:functional, groups:alerts), curves.",
+            metavar="QUESTION",
+            help="A question to every graph; can be given several times: nodes, edges, walks:10, order:0.1, "
+            "subgraph:5, groups:FILE (or groups:functional, groups:alerts), curves.",
             show_default=False,
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="The folder of the run; the same command resumes it.")] = Path("run"),
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="The folder of the run; the same command resumes it.")
+    ] = Path("run"),
     weights: options.Weights = None,
     data: options.DataRoot = None,
     target: Annotated[
         str,
         typer.Option(
-            metavar="predicted|label|CLASS",
-            help="What is explained: the class the model predicts, the graph's label, or one class or output column "
-            "(of a model with one logit, positive or negative).",
+            metavar="CLASS",
+            help="What is explained: 'predicted', the class that the model predicts; 'label', that of the graph; or "
+            "one class or output column (of a model with one logit, positive or negative).",
         ),
     ] = "predicted",
     rule: options.RuleName = "auto",
     index: Annotated[
         str | None,
         typer.Option(
-            metavar="all|FILE",
-            help="For a model with an output per node and one graph: all nodes, or those in a file, an id per line.",
+            metavar="FILE",
+            help="For a model with an output per node and one graph: the nodes to explain, in a file, an id "
+            "per line, or 'all' of them.",
             show_default=False,
         ),
     ] = None,
-    engine: Annotated[str, typer.Option(help="local: processes of this machine. ray: a Ray cluster.")] = "local",
+    engine: Annotated[
+        str, typer.Option(metavar="NAME", help="local: processes of this machine. ray: a Ray cluster.")
+    ] = "local",
     address: Annotated[
-        str | None, typer.Option(help="The Ray cluster's address; default: one on this machine.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="The Ray cluster's address; default: one on this machine.", show_default=False
+        ),
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="How many processes; default: one per core, at most 8 per GPU.", show_default=False),
+        typer.Option(
+            metavar="N", min=1, help="How many processes; default: one per core, at most 8 per GPU.", show_default=False
+        ),
     ] = None,
     batch: Annotated[
         int | None,
         typer.Option(
-            min=1, help="How many graphs are traced together; default: 128, on a GPU 1024.", show_default=False
+            metavar="N",
+            min=1,
+            help="How many graphs are traced together; default: 128, on a GPU 1024.",
+            show_default=False,
         ),
     ] = None,
     featurise: options.Featurise = None,
-    seed: Annotated[int, typer.Option(help="The seed for models that draw random numbers.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="The seed for models that draw random numbers.")] = 0,
     device: Annotated[
-        str | None, typer.Option(help="Where workers compute, such as cuda; default: the CPU.", show_default=False)
+        str | None,
+        typer.Option(metavar="NAME", help="Where workers compute, such as cuda; default: the CPU.", show_default=False),
     ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,

@@ -35,11 +35,15 @@ def train(
     ],
     graphs: options.DataName = None,
     data: options.DataRoot = None,
-    out: Annotated[Path | None, typer.Option(help="The file to write; default: NAME.safetensors.")] = None,
-    epochs: Annotated[
-        int | None, typer.Option(min=1, help="The largest number of passes over the training graphs.")
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The file to write; default: NAME.safetensors.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="The seed of the initial weights and of the order of the graphs.")] = 0,
+    epochs: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="The largest number of passes over the training graphs.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="The seed of the initial weights and of the order of the graphs.")
+    ] = 0,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:

@@ -28,8 +28,8 @@ def walks(
     against: options.Against = None,
     index: options.Index = None,
     rule: options.RuleName = "auto",
-    count: Annotated[int, typer.Option("--count", "-k", min=1, help="The number of walks.")] = 10,
-    by: Annotated[str, typer.Option(help="relevance (largest first) or magnitude.")] = "relevance",
+    count: Annotated[int, typer.Option("--count", "-k", metavar="K", min=1, help="The number of walks.")] = 10,
+    by: Annotated[str, typer.Option(metavar="MEASURE", help="relevance (largest first) or magnitude.")] = "relevance",
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
