@@ -7,7 +7,8 @@ from torch.nn import functional as F
 from walkwise.core.node_types import NodeTypes
 from walkwise.tracing import lowering  # noqa: F401  (it fills the table of functions)
 from walkwise.tracing.identity import Identities, UnfollowedError
-from walkwise.tracing.tape import Call, Tape
+from walkwise.tracing.recorded import Call
+from walkwise.tracing.tape import Tape
 
 M = 5
 ORDER = torch.tensor([3, 0, 4, 1, 2])

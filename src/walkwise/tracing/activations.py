@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from walkwise.core.operators import Scale
 from walkwise.rules import divide
 from walkwise.tracing.interpreter import Interpreter, gradient, references
-from walkwise.tracing.tape import Op
+from walkwise.tracing.recorded import Op
 from walkwise.tracing.words import handles
 
 SQUASHED = "{} as h = z · [h / z] turns the sign of relevance where z < 0; if it is the output, explain the logit"

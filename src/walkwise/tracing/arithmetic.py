@@ -12,8 +12,8 @@ from walkwise.rules import divide
 from walkwise.tracing.activations import pointwise
 from walkwise.tracing.expressions import SAME, Coefficients, Term, moved, scaled
 from walkwise.tracing.interpreter import Interpreter, flat, gradient
+from walkwise.tracing.recorded import Op, Ref
 from walkwise.tracing.stretch import Flow
-from walkwise.tracing.tape import Op, Ref
 from walkwise.tracing.words import handles
 
 _BROADCAST_GATE = "a factor that is broadcast over neurons is held constant, as a gate"

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from walkwise.tracing.interpreter import Interpreter, gradient, leaves
+from walkwise.tracing.recorded import Op, Ref, filled
 from walkwise.tracing.stretch import Flow
-from walkwise.tracing.tape import Op, Ref, filled
 from walkwise.tracing.weights import multilinear
 from walkwise.tracing.words import handles, named, word
 

@@ -18,7 +18,8 @@ from torch_geometric.utils import is_sparse, to_edge_index
 
 from walkwise.errors import TraceError
 from walkwise.tracing.arguments import Given
-from walkwise.tracing.tape import Call, Tape
+from walkwise.tracing.recorded import Call
+from walkwise.tracing.tape import Tape
 
 _UNFOLLOWED = (
     "Layer '{}' ({}) is handed an embedding whose rows cannot be followed back to nodes of the graph: with the numbers "

@@ -18,7 +18,8 @@ from torch import Tensor
 from walkwise.core.node_types import NodeTypes
 from walkwise.tracing.interpreter import references
 from walkwise.tracing.moves import row_index
-from walkwise.tracing.tape import Op, Tape, filled, not_runnable
+from walkwise.tracing.recorded import Op, filled, not_runnable
+from walkwise.tracing.tape import Tape
 
 #: Stand where a row belongs to no node of the graph, and where it belongs to several.
 NOBODY, SEVERAL = -1, -2

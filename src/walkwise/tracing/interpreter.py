@@ -10,8 +10,8 @@ from torch import Tensor
 
 from walkwise.core.differential import MOVING, Differential
 from walkwise.tracing.expressions import Coefficients, Term, moved
+from walkwise.tracing.recorded import Op, Ref, filled
 from walkwise.tracing.stretch import Builder, Flow
-from walkwise.tracing.tape import Op, Ref, filled
 
 
 class Interpreter:

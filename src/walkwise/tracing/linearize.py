@@ -28,7 +28,7 @@ from walkwise.core.edges import Edges
 from walkwise.core.operators import Aggregate, Operator, Scale
 from walkwise.core.row_maps import Send
 from walkwise.tracing.private import MESSAGE_HOOKS, hooked, version_of
-from walkwise.tracing.tape import Affine
+from walkwise.tracing.recorded import Affine
 
 T = TypeVar("T")
 ClosedForm = Callable[[Any, "PropagateCall"], "Affine | None"]

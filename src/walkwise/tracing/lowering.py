@@ -22,8 +22,9 @@ from walkwise.tracing.identity import Identities
 from walkwise.tracing.interpreter import Interpreter, flat, leaves
 from walkwise.tracing.locality import Places, nearest
 from walkwise.tracing.positions import Positions
+from walkwise.tracing.recorded import Call, Op, live
 from walkwise.tracing.stretch import Flow
-from walkwise.tracing.tape import Call, Op, Tape, live
+from walkwise.tracing.tape import Tape
 from walkwise.tracing.target import ExplainedScalar
 
 _AROUND = (

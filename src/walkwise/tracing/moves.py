@@ -13,7 +13,7 @@ from walkwise.core.row_maps import Gather, Reshape, Scatter, SumRows
 from walkwise.errors import TraceError
 from walkwise.tracing.expressions import SAME, moved, scaled
 from walkwise.tracing.interpreter import Interpreter, base_of, flat, gradient, leaves, structural
-from walkwise.tracing.tape import Op, Ref, filled
+from walkwise.tracing.recorded import Op, Ref, filled
 from walkwise.tracing.weights import of_product
 from walkwise.tracing.words import handles, named, word
 

@@ -32,7 +32,8 @@ from walkwise.tracing.private import (
     hooked,
     unwatched,
 )
-from walkwise.tracing.tape import Affine, Tape
+from walkwise.tracing.recorded import Affine
+from walkwise.tracing.tape import Tape
 from walkwise.tracing.weights import propagate
 
 #: Records a layer: its output from its features, edges and edge weights; None, if nothing is recorded.

@@ -13,7 +13,7 @@ from walkwise.tracing import composites, recurrent, selections  # noqa: F401  (t
 from walkwise.tracing.activations import SQUASHED, rescaled
 from walkwise.tracing.expressions import scaled
 from walkwise.tracing.interpreter import Interpreter, gradient
-from walkwise.tracing.tape import Op, Ref
+from walkwise.tracing.recorded import Op, Ref
 from walkwise.tracing.words import handles
 
 

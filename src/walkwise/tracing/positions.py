@@ -12,8 +12,8 @@ from walkwise.core.operators import Operator, Scale, Visit
 from walkwise.core.row_maps import Gather, Scatter
 from walkwise.errors import TraceError
 from walkwise.tracing.identity import Identities, UnfollowedError
+from walkwise.tracing.recorded import Call, Op, live
 from walkwise.tracing.stretch import Builder, Flow
-from walkwise.tracing.tape import Call, Op, live
 
 #: Refusals: what is wrong, and what to do.
 _UNFOLLOWED = (

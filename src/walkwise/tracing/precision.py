@@ -16,7 +16,8 @@ from walkwise.core.chain import RelevanceChain
 from walkwise.errors import InputError, TraceError
 from walkwise.tracing.modules import Modules, check_weights
 from walkwise.tracing.private import buffers_of, parameters_of
-from walkwise.tracing.tape import Op, Tape
+from walkwise.tracing.recorded import Op
+from walkwise.tracing.tape import Tape
 
 #: The half-precision types, in which relevance is not computed.
 HALVES = (torch.float16, torch.bfloat16)

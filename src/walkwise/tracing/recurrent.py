@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from walkwise.tracing.composites import Written
 from walkwise.tracing.interpreter import Interpreter, gradient
-from walkwise.tracing.tape import Op, Ref
+from walkwise.tracing.recorded import Op, Ref
 from walkwise.tracing.words import handles
 
 #: The weights of one cell: on the input and on what it remembers, and their biases.

@@ -19,8 +19,8 @@ from walkwise.core.row_maps import Scatter
 from walkwise.rules import divide
 from walkwise.tracing.interpreter import Interpreter, gradient, selection, structural
 from walkwise.tracing.moves import row_scatter
+from walkwise.tracing.recorded import Op, Ref
 from walkwise.tracing.stretch import Flow
-from walkwise.tracing.tape import Op, Ref
 from walkwise.tracing.words import handles, named
 
 _EXTREMES = {"max": torch.amax, "min": torch.amin}

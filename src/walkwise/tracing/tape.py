@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from walkwise.core.operators import Operator
 from walkwise.errors import TraceError
-from walkwise.rules import LRP_0, Rule
 from walkwise.tracing.aliases import Aliases, differ, sharing, unseen_write
 from walkwise.tracing.private import autocasting, base_of, innermost, transforming, unwatched
+from walkwise.tracing.recorded import Affine, Call, Op, Ref, not_runnable
 from walkwise.tracing.spellings import exchanges, positional
 from walkwise.tracing.words import Handler, Word, asked_to_write, word
 
@@ -39,83 +38,6 @@ _DIFFERENTIATED = (
     "The model differentiates what it makes of its node features (torch.autograd), which cannot be followed.",
     "Differentiate a copy, h.detach().requires_grad_(): what comes of that is constant.",
 )
-
-
-@dataclass(slots=True)
-class Ref:
-    """Stands in recorded arguments where a followed tensor was."""
-
-    slot: int
-
-
-@dataclass(frozen=True, eq=False)
-class Affine:
-    """What a closed form says of ``propagate``: Σ operator(tensor) + constant.
-
-    Attributes:
-        terms: the node tensors among propagate's arguments, each with the linear map applied to it.
-        constant: what is added whatever those tensors are, (M, N), if anything.
-        activated: whether messages go through an activation, which ends a rule's stretch before it.
-    """
-
-    terms: Sequence[tuple[Tensor, Operator]]
-    constant: Tensor | None = None
-    activated: bool = False
-
-    def value(self) -> Tensor:
-        """What comes out."""
-        (first, operator), *rest = self.terms
-        total = operator.push(_plain(first))
-        for tensor, operator in rest:
-            total = total + operator.push(_plain(tensor))
-        total = total if self.constant is None else total + self.constant
-        return total if first.dim() == 2 else total.view(-1, *first.shape[1:])
-
-
-@dataclass(eq=False, slots=True)
-class Op:
-    """One recorded operation."""
-
-    word: Word
-    func: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    inputs: tuple[int, ...]
-    outputs: tuple[int | None, ...]  # one per tensor of the result; None where it is not followed
-    call: int | None  # the message-passing call it belongs to
-    era: int  # how many calls had begun
-    terms: tuple[tuple[int, Operator], ...] = ()  # of propagate: (slot, map)
-    constant: Tensor | None = None
-    activated: bool = False
-    rule: Rule = LRP_0  # that its weights are under
-
-    def run(self, fill: Callable[[int], Any]) -> tuple[Any, ...]:
-        """The operation's tensors, computed again with other values for what was followed."""
-        args, kwargs = filled((self.args, self.kwargs), fill, {})
-        result = self.func(*args, **kwargs)
-        return tuple(result) if isinstance(result, (tuple, list)) else (result,)
-
-
-@dataclass(eq=False)
-class Call:
-    """One call of a message-passing module."""
-
-    name: str
-    module: torch.nn.Module
-    handed: tuple[int, ...]  # the slots of the node tensors handed to it: several of different nodes, or one
-    closed: bool = True  # whether every propagate had a closed form
-    propagates: int = 0  # how often it was called, where it was
-    outputs: list[int] = field(default_factory=list)
-    rows_of: dict[int, int] = field(default_factory=dict)  # the slots of what it returned, and whose rows they have
-    edge_index: Tensor | None = None  # (2, E) that it was given
-    type_of: dict[int, str] = field(default_factory=dict)  # of slots handed to it: the node types they are said to be
-    by_type: bool = False  # whether it returned a dictionary of node tensors
-    beside: tuple[Any, ...] = ()  # all it was given, if a tensor of the model's own is among that
-
-    @property
-    def ends(self) -> list[int]:
-        """The slots of the node tensors that it returned."""
-        return self.outputs if self.by_type else self.outputs[:1]
 
 
 class Tape(TorchFunctionMode):
@@ -397,36 +319,9 @@ class Tape(TorchFunctionMode):
         return item
 
 
-def _plain(tensor: Tensor) -> Tensor:
-    """A node tensor's values, flat.  # (M, …) -> (M, N)"""
-    tensor = tensor.detach() if tensor.requires_grad else tensor
-    return tensor if tensor.dim() == 2 else tensor.flatten(1)
-
-
-def filled(nested: Any, fill: Callable[[int], Any], swap: dict[int, Tensor]) -> Any:
-    """Recorded arguments with something in the place of every reference; ``swap`` replaces tensors by identity."""
-    if isinstance(nested, Ref):
-        return fill(nested.slot)
-    if type(nested) in (list, tuple):
-        return type(nested)([filled(item, fill, swap) for item in nested])
-    if type(nested) is dict:
-        return {key: filled(value, fill, swap) for key, value in nested.items()}
-    return swap.get(id(nested), nested)
-
-
 def _plain_function(func: Any, known: Word) -> Any:
     """The function that was recorded; an attribute that was read becomes the reading of it."""
     return operator.attrgetter(known.name) if getattr(func, "__name__", "") == "__get__" else func
-
-
-def live(ops: Sequence[Op], wanted: set[int]) -> list[Op]:
-    """The operations that the wanted slots depend on."""
-    wanted, found = set(wanted), []
-    for op in reversed(ops):
-        if not wanted.isdisjoint(op.outputs):
-            wanted.update(op.inputs)
-            found.append(op)
-    return found[::-1]
 
 
 @dataclass(frozen=True)
@@ -444,8 +339,3 @@ class OutOfPlace:
 
 def _propagation(handler: Handler) -> Word:
     return Word("propagate", handler, False, False, False, False, False, False)
-
-
-def not_runnable(*args: Any, **kwargs: Any) -> Any:
-    """Stands where a recorded operation has no function to run again."""
-    raise AssertionError("this operation is carried by its closed form")

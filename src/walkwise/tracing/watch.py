@@ -13,7 +13,8 @@ from walkwise.tracing.linearize import ClosedForm, EdgeShelf, PropagateCall, clo
 from walkwise.tracing.modules import Modules, torchscript
 from walkwise.tracing.native import Native, is_native
 from walkwise.tracing.private import parameters_of, unwatched
-from walkwise.tracing.tape import Affine, Call, Tape
+from walkwise.tracing.recorded import Affine, Call
+from walkwise.tracing.tape import Tape
 from walkwise.tracing.weights import propagate as propagation
 
 _FEATURELESS = (

@@ -18,7 +18,7 @@ from walkwise.tracing.arithmetic import product, scale
 from walkwise.tracing.contractions import contraction
 from walkwise.tracing.expressions import Coefficients, moved, scaled
 from walkwise.tracing.interpreter import Interpreter, gradient, leaves, structural
-from walkwise.tracing.tape import Op, Ref
+from walkwise.tracing.recorded import Op, Ref
 from walkwise.tracing.words import handles
 
 

@@ -16,7 +16,7 @@ from walkwise.tracing.spellings import Function, by_name, plain_name, spellings,
 
 if TYPE_CHECKING:
     from walkwise.tracing.interpreter import Interpreter
-    from walkwise.tracing.tape import Op
+    from walkwise.tracing.recorded import Op
 
 Handler = Callable[["Interpreter", "Op"], None]
 
