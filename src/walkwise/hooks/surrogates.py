@@ -51,8 +51,10 @@ def conv_surrogate(
         p = _output(_with_weights(conv, rule.lift, rule.lift, attention), args, kwargs)
         return _shared(rule, z, (p,), None)
     positive, negative = ((lambda w: w.clamp(min=0)), (lambda w: w.clamp(max=0)))
-    signs = [_with_weights(conv, lift, torch.zeros_like) for lift in (positive, negative)]
-    held = rule.hold(_output(_with_weights(conv, torch.zeros_like, torch.clone), args, kwargs).detach())
+    signs = [_with_weights(conv, lift, torch.zeros_like, attention) for lift in (positive, negative)]
+    biases = [_with_weights(conv, torch.zeros_like, part, attention) for part in (positive, negative)]  # none cancels
+    above, below = (rule.hold(_output(bias, args, kwargs).detach()) for bias in biases)
+    held = tuple(one + other for one, other in zip(above, below, strict=True))
     run = lambda part, i: _output(signs[i], *_handed(part, args, kwargs))  # noqa: E731
     return _shared(rule, z, _by_sign(run, sides(args[0] if args else kwargs["x"])), held)
 
@@ -126,10 +128,8 @@ def _check(name: str, conv: Any, rule: Rule | None, args: tuple[Any, ...], kwarg
         aggregation = type(conv.aggr_module).__name__
         problem = f"By hooks, layer '{name}' ({kind} with {aggregation}) has no rule."
         raise UnsupportedLayerError(problem, remedy=use)
-    if rule is None or rule.splits:
+    if (rule is None or rule.splits) and not isinstance(conv, _ATTENTION):  # whose edges make attention
         given = [value for value in (*args[1:], *kwargs.values()) if isinstance(value, Tensor)]
-        negative = any(bool((value < 0).any()) for value in given if value.is_floating_point())
-        if isinstance(conv, _ATTENTION) or negative:
-            why = "attention" if isinstance(conv, _ATTENTION) else "negative edge weights"
-            problem = f"By hooks, {kind} with {why} cannot be put under a rule that splits."
+        if any(bool((value < 0).any()) for value in given if value.is_floating_point()):
+            problem = f"By hooks, {kind} with negative edge weights cannot be put under a rule that splits."
             raise UnsupportedLayerError(problem, remedy=use)
