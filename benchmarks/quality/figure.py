@@ -17,8 +17,9 @@ def draw(
     rows: Sequence[Overall],
     title: str,
     path: Path,
+    names: Mapping[str, str] | None = None,
 ) -> None:
-    """Methods by mean rank, tasks as columns, the time beside them; framed is first or not significantly behind."""
+    """Methods as they are given, tasks as columns, times beside them; framed is first or not significantly behind."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -36,7 +37,7 @@ def draw(
     )
     caption = "AUROC against the truth. Framed: first or not significantly behind the first.\n"
     caption += "In brackets: mean rank. Bold and blue: this library."
-    figure.suptitle(f"{title}\n{caption}", fontsize=10, x=0.01, ha="left")
+    figure.suptitle(f"{title}\n{caption}".strip(), fontsize=10, x=0.01, ha="left")
     shown = np.column_stack([grid, grid.mean(1)])
     left.imshow(shown, cmap="YlGnBu", vmin=0.4, vmax=1.0, aspect="auto")
     for i, row in enumerate(rows):
@@ -50,7 +51,9 @@ def draw(
     left.set_xticks(
         range(len(tasks) + 1), [*tasks, "mean"], rotation=35, ha="right", rotation_mode="anchor", fontsize=9
     )
-    left.set_yticks(range(len(rows)), [f"{row.method}  ({row.rank:.1f})" for row in rows], fontsize=9)
+    left.set_yticks(
+        range(len(rows)), [f"{(names or {}).get(row.method, row.method)}  ({row.rank:.1f})" for row in rows], fontsize=9
+    )
     for label, row in zip(left.get_yticklabels(), rows, strict=True):
         label.set_fontweight("bold" if is_ours(row.method) else "normal")
     left.tick_params(length=0)

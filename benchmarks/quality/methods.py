@@ -27,8 +27,6 @@ ALPHAS = (0.0, 0.1, 0.3, 0.5, 0.7, 1.0)
 
 #: Explainers that the short form leaves out.
 SLOW = ("subgraphx", "gnnexplainer", "gnnexplainer-paper", "pgmexplainer", "pgexplainer")
-#: How many graphs of each model an explainer gets that needs seconds for one.
-FEWER = {"subgraphx": 10}
 SEARCHED = (0.0, 0.1, 0.3)  # the discounts of searches for the best subgraph, and of nodes by themselves
 MOST_NODES = 1000  # greedy orders, Shapley values and searches pass larger graphs by
 
@@ -136,7 +134,6 @@ class Method:
     group: str  # "explainer", "rule", "candidate", "score", "order", "pruning", "game" or "search"
     answer: Callable[[Case], Answer]
     meaning: str = ""
-    graphs: int | None = None  # per model, where not all
 
 
 def all_methods(short: bool = False) -> tuple[list[Method], dict[str, str]]:
@@ -148,7 +145,7 @@ def all_methods(short: bool = False) -> tuple[list[Method], dict[str, str]]:
             left[name] = "needs seconds per graph: not in the short form"
         else:
             answer = _of(lambda all_, n=name: all_.union(n)) if name in unions.EXPLAINERS else _registered(name)
-            methods.append(Method(name, "explainer", answer, _default_rule(name), FEWER.get(name)))
+            methods.append(Method(name, "explainer", answer, _default_rule(name)))
     for name in candidates.ALL:
         try:
             meaning = candidates.signature(name)

@@ -86,7 +86,7 @@ def finished(plan: Plan, run: Run, methods: Sequence[Method], store: Store) -> b
         return False
     for method in methods:
         record = store.record(run, method.name, meaning(method, told["digest"]))
-        if not all(record.done(number) for number in range(min(count, asked(plan, method)))):
+        if not all(record.done(number) for number in range(min(count, plan.graphs))):
             return False
     return count >= plan.graphs or told.get("all_tried", False)
 
@@ -149,7 +149,7 @@ def explain_all(plan: Plan, run: Run, network: Network, split: Split, methods: S
     explained = list(explainable(network, task, split, plan.graphs))
     together = Together(network, [one.prediction for one in explained])
     for one in explained:
-        todo = [m for m in methods if one.number < asked(plan, m) and not records[m.name].done(one.number)]
+        todo = [m for m in methods if not records[m.name].done(one.number)]
         for method in todo:
             if is_learned(method) and method.name not in learned:
                 learned[method.name] = learn(method.name, network, task, split, run.seed)
@@ -193,10 +193,6 @@ def learn(name: str, network: Network, task: Task, split: Split, seed: int) -> E
 
 def is_learned(method: Method) -> bool:
     return method.group == "explainer" and is_trained(method.name)
-
-
-def asked(plan: Plan, method: Method) -> int:
-    return plan.graphs if method.graphs is None else min(plan.graphs, method.graphs)
 
 
 def meaning(method: Method, weights: str) -> str:
