@@ -215,3 +215,23 @@ def test_no_walks_and_wrong_walks_as_lines():
         walk_lines([[0, 1]], [1.0], k=0)
     with pytest.raises(InputError, match="row of node ids"):
         walk_lines([[0.5, 1]], [1.0])
+
+
+def test_a_part_of_a_long_path_grows_pale_where_the_path_goes_on(ax):
+    along = np.arange(19)
+    edges = np.stack([along, along + 1])
+    places = np.stack([np.arange(20.0), np.zeros(20)], axis=1)
+    labels = [str(i) for i in range(20)]
+    top_walks([[0, 1, 2], [2, 1, 0]], [1.0, -1.0], edges, positions=places, labels=labels, ax=ax)
+    (veil,) = (image.get_array()[..., 3] for image in ax.images)
+    assert ax.get_xlim()[1] < 5
+    assert veil[32, 0] == 0  # the path begins here
+    assert veil[32, -1] == 1
+    shades = {text.get_text(): text.get_alpha() for text in ax.texts if text.get_text().isdecimal()}
+    assert shades["0"] == 1
+    assert shades["19"] == 0
+
+
+def test_a_structure_that_is_seen_as_a_whole_is_not_paled(ax):
+    top_walks([[0, 1, 2, 3]], [1.0], PATH, positions=PLACES, ax=ax)
+    assert not ax.images

@@ -130,6 +130,10 @@ def _fade(ax: Axes, left: bool, right: bool, bottom: bool, top: bool) -> None:
     x, y = ax.get_xlim(), ax.get_ylim()
     ax.imshow(veil, extent=(*x, *y), origin="lower", aspect=ax.get_aspect(), interpolation="bilinear", zorder=4)
     ax.set(xlim=x, ylim=y)
+    for text in ax.texts:  # they stand above the veil
+        at = np.array(getattr(text, "xy", text.get_position()))
+        column, row = np.clip(64 * (at - (x[0], y[0])) / (x[1] - x[0], y[1] - y[0]), 0, 63).astype(int)
+        text.set_alpha(1 - veil[row, column, 3])
 
 
 def _words(meaning: str, drawn: Floats, count: int) -> str:
