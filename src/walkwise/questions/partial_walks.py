@@ -85,11 +85,19 @@ class Stages:
 
     def begins(self, position: int) -> bool:
         """Whether walks begin at a position."""
-        return any(visit.slot in self._roots for visit in self.visits[position])
+        return position in self._first
 
     def goes_on(self, position: int) -> bool:
         """Whether walks can have come to a position from another."""
-        return any(visit.slot not in self._roots for visit in self.visits[position])
+        return position in self._later
+
+    @cached_property
+    def _first(self) -> frozenset[int]:
+        return frozenset(visit.position for visit in self.chain.visits if visit.slot in self._roots)
+
+    @cached_property
+    def _later(self) -> frozenset[int]:
+        return frozenset(visit.position for visit in self.chain.visits if visit.slot not in self._roots)
 
     @cached_property
     def _roots(self) -> dict[int, Tensor]:
