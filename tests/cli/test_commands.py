@@ -88,7 +88,7 @@ def test_explain_in_words(run):
     found = run("explain", "ba2motif", "--graph", GRAPH, "--size", 4)
     assert found.code == 0
     assert "Prediction: house. Explaining its output, " in found.out
-    assert "Found 4: on these nodes alone the model gives" in found.out
+    assert "The set “found 4”: on these nodes alone the model gives" in found.out
     assert "found 4" in found.out
     assert "α = 0.5" in found.out
     assert "of the 5 nodes of the known motif" in found.out

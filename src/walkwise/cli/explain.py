@@ -118,7 +118,10 @@ def _show(traced: TracedPrediction, report: dict[str, Any]) -> None:
     title = f"Nodes by the size of their relevance ({len(best)} of {len(scores)})"
     show_table(title, ["node", ">relevance", *(["in the motif"] if truth else [])], rows)
     columns = [f">α = {a:g}" for a in report["alphas"]]
-    rows = [(s["name"], listed(s["nodes"], labels), *s["relevance"]) for s in report["subgraphs"]]
+    every = {"whole graph": f"all {len(scores)}"}
+    rows = [
+        (s["name"], every.get(s["name"]) or listed(s["nodes"], labels), *s["relevance"]) for s in report["subgraphs"]
+    ]
     note = "α = 0: walks that never leave the set; α = 1: all walks that touch it."
     show_table("Sets of nodes", ["set", "nodes", *columns], rows, note=note)
     say(_checked(report), wrap=True)
@@ -126,7 +129,7 @@ def _show(traced: TracedPrediction, report: dict[str, Any]) -> None:
         known = report["truth"]
         words = f"The set that was found has {known['found']} of the {count(len(truth), 'node')} of the known motif"
         auroc = "" if known["node_auroc"] is None else f"; AUROC of the nodes' relevance {known['node_auroc']:.3f}"
-        say(f"{words}{auroc}.")
+        say(f"{words}{auroc}.", wrap=True)
 
 
 def _checked(report: dict[str, Any]) -> str:
@@ -134,4 +137,4 @@ def _checked(report: dict[str, Any]) -> str:
     from walkwise.explanation import Check, Outcome
 
     found = Check(**{name: Outcome(**outcome) for name, outcome in report["check"].items()})
-    return f"Found {len(report['found']['nodes'])}: {found.words()[0].lower()}{found.words()[1:]}"
+    return f"The set “found {len(report['found']['nodes'])}”: {found.words()[0].lower()}{found.words()[1:]}"

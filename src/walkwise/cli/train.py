@@ -94,7 +94,8 @@ def train(
         shares = ", ".join(f"{part} {report[f'{part}_accuracy']:.1%}" for part in ("train", "val", "test"))
         epochs_run = count(len(result.history), "epoch")
         words = f"{model} on {source}, {epochs_run}, best {result.best_epoch}. Accuracy: {shares}."
-        say(f"{words}\nWeights: {path}")
+        say(words, wrap=True)
+        say(f"Weights: {path}")
 
 
 def _own(
