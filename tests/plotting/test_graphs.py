@@ -14,8 +14,8 @@ from matplotlib.patches import Ellipse, FancyArrowPatch, Polygon
 from walkwise.errors import InputError
 from walkwise.plotting import _style as style
 from walkwise.plotting import graph_heatmap, graph_layout
-from walkwise.plotting.graphs import small_rings
 from walkwise.plotting.layouts import part_that_matters
+from walkwise.plotting.structures import small_rings
 
 PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
 

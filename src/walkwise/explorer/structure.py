@@ -11,7 +11,7 @@ from walkwise.explorer.cases import Case
 from walkwise.explorer.figures import ORDER
 from walkwise.plotting import _style as style
 from walkwise.plotting._style import Floats
-from walkwise.plotting.graphs import usual_gap
+from walkwise.plotting.structures import usual_gap
 from walkwise.plotting.typed import kinds_of
 
 #: The distance of neighbours, in pixels at zoom 1.

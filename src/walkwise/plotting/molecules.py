@@ -15,7 +15,7 @@ from matplotlib.patheffects import withStroke
 from walkwise.plotting import _style as style
 from walkwise.plotting._style import Bools, Floats, Nodes, Numbers
 from walkwise.plotting.chemistry import Skeleton, as_molecule, bond_numbers, skeleton_of
-from walkwise.plotting.graphs import small_rings
+from walkwise.plotting.structures import small_rings
 
 # Lengths in ångström, as bonds are: about 1.5 long.
 _DISC, _GLOW, _BOND_HEAT, _GAP = 0.46, 0.66, 0.42, 0.2

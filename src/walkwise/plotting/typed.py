@@ -141,21 +141,23 @@ def draw_nodes(ax: Axes, places: Floats, diameter: float, kinds: Ints | None, **
         ax.scatter(x, y, s=(width * diameter) ** 2, marker=shape, **mine)
 
 
-def shape_legend(ax: Axes, names: Sequence[str]) -> None:
+def shape_legend(ax: Axes, types: NodeTypes) -> None:
     """Above the axes, which shape is which type."""
     look: dict[str, Any] = {"ls": "", "mfc": "white", "mec": style.GREY, "mew": 0.8}
-    marks = [(name, *SHAPES[i % len(SHAPES)]) for i, name in enumerate(names)]
+    marks = [(name, *SHAPES[i % len(SHAPES)]) for i, name in enumerate(types.counts)]
     handles = [Line2D([], [], marker=shape, ms=7 * width, label=name, **look) for name, shape, width in marks]
-    room: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": min(len(names), 4)}
+    room: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": min(len(types.counts), 4)}
     tight: dict[str, Any] = {"handletextpad": 0.2, "columnspacing": 1.2, "borderpad": 0.2, "frameon": False}
     ax.legend(handles=handles, fontsize=style.SMALL, **room, **tight)
 
 
-def typed_labels(types: NodeTypes) -> list[str]:
-    """What nodes are called: "user 0", or where they are many, their number alone.
+def typed_labels(types: NodeTypes, given: Any = None) -> Any:
+    """What nodes are called: as given by type, or else "user 0", and where they are many, their number alone.
 
     >>> typed_labels(NodeTypes({"user": 1, "item": 2}))
     ['user 0', 'item 0', 'item 1']
     """
+    if given is not None:
+        return in_one_row(given, list(types.counts), "labels")
     names = types.written(range(types.num_nodes))
     return names if len(names) <= _MOST_NAMES else [name.rpartition(" ")[2] for name in names]

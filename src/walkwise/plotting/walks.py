@@ -16,21 +16,13 @@ from torch import Tensor
 from walkwise.core.node_types import NodeTypes
 from walkwise.errors import InputError, described
 from walkwise.plotting import _style as style
+from walkwise.plotting import typed
 from walkwise.plotting._style import Floats, Ints, Numbers
 from walkwise.plotting.chemistry import skeleton_of
-from walkwise.plotting.graphs import draw_frame, draw_labels, draw_links, links_of
 from walkwise.plotting.lanes import lines_of, narrowest, usual_step
 from walkwise.plotting.layouts import places_of
 from walkwise.plotting.molecules import MARGIN, draw_skeleton
-from walkwise.plotting.typed import (
-    draw_nodes,
-    edges_of_types,
-    in_one_row,
-    kinds_of,
-    shape_legend,
-    typed_labels,
-    types_of_structure,
-)
+from walkwise.plotting.structures import draw_frame, draw_labels, draw_links, links_of
 
 #: Above this many walks a new figure is larger.
 _CROWDED = 10
@@ -78,7 +70,7 @@ def top_walks(
     (2, True)
     """
     values = style.numbers(relevances, "relevances")
-    types = types_of_structure(structure, walks)
+    types = typed.types_of_structure(structure, walks)
     visits = visits_of(walks, len(values), types)
     if k < 1:
         raise InputError(argument="k", expected="the number of walks to draw, at least 1", got=k)
@@ -224,10 +216,10 @@ def _draw_types(
     ax: Axes, structure: Any, types: NodeTypes, positions: Numbers | None, labels: Any, seed: int
 ) -> Floats:
     """Draws a heterogeneous graph, in grey; the places of its nodes come back.  # (M, 2)"""
-    edges = edges_of_types(structure if isinstance(structure, Mapping) else structure.edge_index_dict, types)
-    texts = typed_labels(types) if labels is None else in_one_row(labels, list(types.counts), "labels")
-    shape_legend(ax, list(types.counts))
-    return _draw_graph(ax, edges, types.num_nodes, positions, texts, seed, kinds_of(types))
+    edges = typed.edges_of_types(structure if isinstance(structure, Mapping) else structure.edge_index_dict, types)
+    texts = typed.typed_labels(types, labels)
+    typed.shape_legend(ax, types)
+    return _draw_graph(ax, edges, types.num_nodes, positions, texts, seed, typed.kinds_of(types))
 
 
 def _draw_graph(
@@ -242,7 +234,7 @@ def _draw_graph(
     places = places_of(positions, edges, num_nodes, seed)
     diameter = draw_frame(ax, places)
     draw_links(ax, places, links_of(edges), diameter)
-    draw_nodes(ax, places, diameter, kinds, c="white", edgecolors=style.FAINT, linewidths=0.8, zorder=3)
+    typed.draw_nodes(ax, places, diameter, kinds, c="white", edgecolors=style.FAINT, linewidths=0.8, zorder=3)
     below = kinds is not None and max((len(str(text)) for text in labels or ()), default=0) > 3
     draw_labels(ax, places, labels, diameter, [style.INK] * num_nodes, halo=True, below=below)
     return places
