@@ -2,8 +2,14 @@
 
 import pytest
 import torch
+from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
 
+import walkwise as ww
 from walkwise.tracing.embedded import _decoded, _differ, _disturbed, _others, _own_change
+from walkwise.tracing.modules import exchange, modules_of
+from walkwise.tracing.runs import ModelRuns
+from walkwise.tracing.shadow import shadow_of
 
 
 def changes(make, x):
@@ -76,3 +82,46 @@ def test_rows_of_several_nodes_are_told(make):
 def test_rows_that_come_and_go_have_all_changed():
     assert _differ(torch.zeros(3, 2), torch.zeros(4, 2)).tolist() == [True, True, True]
     assert _differ(torch.zeros(3, 2), torch.tensor([[0.0, 0], [0, 1], [0, 0]])).tolist() == [False, True, False]
+
+
+class Summed(torch.nn.Module):
+    """A model that embeds numbers made of several features, of which not all sums have a place."""
+
+    def __init__(self):
+        super().__init__()
+        self.kinds, self.conv = torch.nn.Embedding(3, 4), GCNConv(4, 2)
+
+    def forward(self, data):
+        return self.conv(self.kinds((data.x * torch.arange(3)).sum(1).long()), data.edges)
+
+
+def test_numbers_are_tried_in_main_memory(monkeypatch):
+    """A number that an embedding does not have ends a CUDA device; in main memory it is an error like any other."""
+    handed, given = ModelRuns.handed, []
+
+    def noted(runs, disturbing, last=None):
+        given.append(runs.given)
+        return handed(runs, disturbing, last)
+
+    monkeypatch.setattr(ModelRuns, "handed", noted)
+    x, edges = torch.eye(3, dtype=torch.float64)[[0, 1, 2, 1, 0]], torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+    data = Data(x, edges, edges=edges)
+    torch.manual_seed(0)
+    chain = ww.trace(Summed().double(), data, index=1, target=0)
+    assert len(given) > 1
+    for one in given:
+        assert one.here
+        assert one.edge_index is one.manner.whole.edges is one.arguments["edges"]  # one thing before, one now
+        assert one.manner.whole is not data
+    assert float(ww.node_relevance(chain)[[3, 4]].abs().sum()) == 0
+
+
+def test_weights_are_exchanged_once_however_often_they_are_held():
+    shared = torch.nn.Linear(2, 2)
+    shadow = shadow_of(torch.nn.ModuleList([shared, torch.nn.Sequential(shared), torch.nn.BatchNorm1d(2)]))
+    modules = modules_of(shadow)
+    exchange(modules, lambda tensor: torch.nn.Parameter(tensor.detach() + 1, requires_grad=False))
+    first, (second,), norm = shadow.model
+    assert first.weight is second.weight is not shared.weight
+    torch.testing.assert_close(first.weight, shared.weight + 1)
+    assert norm.running_mean.tolist() == [1, 1]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.data.data import BaseData
+from torch_geometric.utils import is_sparse
 
 from walkwise.core.node_types import NodeTypes
 from walkwise.errors import InputError, described, noted
@@ -72,6 +73,7 @@ class Given:
     manner: Manner = Manner()
     data: Any = None  # the graph that all this was taken from
     static: bool = False  # whether the model takes x, (M, T, F) here, as T matrices on one graph, (T, M, F)
+    here: bool = False  # whether it was brought into main memory, where the model is not
 
     @property
     def types(self) -> NodeTypes | None:
@@ -120,6 +122,18 @@ class Given:
         arguments = {name: x if value is self.x else again(value) for name, value in self.arguments.items()}
         return replace(self, x=x, edge_index=self.edge_index, arguments=arguments)
 
+    def in_main_memory(self) -> Given:
+        """The same input in main memory, wherever the model is."""
+        made: dict[int, Any] = {}  # what stands in several places is one thing there, too
+        whole: Any = self.manner.whole
+        if whole is not None:
+            whole, given = copy.copy(whole), whole
+            for store, kept in zip(whole.stores, given.stores, strict=True):
+                store.update({name: in_main_memory(value, made) for name, value in kept.items()})
+        x, edge_index, arguments = (in_main_memory(part, made) for part in (self.x, self.edge_index, self.arguments))
+        manner = replace(self.manner, whole=whole)
+        return replace(self, x=x, edge_index=edge_index, arguments=arguments, manner=manner, here=True)
+
     def turned(self) -> Given:
         """The same input, its x taken for several matrices on one static graph."""
         return replace(self, x=self.x.transpose(0, 1), static=True)
@@ -147,6 +161,22 @@ class Given:
             whole = self.manner.whole is not None
             names = ["the graph", *sorted(self.manner.beside)] if whole else ["x", "edge_index", *self.arguments]
             _refuse(self.model, signature, ", ".join(names), str(error))
+
+
+def in_main_memory(nested: Any, made: dict[int, Any] | None = None) -> Any:
+    """Tensors, and those in lists and dictionaries, in main memory; ``made`` keeps what each has become."""
+    made = {} if made is None else made
+    if id(nested) in made:
+        return made[id(nested)]
+    if isinstance(nested, Tensor) or is_sparse(nested):
+        made[id(nested)] = nested.cpu()
+    elif isinstance(nested, dict):
+        made[id(nested)] = {key: in_main_memory(value, made) for key, value in nested.items()}
+    elif type(nested) in (list, tuple):
+        made[id(nested)] = type(nested)([in_main_memory(value, made) for value in nested])
+    else:
+        return nested
+    return made[id(nested)]
 
 
 _READ = ("edge_attr", "edge_weight", "pos", "batch")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
@@ -150,6 +151,18 @@ def a_weight(modules: Modules) -> Tensor | None:
             remedy="Run it on one input first.",
         )
     return next((t for t in tensors if t.is_floating_point() and t.numel()), None)
+
+
+def exchange(modules: Modules, change: Callable[[Tensor], Tensor]) -> None:
+    """Give the modules of a shadow other weights and buffers: what is made of each, once however often it is held."""
+    made: dict[int, Tensor] = {}
+    for _, module in modules.all:
+        for held in (parameters_of(module), buffers_of(module)):
+            for name, tensor in held.items():
+                if tensor is not None:
+                    if id(tensor) not in made:
+                        made[id(tensor)] = change(tensor)
+                    held[name] = made[id(tensor)]
 
 
 def where_parameters_lie(modules: Modules) -> frozenset[int]:

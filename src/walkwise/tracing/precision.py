@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from walkwise.core.chain import RelevanceChain
 from walkwise.errors import InputError, TraceError
 from walkwise.tracing.modules import Modules, check_weights
-from walkwise.tracing.private import buffers_of, parameters_of
 from walkwise.tracing.recorded import Op
 from walkwise.tracing.tape import Tape
 
@@ -46,18 +45,10 @@ def half_of(model: nn.Module, features: Mapping[str, Tensor]) -> torch.dtype | N
     return kind if kind in HALVES and all(other == kind for other in floating) else None
 
 
-def widen(modules: Modules) -> None:
-    """Give the modules of a shadow float32 copies of their weights."""
-    made: dict[int, Tensor] = {}
-    for _, module in modules.all:
-        for held in (parameters_of(module), buffers_of(module)):
-            for name, tensor in held.items():
-                if tensor is not None and tensor.dtype in HALVES:
-                    made.setdefault(id(tensor), _wide(tensor))
-                    held[name] = made[id(tensor)]
-
-
-def _wide(tensor: Tensor) -> Tensor:
+def widened(tensor: Tensor) -> Tensor:
+    """A weight in single precision at least."""
+    if tensor.dtype not in HALVES:
+        return tensor
     wide = tensor.detach().float()
     return nn.Parameter(wide, requires_grad=False) if isinstance(tensor, nn.Parameter) else wide
 

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from walkwise.tracing.arguments import Given
+from walkwise.core.lazy import cached_property
+from walkwise.tracing.arguments import Given, in_main_memory
 from walkwise.tracing.inputs import check_input
-from walkwise.tracing.modules import Modules, modules_of, where_parameters_lie
-from walkwise.tracing.precision import widen
+from walkwise.tracing.modules import Modules, exchange, modules_of, where_parameters_lie
+from walkwise.tracing.precision import widened
 from walkwise.tracing.shadow import same_random_numbers, shadow_of
 from walkwise.tracing.tape import Tape
 from walkwise.tracing.target import ExplainedScalar, Index, Target, explained
@@ -73,14 +74,31 @@ class ModelRuns:
         return seen
 
     def handed_for(self, x: Any, last: int) -> list[list[Tensor]]:
-        """What the layers are handed, up to a call, with other features in the place of x."""
-        arguments = {name: x if value is self.given.x else value for name, value in self.given.arguments.items()}
-        return replace(self, given=replace(self.given, x=x, arguments=arguments)).handed(False, last)
+        """What the layers are handed, up to a call, with other features in the place of x.
+
+        In main memory: a number that an embedding does not have is an error there, and the end of a CUDA device.
+        """
+        given, x = self._here, in_main_memory(x)
+        arguments = {name: x if value is given.x else value for name, value in given.arguments.items()}
+        return replace(self, given=replace(given, x=x, arguments=arguments)).handed(False, last)
+
+    @cached_property
+    def _here(self) -> Given:
+        """The input in main memory."""
+        return self.given.in_main_memory()
 
     def _shadowed(self) -> tuple[nn.Module, Modules, Given]:
         shadow = shadow_of(self.given.model)
         modules = modules_of(shadow)
+        if self.given.here:
+            exchange(modules, _copied_here)
         check_input(modules, self.given)
         if self.wide:
-            widen(modules)
+            exchange(modules, widened)
         return shadow.model, modules, self.given.copied(torch.float32 if self.wide else None)
+
+
+def _copied_here(tensor: Tensor) -> Tensor:
+    """A weight, or a copy of it in main memory."""
+    copy = tensor.detach().cpu()
+    return nn.Parameter(copy, requires_grad=False) if isinstance(tensor, nn.Parameter) else copy
