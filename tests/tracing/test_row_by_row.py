@@ -63,6 +63,10 @@ CASES = {
         chain(of(torch.unsqueeze, MOVING, 0), of(torch.squeeze, MOVING, 0, at=(1, K, N))),
         [Identity] * 2,
     ),
+    "stacked alone and flattened": (
+        chain(of(lambda rows: torch.stack([rows]), MOVING), Reshape(ROW, ROWS), Visit(0, 2)),
+        [Identity, Identity, Visit],
+    ),
     "there and back": (chain(FIRST, BACK), [Identity] * 2),
     "scaled on the way": (chain(FIRST, Scale(drawn(N, K)), BACK), [Identity, Scale, Identity]),
     "scaled as one row": (
@@ -180,4 +184,6 @@ def test_an_axis():
     assert torch.equal(axis.by_row(values)[2], torch.cat([values[2], values[5]]))
     assert torch.equal(axis.back(axis.by_row(values)), values)
     assert Axis((6, 4), 0, 6).natural
+    assert Axis((1, 6, 4), 1, 6).natural
+    assert not Axis((2, 6, 4), 1, 6).natural
     assert not Axis((6, 4), 0, 1).natural

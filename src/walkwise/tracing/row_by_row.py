@@ -38,7 +38,7 @@ class Axis:
     @property
     def natural(self) -> bool:
         """Whether rows are just the tensor's own first axis."""
-        return self.axis == 0 and self.rows == self.first
+        return math.prod(self.shape[: self.axis]) == 1 and self.rows == self.first
 
     @property
     def rows(self) -> int:
