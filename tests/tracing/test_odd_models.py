@@ -385,6 +385,7 @@ IN_THE_READ_OUT = {
     "einsum": lambda m, h: torch.einsum("ij,jk->ik", MATRIX, h),
     "sparse_mm": lambda m, h: torch.sparse.mm(MATRIX.to_sparse(), h),
     "index_add": lambda m, h: torch.zeros_like(h).index_add(0, EDGES[1], h[EDGES[0]]),
+    "conv1d": lambda m, h: F.conv1d(h.t()[None], torch.ones(4, 4, 3).double(), padding=1)[0].t(),
 }
 #: And what carries nothing from node to node.
 NOT_BETWEEN_NODES = {
@@ -432,8 +433,9 @@ def test_what_has_no_rule_before_the_first_layer_is_said_to_stand_there():
     [
         lambda m, x, e: m.last(m.first(torch.fft.ifft(torch.fft.fft(x)).real, e), e),
         lambda m, x, e: m.last(torch.fft.ifft(torch.fft.fft(m.first(x, e))).real, e),
+        lambda m, x, e: torch.fft.fft(m.last(m.first(x, e), e)).real,
     ],
-    ids=["before", "between"],
+    ids=["before", "between", "after"],
 )
 def test_complex_numbers_are_refused_as_such(forward):
     with pytest.raises(TraceError, match="Node features went into complex numbers, where they are not followed"):

@@ -40,7 +40,7 @@ _PRODUCTS = frozenset({"matmul", "rmatmul", "sparse_mm", "bmm", "baddbmm", "eins
 #: What may add up rows of nodes at nodes, in a read-out, too.
 _SUMS = _PRODUCTS | {
     "scatter_add", "index_add", "scatter_reduce", "index_reduce", "index_put", "cumsum", "scaled_dot_product_attention",
-    "multi_head_attention_forward",
+    "multi_head_attention_forward", "conv1d",
 }  # fmt: skip
 
 

@@ -153,7 +153,7 @@ class Tape(TorchFunctionMode):
 
     def _out_of_sight(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function that is not meant to be followed."""
-        self.hidden.add("under torch.no_grad() or in a custom autograd.Function")
+        self.hidden.add("through torch.no_grad() or a custom autograd.Function")
         known = word(func)
         if (known.writes or asked_to_write(known, args, kwargs)) and id(args[0]) in self._slot_of:
             raise unseen_write("torch.no_grad() or a custom autograd.Function")

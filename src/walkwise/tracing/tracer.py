@@ -152,6 +152,8 @@ def _traced(
         check_fresh(watch, runs.handed)
     slot = tape.slot_of(scalar.tensor)
     check_finite(tape, scalar.outputs, watch.modules, given.features)
+    if slot is None and tape.lost:
+        raise TargetError("The explained scalar cannot be traced back to the node features.", remedy=tape.lost)
     if slot is None:
         raise TargetError(
             "The explained scalar does not depend differentiably on the node features: the target (or the "
