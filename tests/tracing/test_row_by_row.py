@@ -7,7 +7,7 @@ from walkwise.core.contract import pull_back, unweighted
 from walkwise.core.differential import MOVING, Differential
 from walkwise.core.operators import Embed, Identity, RowMap, Scale, Step, Visit
 from walkwise.core.row_function import RowFunction
-from walkwise.core.row_maps import Gather, Reshape, Scatter, Send
+from walkwise.core.row_maps import Gather, Reshape, Scatter, Send, SumRows
 from walkwise.core.rows import AllNodes
 from walkwise.tracing.row_by_row import Axis, row_by_row
 
@@ -164,6 +164,12 @@ def swapped(rows):
 def test_what_mixes_rows_is_no_map_of_rows(operator):
     assert row_by_row(chain(operator), X) is None
     assert row_by_row(chain(RowMap(drawn(N, N)), operator), X) is None
+
+
+def test_where_all_rows_are_added_up_nothing_is_looked_into():
+    steps = chain(of(torch.matmul, MOVING, BY_ROW, at=(K, 1, N)), SumRows(K, 1.0, False))
+    assert row_by_row(steps, X) is None
+    assert row_by_row(steps[:1], X) is not None
 
 
 def test_a_walk_stands_at_rows_alone():

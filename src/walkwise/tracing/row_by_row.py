@@ -18,7 +18,7 @@ from walkwise.core.differential import Differential
 from walkwise.core.edges import Edges
 from walkwise.core.operators import Identity, Operator, RowMap, Scale, Step, Visit
 from walkwise.core.row_function import RowFunction
-from walkwise.core.row_maps import Gather, Reshape, Scatter, Send
+from walkwise.core.row_maps import Gather, Reshape, Scatter, Send, SumRows
 from walkwise.core.rows import AllNodes, OwnRows
 
 #: Rows wider than that are not looked into.
@@ -70,6 +70,8 @@ def row_by_row(steps: Sequence[Step], like: Tensor) -> tuple[list[Step], dict[in
 
     None where a map is nothing of the kind.
     """
+    if any(isinstance(operator, SumRows) for step in steps for operator in step.operators):
+        return None  # all rows in one: there is nothing to gain
     found = _Rows(like)
     for step in steps:
         operators: list[Operator] = []
