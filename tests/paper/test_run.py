@@ -161,7 +161,7 @@ def test_a_model_is_trained_by_its_recipe(small_bench, monkeypatch, negative):
     recipe = replace(benches.RECIPES["ba2motif-gin3"], negative_biases=negative, lr=0.02, batch_size=5, patience=7)
     monkeypatch.setitem(benches.RECIPES, "ba2motif-gin3", recipe)
     asked = {}
-    monkeypatch.setattr(benches.training, "train", lambda model, graphs, **options: asked.update(options))
+    monkeypatch.setattr("walkwise.recipes.train", lambda model, graphs, **options: asked.update(options))
     small_bench(TINY).case("ba2motif-gin3")
     wanted = {"negative_biases": negative, "lr": 0.02, "batch_size": 5, "patience": 7}
     assert {name: asked[name] for name in wanted} == wanted
@@ -171,7 +171,7 @@ def test_a_model_is_trained_once_and_kept(small_bench, monkeypatch, tmp_path):
     first = small_bench(TINY).case("ba2motif-gin3")
     assert first.origin.startswith("trained here for up to 2 epochs, test accuracy ")
     assert (tmp_path / "out/models-tiny/ba2motif-gin3.safetensors").is_file()
-    monkeypatch.setattr(benches.training, "train", None)  # would fail if it were called
+    monkeypatch.setattr("walkwise.recipes.train", None)  # would fail if it were called
     assert small_bench(TINY).case("ba2motif-gin3").digest == first.digest
     with pytest.raises(TypeError):
         small_bench(FULL).case("ba2motif-gin3")  # a full run does not take a quick run's model
