@@ -10,6 +10,8 @@ from torch_geometric.data import HeteroData
 from torch_geometric.nn import aggr, pool
 from torch_geometric.utils import to_dense_adj, to_dense_batch
 
+from zoo import handmade
+
 M = 6
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 0], [1, 0, 2, 1, 3, 2, 4, 3, 5, 4, 0, 5]])
 KINDS = torch.arange(12) % 2  # types of edges
@@ -63,6 +65,29 @@ def gcn():
 
 def lin(i=4, o=4):
     return lambda: nn.Linear(i, o)
+
+
+def by_hand(kind):
+    """Two layers of a kind that somebody wrote."""
+    return lambda: Stack(kind(), kind())
+
+
+def discriminator(m, x, e):
+    """Deep Graph Infomax: nodes against a summary of all."""
+    h = m.slope(m.conv(x, e))
+    summary = torch.sigmoid(h.mean(0))
+    return (h @ m.head(summary).view(4, 1)).sum().expand(1, 2)
+
+
+def covariance(m, x, e):
+    h = m.b(m.a(x, e).relu(), e)
+    return m.out((h.t() @ h).reshape(1, -1))
+
+
+def best_nodes(m, x, e):
+    h = m.a(x, e).relu()
+    chosen = h[m.score(h).squeeze(-1).topk(3).indices]
+    return m.head((chosen * torch.sigmoid(m.score(chosen))).sum(0, keepdim=True))
 
 
 def mlp():
@@ -710,6 +735,18 @@ ZOO = [
         ),
     ),
     Entry("Directed bonds in one layer (D-MPNN)", IDIOMS, lambda: Stack(BondMessages(), gcn())),
+    Entry("Continuous filters (SchNet)", IDIOMS, by_hand(handmade.ContinuousFilter)),
+    Entry("Generalised PageRank (GPRGNN)", IDIOMS, by_hand(handmade.GeneralisedPageRank)),
+    Entry("Attention by an edge_updater", IDIOMS, by_hand(handmade.EdgeScores)),
+    Entry("Aggregation and update of its own", IDIOMS, by_hand(handmade.OwnAggregate)),
+    Entry("A learned matrix for every edge", IDIOMS, by_hand(handmade.BilinearMessages)),
+    Entry("Heads before nodes", IDIOMS, by_hand(handmade.HeadsFirst)),
+    Entry("Messages against the edges", IDIOMS, by_hand(handmade.AgainstTheEdges)),
+    Entry("Messages of edges to edges (DimeNet)", IDIOMS, by_hand(handmade.Triplets)),
+    Entry("Gates at edges (GatedGCN)", IDIOMS, by_hand(handmade.GatedEdges)),
+    Entry("Deep Graph Infomax", IDIOMS, ran(discriminator, conv=gcn, slope=lambda: nn.PReLU(4), head=lin())),
+    Entry("Covariance read-out", IDIOMS, ran(covariance, a=gcn, b=gcn, out=lambda: nn.Linear(16, 2))),
+    Entry("The best nodes, gated", IDIOMS, ran(best_nodes, a=gcn, score=lin(4, 1))),
     Entry("Adjacency matrix in a layer", IDIOMS, lambda: Stack(MatrixLayer(), MatrixLayer())),
     Entry("DenseGCNConv in a layer", IDIOMS, lambda: Stack(*(DenseLayer(pyg.DenseGCNConv(4, 4)) for _ in range(2)))),
     Entry("DenseSAGEConv in a layer", IDIOMS, lambda: Stack(*(DenseLayer(pyg.DenseSAGEConv(4, 4)) for _ in range(2)))),
