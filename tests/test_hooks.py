@@ -10,6 +10,7 @@ from torch_geometric.nn import (
     GCN,
     GIN,
     ChebConv,
+    GATv2Conv,
     GCNConv,
     GINConv,
     GraphConv,
@@ -137,13 +138,36 @@ def test_hooks_take_a_batch_and_a_read_out_rule(graph):
     compare(Various(GCNConv).double(), x, edge_index, schedule, target=lambda output: output[0, 1] - output[0, 0])
 
 
-def test_hooks_are_batch_normalised_only_under_lrp_0(graph):
+class Normalised(nn.Module):
+    """Normalisations after a map before the layers, after every layer, and after one in the read-out."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.first, self.convs, self.head = nn.Linear(3, 4), nn.ModuleList([make(4, 4), make(4, 4)]), nn.Linear(4, 3)
+        self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in (4, 4, 4, 3))
+
+    def forward(self, x, edge_index):
+        x = self.norms[0](self.first(x)).relu()
+        for conv, norm in zip(self.convs, self.norms[1:], strict=False):
+            x = nn.functional.gelu(norm(conv(x, edge_index)))
+        return self.norms[3](self.head(x)).sum(0, keepdim=True)
+
+
+def perceptron(before, after):
+    return GINConv(nn.Sequential(nn.Linear(before, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, after)))
+
+
+@pytest.mark.parametrize("rule", ["auto", "gamma", rules.Epsilon(0.1), "alphabeta", "positive"])
+@pytest.mark.parametrize("make", [GCNConv, SAGEConv, perceptron, lambda i, o: GAT(i, o, 1, heads=2).convs[0]])
+def test_hooks_fold_batch_normalisations(graph, make, rule):
     torch.manual_seed(6)
-    model = GCN(3, 4, 2, out_channels=2, norm="batch_norm").double()
-    model.train()(*graph)
-    compare(model.eval(), *graph, "zero", index=0)
-    with pytest.raises(UnsupportedLayerError, match="batch_norm cannot be carried under this rule"):
-        hooks.subgraph_relevance(model, *graph, [0], index=0)
+    model = Normalised(make).double()
+    for norm in model.modules():
+        if isinstance(norm, nn.BatchNorm1d):  # slopes of both signs
+            for tensor in (norm.weight, norm.bias, norm.running_mean):
+                nn.init.normal_(tensor)
+            nn.init.uniform_(norm.running_var, 0.5, 2.0)
+    compare(model.eval(), *graph, rule, alphas=(0.0, 0.3), target=1)
 
 
 class Odd(nn.Module):
@@ -157,6 +181,32 @@ class Odd(nn.Module):
         return self.last(self.after(self.conv(x, edge_index)), edge_index)
 
 
+class Beside(nn.Module):
+    """A normalisation, and what it normalises read by somebody else, before or after it."""
+
+    def __init__(self, before):
+        super().__init__()
+        self.norm, self.before = nn.BatchNorm1d(4), before
+
+    def forward(self, h):
+        if self.before:
+            return h.relu() + self.norm(h)
+        return self.norm(h) + h.relu()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_under_lrp_0_a_normalisation_may_stand_anywhere(graph, before):
+    compare(Odd(GCNConv(3, 4), Beside(before)).double().eval(), *graph, "zero", index=0, target=1)
+
+
+def two_biases():
+    """A layer with a bias in its messages, and another of the other sign after them."""
+    conv = GATv2Conv(3, 4)
+    nn.init.ones_(conv.lin_l.bias)
+    nn.init.constant_(conv.bias, -2.0)
+    return conv
+
+
 @pytest.mark.parametrize(
     ("conv", "after", "rule", "words"),
     [
@@ -167,6 +217,10 @@ class Odd(nn.Module):
         (GCNConv(3, 4), lambda h: nn.functional.layer_norm(h, (4,)), "zero", "layer_norm cannot be carried"),
         (GCNConv(3, 4), lambda h: h @ torch.eye(4, dtype=h.dtype), "gamma", "matmul cannot be carried"),
         (GCNConv(3, 4), lambda h: h + 1, "gamma", "add cannot be carried"),
+        (GCNConv(3, 4), lambda h: nn.functional.batch_norm(h, None, None, training=True), "gamma", "batch_norm cannot"),
+        (two_biases(), nn.BatchNorm1d(4), "gamma", r"no batch norm can follow layer 'conv' \(GATv2Conv\)"),
+        (GCNConv(3, 4), Beside(before=False), "gamma", "relu of what is normalised, too, cannot be carried"),
+        (GCNConv(3, 4), Beside(before=True), "gamma", "batch_norm cannot be carried"),
     ],
 )
 def test_what_hooks_cannot_do_is_refused_by_name(graph, conv, after, rule, words, unchanged):
@@ -207,3 +261,8 @@ def test_both_classes_of_one_logit(target):
     chain = ww.trace(model, x, edge_index, index=1, target=target, rule="zero")
     found = hooks.subgraph_relevance(model, x, edge_index, [0, 1, 2], index=1, target=target, rule="zero")
     assert float(found) == pytest.approx(float(ww.subgraph_relevance(chain, [[0, 1, 2]])))
+
+
+def test_heterogeneous_graphs_are_left_to_the_chain():
+    with pytest.raises(InputError, match=r"x must be the node features of one graph.*heterogeneous graph use"):
+        hooks.subgraph_relevance(nn.Linear(1, 1), {"author": torch.ones(2, 1)}, {}, [0])

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from torch_geometric.nn import MessagePassing
 
 from walkwise.errors import TraceError
-from walkwise.hooks.surrogates import aggregated, carried_whole, conv_surrogate, gathers_first, linear_surrogate, sides
+from walkwise.hooks.surrogates import Shares, aggregated, carried_whole, gathers_first, of_conv, of_linear, sides
 from walkwise.rules import LRP_0, Rule, divide
 
 USE_TRACE = "Use walkwise.trace."
@@ -59,6 +59,8 @@ class HookedRun(TorchFunctionMode):
     weighed: set[int] = field(default_factory=set)  # positions
     parts: tuple[Tensor, Tensor] | None = None  # a GINConv's sums of positive and of negative entries
     attention: Any = None
+    latest: tuple[Tensor, Shares | None, bool] | None = None  # what a map gave, of what; whether it is weighed
+    folded: list[Tensor] = field(default_factory=list)  # what was normalised: nothing else may read it
     unwatched: bool = False  # while surrogates are made
 
     def __post_init__(self) -> None:
@@ -92,6 +94,7 @@ class HookedRun(TorchFunctionMode):
         if not H.requires_grad:
             H.requires_grad_(True)
         self.handed.append(H)
+        self._read(H, type(module).__name__, H, self.latest)
         self.attention = self.parts = None
         if self.plan is not None:
             position = self.plan.position[len(self.handed) - 1]
@@ -109,11 +112,15 @@ class HookedRun(TorchFunctionMode):
             z = returned[0] if isinstance(returned, tuple) else returned
             if self.plan is not None:
                 call = len(self.handed) - 1
+                made = self.latest[1] if self.latest is not None and self.latest[0] is z else None
                 if not gathers_first(module) and not self.rule.exact:
-                    z = self._alone(conv_surrogate, name, module, self.rule, z, args, kwargs, self.attention)
-                if call in self.plan.last:
+                    made = self._alone(of_conv, name, module, self.rule, args, kwargs, self.attention)
+                    z = self._alone(made.shared, z)
+                last = call in self.plan.last
+                if last:
                     z = z.clone()  # a tensor of its own, should the layer return what it was handed
                     self._weigh(z)
+                self.latest = None if made is None else (z, made, last)
             self.returned.append(z)
             return (z, *returned[1:]) if isinstance(returned, tuple) else z
 
@@ -147,8 +154,26 @@ class HookedRun(TorchFunctionMode):
         name = getattr(func, "__name__", type(func).__name__).strip("_")
         if self.unwatched or (self.open and self.plan is not None and carried_whole(self.open[0])):
             return func(*args, **kwargs)
+        latest = self.latest
+        result = self._carried(name, func, args, kwargs)
+        if isinstance(result, Tensor) and name != "batch_norm":
+            lists = (entry for given in args if isinstance(given, list | tuple) for entry in given)
+            for given in (*args, *lists, *kwargs.values()):
+                self._read(given, name, result, latest)
+        return result
+
+    def _read(self, given: Any, name: str, result: Tensor, latest: Any) -> None:
+        """What has another reader is not normalised as part of the map before it."""
+        if latest is not None and given is latest[0] and self.latest is latest:
+            self.latest = None
+        if any(given is z for z in self.folded):
+            self.suspects.append((f"{name} of what is normalised, too,", result))
+
+    def _carried(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if name == "linear":
             return self._linear(*args, **kwargs)
+        if name == "batch_norm" and self.latest is not None and args[0] is self.latest[0]:
+            return self._normalised(func, args, kwargs)
         if name == "log_softmax" and self._followed(args):
             return _log_softmax(func(*args, **kwargs), args[0])
         if name in _SMOOTH | _SINGULAR and self._followed(args) and not _in_place(func, args, kwargs):
@@ -165,9 +190,34 @@ class HookedRun(TorchFunctionMode):
             self.maps.append((len(self.handed), z))
             rule = LRP_0 if self.plan is None else self.plan.between[len(self.maps) - 1]
         if rule.exact or not x.requires_grad or self.plan is None:
+            self.latest = z, None, False
             return z
         parts, self.parts = self.parts, None
-        return linear_surrogate(rule, z, x if parts is None else parts[0] + parts[1], weight, bias, parts or sides(x))
+        made = of_linear(rule, x if parts is None else parts[0] + parts[1], weight, bias, parts or sides(x))
+        surrogate = made.shared(z)
+        self.latest = surrogate, made, False
+        return surrogate
+
+    def _normalised(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        """A batch normalisation right after a linear map is part of it."""
+        assert self.latest is not None
+        _, made, weighed = self.latest
+        names = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
+        given = {"weight": None, "bias": None, "eps": 1e-5, **dict(zip(names, args, strict=False)), **kwargs}
+        z: Tensor = func(*args, **kwargs)
+        if given["running_mean"] is None or given.get("training"):  # the statistics of this graph
+            self.suspects.append(("batch_norm", z))
+        elif made is not None:
+            slope = (given["running_var"] + given["eps"]).rsqrt()
+            slope = slope if given["weight"] is None else slope * given["weight"]
+            shift = -given["running_mean"] * slope
+            made = made.normalised(slope, shift if given["bias"] is None else shift + given["bias"])
+            z = made.shared(z)
+            self.folded.append(args[0])
+            if weighed:
+                self._weigh(z)
+        self.latest = z, made, weighed
+        return z
 
     def _known(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         if name in _SUMS:  # a constant that is added would be a bias, which has a share

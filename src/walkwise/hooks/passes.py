@@ -46,7 +46,8 @@ def subgraph_relevance(
         target: the output column (default: the largest), one per graph, or a callable that makes a scalar.
         index: the output row, for node-level models.
         rule: as for `walkwise.trace`. LRP-0 goes through any layer that is linear but for ReLU and its like; the
-            others through GCNConv, GINConv, GraphConv, SAGEConv, SGConv, TAGConv, GATConv, GATv2Conv and linear maps.
+            others through GCNConv, GINConv, GraphConv, SAGEConv, SGConv, TAGConv, GATConv, GATv2Conv and linear maps,
+            with or without a batch normalisation right after them.
         **model_kwargs: passed to the model.
 
     >>> import walkwise as ww
@@ -75,6 +76,13 @@ def subgraph_relevance(
 
 def _inside(nodes: Sequence[int], x: Tensor) -> Tensor:
     """1 on S, 0 elsewhere.  # (M,)"""
+    if not isinstance(x, Tensor):
+        raise InputError(
+            argument="x",
+            expected="the node features of one graph, (M, F)",
+            got=described(x),
+            remedy="For a heterogeneous graph use walkwise.trace.",
+        )
     chosen = torch.as_tensor(nodes, device=x.device)
     if chosen.numel() and (chosen.is_floating_point() or chosen.dtype == torch.bool or chosen.dim() != 1):
         raise InputError(argument="nodes", expected="node ids such as [0, 3, 4]", got=described(chosen))

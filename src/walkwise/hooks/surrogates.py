@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,33 +31,79 @@ def gathers_first(conv: nn.Module) -> bool:
     return type(conv) is pyg.GINConv
 
 
-def linear_surrogate(
-    rule: Rule, z: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, parts: tuple[Tensor, Tensor]
-) -> Tensor:
-    """z = x W + b under the rule; ``parts`` are what x has of positive and of negative sign, for rules that split."""
-    held = None if bias is None else rule.hold(bias)
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """What a linear map sums up, under a rule: of each sign for a rule that splits, and otherwise lifted."""
+
+    rule: Rule
+    parts: tuple[Tensor, ...]
+    held: tuple[Tensor, ...]  # what is added to each, of the biases
+    #: What slopes above and below zero multiply (either sign; or of weights, and less that of weights turned over), and
+    #: the sum of the biases. Asked for where a normalisation follows.
+    scalable: Callable[[], tuple[Tensor, Tensor, Tensor]]
+
+    def shared(self, z: Tensor) -> Tensor:
+        """Σ part ⊙ [factor], with the value of z; the factor is z / (part + bias), or what a rule that splits says."""
+        z = z.detach()
+        sums = [part.detach() + held for part, held in zip(self.parts, self.held, strict=True)]
+        factors = self.rule.factors(z, z, *sums) if self.rule.splits else (self.rule.ratio(z, sums[0]),)
+        shared = [part * factor for part, factor in zip(self.parts, factors, strict=True) if factor is not None]
+        total = sum(shared, start=torch.zeros_like(z))
+        return total + (z - total).detach()
+
+    def normalised(self, slope: Tensor, shift: Tensor) -> Shares:
+        """With a batch normalisation after it, slope · z + shift: its weights are the map's, and so is its bias."""
+        first, second, bias = self.scalable()
+        up, down, bias = slope.clamp(min=0), slope.clamp(max=0), slope * bias + shift
+        both = up * first + down * second, up * second + down * first
+        parts = both if self.rule.splits else both[:1]
+        return Shares(self.rule, parts, self.rule.hold(bias), lambda: (*both, bias))
+
+
+def of_linear(rule: Rule, x: Tensor, weight: Tensor, bias: Tensor | None, sides_of_x: tuple[Tensor, Tensor]) -> Shares:
+    """Of x W + b; of x also what is of either sign, for rules that split."""
+    added = weight.new_zeros(len(weight)) if bias is None else bias
     if not rule.splits:
-        p = linear(x, rule.lift(weight))
-        return _shared(rule, z, (p,), held)
+        lifted = linear(x, rule.lift(weight))
+        return Shares(rule, (lifted,), rule.hold(added), lambda: (lifted, -linear(x, rule.lift(-weight)), added))
     both = weight.clamp(min=0), weight.clamp(max=0)
-    return _shared(rule, z, _by_sign(lambda part, i: linear(part, both[i]), parts), held)
+    plus, minus = _by_sign(lambda part, i: linear(part, both[i]), sides_of_x)
+    return Shares(rule, (plus, minus), rule.hold(added), lambda: (plus, minus, added))
 
 
-def conv_surrogate(
-    name: str, conv: Any, rule: Rule, z: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any], attention: Any
-) -> Tensor:
-    """What a layer returns, under the rule: lifted weights, aggregation as it is, one denominator for all of it."""
+def of_conv(name: str, conv: Any, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any], attention: Any) -> Shares:
+    """Of a layer: changed weights, aggregation as it is, one denominator for all of it."""
     _check(name, conv, rule, args, kwargs)
+
+    def output(weights: Callable[[Tensor], Tensor], biases: Callable[[Tensor], Tensor]) -> Tensor:
+        return _output(_with_weights(conv, weights, biases, attention), args, kwargs)
+
+    def one_bias(held: tuple[Tensor, ...]) -> Tensor:
+        bias = output(none, torch.clone).detach()
+        if not all(torch.allclose(*pair) for pair in zip(held, rule.hold(bias), strict=True)):
+            problem = f"By hooks, no batch norm can follow layer '{name}' ({type(conv).__name__}) with several biases."
+            raise UnsupportedLayerError(problem, remedy="Use walkwise.trace, which can, or rule='zero'.")
+        return bias
+
+    none, positive, negative = torch.zeros_like, (lambda w: w.clamp(min=0)), (lambda w: w.clamp(max=0))
     if not rule.splits:
-        p = _output(_with_weights(conv, rule.lift, rule.lift, attention), args, kwargs)
-        return _shared(rule, z, (p,), None)
-    positive, negative = ((lambda w: w.clamp(min=0)), (lambda w: w.clamp(max=0)))
-    signs = [_with_weights(conv, lift, torch.zeros_like, attention) for lift in (positive, negative)]
-    biases = [_with_weights(conv, torch.zeros_like, part, attention) for part in (positive, negative)]  # none cancels
-    above, below = (rule.hold(_output(bias, args, kwargs).detach()) for bias in biases)
-    held = tuple(one + other for one, other in zip(above, below, strict=True))
+        lifted = output(rule.lift, rule.lift)  # biases and all: they have no gradient
+        return Shares(
+            rule,
+            (lifted,),
+            (torch.zeros_like(lifted),),
+            lambda: (
+                output(rule.lift, none),
+                -output(lambda w: rule.lift(-w), none),
+                one_bias((output(none, rule.lift),)),
+            ),
+        )
+    above, below = (rule.hold(output(none, part).detach()) for part in (positive, negative))
+    held = tuple(one + other for one, other in zip(above, below, strict=True))  # each by itself, so that none cancels
+    signs = [_with_weights(conv, part, none, attention) for part in (positive, negative)]
     run = lambda part, i: _output(signs[i], *_handed(part, args, kwargs))  # noqa: E731
-    return _shared(rule, z, _by_sign(run, sides(args[0] if args else kwargs["x"])), held)
+    plus, minus = _by_sign(run, sides(args[0] if args else kwargs["x"]))
+    return Shares(rule, (plus, minus), held, lambda: (plus, minus, one_bias(held)))
 
 
 def aggregated(conv: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, Tensor]:
@@ -76,16 +123,6 @@ def sides(x: Tensor) -> tuple[Tensor, Tensor]:
 def _by_sign(run: Callable[[Tensor, int], Tensor], parts: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """The positive and the negative contributions: signs of input and weight alike, or not."""
     return run(parts[0], 0) + run(parts[1], 1), run(parts[0], 1) + run(parts[1], 0)
-
-
-def _shared(rule: Rule, z: Tensor, parts: tuple[Tensor, ...], held: tuple[Tensor, ...] | None) -> Tensor:
-    """Σ part ⊙ [factor], with the value of z; the factor is z / (part + bias), or what a rule that splits says."""
-    z = z.detach()
-    sums = [part.detach() if held is None else part.detach() + held[side] for side, part in enumerate(parts)]
-    factors = rule.factors(z, z, *sums) if rule.splits else (rule.ratio(z, sums[0]),)
-    shared = [part * factor for part, factor in zip(parts, factors, strict=True) if factor is not None]
-    total = sum(shared, start=torch.zeros_like(z))
-    return total + (z - total).detach()
 
 
 def _with_weights(
