@@ -107,6 +107,18 @@ def test_interactions(case, listed):
         assert ("walks listed" in answer.route) == listed
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_interactions_in_a_graph_without_groups(case, listed):
+    chain, batch, parts = case
+    if listed:  # the table of walks is at hand then
+        ww.shapley_interactions(chain)
+    found = ww.interactions(chain, {"a": [0, 1], "b": [2]}, graphs=batch)
+    want = ww.interactions(parts[0][1], {"a": [0, 1], "b": [2]})
+    assert dict(found[0].terms) == pytest.approx(dict(want.terms), abs=1e-12)
+    for empty in found[1:]:
+        assert (empty.groups, dict(empty.terms), empty.union) == ((), {}, 0.0)
+
+
 QUESTIONS = {
     "order_nodes": lambda chain, **graphs: ww.order_nodes(chain, **graphs),
     "top_walks": lambda chain, **graphs: ww.top_walks(chain, 2, **graphs),

@@ -153,7 +153,7 @@ def _interactions(chain: RelevanceChain, masks: Mapping[str, Tensor], max_order:
     sets = [chosen for size in range(1, order + 1) for chosen in itertools.combinations(names, size)]
     table = table_of_few(chain, "nodes", questions=count) if len(names) <= _MOST_BITS else None
     if table is not None:
-        return _terms_in(table, masks, sets)
+        return _terms_in(table, masks, sets, chain.num_nodes)
     inside = dict(zip(sets, _relevance(chain, masks, sets), strict=True))
     terms: dict[tuple[str, ...], float] = {}
     for chosen in sets:
@@ -163,17 +163,21 @@ def _interactions(chain: RelevanceChain, masks: Mapping[str, Tensor], max_order:
     return Interactions(names, terms, union, f"{count:,} subgraphs")
 
 
-def _terms_in(table: WalkTable, masks: Mapping[str, Tensor], sets: Sequence[tuple[str, ...]]) -> Interactions:
+def _terms_in(
+    table: WalkTable, masks: Mapping[str, Tensor], sets: Sequence[tuple[str, ...]], num_nodes: int
+) -> Interactions:
     """The terms as sums over a table of all walks; the groups that a walk visits are the bits of a number."""
     bit = {name: 1 << i for i, name in enumerate(masks)}
     beyond = 1 << len(bit)  # a node in no group
-    total = sum(bit[name] * mask.long().cpu().numpy() for name, mask in masks.items())
-    of_node = np.append(np.where(total == 0, beyond, total), 0)  # the last for node -1
+    of_node = np.zeros(num_nodes + 1, dtype=np.int64)  # the last for node -1
+    for name, mask in masks.items():
+        of_node[:-1] += bit[name] * mask.cpu().numpy()
+    of_node[:-1][of_node[:-1] == 0] = beyond
     visited = np.bitwise_or.reduce(of_node[table.visits], axis=1)  # (T,)
     found, which = np.unique(visited, return_inverse=True)
     sums = dict(zip(found.tolist(), np.bincount(which, table.relevance, len(found)).tolist(), strict=True))
     terms = {chosen: sums.get(sum(bit[name] for name in chosen), 0.0) for chosen in sets}
-    union = sum(value for groups, value in sums.items() if groups < beyond)
+    union = sum((value for groups, value in sums.items() if groups < beyond), 0.0)
     return Interactions(tuple(masks), terms, union, f"all walks listed, in {len(table.relevance):,} entries")
 
 

@@ -1,4 +1,4 @@
-"""The steps of a chain, way so that walks are seen to keep to neighbours, wherever they do."""
+"""The steps of a chain, written so that walks are seen to keep to neighbours, wherever they do."""
 
 from __future__ import annotations
 

@@ -363,10 +363,8 @@ class Lowering:
             return False
         shapes = [self.tape.values[slot].shape for slot in op.outputs if slot is not None]
         constants = [item.shape for item in leaves((op.args, op.kwargs)) if isinstance(item, Tensor)]
-        told_by = (
-            constants if len(op.inputs) == 1 and op.word.name in _PRODUCTS else shapes
-        )  # h @ weights mixes nothing
-        if not any(self.num_nodes in shape for shape in told_by):
+        product = len(op.inputs) == 1 and op.word.name in _PRODUCTS  # h @ weights mixes nothing
+        if not any(self.num_nodes in shape for shape in (constants if product else shapes)):
             return False
         return self.positions.identities.mixes(op)
 
