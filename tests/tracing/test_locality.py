@@ -185,3 +185,15 @@ def test_a_chain_moves_with_its_edges():
     assert ww.subgraph_relevance(halves, SETS).tolist() == pytest.approx(expected.tolist(), rel=1e-3, abs=1e-5)
     assert halves.local
     assert [layer.route for layer in chain.layers] == ["autograd"] * 2
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_graph_without_edges(name):
+    model, x = model_of(PLAIN[name]), X[:3].clone().requires_grad_()
+    model.more = tuple(of_edges[:0] for of_edges in model.more)
+    chain = ww.trace(model, X[:3], EDGES[:, :0], target=0, rule="zero")
+    (slope,) = torch.autograd.grad(model(x, EDGES[:, :0])[0, 0], x)
+    torch.testing.assert_close(ww.feature_relevance(chain), X[:3] * slope)
+    by_default = ww.trace(model, X[:3], EDGES[:, :0], target=0)
+    alone = ww.subgraph_relevance(by_default, [[0], [1], [2]])  # no walk leaves its node
+    torch.testing.assert_close(ww.node_relevance(by_default), alone)

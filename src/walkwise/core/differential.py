@@ -65,7 +65,7 @@ class Differential(Operator):
         """The function applied to node values, less what it gives of nothing (a number it fills in, say)."""
         result = self._applied(values.reshape(self.at.shape))
         result = result if self._constant is None else result - self._constant
-        return result.reshape(result.shape[0] if result.dim() else 1, -1)
+        return result.reshape(result.shape[0] if result.dim() else 1, result.shape[1:].numel())
 
     def to(self, cast: Cast) -> Differential:
         """The same function, its arguments cast."""

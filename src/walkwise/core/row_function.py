@@ -55,5 +55,5 @@ class RowFunction(Operator):
 
     @staticmethod
     def _rows_of(tensor: Tensor, message: Tensor, rows: Rows) -> Tensor:
-        taken = rows.take(tensor.reshape(len(tensor), -1), message)
+        taken = rows.take(tensor.reshape(len(tensor), tensor.shape[1:].numel()), message)
         return taken.reshape(len(message), *tensor.shape[1:])

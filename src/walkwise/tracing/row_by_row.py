@@ -124,9 +124,12 @@ class _Rows:
             return Identity()
         if not 0 < min(start.width, end.width) <= max(start.width, end.width) <= _WIDEST:
             return None
+        if not start.rows and not end.rows:
+            return RowMap(self.like.new_zeros(end.width, start.width))
         if not start.rows or not end.rows:
             nothing = torch.zeros(0, dtype=torch.long, device=self.like.device)
-            return Gather(nothing, start.rows) if start.rows else Scatter(nothing, end.rows)
+            between = Gather(nothing, start.rows) if start.rows else Scatter(nothing, end.rows)
+            return between if start.width == end.width else None
         of = _Guesses(operator, start, end, self.like, self.generator)
         guesses = [of.scale, of.matrix, of.put, of.picked, of.function]
         if isinstance(operator, Differential) and _has_matrices(operator):
