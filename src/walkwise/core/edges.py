@@ -39,7 +39,7 @@ class Edges:
     @cached_property
     def order(self) -> Tensor:
         """The edges sorted by source.  # (E,)"""
-        return torch.argsort(self.source, stable=True)
+        return _by_node(self.source, self.num_nodes)
 
     @cached_property
     def sorted_target(self) -> Tensor:
@@ -49,13 +49,13 @@ class Edges:
     @cached_property
     def offsets(self) -> Tensor:
         """Where each source's edges begin in that order.  # (M + 1,)"""
-        return _begins(self.source[self.order], self.num_nodes)
+        return _begins(self.source, self.order, self.num_nodes)
 
     @cached_property
     def arriving(self) -> Adjacency:
         """For every node, the edges that come to it."""
-        order = torch.argsort(self.target, stable=True)
-        return Adjacency(_begins(self.target[order], self.num_nodes), self.source[order], order)
+        order = _by_node(self.target, self.num_nodes)
+        return Adjacency(_begins(self.target, order, self.num_nodes), self.source[order], order)
 
     @cached_property
     def pairs(self) -> tuple[Tensor, Tensor]:
@@ -211,9 +211,16 @@ def _silence_beta_notice() -> None:
         torch.sparse_csr_tensor(torch.tensor([0, 0]), torch.tensor([], dtype=torch.long), torch.tensor([]), (1, 1))
 
 
-def _begins(ascending: Tensor, num_nodes: int) -> Tensor:
-    """Where each node's entries begin, and the end of all.  # (E,) -> (M + 1,)"""
-    return torch.searchsorted(ascending, torch.arange(num_nodes + 1, device=ascending.device))
+def _by_node(nodes: Tensor, num_nodes: int) -> Tensor:
+    """The places of nodes, ascending, those of one node in their order; short numbers are sorted faster.  # (E,)"""
+    return torch.argsort(nodes.int() if num_nodes <= torch.iinfo(torch.int32).max else nodes, stable=True)
+
+
+def _begins(nodes: Tensor, order: Tensor, num_nodes: int) -> Tensor:
+    """Where each node's entries begin in that order, and the end of all.  # (E,), (E,) -> (M + 1,)"""
+    if nodes.device.type == "cpu":
+        return running_totals(torch.bincount(nodes, minlength=num_nodes))
+    return torch.searchsorted(nodes[order], torch.arange(num_nodes + 1, device=nodes.device))  # to count is to wait
 
 
 def whose(counts: Tensor) -> Tensor:
