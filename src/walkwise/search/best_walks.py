@@ -25,6 +25,7 @@ from walkwise.questions.bookkeeping import (
     repeated,
     row_maximum,
     rows,
+    stacked,
 )
 from walkwise.questions.graphs import PaddedGraphs, as_graphs
 from walkwise.questions.neighbours import Ints
@@ -232,9 +233,12 @@ def _best(at: Stages, listed: ListedWalks, k: int, by: str, graphs: PaddedGraphs
     if len(graphs) == 1:
         return largest(score, k), [len(score)]
     graph = rows(at.book(graphs.graph(np.arange(len(graphs.place)))), row_maximum(listed.visits))
+    totals = counted(graph, len(graphs))
+    if not at.elsewhere:  # the few that are kept of each are sorted alone
+        each = np.split(by_size(graph), totals.cumsum()[:-1])
+        return stacked([some[largest(score[some], k)] for some in each]), totals.tolist()
     order = by_size(-score)
     order = rows(order, by_size(rows(graph, order)))
-    totals = counted(graph, len(graphs))
     rank = counting(len(order), order) - repeated(totals.cumsum(0) - totals, totals)
     return rows(order, places(rank < k)), totals.tolist()
 
