@@ -7,7 +7,7 @@ from walkwise.core import operators as ops
 from walkwise.core import row_maps
 from walkwise.core.differential import MOVING, Differential
 from walkwise.core.edges import Edges
-from walkwise.core.rows import AllNodes
+from walkwise.core.rows import AllNodes, OwnRows
 
 M, N, K = 5, 4, 3
 SOURCE, TARGET = [0, 0, 0, 1, 4], [1, 2, 2, 3, 4]
@@ -179,3 +179,12 @@ def test_the_growth_of_a_map_is_a_bound(name):
         drawn = torch.rand(rows, 1, 1, columns, generator=generator, dtype=torch.float64)
         message = drawn.sub_(0.5).sign()  # the worst there is
         assert float(operator.pull(message, AllNodes(M, 1)).abs().max()) <= growth * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("name", ["matrix", "perceptron", "scale"])
+def test_no_rows_keep_their_width(name):
+    operator, expected, _ = CASES[name]
+    rows = OwnRows(M, 0, torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long))
+    width = expected(torch.ones(M, N, dtype=torch.float64)).shape[1]
+    pulled = operator.pull(torch.zeros(0, 1, 1, width, dtype=torch.float64), rows)
+    assert pulled.shape == (0, 1, 1, N)

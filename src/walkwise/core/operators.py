@@ -207,7 +207,7 @@ class Perceptron(Operator):
             if factor is not None:
                 scale = rows.take(factor, message)
                 pulled = pulled * scale if pulled is message else pulled.mul_(scale)  # its own after the first product
-            pulled = _product(pulled.reshape(-1, pulled.shape[-1]), matrix).view(K, B, D, -1)
+            pulled = _product(pulled.reshape(-1, pulled.shape[-1]), matrix).view(K, B, D, matrix.shape[1])
         return pulled
 
     def push(self, values: Tensor) -> Tensor:
