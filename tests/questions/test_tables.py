@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch_geometric.nn import GCN, GINConv, Sequential
+from torch_geometric.nn import GCN, GINConv
 
 import walkwise as ww
 from chains import chain_of
@@ -63,13 +63,21 @@ def test_rows_are_told_apart(nodes, columns):
     assert len(first) == len(np.unique(table, axis=0))
 
 
+class Stacked(torch.nn.ModuleList):
+    """Layers one after the other, and the sum over nodes."""
+
+    def forward(self, x, edge_index):
+        for layer in self:
+            x = layer(x, edge_index)
+        return x.sum(0, keepdim=True)
+
+
 @pytest.mark.parametrize("M", [5, 40])
 @pytest.mark.parametrize(("eps", "aggr"), [(-0.5, "sum"), (0.0, "sum"), (1.0, "sum"), (0.0, "mean"), (-0.3, "mean")])
 def test_a_table_adds_up_the_walks_that_are_alike(M, eps, aggr):
     """Whatever a node's own features weigh in its sum (1 + eps), and however many nodes there are."""
     torch.manual_seed(M)
-    layers = [(GINConv(torch.nn.Linear(2, 2), eps=eps, aggr=aggr), "x, edge_index -> x") for _ in range(3)]
-    model = Sequential("x, edge_index", [*layers, (lambda x: x.sum(0, keepdim=True), "x -> x")]).double()
+    model = Stacked([GINConv(torch.nn.Linear(2, 2), eps=eps, aggr=aggr) for _ in range(3)]).double()
     path = torch.stack([torch.arange(M - 1), torch.arange(1, M)])
     edges = torch.cat([path, path.flip(0)], dim=1)
     chain = ww.trace(model, torch.rand(M, 2, dtype=torch.float64), edges, target=0, rule="zero")
