@@ -193,3 +193,11 @@ def test_an_axis():
     assert Axis((1, 6, 4), 1, 6).natural
     assert not Axis((2, 6, 4), 1, 6).natural
     assert not Axis((6, 4), 0, 1).natural
+
+
+@pytest.mark.parametrize("little", [1e-3, 1e-6, 1e-9, 1e-11])
+def test_a_map_that_is_nearly_another_is_not_taken_for_it(little):
+    """Rows that are mixed ever so little are mixed."""
+    mixing = of(lambda rows: rows + little * rows.roll(1, 0), MOVING)
+    assert row_by_row(chain(mixing), X) is None
+    assert row_by_row(chain(of(lambda rows: rows + little * rows, MOVING)), X) is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +13,7 @@ from walkwise.baselines.attribution import Attribution, of_nodes
 from walkwise.baselines.registry import register_baseline
 from walkwise.evaluation.parts import subgraph_values
 from walkwise.evaluation.predictions import Prediction
+from walkwise.search.candidates import around, nodes_in
 
 #: On how many random node sets it is tried how far a model sees.
 _TRIED = 100
@@ -119,7 +119,7 @@ class _SearchTree:
     def after(self, nodes: NodeSet) -> list[NodeSet]:
         """What pruning one node leaves: the largest connected part of the rest, for each of a few nodes."""
         if nodes not in self._next:
-            degrees = {m: (self._adjacent[m] & nodes).bit_count() for m in _members(nodes)}
+            degrees = {m: (self._adjacent[m] & nodes).bit_count() for m in nodes_in(nodes)}
             lowest = sorted(degrees, key=lambda m: (degrees[m], m))[: self.children]
             whole = _largest_part(self._adjacent, nodes) == nodes  # then a node of one neighbour may go without a look
             rest = ((nodes ^ 1 << m, whole and degrees[m] < 2) for m in lowest)
@@ -221,23 +221,13 @@ def _adjacent(prediction: Prediction) -> list[NodeSet]:
     return found
 
 
-def _members(nodes: NodeSet) -> Iterator[int]:
-    while nodes:
-        lowest = nodes & -nodes
-        yield lowest.bit_length() - 1
-        nodes ^= lowest
-
-
 def _largest_part(adjacent: list[NodeSet], nodes: NodeSet) -> NodeSet:
     """The largest connected part of some nodes; of equal ones, that with the lowest node."""
     best = 0
     while nodes:
         part = new = nodes & -nodes
         while new:
-            reached = 0
-            for m in _members(new):
-                reached |= adjacent[m]
-            new = reached & nodes & ~part
+            new = around(adjacent, new) & nodes & ~part
             part |= new
         best = part if part.bit_count() > best.bit_count() else best
         nodes &= ~part

@@ -81,8 +81,8 @@ class Candidates:
     def with_one_more(self, subgraphs: list[Nodes]) -> list[Nodes]:
         """Every subgraph with one more node, each once."""
         masks = [sum(1 << node for node in nodes) for nodes in subgraphs]
-        grown = {mask | (1 << node) for mask in masks for node in _members(_around(self.near, mask) & ~mask)}
-        return [tuple(_members(mask)) for mask in grown]
+        grown = {mask | (1 << node) for mask in masks for node in nodes_in(around(self.near, mask) & ~mask)}
+        return [tuple(nodes_in(mask)) for mask in grown]
 
 
 def candidates_of(
@@ -114,7 +114,7 @@ def _extensions(near: list[int], size: int, start: int, allowed: int) -> Iterato
     while waiting:
         nodes, frontier, seen = waiting.pop()
         if nodes.bit_count() == size:
-            yield tuple(_members(nodes))
+            yield tuple(nodes_in(nodes))
             continue
         seen |= frontier
         if not _can_grow(near, size, nodes, frontier, allowed & ~seen):
@@ -132,11 +132,11 @@ def _can_grow(near: list[int], size: int, nodes: int, frontier: int, free: int) 
         nodes |= frontier
         if nodes.bit_count() >= size:
             return True
-        frontier = _around(near, frontier) & free & ~nodes
+        frontier = around(near, frontier) & free & ~nodes
     return False
 
 
-def _members(mask: int) -> Iterator[int]:
+def nodes_in(mask: int) -> Iterator[int]:
     """The nodes of a set, ascending."""
     while mask:
         bit = mask & -mask
@@ -144,9 +144,9 @@ def _members(mask: int) -> Iterator[int]:
         mask ^= bit
 
 
-def _around(near: list[int], nodes: int) -> int:
+def around(near: list[int], nodes: int) -> int:
     """All nodes that may join any of these."""
     joined = 0
-    for node in _members(nodes):
+    for node in nodes_in(nodes):
         joined |= near[node]
     return joined

@@ -25,6 +25,8 @@ from walkwise.core.rows import AllNodes, OwnRows
 _WIDEST = 1024
 #: So often a function is tried on some rows alone, and on so many of them at most.
 _TRIALS, _TRIED = 4, 1024
+#: Numbers that are no further apart than so many roundings are equal: a map that is nearly another is not taken for it.
+_ROUNDINGS = 1024
 
 
 @dataclass(frozen=True)
@@ -289,5 +291,5 @@ def _close(ours: Tensor, theirs: Tensor) -> bool:
     """Equal within rounding."""
     if ours.shape != theirs.shape:
         return False
-    far = torch.finfo(theirs.dtype).eps ** 0.5
+    far = _ROUNDINGS * torch.finfo(theirs.dtype).eps
     return not theirs.numel() or bool((ours - theirs).abs().max() <= far * theirs.abs().max())
