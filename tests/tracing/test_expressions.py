@@ -130,11 +130,21 @@ def test_coefficients_by_sign():
     ],
 )
 def test_where_contributions_have_the_signs_of_their_weights(x, weight, z, value, expected):
-    term = Term(z, maps=[(leaf(x), weight)])
+    inner = leaf(x) if weight.learned else Term(x @ W.t(), maps=[(leaf(x), learned(W))])
+    term = Term(z, maps=[(inner, weight)])
     given = z if isinstance(value, str) else value
     assert one_sided(term, z, given) is expected
     twice = Term(z, maps=[(term, SAME), (term, SAME)])
     assert one_sided(twice, z, given) is expected
+
+
+def test_what_comes_past_the_weights_has_none_to_be_lifted():
+    x, z = X.abs(), X.abs()
+    past = Term(z, maps=[(leaf(x), learned(W)), (leaf(x), SAME)])
+    assert not one_sided(past, z, z)
+    behind, before = (Term(z, maps=[(leaf(x), way)], constant=B) for way in (learned(W), SAME))
+    assert one_sided(behind, z, z)  # a bias
+    assert not one_sided(Term(z, maps=[(before, learned(W))]), z, z)  # it would be lifted twice
 
 
 # -- expressions ------------------------------------------------------------------------------

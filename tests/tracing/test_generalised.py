@@ -164,3 +164,31 @@ def test_without_biases_nothing_is_lost(kind, activation, seed, gamma):
     model = model_of(kind, activation, seed, bias=False)
     chain = ww.trace(model, torch.randn(M, 3, dtype=torch.float64), EDGES, target=1, rule=GeneralisedGamma(gamma))
     assert chain.input_relevance == pytest.approx(chain.output, rel=1e-8, abs=1e-10)
+
+
+class Skipped(pyg.MessagePassing):
+    """A layer with a path past its weights, and a constant before them."""
+
+    def __init__(self, shift):
+        super().__init__(aggr="sum")
+        self.lin, self.shift = nn.Linear(3, 3), shift
+
+    def forward(self, x, edge_index):
+        h = x + self.shift
+        return self.lin(self.propagate(edge_index, x=h)) + x
+
+    def message(self, x_j):
+        return x_j
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.5])
+def test_one_negative_number_makes_no_other_rule(shift):
+    """A feature a hair above 0 and the same a hair below it have the same relevance, but for that hair."""
+    torch.manual_seed(0)
+    model = Stack([Skipped(shift), Skipped(shift)], None, F.relu).double()
+    found = []
+    for hair in (1e-9, -1e-9):
+        x = torch.linspace(0.1, 1, M * 3, dtype=torch.float64).view(M, 3)
+        x[0, 0] = hair
+        found.append(ww.subgraph_polynomial(ww.trace(model, x, EDGES, target=1, rule=GeneralisedGamma(3.0)), SETS))
+    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-7)

@@ -115,21 +115,28 @@ def one_sided(term: Term, z: Tensor, value: Tensor | None, rectified: Container[
             return False
     elif value is not None and bool((value != 0).logical_and_(z < 0).any()):
         return False
-    seen: set[int] = set()
-    todo = [term]
+    return _signed_by_weights(term, rectified)
+
+
+def _signed_by_weights(term: Term, rectified: Container[int]) -> bool:
+    """Whether every path has a weight, and takes its sign from that."""
+    seen: set[tuple[int, bool]] = set()
+    todo = [(term, False)]  # and whether a weight follows
     while todo:
-        part = todo.pop()
-        if id(part) in seen:
+        part, weighted = todo.pop()
+        if (id(part), weighted) in seen:
             continue
-        seen.add(id(part))
+        seen.add((id(part), weighted))
         if part.slot >= 0:
-            if id(part.value) not in rectified and has_negative(part.value):
+            if not weighted or (id(part.value) not in rectified and has_negative(part.value)):
                 return False
             continue
+        if weighted and part.constant is not None:  # it would be lifted twice, by itself and by the weight
+            return False
         for inner, coefficients in part.maps:
             if not (coefficients.learned or coefficients.folds or coefficients.nonnegative):
                 return False
-            todo.append(inner)
+            todo.append((inner, weighted or coefficients.learned))
     return True
 
 
