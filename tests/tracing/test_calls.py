@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import DataLoader
-from torch_geometric.nn import GAT, GCN, GCNConv, GINEConv, LightGCN, Sequential, global_add_pool
+from torch_geometric.nn import GAT, GCN, GCNConv, GINEConv, LightGCN, MessagePassing, Sequential, global_add_pool
 from torch_geometric.utils import to_torch_csr_tensor
 
 import walkwise as ww
-from walkwise.errors import InputError
+from walkwise.errors import InputError, TraceError
 from walkwise.evaluation.parts import subgraph_values
 from walkwise.evaluation.predictions import predict, traced
 
@@ -277,6 +277,37 @@ def test_integers_where_numbers_are_wanted(data, molecule):
 
     with pytest.raises(InputError, match=r"x of torch\.int64.*data\.x = data\.x\.float\(\)"):
         ww.trace(Linear(), molecule)
+
+
+class EmbedsItself(MessagePassing):
+    """A layer that is handed the numbers of atoms, and what edges have."""
+
+    def __init__(self):
+        super().__init__()
+        self.atoms = nn.Embedding(7, 2)
+
+    def forward(self, x, edge_index, edge_attr):
+        return self.propagate(edge_index, x=self.atoms(x), edge_attr=edge_attr)
+
+    def message(self, x_j, edge_attr):
+        return x_j * edge_attr
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_what_edges_have_is_not_taken_for_nodes_of_which_there_are_as_many(by_name):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = EmbedsItself()
+
+        def forward(self, x, edge_index, edge_attr):
+            if by_name:
+                return self.conv(x=x, edge_index=edge_index, edge_attr=edge_attr)
+            return self.conv(x, edge_index, edge_attr)
+
+    ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+    with pytest.raises(TraceError, match=r"no floating-point node tensor.*integers.*embed them before the layer"):
+        ww.trace(Model(), torch.arange(4), ring, edge_attr=torch.rand(4, 2), index=0, target=0)
 
 
 @pytest.mark.parametrize("graph", [HeteroData(), Batch.from_data_list([HeteroData()])])

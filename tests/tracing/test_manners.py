@@ -68,6 +68,20 @@ def test_tensors_go_in_order_unless_the_names_say_otherwise():
     assert given_as(model_with(lambda edge_index, x: 0), X, EDGES, {}).manner == Manner("x", "edge_index", False)
 
 
+def test_what_stands_in_the_place_of_features_goes_there_where_features_are_optional():
+    numbers = torch.arange(4)
+    for forward in (
+        lambda z, edge_index, x=None: (z, edge_index, x),
+        lambda z, edge_index, *, x=None: (z, edge_index, x),
+    ):
+        given = given_as(model_with(forward), numbers, EDGES, {})
+        assert given.run(given.model) == (numbers, EDGES, None)
+        given = given_as(model_with(forward), X, EDGES, {"z": numbers})
+        assert given.run(given.model) == (numbers, EDGES, X)
+    for forward in (lambda z, edge_index, x: 0, lambda z, pos, edge_index, x=None: 0):
+        assert given_as(model_with(forward), X, EDGES, {}).manner == Manner("x", "edge_index", False)
+
+
 def test_a_sparse_adjacency_has_its_own_name():
     adj = torch.eye(4).to_sparse()
     data = graph(adj_t=adj)
@@ -133,6 +147,13 @@ def test_a_graph_may_be_taken_whole(forward):
     other = given.manner.call(given.model, X, EDGES, given.arguments | {"batch": torch.tensor([0, 0, 1, 1])})
     assert isinstance(other, Batch)
     assert other.batch.tolist() == [0, 0, 1, 1]
+
+
+def test_a_forward_that_names_nothing_is_given_the_graph_if_that_has_more_than_features_and_edges():
+    weighted = graph(edge_attr=torch.rand(EDGES.shape[1], 1))
+    assert bound(lambda *argv: argv, weighted).manner.whole is weighted
+    assert called(lambda *argv: argv, graph()) == (X, EDGES)
+    assert called(lambda *argv, **named: argv, weighted) == (X, EDGES)
 
 
 def test_what_is_given_beside_a_whole_graph_stays_beside_it():

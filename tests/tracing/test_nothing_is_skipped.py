@@ -80,6 +80,15 @@ def test_dropout_that_is_left_on_is_a_constant_mask(x):
     chain = ww.trace(model, x, EDGES, target=0, rule="zero")
     assert chain.input_relevance == pytest.approx(chain.output)
     assert torch.equal(before, torch.get_rng_state())
+    assert any("draws random numbers" in note for note in chain.notes)
+
+
+@pytest.mark.parametrize("random", [True, False])
+def test_random_numbers_are_noted_wherever_they_are_drawn(x, random):
+    noise = (lambda h: h + torch.rand(h.shape[-1], dtype=h.dtype)) if random else (lambda h: h)
+    model = Model(lambda m, x, e: pooled(m.a(noise(x), e)), a=pyg.GCNConv(4, 2))
+    notes = ww.trace(model, x, EDGES, target=0).notes
+    assert any("draws random numbers" in note for note in notes) == random
 
 
 def test_messages_in_a_product_of_two_matrices_keep_their_share(x):

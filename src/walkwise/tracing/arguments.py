@@ -190,7 +190,8 @@ def given_as(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any
         return of_types(model, x, edge_index, arguments)
     if isinstance(x, BaseData) and edge_index is ...:
         return of_graph(model, x, arguments)
-    return Given(model, x, edge_index, arguments, _manner(parameters_of(model)))
+    parameters = parameters_of(model)
+    return Given(model, x, edge_index, arguments, Manner() if _in_place(parameters, arguments) else _manner(parameters))
 
 
 def of_graph(model: nn.Module, data: Any, given: Mapping[str, Any]) -> Given:
@@ -209,7 +210,7 @@ def of_graph(model: nn.Module, data: Any, given: Mapping[str, Any]) -> Given:
         raise InputError(argument="graph", expected="a torch_geometric Data, HeteroData or Batch", got=described(data))
     held = {name: data[name] for name in data.keys() if data[name] is not None}  # noqa: SIM118  (it is no dict)
     parameters = parameters_of(model)
-    if _takes_whole(parameters, held, given):
+    if _takes_whole(parameters, held, given) or (_takes_any_order(model) and not held.keys().isdisjoint(_READ)):
         return _whole(model, data, held, given)
     return _by_name(model, data, held, given, parameters)
 
@@ -267,6 +268,13 @@ def _manner(parameters: list[inspect.Parameter], known: Mapping[str, Any] | None
     return Manner(x, edges, False)
 
 
+def _in_place(parameters: list[inspect.Parameter], given: Mapping[str, Any]) -> bool:
+    """Whether features go to a ``forward(z, edge_index, x=None)`` as ``z``: the first, which nothing else is given."""
+    first, others = parameters[:1], {p.name: p for p in parameters[1:]}
+    optional = "x" in others and others["x"].default is not inspect.Parameter.empty
+    return optional and _ordered(parameters)[1:2] == ["edge_index"] and first[0].name not in given
+
+
 def _ordered(parameters: list[inspect.Parameter]) -> list[str]:
     """The names of the parameters that may be given in order."""
     return [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
@@ -281,6 +289,13 @@ def _takes_whole(parameters: list[inspect.Parameter], held: Mapping[str, Any], g
     if first.name in given or (first.name in held and first.name != "batch"):
         return False
     return all(p.default is not p.empty or p.name in given for p in others)
+
+
+def _takes_any_order(model: nn.Module) -> bool:
+    """Whether ``forward(*argv)`` takes things by their places alone, of which only the first two are known."""
+    signature = _signature(model)
+    kinds = [] if signature is None else [parameter.kind for parameter in signature.parameters.values()]
+    return kinds == [inspect.Parameter.VAR_POSITIONAL]
 
 
 def _value(parameter: inspect.Parameter, data: Data, held: Mapping[str, Any], given: Mapping[str, Any]) -> Any:

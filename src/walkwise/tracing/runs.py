@@ -20,6 +20,11 @@ from walkwise.tracing.tape import Tape
 from walkwise.tracing.target import ExplainedScalar, Index, Target, explained
 from walkwise.tracing.watch import EnoughError, Watch, note_handed
 
+_RANDOM = (
+    "the model draws random numbers in evaluation mode, too (a dropout that is always on, say): this is the chain of "
+    "one run, and another run may give another output"
+)
+
 
 @dataclass(eq=False)
 class ModelRuns:
@@ -48,10 +53,13 @@ class ModelRuns:
         for features in given.features.values():
             tape.follow_features(features)
         try:
-            with same_random_numbers(), torch.enable_grad(), tape:
-                output = given.run(model)
-                target, against = self.target
-                scalar = explained(output, target, self.index, given.num_graphs, given.num_nodes, against)
+            with same_random_numbers() as drawn, torch.enable_grad():
+                with tape:
+                    output = given.run(model)
+                    target, against = self.target
+                    scalar = explained(output, target, self.index, given.num_graphs, given.num_nodes, against)
+                if drawn():
+                    scalar = replace(scalar, notes=(*scalar.notes, _RANDOM))
         finally:
             watch.release()
         tape.check_aliases()

@@ -8,7 +8,7 @@ copies of the buffers; parameters, and everything else that modules hold, are th
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CellType, FunctionType, MethodType
@@ -72,13 +72,15 @@ def shadow_of(model: nn.Module) -> Shadow:
 
 
 @contextmanager
-def same_random_numbers() -> Iterator[None]:
-    """Afterwards torch draws the random numbers that it would have drawn."""
-    state = torch.get_rng_state()
+def same_random_numbers() -> Iterator[Callable[[], bool]]:
+    """Afterwards torch draws the random numbers that it would have drawn; meanwhile, whether any were drawn."""
+    generators = [torch.random, torch.cuda] if torch.cuda.is_initialized() else [torch.random]  # type: ignore[no-untyped-call]
+    states = [generator.get_rng_state() for generator in generators]
     try:
-        yield
+        yield lambda: not all(torch.equal(s, g.get_rng_state()) for s, g in zip(states, generators, strict=True))
     finally:
-        torch.set_rng_state(state)
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_rng_state(state)
 
 
 class _Shadows:

@@ -107,11 +107,11 @@ class Watch:
         known = self.tape.slot_of(args[0]) if args else None  # no look at the tensor: the tape would see it
         given = _handed(args, kwargs) if known is None else args[0]
         tensors = _node_tensors(given) if known is None else [given]
-        if not tensors:
+        if not tensors or (known is None and self.tape.slot_of(tensors[0]) is None and _after_numbers(args, kwargs)):
             raise TraceError(
                 f"Layer '{name}' ({type(module).__name__}) was handed no floating-point node tensor, so "
                 "there is nothing a walk could begin with.",
-                remedy=_whole_numbers(args) or _FEATURELESS,
+                remedy=_whole_numbers((*args, *kwargs.values())) or _FEATURELESS,
             )
         own = known is None and any(self.tape.slot_of(tensor) is None for tensor in tensors)
         if self.tape.calls and own:
@@ -322,8 +322,17 @@ def _is_ours(form: ClosedForm) -> bool:
 
 def _whole_numbers(args: tuple[Any, ...]) -> str | None:
     """What to do where a layer was handed features that are integers."""
-    whole = isinstance(args[0] if args else None, Tensor) and not args[0].is_floating_point() and args[0].dim() == 2
-    return "Its features are integers: convert them, x.float(), or embed them." if whole else None
+    whole = isinstance(args[0] if args else None, Tensor) and not args[0].is_floating_point()
+    return "Its features are integers: convert them, x.float(), or embed them before the layer." if whole else None
+
+
+def _after_numbers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether all that stands before a layer's edges is whole numbers: it embeds its nodes, the rest is of edges."""
+    with unwatched():
+        items = (*args, *kwargs.values())
+        edges = next((i for i, item in enumerate(items) if _is_edges(item)), 0)
+        before = [item for item in items[:edges] if item is not None]
+        return bool(before) and all(isinstance(item, Tensor) and not item.is_floating_point() for item in before)
 
 
 def _said(name: str, given: Any, slots: list[int]) -> dict[int, str]:
@@ -355,10 +364,12 @@ def _node_tensors(given: Any) -> list[Tensor]:
 def _edge_index(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     """The edge index (2, E) handed to a layer, if it was one."""
     with unwatched():
-        for item in (*args, *kwargs.values()):
-            if isinstance(item, Tensor) and item.dtype == torch.long and item.dim() == 2 and item.shape[0] == 2:
-                return torch.as_tensor(item)
-    return None
+        return next((torch.as_tensor(item) for item in (*args, *kwargs.values()) if _is_edges(item)), None)
+
+
+def _is_edges(item: Any) -> bool:
+    """Whether something has the type and the shape of an edge index, (2, E)."""
+    return isinstance(item, Tensor) and item.dtype == torch.long and item.dim() == 2 and item.shape[0] == 2
 
 
 def _lost(name: str, module: Any) -> TraceError:
