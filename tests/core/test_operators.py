@@ -48,8 +48,16 @@ CASES = {
     ),
     "matrix": (ops.RowMap(MATRIX), lambda x: torch.stack([MATRIX @ row for row in x]), 3 * 9),
     "perceptron": (
-        ops.Perceptron(((MATRIX, None), (SECOND, FACTOR))),
+        ops.Perceptron((ops.Weighing(MATRIX), ops.Weighing(SECOND, FACTOR))),
         lambda x: FACTOR * torch.stack([SECOND @ (MATRIX @ row) for row in x]),
+        3 * 9 * 4 * 2 * 3,
+    ),
+    "matrices on top of each other": (
+        ops.Perceptron((ops.Weighing(MATRIX), ops.Weighing(torch.cat([SECOND[:2], SECOND[2:] + 1]), FACTOR, 2))),
+        lambda x: sum(
+            FACTOR[:, at : at + 2] * torch.stack([rows @ (MATRIX @ row) for row in x])
+            for at, rows in ((0, SECOND[:2]), (2, SECOND[2:] + 1))
+        ),
         3 * 9 * 4 * 2 * 3,
     ),
     "columns": (ops.Embed(1, N, 7), lambda x: torch.cat([x.new_zeros(M, 1), x, x.new_zeros(M, 2)], dim=1), 1),

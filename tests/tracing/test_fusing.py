@@ -78,6 +78,36 @@ def test_maps_in_a_row_become_one():
     torch.testing.assert_close(step.operators[0].push(values), expected)
 
 
+def side_by_side(second=0):
+    """Two maps of slots 0 and ``second``, scaled and added; and a map after that."""
+    matrices = RowMap(torch.randn(3, 2)), RowMap(torch.randn(3, 2))
+    scales = Scale(torch.randn(4, 3)), Scale(torch.randn(4, 3))
+    last = RowMap(torch.randn(2, 3))
+    first = [Step((matrices[0],), (0,), 2), Step((matrices[1],), (second,), 3)]
+    return [*first, Step(scales, (2, 3), 4), Step((last,), (4,), 5)]
+
+
+def test_maps_side_by_side_become_one():
+    steps = side_by_side()
+    (step,) = fused(steps, {0, 5}, 4)
+    assert (step.sources, step.target) == ((0,), 5)
+    values = torch.randn(4, 2)
+    (first,), (other,), (one, two), (last,) = (given.operators for given in steps)
+    expected = last.push(one.push(first.push(values)) + two.push(other.push(values)))
+    torch.testing.assert_close(step.operators[0].push(values), expected)
+
+
+def test_maps_side_by_side_go_on_a_run():
+    steps = [Step((RowMap(torch.randn(2, 5)),), (9,), 0), *side_by_side()]
+    (step,) = fused(steps, {9, 5}, 4)
+    assert len(step.operators[0].maps) == 3
+
+
+@pytest.mark.parametrize(("second", "named"), [(1, {0, 1, 5}), (0, {0, 3, 5})], ids=["two inputs", "a named output"])
+def test_maps_that_are_not_of_one_input_alone_stay_apart(second, named):
+    assert [step.target for step in fused(side_by_side(second), named, 4)] == [2, 3, 4, 5]
+
+
 def test_a_named_slot_stays():
     first, second = fused(in_a_row(maps()), {0, 2, 4}, 4)
     assert (first.target, second.sources) == (2, (2,))

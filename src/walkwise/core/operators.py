@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -183,27 +183,37 @@ class RowMap(Operator):
         return RowMap(cast(self.matrix))
 
 
+class Weighing(NamedTuple):
+    """Matrices of the same input, and factors of their outputs, which are added: x ↦ Σ factorᵢ ⊙ (matrixᵢ · x)."""
+
+    matrix: Tensor  # (k N_out, N_in): the matrices on top of each other
+    factor: Tensor | None = None  # (M, k N_out)
+    k: int = 1
+
+
 @dataclass(frozen=True, eq=False)
 class Perceptron(Operator):
     """Matrices and scales in turn, at every node: x ↦ factor ⊙ (matrix · x), again and again."""
 
-    maps: tuple[tuple[Tensor, Tensor | None], ...]  # (N_out, N_in) and (M, N_out), in the model's order
+    maps: tuple[Weighing, ...]  # in the model's order
 
     @property
     def widest(self) -> int:
         """The longest side of a matrix."""
-        return max([max(matrix.shape) for matrix, _ in self.maps])
+        return max([max(matrix.shape) for matrix, _, _ in self.maps])
 
     def growth(self, largest: Largest) -> float:
         """That of every matrix and factor."""
-        found = [largest(matrix) * len(matrix) for matrix, _ in self.maps]
-        return math.prod(found + [largest(factor) for _, factor in self.maps if factor is not None])
+        found = [largest(matrix) * len(matrix) for matrix, _, _ in self.maps]
+        return math.prod(found + [largest(factor) for _, factor, _ in self.maps if factor is not None])
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """(factor ⊙ message) · matrix, from the last map to the first."""
         K, B, D, _ = message.shape
         pulled = message
-        for matrix, factor in reversed(self.maps):
+        for matrix, factor, k in reversed(self.maps):
+            if k > 1:
+                pulled = pulled.repeat(1, 1, 1, k)
             if factor is not None:
                 scale = rows.take(factor, message)
                 pulled = pulled * scale if pulled is message else pulled.mul_(scale)  # its own after the first product
@@ -212,13 +222,14 @@ class Perceptron(Operator):
 
     def push(self, values: Tensor) -> Tensor:
         """The maps applied one after the other."""
-        for matrix, factor in self.maps:
+        for matrix, factor, k in self.maps:
             values = values @ matrix.t() if factor is None else (values @ matrix.t()) * factor
+            values = values if k == 1 else values.view(*values.shape[:-1], k, -1).sum(-2)
         return values
 
     def to(self, cast: Cast) -> Perceptron:
         """The same maps, cast."""
-        return Perceptron(tuple((cast(m), None if f is None else cast(f)) for m, f in self.maps))
+        return Perceptron(tuple(Weighing(cast(m), None if f is None else cast(f), k) for m, f, k in self.maps))
 
 
 def _product(rows: Tensor, matrix: Tensor) -> Tensor:

@@ -1,15 +1,19 @@
-"""Steps of a chain that can be taken as one: maps of single nodes in a row, and maps whose outputs are just added."""
+"""Steps of a chain that can be taken as one.
+
+Maps of single nodes in a row, maps of the same input side by side (contributions and their sizes, say), and maps whose
+outputs are just added.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from torch import Tensor
+import torch
 
-from walkwise.core.operators import Identity, Operator, Perceptron, RowMap, Scale, Step
+from walkwise.core.operators import Identity, Operator, Perceptron, RowMap, Scale, Step, Weighing
 
-_Maps = tuple[tuple[Tensor, Tensor | None], ...]
+_Maps = tuple[Weighing, ...]
 
 
 def fused(steps: Sequence[Step], named: Iterable[int], num_nodes: int) -> list[Step]:
@@ -21,6 +25,13 @@ def fused(steps: Sequence[Step], named: Iterable[int], num_nodes: int) -> list[S
     begun: dict[int, int] = {}  # and the slot that it came from
     for given in steps:
         step = _added(given, kept, readers) if len(given.operators) > 1 else given
+        beside = _beside(step, runs, begun, readers, num_nodes) if len(step.operators) > 1 else None
+        if beside is not None:
+            for slot in step.sources:
+                del kept[slot]
+            source = begun[step.sources[0]]
+            readers[source] -= len(step.sources) - 1
+            step = Step((Perceptron((beside,)),), (source,), step.target)
         source = step.sources[0]
         before = runs.get(source) if readers[source] == 1 else None
         maps = _longer(before, step.operators, num_nodes)
@@ -47,13 +58,30 @@ def _added(step: Step, kept: dict[int, Step], readers: Counter[int]) -> Step:
     return Step(tuple(operators), tuple(sources), step.target)
 
 
+def _beside(
+    step: Step, runs: dict[int, _Maps], begun: dict[int, int], readers: Counter[int], num_nodes: int
+) -> Weighing | None:
+    """Matrices of one input on top of each other, where a step adds up what each makes of it, scaled; else None."""
+    matrices, factors = [], []
+    for operator, slot in zip(step.operators, step.sources, strict=True):
+        run = runs.get(slot, ())
+        alone = len(run) == 1 and run[0].factor is None and readers[slot] == 1 and begun[slot] == begun[step.sources[0]]
+        if not alone or type(operator) is not Scale or operator.factor.shape != (num_nodes, len(run[0].matrix)):
+            return None
+        matrices.append(run[0].matrix)
+        factors.append(operator.factor)
+    return Weighing(torch.cat(matrices), torch.cat(factors, dim=1), len(factors))
+
+
 def _longer(before: _Maps | None, operators: Sequence[Operator], num_nodes: int) -> _Maps | None:
     """A run with one more map, or a new one; None where the step is not part of any."""
     (first, *others), run = operators, before or ()
     if others:
         return None
     if type(first) is RowMap:
-        return (*run, (first.matrix, None))
-    if type(first) is Scale and run and run[-1][1] is None and first.factor.shape[0] == num_nodes:
-        return (*run[:-1], (run[-1][0], first.factor))
+        return (*run, Weighing(first.matrix))
+    if type(first) is Perceptron:
+        return (*run, *first.maps)
+    if type(first) is Scale and run and run[-1].factor is None and first.factor.shape[0] == num_nodes:
+        return (*run[:-1], Weighing(run[-1].matrix, first.factor))
     return None
