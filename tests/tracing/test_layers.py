@@ -332,7 +332,7 @@ BY_EDGES = {
 def leave_rows_of_edges(monkeypatch):
     """Let chains be written as recorded, with a row for every edge of the graph."""
     monkeypatch.setattr(locality, "summed", lambda steps, *_: list(steps))
-    for rewriting in ("edge_by_edge", "row_by_row"):
+    for rewriting in ("at_home", "row_by_row"):
         monkeypatch.setattr(locality, rewriting, lambda *_: None)
 
 

@@ -15,6 +15,7 @@ from walkwise.questions.neighbours import step_neighbours
 
 M, N = 40, 4
 META = (["user", "item"], [("user", "to", "item"), ("item", "back", "user")])
+MORE = (META[0], [*META[1], ("user", "follows", "user")])  # a type sends by two relations
 
 
 def drawn(seed, *shape):
@@ -82,6 +83,53 @@ def at_edges():
     return pyg.NNConv(N, N, nn.Linear(3, N * N), aggr="mean")
 
 
+class Triplets(pyg.MessagePassing):
+    """Messages of edges take in those of the edges before them, as in DimeNet."""
+
+    def __init__(self):
+        super().__init__()
+        self.edge, self.onward, self.out = nn.Linear(2 * N, N), nn.Linear(N, N), nn.Linear(N, N)
+
+    def forward(self, x, edge_index):
+        source, target = edge_index
+        message = self.edge(torch.cat([x[source], x[target]], -1)).relu()
+        before, after = ((target[:, None] == source) & (source[:, None] != target)).nonzero(as_tuple=True)
+        passed = self.onward(message[before])
+        message = message + torch.zeros_like(message).index_add(0, after, passed)
+        return self.out(torch.zeros_like(x).index_add(0, target, message))
+
+
+class Bonds(pyg.MessagePassing):
+    """Directed bonds send to those that follow, but not back (D-MPNN)."""
+
+    def __init__(self):
+        super().__init__()
+        self.begin, self.update, self.end = nn.Linear(N, N), nn.Linear(N, N), nn.Linear(2 * N, N)
+
+    def forward(self, x, edge_index):
+        source, target = edge_index
+        back = ((source[:, None] == target) & (target[:, None] == source)).long().argmax(1)
+        first = bonds = self.begin(x[source]).relu()
+        for _ in range(2):
+            atoms = torch.zeros_like(x).index_add(0, target, bonds)
+            bonds = (first + self.update(atoms[source] - bonds[back])).relu()
+        atoms = torch.zeros_like(x).index_add(0, target, bonds)
+        return self.end(torch.cat([x, atoms], 1))
+
+
+class BothEnds(pyg.MessagePassing):
+    """Rows of edges that are added up in two ways: at their targets and at their sources."""
+
+    def __init__(self):
+        super().__init__()
+        self.edge, self.out = nn.Linear(N, N), nn.Linear(N, N)
+
+    def forward(self, x, edge_index):
+        source, target = edge_index
+        edges = self.edge(x[target]).relu()
+        return self.out(torch.zeros_like(x).index_add(0, target, edges).index_add(0, source, edges))
+
+
 #: What LRP-0 is the gradient of: nothing is held constant but ReLUs and what features of edges make.
 PLAIN = {
     "EdgeConv": lambda: Two(lambda: pyg.EdgeConv(perceptron(2 * N), aggr="mean")),
@@ -90,6 +138,7 @@ PLAIN = {
     "ARMAConv": lambda: Two(lambda: pyg.ARMAConv(N, N, num_stacks=2)),
     "MFConv": lambda: Two(lambda: pyg.MFConv(N, N)),
     "RGCNConv, blocks": lambda: Two(lambda: pyg.RGCNConv(N, N, num_relations=2, num_blocks=2), KINDS),
+    "both ends": lambda: Two(BothEnds),
 }
 HELD = {
     "EdgeConv, max": lambda: Two(lambda: pyg.EdgeConv(perceptron(2 * N), aggr="max")),
@@ -98,6 +147,13 @@ HELD = {
     "FiLMConv": lambda: Two(lambda: pyg.FiLMConv(N, N)),
     "DNAConv": Dynamic,
     "HANConv": lambda: Typed(lambda: pyg.HANConv(N, N, META, heads=2)),
+    "HGTConv": lambda: Typed(lambda: pyg.HGTConv(N, N, META, heads=2)),
+    "HGTConv, three relations": lambda: Typed(lambda: pyg.HGTConv(N, N, MORE, heads=2)),
+}
+#: The same where edges send to edges: messages are passed several times between two positions.
+FURTHER = {
+    "Triplets": lambda: Two(Triplets),
+    "Bonds": lambda: Two(Bonds),
 }
 SETS = [[0, 1, 2], [7], [3, 10, 17, 24], list(range(5, 25)), [39, 0], [12, 13], [20, 30], []]
 
@@ -112,13 +168,15 @@ def model_of(make):
 
 
 def chain_of(name, rule):
-    model = model_of({**PLAIN, **HELD}[name])
-    if name != "HANConv":
+    model = model_of({**PLAIN, **HELD, **FURTHER}[name])
+    if name[0] != "H":
         return ww.trace(model, X, EDGES, target=0, rule=rule)
     half = M // 2
     between = EDGES[:, (EDGES[0] < half) & (EDGES[1] >= half)] - torch.tensor([[0], [half]])
-    x = {"user": X[:half], "item": X[half:]}
-    return ww.trace(model, x, {META[1][0]: between, META[1][1]: between.flip(0)}, target=0, rule=rule)
+    x, edges = {"user": X[:half], "item": X[half:]}, {META[1][0]: between, META[1][1]: between.flip(0)}
+    if "three" in name:
+        edges[MORE[1][2]] = EDGES[:, (half > EDGES).all(0)]
+    return ww.trace(model, x, edges, target=0, rule=rule)
 
 
 def masked(chain, positions):
@@ -127,10 +185,10 @@ def masked(chain, positions):
 
 
 @pytest.mark.parametrize("rule", ["zero", "auto"])
-@pytest.mark.parametrize("name", [*PLAIN, *HELD])
+@pytest.mark.parametrize("name", [*PLAIN, *HELD, *FURTHER])
 def test_a_question_about_s_carries_s_and_says_the_same(name, rule):
     chain = chain_of(name, rule)
-    assert chain.local
+    assert chain.local or (name in FURTHER and chain.hops is not None)
     scale = abs(chain.input_relevance) + 1
     inside = [torch.zeros(M).double().index_fill(0, torch.tensor(nodes, dtype=torch.long), 1) for nodes in SETS]
     ours = ww.subgraph_relevance(chain, SETS)
@@ -160,10 +218,10 @@ def test_walks_step_to_neighbours(name):
     assert pairs <= set(zip(near.here.tolist(), near.nodes.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", [*PLAIN, *FURTHER])
 def test_the_models_own_gradients_say_the_same(name):
     """The slow twin: the model as it is, with the weights of S on every gradient that comes to a position."""
-    model, chain = model_of(PLAIN[name]), chain_of(name, "zero")
+    model, chain = model_of({**PLAIN, **FURTHER}[name]), chain_of(name, "zero")
     ours = ww.subgraph_relevance(chain, SETS, alpha=0.5)
     for nodes, relevance in zip(SETS, ours.tolist(), strict=True):
         expected = reference.hooked_subgraph_relevance(model, lambda: model(X, EDGES)[0, 0], nodes, 0.5, M, 3)
@@ -175,7 +233,7 @@ def test_maps_of_edges_are_sums_over_edges_where_they_can_be():
     chain = ww.trace(model_of(lambda: Two(lambda: pyg.GATConv(N, N))), X, EDGES, target=0)
     kinds = {type(operator).__name__ for step in chain.steps for operator in step.operators}
     assert Aggregate.__name__ in kinds
-    assert not kinds & {"EndOf", "AddedUp", "OnEdges", "RowFunction"}
+    assert not kinds & {"Read", "AddedUp", "AtHome", "RowFunction"}
 
 
 def test_a_chain_moves_with_its_edges():

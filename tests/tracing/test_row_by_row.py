@@ -1,5 +1,7 @@
 """Steps that rearrange tensors, as maps of rows: they give the same, and what mixes rows is no such map."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -9,7 +11,8 @@ from walkwise.core.operators import Embed, Identity, RowMap, Scale, Step, Visit
 from walkwise.core.row_function import RowFunction
 from walkwise.core.row_maps import Gather, Reshape, Scatter, Send, SumRows
 from walkwise.core.rows import AllNodes
-from walkwise.tracing.row_by_row import Axis, row_by_row
+from walkwise.tracing.row_by_row import Axis
+from walkwise.tracing.row_by_row import row_by_row as told_by_row
 
 K, N = 6, 4
 GENERATOR = torch.Generator().manual_seed(0)
@@ -27,6 +30,11 @@ def of(func, *args, at=(K, N), **kwargs):
     value = drawn(*at)
     shape = func(*(value if a is MOVING else a for a in args), **kwargs).shape
     return Differential(func, args, kwargs, value, 0, shape)
+
+
+def row_by_row(steps, like):
+    slots = itertools.count(100)
+    return told_by_row(steps, lambda: next(slots), like)
 
 
 def chain(*operators):
@@ -111,6 +119,18 @@ CASES = {
     "some rows twice, and none in others": (
         chain(of(lambda rows: torch.cat([rows, NOTHING[:2], rows]), MOVING)),
         [Send],
+    ),
+    "rows of one head, mapped and put back": (
+        chain(
+            of(torch.transpose, MOVING, 0, 1, at=(K, 2, 2)),
+            Reshape(torch.Size((2, K * 2)), torch.Size((2 * K, 2))),
+            of(lambda rows: rows[K + 1 : K + 4], MOVING, at=(2 * K, 2)),
+            RowMap(drawn(2, 2)),
+            of(lambda rows: torch.cat([NOTHING[:2, :2], rows, *[NOTHING[:, :2]] * 2])[: 2 * K], MOVING, at=(3, 2)),
+            Reshape(torch.Size((2 * K, 2)), torch.Size((2, K * 2))),
+            of(torch.transpose, MOVING, 0, 1, at=(2, K, 2)),
+        ),
+        [Identity, Identity, Gather, RowMap, RowMap, RowMap, Scatter, Identity, Identity],
     ),
     "rows that share an axis": (
         chain(

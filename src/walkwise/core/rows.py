@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -69,9 +70,14 @@ class Rows(ABC):
         """Whether rows are all nodes in their order."""
         return self.places[0] is None
 
+    def found(self, item: object, count: int, find: Callable[[], Any]) -> Any:
+        """What is found about these rows for an item and so many rows, found once."""
+        if (id(item), count) not in self._known:  # kept with the item, so that its identity is not used again
+            self._known[id(item), count] = item, find()
+        return self._known[id(item), count][1]
+
     @cached_property
-    def edge_rows(self) -> dict[int, tuple[object, Rows]]:
-        """The rows of edges that come to these rows, with those edges, as far as they have been asked for."""
+    def _known(self) -> dict[tuple[int, int], tuple[object, Any]]:
         return {}
 
     @abstractmethod

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain
-from walkwise.core.edge_rows import EndOf
 from walkwise.core.edges import Edges, running_totals, whose
-from walkwise.core.operators import Aggregate
+from walkwise.core.homed_rows import edges_of
 from walkwise.questions.nodesets import NodeSets
 
 
@@ -62,9 +61,7 @@ def surroundings(chain: RelevanceChain, radius: int | None = None) -> Surroundin
 
 def _surroundings(chain: RelevanceChain, radius: int) -> Surroundings:
     """A ball has no more nodes than there are walks of its radius, and those are quickly counted."""
-    operators = [operator for step in chain.steps for operator in step.operators]
-    edges = list({id(o.edges): o.edges for o in operators if isinstance(o, (Aggregate, EndOf))}.values())
-    M = chain.num_nodes
+    edges, M = edges_of(chain.steps), chain.num_nodes
     near, degree = _both_ways(edges, M, chain.device), torch.zeros(M, dtype=torch.long, device=chain.device)
     for each in edges:
         degree = torch.maximum(degree, each.offsets.diff())

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain
-from walkwise.core.edge_rows import EndOf
 from walkwise.core.edges import Edges
+from walkwise.core.homed_rows import edges_of
 from walkwise.core.lazy import cached_property
-from walkwise.core.operators import Aggregate
 from walkwise.questions.bookkeeping import add_up, spans
 
 Ints = NDArray[np.int64]
@@ -125,9 +124,7 @@ def step_neighbours(chain: RelevanceChain) -> Neighbours | None:
 def _step_neighbours(chain: RelevanceChain) -> Neighbours | None:
     if not chain.local:
         return None
-    operators = [operator for step in chain.steps for operator in step.operators]
-    edges = {id(o.edges): o.edges for o in operators if isinstance(o, (Aggregate, EndOf))}
-    return Neighbours.along(list(edges.values()), chain.num_nodes)
+    return Neighbours.along(edges_of(chain.steps), chain.num_nodes)
 
 
 def edge_neighbours(chain: RelevanceChain) -> Neighbours:

@@ -87,7 +87,7 @@ def _forward(operator: Operator, source: int, target: int, known: dict[int, Tens
         return
     if isinstance(operator, _BY_ROW) or (isinstance(operator, Aggregate) and len(known[source]) == _rows(operator)):
         known[target] = known[source]
-    elif isinstance(operator, Gather) and _each_once(operator.index):
+    elif isinstance(operator, Gather) and each_once(operator.index):
         known[target] = known[source][operator.index]
 
 
@@ -97,7 +97,7 @@ def _backward(operator: Operator, source: int, target: int, known: dict[int, Ten
         return
     if isinstance(operator, _BY_ROW):
         known[source] = known[target]
-    elif isinstance(operator, Scatter) and _each_once(operator.index):
+    elif isinstance(operator, Scatter) and each_once(operator.index):
         known[source] = known[target][operator.index]
 
 
@@ -105,7 +105,8 @@ def _rows(operator: Aggregate) -> int:
     return operator.edges.num_nodes
 
 
-def _each_once(index: Tensor) -> bool:
+def each_once(index: Tensor) -> bool:
+    """Whether no row is named twice."""
     return not index.numel() or int(torch.bincount(index).max()) == 1
 
 
@@ -130,11 +131,8 @@ def _written(
     M = found.num_nodes
     if source is None and target is None:
         return operator
-    if source is None:
-        assert target is not None
-        return Scatter(target[operator.index], M) if isinstance(operator, Scatter) else None
-    if target is None:
-        return Gather(source[operator.index], M) if isinstance(operator, Gather) else None
+    if source is None or target is None:
+        return _to_others(operator, source, target, M)
     if isinstance(operator, _BY_ROW):
         return _lifted(operator, source, found) if _same(source, target) else None
     if isinstance(operator, Gather):
@@ -144,6 +142,32 @@ def _written(
     if isinstance(operator, (Aggregate, Send)):
         return _along(operator, source, target, found)
     return None
+
+
+def _to_others(operator: Operator, source: Tensor | None, target: Tensor | None, num_nodes: int) -> Operator | None:
+    """A map between rows of nodes and others, as one between all nodes and those."""
+    if isinstance(operator, Gather) and source is not None:
+        return Gather(source[operator.index], num_nodes)
+    if isinstance(operator, Scatter) and target is not None:
+        return Scatter(target[operator.index], num_nodes)
+    sent = _as_sent(operator)
+    if sent is None:
+        return None
+    here, there = sent.edges.source, sent.edges.target
+    here, senders = (here, sent.senders) if source is None else (source[here], num_nodes)
+    there, receivers = (there, sent.receivers) if target is None else (target[there], num_nodes)
+    return Send(Edges(here, there, max(senders, receivers)), sent.weight, senders, receivers)
+
+
+def _as_sent(operator: Operator) -> Send | None:
+    """A map that picks rows or adds them up, as messages along edges."""
+    if not isinstance(operator, (Gather, Scatter)):
+        return operator if isinstance(operator, Send) else None
+    index, count = operator.index, len(operator.index)
+    each, rows = torch.arange(count, device=index.device), max(count, operator.num_rows)
+    if isinstance(operator, Gather):
+        return Send(Edges(index, each, rows), None, operator.num_rows, count)
+    return Send(Edges(each, index, rows), None, count, operator.num_rows)
 
 
 def _lifted(operator: Operator, ids: Tensor, found: Layouts) -> Operator:

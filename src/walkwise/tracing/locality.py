@@ -9,8 +9,10 @@ from typing import Any
 from torch import Tensor
 
 from walkwise.core.chain import Hops, hops_of
-from walkwise.core.operators import Step
-from walkwise.tracing.edge_by_edge import edge_by_edge
+from walkwise.core.differential import Differential
+from walkwise.core.operators import Aggregate, Step
+from walkwise.core.row_maps import Reshape, Send
+from walkwise.tracing.homes import at_home
 from walkwise.tracing.layouts import Layouts, by_node, layouts
 from walkwise.tracing.messages import summed
 from walkwise.tracing.row_by_row import Axis, row_by_row
@@ -75,8 +77,9 @@ def _ways(
     def told(given: Sequence[Step], *rows: Any) -> Iterator[Way]:
         plain = summed(given, named, new_slot, like.dtype)
         yield Way(plain, hops_of(plain, read), *rows)
-        if (by_edge := edge_by_edge(plain, named, num_nodes)) is not None:
-            yield Way(by_edge, hops_of(by_edge, read), *rows)
+        between_nodes = plain if are_nodes(plain) else summed(given, named, new_slot, like.dtype, num_nodes)
+        if (homed := at_home(between_nodes, named, num_nodes, new_slot, like)) is not None:
+            yield Way(homed, hops_of(homed, read), *rows)
 
     def laid_out(given: Sequence[Step], turned: Mapping[int, Axis]) -> Iterator[Way]:
         yield from told(given, turned)
@@ -84,6 +87,12 @@ def _ways(
         if (with_all := by_node(given, found, like)) is not None:
             yield from told(with_all, turned, found)
 
+    def are_nodes(given: Sequence[Step]) -> bool:
+        """Whether sums over edges are between nodes alone."""
+        sums = [o for step in given for o in step.operators if isinstance(o, (Aggregate, Send))]
+        return all(isinstance(o, Aggregate) and o.edges.num_nodes == num_nodes for o in sums)
+
     yield from laid_out(steps, {})
-    if (by_row := row_by_row(steps, like)) is not None:
+    rearranges = any(isinstance(o, (Differential, Reshape)) for step in steps for o in step.operators)
+    if rearranges and (by_row := row_by_row(steps, new_slot, like)) is not None:
         yield from laid_out(*by_row)

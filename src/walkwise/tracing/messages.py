@@ -57,7 +57,13 @@ class _EdgePart:
         return replace(self, after=(*self.after, operator))
 
 
-def summed(steps: Sequence[Step], named: Iterable[int], new_slot: Callable[[], int], dtype: torch.dtype) -> list[Step]:
+def summed(
+    steps: Sequence[Step],
+    named: Iterable[int],
+    new_slot: Callable[[], int],
+    dtype: torch.dtype,
+    num_nodes: int | None = None,
+) -> list[Step]:
     """The steps, those along edges put together as sums over edges; the ``named`` slots stay.
 
     Args:
@@ -65,11 +71,12 @@ def summed(steps: Sequence[Step], named: Iterable[int], new_slot: Callable[[], i
         named: slots at which messages are read.
         new_slot: gives a slot that no step uses yet.
         dtype: of the messages.
+        num_nodes: if given, sums between as many rows alone are put together.
     """
     if not any(type(operator) is Scatter for step in steps for operator in step.operators):
         return list(steps)
     known = [o.edges for step in steps for o in step.operators if type(o) is Aggregate]
-    sums = _Sums(frozenset(named), new_slot, dtype, known)
+    sums = _Sums(frozenset(named), new_slot, dtype, known, num_nodes)
     for step in steps:
         sums.take(step)
     return sums.made
@@ -83,6 +90,7 @@ class _Sums:
     new_slot: Callable[[], int]
     dtype: torch.dtype
     known: list[Edges]
+    num_nodes: int | None
     made: list[Step] = field(default_factory=list)
     parts: dict[int, list[_EdgePart]] = field(default_factory=dict)  # of the slots that hold a row for every edge
     waiting: dict[int, Step] = field(default_factory=dict)  # the steps that make those, in case they are needed
@@ -96,12 +104,18 @@ class _Sums:
             return
         terms: list[tuple[Operator, int]] = []
         for operator, source in zip(step.operators, step.sources, strict=True):
-            if type(operator) is Scatter and source in self.parts:
+            if type(operator) is Scatter and self._between_nodes(operator, self.parts.get(source)):
                 terms += self._sum(operator, self.parts[source])
             else:
                 self._write(source)
                 terms.append((operator, source))
         self.made.append(Step(tuple(o for o, _ in terms), tuple(s for _, s in terms), step.target))
+
+    def _between_nodes(self, scatter: Scatter, parts: Sequence[_EdgePart] | None) -> bool:
+        """Whether rows that are added up are parts of rows that are to be put together."""
+        if parts is None or self.num_nodes is None:
+            return parts is not None
+        return {scatter.num_rows, *(part.num_rows for part in parts)} == {self.num_nodes}
 
     def _parts(self, step: Step) -> list[_EdgePart] | None:
         """What a step's rows are made of, if it makes rows of edges."""

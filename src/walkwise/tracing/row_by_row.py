@@ -8,7 +8,7 @@ What a map does to rows is guessed from a few messages, and the guess is taken w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -67,23 +67,38 @@ class Axis:
         return entries.reshape(self.first, math.prod(self.shape) // max(1, self.first))
 
 
-def row_by_row(steps: Sequence[Step], like: Tensor) -> tuple[list[Step], dict[int, Axis]] | None:
+def row_by_row(
+    steps: Sequence[Step], new_slot: Callable[[], int], like: Tensor
+) -> tuple[list[Step], dict[int, Axis]] | None:
     """The steps with maps of rows in the place of those that rearrange, and where slots now have other rows.
 
     None where a map is nothing of the kind.
+
+    Args:
+        steps: in the model's order.
+        new_slot: gives a slot that no step uses yet.
+        like: a message.
     """
     if any(isinstance(operator, SumRows) for step in steps for operator in step.operators):
         return None  # all rows in one: there is nothing to gain
-    found = _Rows(like)
+    found = _Rows(like, _sizes(steps))
     for step in steps:
-        operators: list[Operator] = []
+        operators, sources = [], []
         for operator, source in zip(step.operators, step.sources, strict=True):
             told = found.told(operator, source, step.target)
             if told is None:
                 return None
-            operators.append(told)
-        found.made.append(Step(tuple(operators), step.sources, step.target))
+            for first in told[:-1]:
+                found.made.append(Step((first,), (source,), new_slot()))
+                source = found.made[-1].target
+            operators.append(told[-1])
+            sources.append(source)
+        found.made.append(Step(tuple(operators), tuple(sources), step.target))
     return found.made, {slot: axis for slot, axis in found.turned.items() if axis is not None}
+
+
+#: Maps that are taken one after the other, in the model's order.
+_Maps = tuple[Operator, ...]
 
 
 @dataclass(eq=False)
@@ -91,16 +106,17 @@ class _Rows:
     """Steps on their way to being told row by row."""
 
     like: Tensor
+    sizes: Sequence[int]  # of axes beside the first, where rows may have been moved; the largest first
     turned: dict[int, Axis | None] = field(default_factory=dict)  # by slot; None where its rows are rows
     made: list[Step] = field(default_factory=list)
     generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
 
-    def told(self, operator: Operator, source: int, target: int) -> Operator | None:
-        """The operator as a map of rows; decides where the rows of the target are, unless another has."""
+    def told(self, operator: Operator, source: int, target: int) -> _Maps | None:
+        """The operator as maps of rows; decides where the rows of the target are, unless another has."""
         before = self.turned.get(source)
         if before is None and self.turned.get(target) is None and not isinstance(operator, (Differential, Reshape)):
             self.turned[target] = None
-            return operator
+            return (operator,)
         if isinstance(operator, Visit):
             return None
         if before is None:
@@ -116,22 +132,22 @@ class _Rows:
     def _ends(self, operator: Operator, start: Axis, target: int) -> Iterator[Axis]:
         """Where the rows of the result can be."""
         known = self.turned.get(target)
-        found = [known] if known is not None else _axes(operator, start, self.like)
+        found = [known] if known is not None else _axes(operator, start, self.sizes, self.like)
         only = target in self.turned and known is None
         yield from (end for end in dict.fromkeys(found) if end.natural or not only)
 
-    def _map(self, operator: Operator, start: Axis, end: Axis) -> Operator | None:
-        """The operator as a map between these rows."""
+    def _map(self, operator: Operator, start: Axis, end: Axis) -> _Maps | None:
+        """The operator as maps between these rows."""
         if type(operator) in (Identity, Reshape) and (start.shape, start.axis) == (end.shape, end.axis):
-            return Identity()
+            return (Identity(),)
         if not 0 < min(start.width, end.width) <= max(start.width, end.width) <= _WIDEST:
             return None
         if not start.rows and not end.rows:
-            return RowMap(self.like.new_zeros(end.width, start.width))
+            return (RowMap(self.like.new_zeros(end.width, start.width)),)
         if not start.rows or not end.rows:
             nothing = torch.zeros(0, dtype=torch.long, device=self.like.device)
             between = Gather(nothing, start.rows) if start.rows else Scatter(nothing, end.rows)
-            return between if start.width == end.width else None
+            return (between,) if start.width == end.width else None
         of = _Guesses(operator, start, end, self.like, self.generator)
         guesses = [of.scale, of.matrix, of.put, of.picked, of.function]
         if isinstance(operator, Differential) and _has_matrices(operator):
@@ -150,49 +166,63 @@ class _Guesses:
     generator: torch.Generator
     _expected: tuple[Tensor, Tensor] | None = None
 
-    def scale(self) -> Operator | None:
+    def scale(self) -> _Maps | None:
         """Entry by entry."""
         if (self.start.rows, self.start.width) != (self.end.rows, self.end.width):
             return None
         factor = self._pulled(self.like.new_ones(self.end.rows, self.end.width))
         return self._checked(Identity() if bool((factor == 1).all()) else Scale(factor))
 
-    def matrix(self) -> Operator | None:
-        """One matrix for every row, read off from rows that get a unit vector each."""
-        if (K := self.start.rows) != self.end.rows:
+    def matrix(self) -> _Maps | None:
+        """One matrix for every row."""
+        if self.start.rows != self.end.rows:
             return None
-        width, found = self.end.width, []
-        for first in range(0, width, K):
-            some = torch.arange(first, min(first + K, width), device=self.like.device)
-            units = self.like.new_zeros(K, width)
-            units[some - first, some] = 1
-            found.append(self._pulled(units)[: len(some)])
-        return self._checked(RowMap(torch.cat(found)))
+        every = torch.arange(self.start.rows, device=self.like.device)
+        return self._checked(RowMap(self._matrix(every, every)))
 
-    def picked(self) -> Operator | None:
-        """Every row is a row of the input, or nothing."""
-        if self.start.width != self.end.width:
-            return None
+    def picked(self) -> _Maps | None:
+        """Every row is made of a row of the input, by one matrix if the widths differ, or nothing."""
         numbers = self._numbers(self.start)
         rows = self._from_numbers(self.end.by_row(self.operator.push(self.start.back(numbers))), self.start.rows)
         if rows is None:
             return None
         there = rows.nonzero().view(-1)
+        source = rows[there] - 1
         if len(there) == len(rows):
-            return self._checked(Gather(rows - 1, self.start.rows))
-        edges = Edges(rows[there] - 1, there, max(self.start.rows, self.end.rows))
-        return self._checked(Send(edges, None, self.start.rows, self.end.rows))
+            pick: Operator = Gather(source, self.start.rows)
+        else:
+            edges = Edges(source, there, max(self.start.rows, self.end.rows))
+            pick = Send(edges, None, self.start.rows, self.end.rows)
+        return self._checked(pick, *self._between(source, there))
 
-    def put(self) -> Operator | None:
-        """Every row is added to a row of the output."""
-        if self.start.width != self.end.width:
-            return None
+    def put(self) -> _Maps | None:
+        """Every row is added to a row of the output, by one matrix if the widths differ."""
         rows = self._from_numbers(self._pulled(self._numbers(self.end)), self.end.rows)
         if rows is None or not bool(rows.all()):
             return None
-        return self._checked(Scatter(rows - 1, self.end.rows))
+        every = torch.arange(self.start.rows, device=self.like.device)
+        return self._checked(*self._between(every, rows - 1), Scatter(rows - 1, self.end.rows))
 
-    def function(self) -> Operator | None:
+    def _between(self, source: Tensor, target: Tensor) -> _Maps:
+        """The matrix by which rows become others, where it cannot be that they stay as they are."""
+        if self.start.width == self.end.width or not len(source):
+            return ()
+        each, place = torch.unique(target, return_inverse=True)  # one of the rows that go to each
+        chosen = torch.empty_like(each).scatter(0, place, source)
+        once, place = torch.unique(chosen, return_inverse=True)
+        return (RowMap(self._matrix(once, torch.empty_like(once).scatter(0, place, each))),)
+
+    def _matrix(self, source: Tensor, target: Tensor) -> Tensor:
+        """The matrix by which rows become others, read off from as many of these that get a unit vector each."""
+        width, found = self.end.width, []
+        for first in range(0, width, len(source)):
+            columns = torch.arange(first, min(first + len(source), width), device=self.like.device)
+            units = self.like.new_zeros(self.end.rows, width)
+            units[target[: len(columns)], columns] = 1
+            found.append(self._pulled(units)[source[: len(columns)]])
+        return torch.cat(found)
+
+    def function(self) -> _Maps | None:
         """The function itself, where it does the same to some rows, in another order, as to all."""
         if not isinstance(self.operator, Differential) or self.start.rows != self.end.rows:
             return None
@@ -201,7 +231,7 @@ class _Guesses:
         for by_row in (True, False):
             guess = RowFunction(self.operator, by_row)
             if all(self._same_on_some(guess) for _ in range(_TRIALS)):
-                return guess
+                return (guess,)
         return None
 
     def _same_on_some(self, guess: RowFunction) -> bool:
@@ -214,10 +244,14 @@ class _Guesses:
             return False
         return _close(pulled.reshape(len(some), -1), expected[some])
 
-    def _checked(self, guess: Operator) -> Operator | None:
+    def _checked(self, *guess: Operator) -> _Maps | None:
         """The guess, if a random message comes back from it as from the operator."""
         message, expected = self._random()
-        pulled = guess.pull(message.unsqueeze(1).unsqueeze(1), AllNodes(self.end.rows, 1))
+        pulled = message.unsqueeze(1).unsqueeze(1)
+        for operator in reversed(guess):
+            if type(operator) is RowMap and pulled.shape[-1] != len(operator.matrix):
+                return None
+            pulled = operator.pull(pulled, AllNodes(len(pulled), 1))
         return guess if _close(pulled[:, 0, 0], expected) else None
 
     def _random(self) -> tuple[Tensor, Tensor]:
@@ -263,20 +297,27 @@ def _has_matrices(operator: Differential) -> bool:
     return any(constant.dim() > 2 and constant.shape[:1] == operator.at.shape[:1] for constant in constants)
 
 
-def _axes(operator: Operator, start: Axis, like: Tensor) -> list[Axis]:
+def _axes(operator: Operator, start: Axis, sizes: Sequence[int], like: Tensor) -> list[Axis]:
     """Where the rows of what an operator gives can be, the likeliest first."""
     if isinstance(operator, Reshape):
         return [Axis(start.shape, start.axis, operator.after[0])]
     if isinstance(operator, Differential):
         shape = _shape(operator.shape)
         axes = [axis for axis, size in enumerate(shape) if size == start.rows]
+        heads = [] if axes else [axis for size in sizes for axis in _parted(shape, size)]  # the rows of several heads
         axes += [start.axis] if len(shape) == len(start.shape) else []
-        return [*(Axis(shape, axis, shape[0]) for axis in (*axes, 0)), *_parted(shape, start.rows)]
+        return [*heads, *(Axis(shape, axis, shape[0]) for axis in (*axes, 0)), *_parted(shape, start.rows)]
     first, width = operator.push(start.back(like.new_zeros(start.rows, start.width))).shape
     rows = first * width // max(1, start.width)
     shape = (*start.shape[: start.axis], rows, *start.shape[start.axis + 1 :])
     alike = [Axis(shape, start.axis, first)] if math.prod(shape) == first * width else []
     return [*alike, Axis((first, width), 0, first)]
+
+
+def _sizes(steps: Sequence[Step]) -> list[int]:
+    """How long the axes are, beside the first, of tensors that functions take or give; the longest first."""
+    functions = [o for step in steps for o in step.operators if isinstance(o, Differential)]
+    return sorted({size for o in functions for size in (*o.at.shape[1:], *o.shape[1:]) if size > 1}, reverse=True)
 
 
 def _parted(shape: tuple[int, ...], rows: int) -> Iterator[Axis]:

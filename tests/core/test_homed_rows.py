@@ -6,7 +6,7 @@ from torch.nn.functional import linear
 
 from walkwise.core.contract import pull_back, unweighted
 from walkwise.core.differential import MOVING, Differential
-from walkwise.core.edge_rows import AddedUp, EdgeRows, EndOf, Incoming, OnEdges, edge_rows
+from walkwise.core.homed_rows import AddedUp, AtHome, HomedRows, Homes, Read, edges_of, homed_rows
 from walkwise.core.operators import Cast, RowMap, Scale, Step
 from walkwise.core.row_function import RowFunction
 from walkwise.core.rows import AllNodes, Blocks, Fan, OwnRows
@@ -22,16 +22,16 @@ def drawn(*shape):
     return torch.randn(*shape, generator=GENERATOR, dtype=torch.float64)
 
 
-INCOMING = Incoming(TARGET, M)
+HOMES = Homes(TARGET, M)
 MATRICES = drawn(E, N, N)
 PRODUCT = Differential(torch.matmul, (MOVING, MATRICES), {}, drawn(E, 1, N), 0, torch.Size((E, 1, N)))
 #: What an edge reads at both ends, mixed by a perceptron of its own and a matrix of its own.
 STEPS = [
-    Step((EndOf(SOURCE, INCOMING), EndOf(TARGET, INCOMING)), (0, 1), 2),
-    Step((OnEdges(RowMap(drawn(N, N)), INCOMING),), (2,), 3),
-    Step((OnEdges(Scale(drawn(E, N)), INCOMING),), (3,), 4),
-    Step((OnEdges(RowFunction(PRODUCT, True), INCOMING),), (4,), 5),
-    Step((AddedUp(INCOMING), RowMap(drawn(N, N))), (5, 0), 6),
+    Step((Read(SOURCE, M, None, HOMES), Read(TARGET, M, None, HOMES)), (0, 1), 2),
+    Step((AtHome(RowMap(drawn(N, N)), HOMES),), (2,), 3),
+    Step((AtHome(Scale(drawn(E, N)), HOMES),), (3,), 4),
+    Step((AtHome(RowFunction(PRODUCT, True), HOMES),), (4,), 5),
+    Step((AddedUp(TARGET, M, HOMES, None), RowMap(drawn(N, N))), (5, 0), 6),
 ]
 
 
@@ -106,19 +106,19 @@ def test_a_fan():
 
 def test_no_more_edges_are_carried_than_come_to_the_rows():
     rows = OwnRows(M, 1, torch.tensor([0, 3]), torch.zeros(2, dtype=torch.long))
-    assert edge_rows(rows, INCOMING).edge.tolist() == [1, 3, 4]
-    assert edge_rows(rows, INCOMING) is edge_rows(rows, INCOMING)
-    assert not edge_rows(rows, INCOMING).whole
-    assert edge_rows(AllNodes(M, 1), INCOMING).whole
+    assert homed_rows(rows, HOMES).homed.nodes.tolist() == [1, 3, 4]
+    assert homed_rows(rows, HOMES) is homed_rows(rows, HOMES)
+    assert not homed_rows(rows, HOMES).whole
+    assert homed_rows(AllNodes(M, 1), HOMES).whole
 
 
 def test_what_a_map_of_edges_says_of_itself():
     assert (STEPS[0].operators[0].reach, STEPS[1].operators[0].reach, STEPS[-1].operators[0].reach) == (1, 0, 0)
-    assert INCOMING.per_node == 2
-    assert OnEdges(RowMap(drawn(N, 7)), INCOMING).widest == 14
-    assert OnEdges(Scale(torch.tensor([[-3.0]])), INCOMING).growth(lambda t: float(t.abs().max())) == 3
-    assert [o.growth(lambda t: 0.0) for o in (EndOf(SOURCE, INCOMING), AddedUp(INCOMING))] == [E, 1]
-    edges = EndOf(SOURCE, INCOMING).edges
+    assert HOMES.per_node == 2
+    assert AtHome(RowMap(drawn(N, 7)), HOMES).widest == 14
+    assert AtHome(Scale(torch.tensor([[-3.0]])), HOMES).growth(lambda t: float(t.abs().max())) == 3
+    assert [o.growth(lambda t: 0.0) for o in (Read(SOURCE, M, None, HOMES), AddedUp(TARGET, M, HOMES, None))] == [E, 1]
+    edges = Read(SOURCE, M, None, HOMES).edges
     assert torch.equal(edges.source, SOURCE)
     assert torch.equal(edges.target, TARGET)
     assert edges.num_nodes == M
@@ -127,7 +127,8 @@ def test_what_a_map_of_edges_says_of_itself():
 def test_cast():
     cast = Cast(None, torch.float32)
     steps = [step.to(cast) for step in STEPS]
-    moved = [o.incoming for step in steps for o in step.operators if not isinstance(o, RowMap)]
+    homes = [getattr(o, name, None) for step in steps for o in step.operators for name in ("homes", "before", "after")]
+    moved = [each for each in homes if each is not None]
     assert len(set(map(id, moved))) == 1
     x = drawn(M, N)
     torch.testing.assert_close(pushed(x.float(), steps), pushed(x).float())
@@ -137,7 +138,7 @@ def test_cast():
 
 
 def test_no_walk_stands_at_an_edge():
-    rows = EdgeRows(M, 1, None, TARGET, None, None)
+    rows = HomedRows(M, 1, None, TARGET)
     with pytest.raises(NotImplementedError):
         rows.total(drawn(E, 1, 1, N), drawn(E, N))
     with pytest.raises(NotImplementedError):
@@ -150,3 +151,64 @@ def test_a_function_with_the_same_weights_for_all_rows():
     nodes, message = torch.tensor([3, 1]), drawn(2, 1, 2, M)
     rows = OwnRows(M, 1, nodes, torch.tensor([0, 0]))
     torch.testing.assert_close(RowFunction(function, False).pull(message, rows), message @ weights)
+
+
+BEFORE, AFTER = torch.tensor([0, 1, 5, 3, 2, 2, 7]), torch.tensor([2, 0, 2, 4, 7, 3, 6])  # edges that send to edges
+PAIRS, GONE = Homes(TARGET[AFTER], M), Homes(SOURCE, M, gone=True)
+EDGE_MAP, PAIR_FACTOR = RowMap(drawn(N, N)), Scale(drawn(len(BEFORE), N))
+#: Nodes, edges, pairs of edges, edges, nodes; and past the pairs, edges that are at home where they come from.
+ONWARD = [
+    Step((Read(SOURCE, M, None, HOMES),), (0,), 2),
+    Step((Read(SOURCE, M, None, GONE),), (1,), 3),
+    Step((Read(BEFORE, E, HOMES, PAIRS),), (2,), 4),
+    Step((AtHome(PAIR_FACTOR, PAIRS),), (4,), 5),
+    Step((AddedUp(AFTER, E, PAIRS, HOMES), Read(torch.arange(E), E, GONE, HOMES)), (5, 3), 7),
+    Step((AtHome(EDGE_MAP, HOMES),), (7,), 8),
+    Step((AddedUp(TARGET, M, HOMES, None),), (8,), 6),
+]
+SLOT_HOMES = {2: TARGET, 3: SOURCE, 4: PAIRS.node, 5: PAIRS.node, 7: TARGET, 8: TARGET}
+
+
+def inside(rows):
+    """What comes through rows at home in a set and nowhere else, one unit vector at a time.  # (M, N, M, N)"""
+    slots_of = []
+    for unit in torch.eye(M * N, dtype=torch.float64).view(M * N, M, N):
+        slots = {0: unit, 1: unit}
+        for step in ONWARD:
+            made = sum(o.push(slots[s]) for o, s in zip(step.operators, step.sources, strict=True))
+            there = torch.isin(SLOT_HOMES.get(step.target, torch.arange(M)), rows)
+            slots[step.target] = made * there.view(-1, 1)
+        slots_of.append(slots[6])
+    return torch.stack(slots_of).permute(1, 2, 0).view(M, N, M, N)
+
+
+@pytest.mark.parametrize("sets", [[[0, 1, 2, 3, 4]], [[1, 2, 3]], [[0, 2, 3], [2, 3], [1, 2, 4]]])
+def test_edges_that_send_to_edges(sets):
+    nodes = torch.tensor([node for nodes in sets for node in nodes])
+    owner = torch.tensor([number for number, nodes in enumerate(sets) for _ in nodes])
+    message = drawn(len(nodes), 1, 2, N)
+    ours = pulled(message, OwnRows(M, len(sets), nodes, owner), ONWARD)
+    for number, members in enumerate(sets):
+        own, rows = (owner == number).nonzero().view(-1), torch.tensor(members)
+        whole = inside(rows)[rows][:, :, rows]
+        expected = torch.einsum("kdn,knml->mdl", message[own, 0], whole)
+        assert expected.abs().max() > 0.1
+        torch.testing.assert_close(ours[own, 0], expected)
+    if sets[0] == list(range(M)):
+        everywhere = pulled(message, AllNodes(M, 1), ONWARD)
+        torch.testing.assert_close(ours, everywhere)
+
+
+def test_homes_decide_how_far_a_map_leads():
+    assert [[o.reach for o in step.operators] for step in ONWARD] == [[1], [0], [1], [0], [0, 1], [0], [0]]
+    pairs = Read(BEFORE, E, HOMES, PAIRS)
+    assert edges_of(ONWARD)[1] is ONWARD[2].operators[0].edges
+    assert torch.equal(pairs.edges.source, TARGET[BEFORE])
+    assert torch.equal(pairs.edges.target, TARGET[AFTER])
+
+
+def test_rows_without_a_home_are_left_out():
+    homes = Homes(torch.tensor([2, -1, 0, -1, 2]), M)
+    rows = OwnRows(M, 1, torch.tensor([0, 2]), torch.zeros(2, dtype=torch.long))
+    assert homed_rows(rows, homes).homed.nodes.tolist() == [2, 0, 4]
+    assert Read(torch.tensor([2, 4, 0, 1, 2]), M, None, homes).stays

@@ -1,0 +1,264 @@
+"""Maps of rows that are no nodes but have a home at one: of edges, of pairs of edges, of a node's heads.
+
+A question about a subgraph carries no more of them than those whose home is in it, whatever the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from walkwise.core.edges import Edges, running_totals, whose
+from walkwise.core.lazy import cached_property
+from walkwise.core.operators import Aggregate, Cast, Largest, Operator, Step
+from walkwise.core.row_maps import Gather, Scatter
+from walkwise.core.rows import Places, Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Homes:
+    """The node that every row of a tensor belongs to: for an edge, the one that it comes to."""
+
+    node: Tensor  # (K,); -1 for rows that lead nowhere
+    num_nodes: int
+    gone: bool = False  # whether a message has left the node where it stood when it comes to these rows
+
+    @cached_property
+    def order(self) -> Tensor:
+        """The rows that have a home, sorted by it.  # (K',)"""
+        order = torch.argsort(self.node, stable=True)
+        return order[int((self.node < 0).sum()) :]
+
+    @cached_property
+    def offsets(self) -> Tensor:
+        """Where each node's rows begin in that order.  # (M + 1,)"""
+        return running_totals(torch.bincount(self.node[self.node >= 0], minlength=self.num_nodes))
+
+    @property
+    def per_node(self) -> int:
+        """How many rows a node has, on average and rounded up."""
+        return -(-len(self.node) // max(1, self.num_nodes))
+
+    def to(self, cast: Cast) -> Homes:
+        """The same, moved; what operators share stays shared."""
+        return cast.shared(self, lambda homes, cast: Homes(cast(homes.node), homes.num_nodes, homes.gone))
+
+
+@dataclass(frozen=True, eq=False)
+class HomedRows(Rows):
+    """All rows of every node where a message stands, for every query."""
+
+    num_nodes: int  # of the graph
+    num_queries: int
+    homed: Places | None  # which row of the tensor each is, and whose; None for all rows in their order
+    at: Tensor  # (P,) the row of the message at nodes that each has its home at
+
+    @property
+    def whole(self) -> bool:
+        """Whether these are all rows of the tensor in their order."""
+        return self.homed is None
+
+    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+        """Some rows of all.  # (K, N) -> (P, 1, 1, N)"""
+        taken = per_node if self.homed is None else per_node.index_select(0, self.homed.nodes)
+        return taken.unsqueeze(1).unsqueeze(1)
+
+    def total(self, message: Tensor, values: Tensor) -> NoReturn:
+        """No walk begins at these rows."""
+        raise NotImplementedError
+
+    def sum(self, message: Tensor, edges: Edges, weight: Tensor | None, root: float) -> NoReturn:
+        """Messages between these rows are read and added up."""
+        raise NotImplementedError
+
+
+def homed_rows(rows: Rows, homes: Homes) -> HomedRows:
+    """The rows that are at home where a message stands, found once."""
+    found: HomedRows = rows.found(homes, 0, lambda: _homed_rows(rows, homes))
+    return found
+
+
+def _homed_rows(rows: Rows, homes: Homes) -> HomedRows:
+    places = rows.places[homes.gone]
+    if places is None:
+        return HomedRows(rows.num_nodes, rows.num_queries, None, homes.node)
+    first = homes.offsets[places.nodes]
+    counts = homes.offsets[places.nodes + 1] - first
+    counts = counts if places.present is None else counts * places.present
+    at = whose(counts)
+    position = torch.arange(len(at), device=at.device) + (first - running_totals(counts)[:-1])[at]
+    return HomedRows(rows.num_nodes, rows.num_queries, Places(homes.order[position], places.owner[at]), at)
+
+
+@dataclass(frozen=True, eq=False)
+class Between(Operator):
+    """A map from rows at home somewhere to rows at home somewhere; None stands for nodes themselves."""
+
+    index: Tensor
+    num_rows: int  # of the side that the index names
+    before: Homes | None
+    after: Homes | None
+
+    @cached_property
+    def edges(self) -> Edges:
+        """From the homes of the rows before to those of the rows after."""
+        source, target = self._homes
+        both = (source >= 0) & (target >= 0)
+        return Edges(source[both], target[both], self._num_nodes)
+
+    @cached_property
+    def stays(self) -> bool:
+        """Whether every row comes to one with the same home."""
+        return torch.equal(self.edges.source, self.edges.target)
+
+    @property
+    def reach(self) -> int:  # type: ignore[override]
+        """Along edges, unless homes are the same."""
+        return 0 if self.stays else 1
+
+    @property
+    def _homes(self) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
+
+    @property
+    def _num_nodes(self) -> int:
+        homes = self.before or self.after
+        assert homes is not None
+        return homes.num_nodes
+
+    def _places(self, rows: Rows, message: Tensor) -> tuple[Places, Places]:
+        """The rows before and after that messages have; those at nodes are told by their number."""
+        here, gone = rows.places
+        assert here is not None and gone is not None
+        if self.after is None:
+            arrived = here if len(message) == len(here.nodes) else gone
+        else:
+            arrived = _of(homed_rows(rows, self.after))
+        if self.before is None:
+            left = here if self.stays and self.after is not None and not self.after.gone else gone
+            return left, arrived
+        return _of(homed_rows(rows, self.before)), arrived
+
+
+def _of(rows: HomedRows) -> Places:
+    assert rows.homed is not None
+    return rows.homed
+
+
+@dataclass(frozen=True, eq=False)
+class Read(Between):
+    """Rows that read a row each: ``index[k]`` is what row k reads; what an edge reads of a node."""
+
+    def growth(self, largest: Largest) -> float:
+        """All rows could read one."""
+        return float(len(self.index))
+
+    @property
+    def _homes(self) -> tuple[Tensor, Tensor]:
+        read = self.index if self.before is None else self.before.node[self.index]
+        return read, torch.arange(len(self.index), device=read.device) if self.after is None else self.after.node
+
+    def pull(self, message: Tensor, rows: Rows) -> Tensor:
+        """Every row gets the messages of those that read it; what leads to no row ends."""
+        if rows.whole:
+            return Gather(self.index, self.num_rows).pull(message, rows)
+        left, place, kept = rows.found(self, len(message), lambda: self._led(rows, message))
+        arriving = message if kept is None else message.index_select(0, kept)
+        return message.new_zeros(left, *message.shape[1:]).index_add_(0, place, arriving)
+
+    def _led(self, rows: Rows, message: Tensor) -> tuple[int, Tensor, Tensor]:
+        """How many rows there are, which of them messages lead to, and which messages those are."""
+        left, arrived = self._places(rows, message)
+        place, inside = left.rows_of(arrived.owner, self.index.index_select(0, arrived.nodes), self.num_rows)
+        kept = (inside if arrived.present is None else inside & arrived.present).nonzero().view(-1)
+        return len(left.nodes), place.index_select(0, kept), kept
+
+    def push(self, values: Tensor) -> Tensor:
+        """The rows that are read."""
+        return values.index_select(0, self.index)
+
+    def to(self, cast: Cast) -> Read:
+        """The same, moved."""
+        return Read(cast(self.index), self.num_rows, *_moved(cast, self.before, self.after))
+
+
+@dataclass(frozen=True, eq=False)
+class AddedUp(Between):
+    """Rows that are added up: row k goes to row ``index[k]``; an edge's to the node that it comes to."""
+
+    def growth(self, largest: Largest) -> float:
+        """Nothing grows."""
+        return 1.0
+
+    @property
+    def _homes(self) -> tuple[Tensor, Tensor]:
+        added = self.index if self.after is None else self.after.node[self.index]
+        return torch.arange(len(self.index), device=added.device) if self.before is None else self.before.node, added
+
+    def pull(self, message: Tensor, rows: Rows) -> Tensor:
+        """Every row gets the message of the one it went to, where there is one."""
+        if rows.whole:
+            return Scatter(self.index, self.num_rows).pull(message, rows)
+        place, inside = rows.found(self, len(message), lambda: self._led(rows, message))
+        pulled = message.index_select(0, place)
+        return pulled if inside is None else pulled * inside.to(pulled.dtype).view(-1, 1, 1, 1)
+
+    def _led(self, rows: Rows, message: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The message that every row gets, and which rows get one, if not all."""
+        left, arrived = self._places(rows, message)
+        if self.after is None and self.stays and self.before is not None and arrived is rows.places[self.before.gone]:
+            return homed_rows(rows, self.before).at, None
+        place, inside = arrived.rows_of(left.owner, self.index.index_select(0, left.nodes), self.num_rows)
+        return place, inside if left.present is None else inside & left.present
+
+    def push(self, values: Tensor) -> Tensor:
+        """The sums."""
+        return values.new_zeros(self.num_rows, values.shape[1]).index_add_(0, self.index, values)
+
+    def to(self, cast: Cast) -> AddedUp:
+        """The same, moved."""
+        return AddedUp(cast(self.index), self.num_rows, *_moved(cast, self.before, self.after))
+
+
+@dataclass(frozen=True, eq=False)
+class AtHome(Operator):
+    """A map of single rows, applied to rows that have their home at nodes."""
+
+    operator: Operator
+    homes: Homes
+
+    @property
+    def widest(self) -> int:
+        """As many neurons as a node's rows have together."""
+        return self.operator.widest * self.homes.per_node
+
+    def growth(self, largest: Largest) -> float | None:
+        """That of the map."""
+        return self.operator.growth(largest)
+
+    def pull(self, message: Tensor, rows: Rows) -> Tensor:
+        """The map's own."""
+        return self.operator.pull(message, homed_rows(rows, self.homes))
+
+    def push(self, values: Tensor) -> Tensor:
+        """The map's own."""
+        return self.operator.push(values)
+
+    def to(self, cast: Cast) -> AtHome:
+        """The same, cast."""
+        return AtHome(self.operator.to(cast), self.homes.to(cast))
+
+
+def _moved(cast: Cast, *homes: Homes | None) -> list[Homes | None]:
+    return [None if each is None else each.to(cast) for each in homes]
+
+
+def edges_of(steps: Iterable[Step]) -> list[Edges]:
+    """All edges that the steps lead along, each once."""
+    operators = [operator for step in steps for operator in step.operators]
+    leading = [o for o in operators if isinstance(o, (Aggregate, Between)) and o.reach]
+    return list({id(o.edges): o.edges for o in leading}.values())
