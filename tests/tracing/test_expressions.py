@@ -198,7 +198,7 @@ def test_constants_before_a_normalisation_are_one_with_its_shift():
     torch.testing.assert_close(part.constant, constant.expand_as(part.constant))
     effective = W * FACTOR.t()  # weights after the normalisation: these are lifted
     lifted = effective + 2 * effective.clamp(min=0)
-    torch.testing.assert_close(part.total, X @ lifted.t())
+    torch.testing.assert_close(part.total(), X @ lifted.t())
     torch.testing.assert_close(chain.values[part.slot], X @ lifted.t())
 
 
@@ -210,7 +210,7 @@ def test_biases_with_no_normalisation_between_are_lifted_each_by_itself():
     each = [bias + 2 * bias.clamp(min=0) for bias in (B, other)]
     torch.testing.assert_close(part.held.expand(2, 2), (each[0] + each[1]).expand(2, 2))
     torch.testing.assert_close(part.constant.expand(2, 2), (B + other).expand(2, 2))
-    torch.testing.assert_close(part.total, X @ (W + 2 * W.clamp(min=0)).t())
+    torch.testing.assert_close(part.total(), X @ (W + 2 * W.clamp(min=0)).t())
 
 
 @pytest.mark.parametrize("value", [X.abs(), -X.abs(), X, 0 * X], ids=["positive", "negative", "both", "none"])
@@ -260,7 +260,7 @@ def test_lifted_expressions():
     term = Term(X @ W.t() + B, maps=[(leaf(), learned(W))], constant=B)
     part = Lifted(chain.emit, rule).part(term, None)
     lifted = X @ (W + 2 * W.clamp(min=0)).t()
-    torch.testing.assert_close(part.total, lifted)
+    torch.testing.assert_close(part.total(), lifted)
     torch.testing.assert_close(chain.values[part.slot], lifted)
     assert torch.equal(part.held, B + 2 * B.clamp(min=0))
     assert torch.equal(part.constant, B)
@@ -273,10 +273,10 @@ def test_lifted_expressions():
     part = Lifted(chain.emit, rule).part(joined, turn)
     down = X @ (W + 2 * W.clamp(max=0)).t()
     expected = torch.stack([lifted[:, 0], down[:, 1], down[:, 0], lifted[:, 1]], dim=1)
-    torch.testing.assert_close(part.total, expected)
+    torch.testing.assert_close(part.total(), expected)
     torch.testing.assert_close(chain.values[part.slot], expected)
     part = Lifted(chain.emit, rule).part(joined, expressions.EVERY)
-    torch.testing.assert_close(part.total, torch.cat([down, down], dim=1))
+    torch.testing.assert_close(part.total(), torch.cat([down, down], dim=1))
 
 
 def test_what_stands_in_a_denominator():
@@ -327,5 +327,5 @@ def test_a_map_that_turns_some_neurons_over_is_written_twice_where_weights_are_n
     part = Lifted(chain.emit, Gamma(2.0)).part(term, None)
     effective = W * FACTOR.t()
     expected = X @ (effective + 2 * effective.clamp(min=0)).t()
-    torch.testing.assert_close(part.total, expected)
+    torch.testing.assert_close(part.total(), expected)
     torch.testing.assert_close(chain.values[part.slot], expected)

@@ -190,14 +190,17 @@ def _rows_like(constant: Tensor, value: Tensor) -> Tensor:
 _MAKING = (Aggregate, RowMap, Scale)
 
 
-def total_of(pushing: Sequence[tuple[Operator, Tensor]]) -> tuple[Tensor, bool]:
-    """The sum of what maps make of tensors, and whether it is a tensor of its own."""
+def total_of(pushing: Sequence[tuple[Operator, Tensor]], held: Tensor | None = None) -> tuple[Tensor, bool]:
+    """The sum of what maps make of tensors and of constants, and whether it is a tensor of its own."""
     (first, values), *others = pushing
-    total, own = first.push(values), type(first) in _MAKING
+    if held is not None and type(first) is RowMap and len(held) == 1 and held.dtype == values.dtype:
+        total, own, held = torch.addmm(held, values, first.matrix.t()), True, None  # takes hardly longer without it
+    else:
+        total, own = first.push(values), type(first) in _MAKING
     for operator, values in others:
         pushed = operator.push(values)
         total, own = total.add_(pushed) if own and pushed.shape == total.shape else total + pushed, True
-    return total, own
+    return with_held(total, held, own=own), own or held is not None
 
 
 def sum_of(tensors: Sequence[Tensor]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -20,19 +21,31 @@ from walkwise.tracing.expressions import (
     scaled,
     sum_of,
     total_of,
-    with_held,
 )
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class _Part:
     """An expression with its weights lifted, and the constants that stand beside it."""
 
     slot: int
-    total: Tensor  # its surrogate
+    known: Tensor | None = None  # its surrogate without them, once it is known
+    pushing: Sequence[tuple[Operator, Tensor]] = ()  # what that is made of
     held: Tensor | None = None  # the constants lifted
     constant: Tensor | None = None  # as they are
-    own: bool = False  # whether nothing else reads the surrogate
+
+    def total(self) -> Tensor:
+        """The surrogate without the constants."""
+        if self.known is None:
+            self.known = total_of(self.pushing)[0]
+        return self.known
+
+    def whole(self) -> Tensor:
+        """The surrogate, in a tensor that nothing else reads."""
+        if self.known is not None:
+            return self.known.clone() if self.held is None else self.known + self.held
+        total, own = total_of(self.pushing, self.held)
+        return total if own else total.clone()
 
 
 @dataclass(eq=False)
@@ -46,8 +59,7 @@ class Lifted:
     def surrogate(self, term: Term) -> tuple[int, Tensor]:
         """Where an expression is written, and what its outputs are divided by, in a tensor that nothing else reads."""
         part = self.part(term, None)
-        total = part.total if part.own or part.held is not None else part.total.clone()
-        return part.slot, with_held(total, part.held, own=part.own)
+        return part.slot, part.whole()
 
     def part(self, term: Term, turn: Tensor | None) -> _Part:
         """What an expression comes to, the neurons of its output turned over by ``turn``."""
@@ -66,8 +78,8 @@ class Lifted:
             part = self.part(inner, _turned(turn, coefficients, operator))
             operators.append(operator)
             sources.append(part.slot)
-            as_it_is = as_it_is and part.total is inner.value and not coefficients.learned
-            pushing.append((operator, part.total))
+            as_it_is = as_it_is and part.known is inner.value and not coefficients.learned
+            pushing.append((operator, part.total()))
             folds = folds or coefficients.folds
             if part.held is not None and part.constant is not None:
                 held.append(push_constant(operator, part.held, inner.value))
@@ -75,12 +87,11 @@ class Lifted:
         if term.constant is not None:
             held.append(self.rule.hold(term.constant)[0])
             raw.append(term.constant)
-        slot = self.emit(operators, sources)
-        total, own = (term.value, False) if as_it_is and not raw else total_of(pushing)
-        if not raw:
-            return _Part(slot, total, own=own)
-        constant = sum_of(raw)  # once folded, the biases before a normalisation and its shift are one bias
-        return _Part(slot, total, self.rule.hold(constant)[0] if folds else sum_of(held), constant, own)
+        made = _Part(self.emit(operators, sources), term.value if as_it_is and not raw else None, pushing)
+        if raw:
+            made.constant = sum_of(raw)  # once folded, the biases before a normalisation and its shift are one bias
+            made.held = self.rule.hold(made.constant)[0] if folds else sum_of(held)
+        return made
 
 
 def _ways(inner: Term, coefficients: Coefficients) -> list[tuple[Term, Coefficients]]:

@@ -65,15 +65,20 @@ def in_one_type(chain: RelevanceChain) -> RelevanceChain:
 def check_finite(tape: Tape, outputs: Tensor, modules: Modules, given: Mapping[str, Tensor]) -> None:
     """Refuse features, weights and outputs that are not finite; looks closely only where something is wrong.
 
-    A weight that is not finite shows in what it was used for, before an activation may hide it.
+    A weight that is not finite shows in what it was used for, before an activation may hide it. What goes into a
+    product with a weight matrix shows in what comes out of it: infinity times 0 is no number.
     """
-    seen = [outputs, *(tape.values[slot] for slot in tape.features)]
+    seen, places = [outputs], list(tape.features)
+    shown: set[int] = set()
     for op in tape.ops:
         constants = [a for a in (*op.args, *op.kwargs.values()) if isinstance(a, Tensor) and a.is_floating_point()]
         if constants or op.word.name == "propagate":
-            seen += [tape.values[slot] for slot in op.outputs if slot is not None]
+            places += [slot for slot in op.outputs if slot is not None]
+        if op.word.name == "linear" and constants and constants[0].numel():
+            shown.update(op.inputs)
         if "norm" in op.word.name:  # an infinite variance shows nowhere
             seen += constants
+    seen += [tape.values[slot] for slot in places if slot not in shown]
     if _all_finite(seen, outputs.dtype):
         return
     check_tensors(given)
