@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 from torch import nn
+from torch_geometric.data import Batch, Data
 from torch_geometric.nn import (
     GAT,
     GCN,
@@ -23,8 +26,11 @@ from torch_geometric.nn import (
 )
 
 import walkwise as ww
+from typed_graphs import Reader, papers
 from walkwise import hooks, rules
-from walkwise.errors import InputError, TargetError, TraceError, UnsupportedLayerError
+from walkwise.errors import CoverageWarning, InputError, TargetError, TraceError, WalkwiseError
+from zoo.checks import inputs, made
+from zoo.models import ZOO
 
 M = 7
 RULES = [
@@ -121,11 +127,12 @@ def test_hooks_hold_attention_constant(graph, rule):
         compare(model, *graph, rule, index=1, target=0, edge_attr=edge_attr)
 
 
-def test_negative_edge_weights_are_refused_where_signs_are_told_apart(graph):
+@pytest.mark.parametrize("rule", ["auto", "gamma", "zplus"])
+def test_hooks_tell_signs_apart_along_negative_edges(graph, rule):
+    torch.manual_seed(4)
     model = GCN(3, 4, 2, out_channels=2, normalize=False).double()
     weights = torch.linspace(-1, 1, graph[1].shape[1], dtype=torch.float64)
-    with pytest.raises(UnsupportedLayerError, match="GCNConv with negative edge weights cannot be put under"):
-        hooks.subgraph_relevance(model, *graph, [0], index=0, rule="zplus", edge_weight=weights)
+    compare(model, *graph, rule, index=0, target=1, edge_weight=weights)
 
 
 def test_hooks_take_a_batch_and_a_read_out_rule(graph):
@@ -194,11 +201,6 @@ class Beside(nn.Module):
         return self.norm(h) + h.relu()
 
 
-@pytest.mark.parametrize("before", [True, False])
-def test_under_lrp_0_a_normalisation_may_stand_anywhere(graph, before):
-    compare(Odd(GCNConv(3, 4), Beside(before)).double().eval(), *graph, "zero", index=0, target=1)
-
-
 def two_biases():
     """A layer with a bias in its messages, and another of the other sign after them."""
     conv = GATv2Conv(3, 4)
@@ -207,37 +209,154 @@ def two_biases():
     return conv
 
 
+@pytest.mark.parametrize("rule", ["auto", "zero", "gamma"])
 @pytest.mark.parametrize(
-    ("conv", "after", "rule", "words"),
+    ("make", "after"),
     [
-        (ChebConv(3, 4, 2), None, "gamma", r"layer 'conv' \(ChebConv\) cannot be put under Gamma"),
-        (SAGEConv(3, 4, aggr="max"), None, "gamma", r"SAGEConv with MaxAggregation\) has no rule"),
-        (SAGEConv(3, 4, normalize=True), None, "gamma", r"layer 'conv' \(SAGEConv\) cannot be put under"),
-        (GCNConv(3, 4), lambda h: h * h.sigmoid(), "zero", "mul cannot be carried"),
-        (GCNConv(3, 4), lambda h: nn.functional.layer_norm(h, (4,)), "zero", "layer_norm cannot be carried"),
-        (GCNConv(3, 4), lambda h: h @ torch.eye(4, dtype=h.dtype), "gamma", "matmul cannot be carried"),
-        (GCNConv(3, 4), lambda h: h + 1, "gamma", "add cannot be carried"),
-        (GCNConv(3, 4), lambda h: nn.functional.batch_norm(h, None, None, training=True), "gamma", "batch_norm cannot"),
-        (two_biases(), nn.BatchNorm1d(4), "gamma", r"no batch norm can follow layer 'conv' \(GATv2Conv\)"),
-        (GCNConv(3, 4), Beside(before=False), "gamma", "relu of what is normalised, too, cannot be carried"),
-        (GCNConv(3, 4), Beside(before=True), "gamma", "batch_norm cannot be carried"),
+        (lambda: ChebConv(3, 4, 3), None),
+        (lambda: SAGEConv(3, 4, aggr="max"), None),
+        (lambda: SAGEConv(3, 4, normalize=True), None),
+        (lambda: GCNConv(3, 4), lambda h: h * h.sigmoid()),
+        (lambda: GCNConv(3, 4), lambda h: nn.functional.layer_norm(h, (4,))),
+        (lambda: GCNConv(3, 4), lambda h: h @ torch.eye(4, dtype=h.dtype)),
+        (lambda: GCNConv(3, 4), lambda h: h + 1),
+        (two_biases, nn.BatchNorm1d(4)),
+        (lambda: GCNConv(3, 4), Beside(before=False)),
+        (lambda: GCNConv(3, 4), Beside(before=True)),
     ],
 )
-def test_what_hooks_cannot_do_is_refused_by_name(graph, conv, after, rule, words, unchanged):
-    model = Odd(conv, after or (lambda h: h)).double()
-    with unchanged(model, *graph), pytest.raises(UnsupportedLayerError, match=words):
-        hooks.subgraph_relevance(model, *graph, [0], index=0, rule=rule)
+def test_hooks_carry_what_a_trace_carries(graph, make, after, rule, unchanged):
+    torch.manual_seed(7)
+    model = Odd(make(), after or (lambda h: h)).double().eval()
+    with unchanged(model, *graph):
+        compare(model, *graph, rule, alphas=(0.0, 0.3), index=0, target=1)
+
+
+def zoo_differs(entry, rule, alpha):
+    """How far hooks are from the chain on a random subgraph, as a share of the relevance of all walks."""
+    model, (x, edges) = made(entry), inputs(entry)
+    chain = ww.trace(model, x, edges, target=0, rule=rule)
+    chosen = random.Random(f"{entry.name} {rule} {alpha}")
+    nodes = [i for i in range(chain.num_nodes) if chosen.random() < 0.5]
+    asked = nodes if chain.types is None else chain.types.grouped(nodes)
+    found = hooks.subgraph_relevance(model, x, edges, asked, alpha=alpha, target=0, rule=rule)
+    scale = float(ww.walk_relevance(chain, ww.enumerate_walks(chain)).abs().sum())
+    return abs(found - float(ww.subgraph_relevance(chain, [nodes], alpha=alpha)[0])) / (scale or 1.0)
+
+
+TRACED = [entry for entry in ZOO if entry.refused is None]
+ALPHAS = [0.0, 0.3, 1.0]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("number", range(len(TRACED)), ids=lambda number: TRACED[number].name)
+def test_hooks_carry_the_zoo(number, in_double):
+    """Every architecture under the default, or under another rule."""
+    others = [rule for rule in RULES if rule != "zero"]
+    rule = "auto" if number % 2 else others[number // 2 % len(others)]
+    assert zoo_differs(TRACED[number], rule, ALPHAS[number % 3]) < 1e-9
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("entry", TRACED, ids=lambda entry: entry.name)
+def test_hooks_carry_the_zoo_under_every_rule(entry, in_double):
+    for rule in ("auto", *RULES):
+        for alpha in ALPHAS:
+            assert zoo_differs(entry, rule, alpha) < 1e-9, (rule, alpha)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("entry", [e for e in ZOO if e.refused is not None], ids=lambda entry: entry.name)
+def test_what_a_trace_refuses_hooks_refuse(entry, in_double):
+    model, (x, edges) = made(entry), inputs(entry)
+    nodes = {} if isinstance(x, dict) else [0]
+    with pytest.raises(WalkwiseError, match=entry.refused):
+        hooks.subgraph_relevance(model, x, edges, nodes, target=0)
+
+
+@pytest.fixture
+def in_double():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_nodes_of_a_heterogeneous_graph_are_given_by_type(alpha):
+    data, model, nodes = papers(), Reader(), {"author": [0, 3], "paper": [1, 2, 3]}
+    chain = ww.trace(model, data, index=("paper", 1), target=1, rule="gamma")
+    want = float(ww.subgraph_relevance(chain, [nodes], alpha=alpha)[0])
+    asked = {"alpha": alpha, "index": ("paper", 1), "target": 1}
+    one_by_one = [(kind, i) for kind, ids in nodes.items() for i in ids]
+    assert hooks.subgraph_relevance(model, data, nodes=nodes, **asked) == pytest.approx(want, rel=1e-9)
+    assert hooks.subgraph_relevance(model, data, nodes=one_by_one, **asked) == pytest.approx(want, rel=1e-9)
+    by_type = data.x_dict, data.edge_index_dict, nodes
+    assert hooks.subgraph_relevance(model, *by_type, **asked) == pytest.approx(want, rel=1e-9)
+    with pytest.raises(InputError, match=r"such as \{'author': \[0, 1\]\}, got list"):
+        hooks.subgraph_relevance(model, data, nodes=["author"], **asked)
+    with pytest.raises(InputError, match="There is no node 9 of type 'author'"):
+        hooks.subgraph_relevance(model, data, nodes={"author": [9]}, **asked)
+
+
+def test_hooks_take_a_graph_and_a_batch(graph):
+    torch.manual_seed(8)
+    model, one = Various(GCNConv).double(), Data(*graph)
+    batch = Batch.from_data_list([one, one])
+    for data, nodes in ((one, torch.tensor([0, 2])), (batch, [1, M, M + 3])):
+        chain = ww.trace(model, data, target=1, against=0, rule="gamma")
+        want = float(ww.subgraph_relevance(chain, [nodes], alpha=0.2)[0])
+        found = hooks.subgraph_relevance(model, data, nodes=nodes, alpha=0.2, target=1, against=0)
+        assert found == pytest.approx(want, rel=1e-9)
+
+
+def test_hooks_take_several_matrices_on_one_graph(graph):
+    torch.manual_seed(9)
+    x, model = torch.randn(2, M, 3, dtype=torch.float64), Static().double()
+    compare(model, x, graph[1], "auto", target=lambda out: out.sum())
+
+
+class Static(nn.Module):
+    """Two layers on a static graph, (T, M, F)."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = GCNConv(3, 4), GCNConv(4, 2)
+
+    def forward(self, x, edge_index):
+        return self.second(self.first(x, edge_index).relu(), edge_index)
+
+
+def test_what_has_no_rule_is_told(graph):
+    model = Odd(GCNConv(3, 4), lambda h: torch.logcumsumexp(h, 1)).double()
+    words = r"logcumsumexp in the code between layers has no rule; its plain gradient was used"
+    with pytest.warns(CoverageWarning, match=words) as told:
+        hooks.subgraph_relevance(model, *graph, [0], index=0)
+    assert told[0].filename == __file__
+
+
+@pytest.mark.parametrize("switched_off", [torch.no_grad, torch.inference_mode])
+def test_gradients_may_be_switched_off(graph, switched_off):
+    model = GCN(3, 4, 2, out_channels=2).double()
+    want = hooks.subgraph_relevance(model, *graph, [0, 1], index=0, alpha=0.5)
+    with switched_off():
+        assert hooks.subgraph_relevance(model, *graph, [0, 1], index=0, alpha=0.5) == want != 0
 
 
 def test_wrong_questions_are_refused(graph):
     model = GCN(3, 4, 2, out_channels=2).double()
     with pytest.raises(InputError, match="Node 7 is not in the graph, whose 7 nodes are 0 to 6"):
         hooks.subgraph_relevance(model, *graph, [0, 7], index=0)
-    with pytest.raises(InputError, match="nodes must be node ids such as"):
+    with pytest.raises(InputError, match=r"nodes must be the nodes of a subgraph, such as \[0, 3, 4\], got list"):
         hooks.subgraph_relevance(model, *graph, [True, False], index=0)
+    with pytest.raises(InputError, match=r"such as \[0, 3, 4\], got nothing"):
+        hooks.subgraph_relevance(model, *graph, index=0)
+    with pytest.raises(InputError, match="index must be one row of the output, got list"):
+        hooks.subgraph_relevance(model, *graph, [0], index=[0, 1])
     with pytest.raises(InputError, match="alpha must be a discount between 0 and 1"):
         hooks.subgraph_relevance(model, *graph, [0], index=0, alpha=2.0)
-    with pytest.raises(TargetError, match="7 rows for 1 graph"):
+    with pytest.raises(TargetError, match="The output has 7 rows but the input has 1 graph"):
         hooks.subgraph_relevance(model, *graph, [0])
     with pytest.raises(TraceError, match="no message-passing layer"):
         hooks.subgraph_relevance(Perceptron().double(), *graph, [0])
@@ -261,8 +380,3 @@ def test_both_classes_of_one_logit(target):
     chain = ww.trace(model, x, edge_index, index=1, target=target, rule="zero")
     found = hooks.subgraph_relevance(model, x, edge_index, [0, 1, 2], index=1, target=target, rule="zero")
     assert float(found) == pytest.approx(float(ww.subgraph_relevance(chain, [[0, 1, 2]])))
-
-
-def test_heterogeneous_graphs_are_left_to_the_chain():
-    with pytest.raises(InputError, match=r"x must be the node features of one graph.*heterogeneous graph use"):
-        hooks.subgraph_relevance(nn.Linear(1, 1), {"author": torch.ones(2, 1)}, {}, [0])

@@ -63,9 +63,16 @@ class Differential(Operator):
 
     def push(self, values: Tensor) -> Tensor:
         """The function applied to node values, less what it gives of nothing (a number it fills in, say)."""
-        result = self._applied(values.reshape(self.at.shape))
+        result = self.applied(values.reshape(self.at.shape))
         result = result if self._constant is None else result - self._constant
         return result.reshape(result.shape[0] if result.dim() else 1, result.shape[1:].numel())
+
+    def applied(self, value: Tensor) -> Tensor:
+        """What the function makes of a value of its argument."""
+        args, kwargs = _with_moving((self.args, self.kwargs), value)
+        result = self.func(*args, **kwargs)
+        made: Tensor = result[self.output] if isinstance(result, (tuple, list)) else result
+        return made
 
     def to(self, cast: Cast) -> Differential:
         """The same function, its arguments cast."""
@@ -74,7 +81,7 @@ class Differential(Operator):
     @cached_property
     def _constant(self) -> Tensor | None:
         """What the function gives where the argument is zero, if that is not zero."""
-        given = self._applied(torch.zeros_like(self.at))
+        given = self.applied(torch.zeros_like(self.at))
         return given if bool((given != 0).any()) else None
 
     @cached_property
@@ -85,13 +92,7 @@ class Differential(Operator):
         with torch.inference_mode(False), torch.enable_grad(), plainly:
             point = self.at.detach().clone() if self.at.is_inference() else self.at.detach()
             point.requires_grad_(True)
-            return point, self._applied(point)
-
-    def _applied(self, value: Tensor) -> Tensor:
-        args, kwargs = _with_moving((self.args, self.kwargs), value)
-        result = self.func(*args, **kwargs)
-        made: Tensor = result[self.output] if isinstance(result, (tuple, list)) else result
-        return made
+            return point, self.applied(point)
 
     def _gradient(self, point: Tensor, result: Tensor, arriving: Tensor, batched: bool = False) -> Tensor:
         """A vector-Jacobian product; zero where the result does not depend on the argument."""

@@ -1,9 +1,10 @@
-"""The method of the paper by its name: one subgraph per pass, by hooks on a copy of the model (Theorems 2 and 4).
+"""The method of the paper by its name: one subgraph per pass, by autograd through a masked run (Theorems 2 and 4).
 
-Nothing here knows a chain. A first run of the copy says which layers ran on what; a second one replaces every linear
-map z by its surrogate p ⊙ [z / p], the bracket held constant, and multiplies the gradient that arrives at each
-position Hˡ by its node weights. What cannot be carried so is refused by name; `walkwise.trace` carries more, and
-answers any number of questions after one run.
+Nothing here contracts a chain. The model runs once and is recorded, function by function. Every pass runs these
+functions again under autograd: a stretch of linear maps z becomes its surrogate p ⊙ [z / p], the bracket held constant,
+and the node tensor h at each position Hˡ becomes m ⊙ h + (1 - m) ⊙ [h]. One backward pass then gives the relevance. Of
+`walkwise.trace` a pass uses the recording, not the closed forms of layers nor the steps of a chain, so that the two
+check each other; `walkwise.trace` answers any number of questions after one run.
 """
 
 from walkwise.hooks.passes import subgraph_relevance

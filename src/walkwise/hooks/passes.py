@@ -1,33 +1,38 @@
-"""The two runs of a copy of the model: one that is watched, and one pass for each choice of node weights."""
+"""R_α(S) pass by pass: one forward and one backward pass for one choice of node weights."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+import math
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing
+from torch_geometric.data import Data, HeteroData
 
-from walkwise.errors import InputError, TargetError, TraceError, UnsupportedLayerError, described
-from walkwise.hooks.hooked_run import USE_TRACE, HookedRun, Plan
-from walkwise.rules import RuleLike, Schedule, as_schedule
+from walkwise.errors import Described, InputError, TraceError, described
+from walkwise.hooks.masked_run import MaskedRun
+from walkwise.rules import RuleLike, as_schedule
+from walkwise.tracing.arguments import Given
+from walkwise.tracing.lowering import Lowering
+from walkwise.tracing.target import Target
+from walkwise.tracing.tracer import given_to, lowered
 
-Target = int | Sequence[int] | Tensor | Callable[[Any], Tensor] | None
+#: The nodes of a subgraph; of a heterogeneous graph by type.
+Nodes = Sequence[int] | Tensor | Mapping[str, Sequence[int]] | Sequence[tuple[str, int]]
 
 
 def subgraph_relevance(
     model: nn.Module,
-    x: Tensor,
-    edge_index: Any,
-    nodes: Sequence[int],
+    x: Tensor | Data | HeteroData | dict[str, Tensor],
+    edge_index: Any = ...,
+    nodes: Nodes = ...,  # type: ignore[assignment]
     *,
     alpha: float = 0.0,
     target: Target = None,
-    index: int | None = None,
+    against: Target = None,
+    index: int | tuple[str, int] | None = None,
     rule: RuleLike = "gamma",
     **model_kwargs: Any,
 ) -> float:
@@ -38,16 +43,15 @@ def subgraph_relevance(
     inside S and α outside, less a pass with 0 inside and α outside (the walks that never visit S).
 
     Args:
-        model: a model with torch_geometric message-passing layers. A copy of it runs, in evaluation mode.
-        x: the node features: (M, F).
-        edge_index: the edges.
-        nodes: the nodes of S.
+        model: any model that `walkwise.trace` takes. It is left as it was found.
+        x: a Data, HeteroData or Batch; or the node features, (M, F) or {type: (M_t, F_t)}.
+        edge_index: with features, the edges; left out with a Data.
+        nodes: the nodes of S: ids, or of a heterogeneous graph {type: ids}. By name after a Data.
         alpha: what every step outside S counts, from 0 to 1.
         target: the output column (default: the largest), one per graph, or a callable that makes a scalar.
-        index: the output row, for node-level models.
-        rule: as for `walkwise.trace`. LRP-0 goes through any layer that is linear but for ReLU and its like; the
-            others through GCNConv, GINConv, GraphConv, SAGEConv, SGConv, TAGConv, GATConv, GATv2Conv and linear maps,
-            with or without a batch normalisation right after them.
+        against: another column: the explained number is then the target's output less this one.
+        index: the output row, for node-level models; of outputs by node type (type, i).
+        rule: as for `walkwise.trace`; "gamma", the paper's, unless another is given.
         **model_kwargs: passed to the model.
 
     >>> import walkwise as ww
@@ -61,161 +65,75 @@ def subgraph_relevance(
     True
     """
     schedule = as_schedule(rule)
-    inside = _inside(nodes, x)
-    if not 0 <= alpha <= 1:
+    if not (isinstance(alpha, int | float) and 0 <= alpha <= 1):
         raise InputError(argument="alpha", expected="a discount between 0 and 1", got=alpha)
-    original = getattr(model, "_orig_mod", model)
-    question = _Question(
-        copy.deepcopy(original).eval().requires_grad_(False), x, edge_index, target, index, model_kwargs
-    )
-    plan = _plan(question, schedule)
-    outside = alpha * (1 - inside)
-    relevance = _pass(question, plan, inside + outside)
-    return relevance if alpha == 0 else relevance - _pass(question, plan, outside)
+    if isinstance(index, (list, Tensor)):
+        raise InputError(argument="index", expected="one row of the output", got=described(index))
+    with given_to(model, x, edge_index, model_kwargs) as given:
+        recording = lowered(given, (target, against), index, schedule, closed=False)
+        inside = _inside(nodes, recording.given)
+        outside = alpha * (1 - inside)
+        with torch.no_grad():
+            return _relevance(recording.lowering, recording.scalar.direction, inside, outside)
 
 
-def _inside(nodes: Sequence[int], x: Tensor) -> Tensor:
-    """1 on S, 0 elsewhere.  # (M,)"""
-    if not isinstance(x, Tensor):
-        raise InputError(
-            argument="x",
-            expected="the node features of one graph, (M, F)",
-            got=described(x),
-            remedy="For a heterogeneous graph use walkwise.trace.",
+def _relevance(lowering: Lowering, direction: Tensor, inside: Tensor, outside: Tensor) -> float:
+    """All walks with these weights, less those that never visit S (Eq. 10)."""
+    relevance, again = _pass(lowering, direction, inside + outside)
+    if bool(outside.any()):
+        relevance -= _pass(again, direction, outside)[0]
+    if not math.isfinite(relevance):
+        raise TraceError(
+            f"The relevance of the subgraph is {relevance}: on the way to the input it becomes too large, or 0 / 0.",
+            remedy="Convert the model and its input to float64, or take another rule.",
         )
-    chosen = torch.as_tensor(nodes, device=x.device)
-    if chosen.numel() and (chosen.is_floating_point() or chosen.dtype == torch.bool or chosen.dim() != 1):
-        raise InputError(argument="nodes", expected="node ids such as [0, 3, 4]", got=described(chosen))
-    wrong = [node for node in chosen.tolist() if not 0 <= node < len(x)]
+    return relevance
+
+
+def _pass(lowering: Lowering, direction: Tensor, weights: Tensor) -> tuple[float, Lowering]:
+    """Σ over walks of (product of node weights) · relevance; and the same recording, for another pass."""
+    run = MaskedRun(weights=weights)
+    beginning = lowering.encode(run)
+    run.begin(beginning.roots)
+    layers = lowering.walk(beginning)
+    end = run.tensors.get(lowering.read_out().slot)
+    if end is None:
+        return 0.0, lowering.again()
+    with torch.enable_grad():
+        y = (end.reshape(direction.shape) * direction).sum()
+    followed = {slot: tensor for slot, tensor in run.tensors.items() if tensor.requires_grad}
+    found = torch.autograd.grad(y, list(followed.values()), allow_unused=True)
+    gradients = {slot: gradient for slot, gradient in zip(followed, found, strict=True) if gradient is not None}
+    if silent := lowering.silent_of(layers, set(gradients)):  # a gate is all that these layers make
+        return _pass(lowering.again(silent), direction, weights)
+    lowering.reached = set(gradients)
+    lowering.uncovered()
+    roots = [(gradients[slot] * H).sum() for slot, H in beginning.roots if slot in gradients]
+    return float(sum(roots)), lowering.again()
+
+
+def _inside(nodes: Any, given: Given) -> Tensor:
+    """1 on S, 0 elsewhere.  # (M,)"""
+    M, types = given.num_nodes, given.types
+    numbers = nodes if types is None or nodes is ... else types.numbers(nodes)
+    try:
+        ids = [_id(node) for node in (numbers.tolist() if isinstance(numbers, Tensor) else numbers)]
+    except TypeError:
+        example = "[0, 3, 4]" if types is None else f"{{{next(iter(types.counts))!r}: [0, 1]}}"
+        got = Described("nothing") if nodes is ... else described(nodes)
+        raise InputError(argument="nodes", expected=f"the nodes of a subgraph, such as {example}", got=got) from None
+    wrong = [node for node in ids if not 0 <= node < M]
     if wrong:
         raise InputError(
-            f"Node {wrong[0]} is not in the graph, whose {len(x)} nodes are 0 to {len(x) - 1}.",
+            f"Node {wrong[0]} is not in the graph, whose {M} nodes are 0 to {M - 1}.",
             argument="nodes",
-            expected=f"node ids from 0 to {len(x) - 1}",
+            expected=f"node ids from 0 to {M - 1}",
             got=wrong[0],
         )
-    weights = torch.zeros(len(x), device=x.device, dtype=torch.float64)
-    weights[chosen.long()] = 1
-    return weights
+    return torch.zeros(M, dtype=torch.float64).index_fill_(0, torch.tensor(ids, dtype=torch.long), 1)
 
 
-@dataclass(frozen=True, eq=False)
-class _Question:
-    """A copy of the model, what it is called with, and which scalar of its output is explained."""
-
-    model: nn.Module
-    x: Tensor
-    edge_index: Any
-    target: Target
-    index: int | None
-    arguments: dict[str, Any]
-
-    def run(self, mode: HookedRun) -> Tensor:
-        """The explained scalar, with the model run under a mode and its hooks."""
-        features = self.x.detach().clone()
-        if features.is_floating_point():
-            features.requires_grad_(True)
-        with ExitStack() as hooks, torch.inference_mode(False), torch.enable_grad():
-            for name, module in self.model.named_modules():
-                if isinstance(module, MessagePassing):
-                    for handle in mode.hooks(name, module):
-                        hooks.callback(handle.remove)
-            with mode:
-                output = self.model(features, self.edge_index, **self.arguments)
-            return self._scalar(output)
-
-    def _scalar(self, output: Any) -> Tensor:
-        if callable(self.target):
-            chosen: Tensor = self.target(output)
-            return chosen.sum()
-        if not isinstance(output, Tensor) or output.dim() > 2:
-            raise TargetError(
-                "The model's output is no table of rows and columns.",
-                argument="output",
-                expected="of shape (rows, columns)",
-                got=described(output),
-                remedy="Give target=lambda output: ...",
-            )
-        batch = self.arguments.get("batch")
-        graphs = 1 if batch is None or not batch.numel() else int(batch.max()) + 1
-        per_row = output.dim() == 2 or (output.dim() == 1 and len(output) in (graphs, len(self.x)))
-        table = output.reshape(len(output), -1) if per_row else output.reshape(1, -1)
-        rows = list(range(len(table))) if self.index is None else [self.index]
-        if self.index is None and len(rows) != graphs:
-            raise TargetError(
-                f"The output has {len(rows)} rows for {graphs} graph(s).",
-                argument="index",
-                expected=f"a row of the output, 0 to {len(rows) - 1}",
-                remedy="Give index=<the row to explain>.",
-            )
-        target = table[rows].argmax(dim=1).tolist() if self.target is None else self.target
-        if table.shape[1] == 1 and (target == 1 or target in ("positive", "negative")):  # the classes of one logit
-            return table[rows].sum() * (-1 if target == "negative" else 1)
-        columns = torch.as_tensor(target, device=table.device).expand(len(rows))
-        return table[rows].gather(1, columns[:, None]).sum()
-
-
-def _plan(question: _Question, schedule: Schedule) -> Plan:
-    """What the model does, seen in a run of its own."""
-    run = HookedRun()
-    y = question.run(run)
-    if not run.handed:
-        raise TraceError(
-            f"{type(question.model).__name__} has no message-passing layer of torch_geometric.",
-            argument="model",
-            expected="a model of torch_geometric.nn.MessagePassing layers",
-        )
-    live = [i for i, H in enumerate(run.returned) if _depends(y, H)]
-    if not live:
-        raise TraceError(
-            "The explained output does not depend on any message-passing layer.",
-            argument="target",
-            expected="a part of the output that depends on the layers",
-        )
-    if len(live) < len(run.returned):
-        raise TraceError("A message-passing layer ran that the output does not follow from.", remedy=USE_TRACE)
-    positions = list({id(H): H for H in run.handed}.values())
-    wrong = [H for H in positions if H.shape[0] != len(question.x)]
-    if wrong:
-        raise TraceError(f"Every layer must run on the {len(question.x)} nodes; one is handed {tuple(wrong[0].shape)}.")
-    places = {id(H): place for place, H in enumerate(positions)}
-    rules = schedule.rules(len(run.handed))
-    feeds = [any(_depends(H, out) for H in positions) for out in run.returned]
-    roots = [p for p, H in enumerate(positions) if not any(_depends(H, K) for K in positions if K is not H)]
-    between = [
-        rules[max(0, begun - 1)] if any(_depends(H, out) for H in positions) else schedule.readout
-        for begun, out in run.maps
-    ]
-    return Plan(
-        rules=rules,
-        between=tuple(between),
-        position=tuple(places[id(H)] for H in run.handed),
-        roots=frozenset(roots),
-        last=frozenset(i for i, feeding in enumerate(feeds) if not feeding),
-    )
-
-
-def _pass(question: _Question, plan: Plan, weights: Tensor) -> float:
-    """Σ over walks of (product of node weights) · relevance: one forward and one backward pass."""
-    run = HookedRun(plan, weights)
-    y = question.run(run)
-    roots = list({place: H for place, H in zip(plan.position, run.handed, strict=True) if place in plan.roots}.values())
-    for name, out in run.suspects:
-        if _depends(y, out) and any(_depends(out, H) for H in roots):
-            raise UnsupportedLayerError(
-                f"By hooks, {name} cannot be carried under this rule ({plan.rules[0]} in the first layer).",
-                remedy="Use walkwise.trace, which can.",
-            )
-    gradients = torch.autograd.grad(y, roots)
-    rows = [(g.detach() * H.detach()).flatten(1).sum(dim=1) for g, H in zip(gradients, roots, strict=True)]
-    return float(sum((row * weights.to(row)).sum() for row in rows))
-
-
-def _depends(result: Tensor, source: Tensor) -> bool:
-    """Whether a tensor follows from another, or is it."""
-    if result is source:
-        return True
-    if not result.requires_grad or not source.requires_grad:
-        return False
-    (found,) = torch.autograd.grad(result.sum(), source, retain_graph=True, allow_unused=True)
-    return found is not None
+def _id(node: Any) -> int:
+    if isinstance(node, bool):
+        raise TypeError
+    return operator.index(node)

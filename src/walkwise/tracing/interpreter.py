@@ -20,10 +20,10 @@ class Interpreter:
     Values and messages are flat here: a tensor of shape (K, …) is (K, N), whatever its rows are.
     """
 
-    def __init__(self, values: Sequence[Tensor]) -> None:
-        """An interpreter that knows the recorded values."""
+    def __init__(self, values: Sequence[Tensor], builder: Builder) -> None:
+        """An interpreter that knows the recorded values, and writes with a builder."""
         self.values = values
-        self.builder = Builder()
+        self.builder = builder
         self.flows: dict[int, Flow] = {}
         self.missing: Callable[[int], Flow] | None = None  # makes the flow of a slot that nothing here has made
         self.along_nodes: Callable[[int, int], bool | None] = lambda slot, dim: (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -20,10 +20,10 @@ from walkwise.tracing.folding import fold_into_layers
 from walkwise.tracing.fusing import fused
 from walkwise.tracing.identity import Identities
 from walkwise.tracing.interpreter import Interpreter, flat, leaves
-from walkwise.tracing.locality import Places, nearest
+from walkwise.tracing.locality import nearest
 from walkwise.tracing.positions import Positions
 from walkwise.tracing.recorded import Call, Op, live
-from walkwise.tracing.stretch import Flow
+from walkwise.tracing.stretch import Builder, ChainBuilder, Flow
 from walkwise.tracing.tape import Tape
 from walkwise.tracing.target import ExplainedScalar
 
@@ -53,6 +53,20 @@ _HOPS = (
 #: Graphs in which that is worth a note.
 _MANY_NODES = 1000
 _GATE = "layer '{}' ({}) makes nothing but factors that are held constant (scores, a gate); it is on no walk"
+
+
+@dataclass(frozen=True, eq=False)
+class Beginning:
+    """Where walks begin: the tensors of the model by slot, the same laid out by node, and the input's features."""
+
+    begun: dict[int, Flow]
+    there: dict[int, Flow]
+    features: list[tuple[int, Tensor]]  # if walks begin with them
+
+    @property
+    def roots(self) -> list[tuple[int, Tensor]]:
+        """The slots of H⁰, and the values there."""
+        return [(flow.slot, flow.value) for flow in self.there.values()]
 
 
 class Lowering:
@@ -139,22 +153,20 @@ class Lowering:
 
     def chain(self, scalar: ExplainedScalar, notes: Sequence[str]) -> RelevanceChain:
         """The relevance chain of an explained scalar in the output slot; ``notes`` go into the report."""
-        self.run = run = Interpreter(self.tape.values)
-        run.along_nodes, run.parameters = self.positions.identities.along_nodes, self.tape.parameters
-        self.slots_of: dict[int, range] = {}  # that a call has made
-        roots, encoder, source = self._encoder()
-        run.missing = self._around
-        layers = self._run_chain()
-        steps = self._taken_steps()
-        seeds, readout = self._seeds(scalar.direction)
-        run.missing = None  # which holds on to all this
+        builder = ChainBuilder()
+        beginning = self.encode(builder)
+        run, roots = self.run, beginning.roots
+        encoder = _reachable(builder.taken(), {slot for slot, _ in roots})
+        layers = self.walk(beginning)
+        steps = builder.taken()
+        end = self.read_out()
+        seeds, readout = self._seeds(end, builder.taken(), scalar.direction)
         steps = _reachable(steps, {slot for slot, _ in seeds})
         begun = {slot for step in steps if step.visit is not None for slot in step.sources}
         roots = [root for root in roots if root[0] in begun] or roots
-        if silent := self._silent(layers, steps, tuple(seeds)):
+        if silent := self.silent_of(layers, {slot for slot, _ in seeds}.union(*(step.sources for step in steps))):
             gates = [_GATE.format(layers[i].name, layers[i].kind) for i in silent]
-            again = Lowering(self.tape, self.output, self.schedule, self.positions.identities, silent | self.silent)
-            return again.chain(scalar, [*notes, *gates])
+            return self.again(silent).chain(scalar, [*notes, *gates])
         self.reached |= {step.target for step in (*steps, *encoder)}
         squashes = dict.fromkeys(note for note, emitted in run.squashes if emitted in self.reached)
         passed = [slot for layer in layers.values() for slot, _ in (*layer.starts, *layer.ends)]
@@ -174,11 +186,15 @@ class Lowering:
             outputs=scalar.outputs,
             edge_index=self.positions.edges(self.tape.calls),
             encoder=tuple(encoder),
-            features=tuple(source),
+            features=tuple(beginning.features),
             rule_note=self.rule_note,
             normaliser=self._normaliser(scalar.direction),
-            notes=(*run.remarks, *squashes, *self.positions.remarks, *self._uncovered(), *notes),
+            notes=(*run.remarks, *squashes, *self.positions.remarks, *self.uncovered(), *notes),
         )
+
+    def again(self, silent: frozenset[int] = frozenset()) -> Lowering:
+        """The same prediction, not written yet; with more calls that are silent, perhaps."""
+        return Lowering(self.tape, self.output, self.schedule, self.positions.identities, silent | self.silent)
 
     def _note_far(self, hops: Hops | None, steps: Sequence[Step]) -> None:
         """Note what costs a pass over the whole graph, where that has many nodes."""
@@ -195,36 +211,51 @@ class Lowering:
         call = self.tape.calls[index]
         return f"what layer '{call.name}' ({type(call.module).__name__}) does cannot be told edge by edge"
 
-    def _silent(self, layers: dict[int, Layer], steps: Sequence[Step], seeds: Places) -> frozenset[int]:
-        """The calls that no relevance passes, where there are others: a gate is all that is made of them."""
-        reached = {slot for slot, _ in seeds}.union(*(step.sources for step in steps))
+    def silent_of(self, layers: dict[int, Layer], reached: set[int]) -> frozenset[int]:
+        """The calls that no relevance passes, where there are others: a gate is all that is made of them.
+
+        ``reached`` are the slots that relevance comes to.
+        """
         silent = [i for i, layer in layers.items() if reached.isdisjoint(slot for slot, _ in layer.ends)]
         return frozenset(silent) if len(silent) < len(self.calls) else frozenset()
 
-    def _taken_steps(self) -> list[Step]:
-        """The steps made since they were last taken."""
-        steps, self.run.builder.steps = self.run.builder.steps, []
-        return steps
-
-    def _encoder(self) -> tuple[list[tuple[int, Tensor]], list[Step], list[tuple[int, Tensor]]]:
-        """Where walks begin, what stands before, and the model's input features if walks begin with them."""
-        run, source = self.run, []
-        for features in self.tape.features:
-            source.append((run.builder.new_slot(), run.value(features)))
-            run.flows[features] = Flow(source[-1][1], source[-1][0])
+    def encode(self, builder: Builder) -> Beginning:
+        """Where walks begin, after what stands before the first layer was written."""
+        self.run = run = Interpreter(self.tape.values, builder)
+        run.along_nodes, run.parameters = self.positions.identities.along_nodes, self.tape.parameters
         run.missing = self._around
+        source = []
+        for features in self.tape.features:
+            source.append((builder.new_slot(), run.value(features)))
+            run.flows[features] = Flow(source[-1][1], source[-1][0])
         for op in self.encoder_ops if source else ():
             run.run(op)
         around = [slot for slot in self._read_later() if self.positions.begins_at(slot)]
         begun = {slot: self._begun(slot) for slot in self.root_slots} | {
-            slot: run.builder.apart(self._begun(slot)) for slot in around
+            slot: builder.apart(self._begun(slot)) for slot in around
         }
-        there = {slot: self.positions.by_node(run.builder, slot, flow) for slot, flow in begun.items()}
-        roots = [(flow.slot, flow.value) for flow in there.values()]
-        encoder = _reachable(self._taken_steps(), {slot for slot, _ in roots})
-        run.flows = {slot: self.positions.visited(run.builder, slot, flow, there[slot]) for slot, flow in begun.items()}
+        there = {slot: self.positions.by_node(builder, slot, flow) for slot, flow in begun.items()}
         read = self.encoder_ops or any(features in begun for features in self.tape.features)
-        return roots, encoder, source if read else []
+        return Beginning(begun, there, source if read else [])
+
+    def walk(self, beginning: Beginning) -> dict[int, Layer]:
+        """The layers, and what stands between them, from where walks begin."""
+        begun, there, builder = beginning.begun, beginning.there, self.run.builder
+        self.run.flows = {
+            slot: self.positions.visited(builder, slot, flow, there[slot]) for slot, flow in begun.items()
+        }
+        self.slots_of: dict[int, range] = {}  # that a call has made
+        return self._run_chain()
+
+    def read_out(self) -> Flow:
+        """What comes of the layers in the end."""
+        run = self.run
+        run.lasting = False
+        for op in self.readout_ops:
+            run.run(op)
+        end = run.builder.settle(run.flow(self.output))
+        run.missing = None  # which holds on to all this
+        return end
 
     def _begun(self, slot: int) -> Flow:
         """The settled flow of a slot at which walks begin."""
@@ -299,20 +330,16 @@ class Lowering:
         begun = [number[s] for _, other in self.calls for s in other.handed if s in number and s <= call.handed[0]]
         return own[0] if own else max(begun, default=0)
 
-    def _seeds(self, direction: Tensor) -> tuple[list[tuple[int, Tensor]], list[tuple[int, Tensor]]]:
+    def _seeds(
+        self, end: Flow, steps: list[Step], direction: Tensor
+    ) -> tuple[list[tuple[int, Tensor]], list[tuple[int, Tensor]]]:
         """∂y/∂(slot) through the read-out alone, for every slot it reads, and the values there.
 
         The read-out is made of steps as everything else; walks never stand in it, so its messages are
         pulled once and for all.
         """
-        run = self.run
-        run.lasting = False
-        for op in self.readout_ops:
-            run.run(op)
-        end = run.builder.settle(run.flow(self.output))
         seed = flat(direction).view(end.value.shape).unsqueeze(1).unsqueeze(1)
-        places = {flow.slot: flow.value for flow in run.flows.values() if flow.term is None}
-        steps = self._taken_steps()
+        places = {flow.slot: flow.value for flow in self.run.flows.values() if flow.term is None}
         self.reached = {step.target for step in _reachable(steps, {end.slot})} | {end.slot}
         try:
             arrived = pull_back(steps, [(end.slot, seed)], AllNodes(self.num_nodes, 1), unweighted)
@@ -335,7 +362,7 @@ class Lowering:
         taken = (self.tape.values[self.output] - self.tape.values[last.inputs[0]]) * direction
         return float(taken.sum())
 
-    def _uncovered(self) -> tuple[str, ...]:
+    def uncovered(self) -> tuple[str, ...]:
         """Warn about operations that no rule covers; returns the notes for the report."""
         without: dict[str, dict[str, None]] = {}
         for op, emitted in self.run.uncovered:

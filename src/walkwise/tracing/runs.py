@@ -34,6 +34,7 @@ class ModelRuns:
     target: tuple[Target, Target]  # the explained output, and the one it is set against
     index: Index
     wide: bool  # whether a model in half precision runs in float32
+    closed: bool = True  # whether layers are recorded by their closed forms
 
     def run(self, suspects: Sequence[str] = ()) -> tuple[Tape, Watch, ExplainedScalar]:
         """What the tape saw, and the explained scalar."""
@@ -49,7 +50,7 @@ class ModelRuns:
         model, modules, given = self._shadowed()
         tape = Tape()
         tape.parameters = where_parameters_lie(modules)
-        watch = Watch(tape, modules, suspects)
+        watch = Watch(tape, modules, suspects, self.closed)
         for features in given.features.values():
             tape.follow_features(features)
         try:

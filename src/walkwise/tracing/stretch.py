@@ -8,6 +8,7 @@ stretch (an activation, the end of the layer, a second weight matrix) the rule s
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -45,40 +46,41 @@ class Flow:
 
 
 @dataclass(eq=False)
-class Builder:
-    """Turns maps between flows into steps of a chain."""
+class Builder(ABC):
+    """What handlers write with: maps between slots, and stretches ended by their rule."""
 
-    steps: list[Step] = field(default_factory=list)
     count: int = 0  # of slots
     _settled: dict[int, tuple[Term, int]] = field(default_factory=dict)  # stretches that have been ended somewhere
     _rectified: dict[int, Tensor] = field(default_factory=dict)  # tensors without negative entries, by identity
 
     def new_slot(self) -> int:
-        """A slot that no step uses yet."""
+        """A slot that nothing uses yet."""
         self.count += 1
         return self.count - 1
 
+    @abstractmethod
     def emit(self, operators: Sequence[Operator], sources: Sequence[int]) -> int:
-        """A new slot that holds the sum of the operators' outputs."""
-        if len(operators) == 1 and operators[0] is UNCHANGED:
-            return sources[0]
-        slot = self.count
-        self.count += 1
-        self.steps.append(Step(tuple(operators), tuple(sources), slot))
-        return slot
+        """A slot that holds the sum of the operators' outputs; what is left unchanged stays where it is."""
+
+    @abstractmethod
+    def ended(self, flow: Flow, value: Tensor, rectified: bool = False) -> int:
+        """The slot of a stretch with a weight in it whose output z has become ``value``: each part times its share.
+
+        ``rectified`` says that the value is 0 wherever z is negative.
+        """
 
     def apart(self, flow: Flow) -> Flow:
         """A settled flow in a slot of its own."""
-        slot = self.new_slot()
-        self.steps.append(Step((Identity(),), (flow.slot,), slot))
-        return Flow(flow.value, slot, call=flow.call, gate=flow.gate)
+        return Flow(flow.value, self.emit([Identity()], [flow.slot]), call=flow.call, gate=flow.gate)
 
     def settle(self, flow: Flow) -> Flow:
         """The flow with its stretch ended; whoever else reads it may go on with the stretch."""
         if flow.term is None:
             return flow
         if id(flow.term) not in self._settled:
-            self._settled[id(flow.term)] = flow.term, self._ended(flow, flow.value)
+            # Without a weight there is nothing for the rule to act on.
+            slot = self.ended(flow, flow.value) if flow.weighted else Plain(self.emit).slot(flow.term)
+            self._settled[id(flow.term)] = flow.term, slot
         return Flow(flow.value, self._settled[id(flow.term)][1], call=flow.call, gate=flow.gate)
 
     def activated(
@@ -95,15 +97,34 @@ class Builder:
         if rectifies:
             self._rectified[id(value)] = value
         if flow.term is not None and flow.weighted:
-            return Flow(value, self._ended(flow, value, rectifies))  # z · [z / p] · [h / z] needs no division by z
+            return Flow(value, self.ended(flow, value, rectifies))  # z · [z / p] · [h / z] needs no division by z
         settled = self.settle(flow)
         return Flow(value, self.emit([Scale(slope(settled.value))], [settled.slot]))
 
-    def _ended(self, flow: Flow, value: Tensor, rectified: bool = False) -> int:
-        """The slot of a stretch whose output z has become ``value``: each part times [its share of value]."""
+
+@dataclass(eq=False)
+class ChainBuilder(Builder):
+    """Turns maps between flows into steps of a chain."""
+
+    steps: list[Step] = field(default_factory=list)
+
+    def emit(self, operators: Sequence[Operator], sources: Sequence[int]) -> int:
+        """A new slot that holds the sum of the operators' outputs."""
+        if len(operators) == 1 and operators[0] is UNCHANGED:
+            return sources[0]
+        slot = self.count
+        self.count += 1
+        self.steps.append(Step(tuple(operators), tuple(sources), slot))
+        return slot
+
+    def taken(self) -> list[Step]:
+        """The steps made since they were last taken."""
+        steps, self.steps = self.steps, []
+        return steps
+
+    def ended(self, flow: Flow, value: Tensor, rectified: bool = False) -> int:
+        """The slot of a stretch, written once with lifted weights or twice, as its rule says."""
         assert flow.term is not None and flow.rule is not None
-        if not flow.weighted:  # no weight has been met, so there is nothing for the rule to act on
-            return Plain(self.emit).slot(flow.term)
         rule = flow.rule
         if rule.splits:
             one_sign = rule.one_sided

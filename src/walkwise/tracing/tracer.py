@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -43,7 +43,7 @@ from walkwise.tracing.private import compiled_from, watched
 from walkwise.tracing.reach import Surveyor, is_several, ran_as_before
 from walkwise.tracing.runs import ModelRuns
 from walkwise.tracing.tape import Tape
-from walkwise.tracing.target import Index, Target
+from walkwise.tracing.target import ExplainedScalar, Index, Target
 from walkwise.tracing.watch import check_fresh
 
 
@@ -108,6 +108,18 @@ def trace(
     schedule = as_schedule(rule)
     if fallback not in ("autograd", "error"):
         raise InputError(argument="fallback", expected='"autograd" or "error"', got=fallback)
+    with given_to(model, x, edge_index, model_kwargs) as given:
+        hoods, notes = _neighbourhoods(given, target, index)
+        recording = lowered(given, (target, against), index, schedule, hoods, notes)
+        chain, hoods = recording.chain(), recording.hoods
+        if fallback == "error":
+            _refuse_autograd(chain)
+        return chain if hoods is None else _placed(chain, hoods, given, not is_several(index))
+
+
+@contextmanager
+def given_to(model: nn.Module, x: Any, edge_index: Any, model_kwargs: dict[str, Any]) -> Iterator[Given]:
+    """What a model is called with, checked. Meanwhile it can be run and watched, whatever is switched off outside."""
     model = _unwrapped(model)
     ordinary = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
     with (
@@ -117,9 +129,7 @@ def trace(
     ):  # an interrupt must not leave gradients, or the sight of what is computed, switched off
         given = given_as(model, x, edge_index, model_kwargs)
         given.check() if isinstance(given, HeteroGiven) else check_given(given)
-        given = given.turned() if _has_matrices(given.x) and _names_more(given.edge_index, len(given.x)) else given
-        hoods, notes = _neighbourhoods(given, target, index)
-        return _traced(given, (target, against), index, schedule, fallback, hoods, notes)
+        yield given.turned() if _has_matrices(given.x) and _names_more(given.edge_index, len(given.x)) else given
 
 
 _IDLE = "layer '{}' ({}) ran, but the explained output does not follow from it; it is on no walk"
@@ -129,23 +139,43 @@ _HIDDEN = "node features went {}; what comes out of it counts as constant"
 trace.linearize = linearize  # type: ignore[attr-defined]  # so that walkwise.trace.linearize is found
 
 
-def _traced(
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """A prediction that was recorded, its operations sorted and under their rules."""
+
+    given: Given
+    hoods: Neighbourhoods | None  # that the model ran on, if not on the graph
+    lowering: Lowering
+    scalar: ExplainedScalar
+    notes: Sequence[str]
+
+    def chain(self) -> RelevanceChain:
+        """Its chain, in one type and with finite numbers."""
+        with torch.no_grad(), _differentiable():
+            chain = self.lowering.chain(self.scalar, self.notes)
+            if isinstance(self.given, HeteroGiven):
+                chain = replace(chain, types=self.given.types, edge_index=self.given.edges)
+            return check_chain(in_one_type(chain))
+
+
+def lowered(
     whole: Given,
     target: tuple[Target, Target],
     index: Index,
     schedule: Schedule,
-    fallback: str,
-    hoods: Neighbourhoods | None,
-    notes: Sequence[str],
-) -> RelevanceChain:
-    """The chain of a graph, or of neighbourhoods in it."""
+    hoods: Neighbourhoods | None = None,
+    notes: Sequence[str] = (),
+    *,
+    closed: bool = True,
+) -> Recording:
+    """A run of the model, recorded, on a graph or on neighbourhoods in it; by closed forms of layers, or not."""
     given = whole if hoods is None else hoods.of(whole)
     half = half_of(given.model, given.features)
-    runs = ModelRuns(given, target, index if hoods is None else hoods.centres, half is not None)
+    runs = ModelRuns(given, target, index if hoods is None else hoods.centres, half is not None, closed)
     tape, watch, scalar = runs.run()
     if hoods is not None and not ran_as_before(whole, tape):
         hoods, notes = _neighbourhoods(whole, target[0], index)
-        return _traced(whole, target, index, schedule, fallback, hoods, notes)
+        return lowered(whole, target, index, schedule, hoods, notes, closed=closed)
     if unreached := watch.unreached():  # run again and look whether they lose sight of what they take in
         tape, watch, scalar = runs.run(unreached)
     if watch.fresh and not tape.cut:
@@ -166,7 +196,7 @@ def _traced(
         own, unsure = rows_of_own(tape, given, runs.handed_for)
         identities = Identities(tape, given.num_nodes, given.types, own)
         if _has_matrices(given.x) and not given.static and _are_matrices(tape, given.x, identities):
-            return _traced(whole.turned(), target, index, schedule, fallback, None, notes)
+            return lowered(whole.turned(), target, index, schedule, None, notes, closed=closed)
         lowering = Lowering(tape, slot, schedule, identities)
         idle = [_IDLE.format(call.name, type(call.module).__name__) for call in lowering.idle]
         for note in (*hidden, *unsure, *(idle if tape.cut else ())):  # cut by what the model has detached, perhaps
@@ -174,13 +204,7 @@ def _traced(
         types = [] if half is None else [(WIDENED if runs.wide else CAST).format(half)]
         crossing = [_CROSSING] if _crosses(given, lambda: lowering.positions.edges(tape.calls)) else []
         notes = [*notes, *hidden, *unsure, *idle, *scalar.notes, *types, *crossing]
-        chain = lowering.chain(scalar, notes)
-        if fallback == "error":
-            _refuse_autograd(chain)
-        if isinstance(given, HeteroGiven):
-            chain = replace(chain, types=given.types, edge_index=given.edges)
-        chain = check_chain(in_one_type(chain))
-        return chain if hoods is None else _placed(chain, hoods, whole, not is_several(index))
+        return Recording(given, hoods, lowering, scalar, notes)
 
 
 @contextmanager

@@ -30,10 +30,11 @@ _OUT_OF_SIGHT = (
 class Watch:
     """Tells the tape where message-passing calls begin and end, by what it puts on a shadow's modules."""
 
-    def __init__(self, tape: Tape, modules: Modules, suspects: Sequence[str] = ()) -> None:
+    def __init__(self, tape: Tape, modules: Modules, suspects: Sequence[str] = (), closed: bool = True) -> None:
         """Watch the modules of a shadow.
 
-        ``suspects`` are the names of linear modules to be checked for losing sight of what they take in.
+        ``suspects`` are the names of linear modules to be checked for losing sight of what they take in. Unless
+        ``closed``, no layer but those of a user's own closed form is recorded by one.
         """
         self.tape = tape
         self.modules = modules
@@ -44,6 +45,7 @@ class Watch:
         self.fresh: list[int] = []  # later calls that were handed a tensor nothing is known of
         for name, conv in modules.convs:
             form = closed_form(conv)
+            form = form if closed or form is None or not _is_ours(form) else None
             natively = form is not None and _is_ours(form) and is_native(conv)
             conv.__dict__["forward"] = self._forward(name, conv, natively)
             conv.__dict__["propagate"] = self._propagate(name, conv, form)
