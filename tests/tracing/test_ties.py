@@ -3,7 +3,15 @@
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import GCNConv, MaxAggregation, ResGatedGraphConv, SAGEConv, global_max_pool
+from torch_geometric.nn import (
+    GCNConv,
+    MaxAggregation,
+    MedianAggregation,
+    QuantileAggregation,
+    ResGatedGraphConv,
+    SAGEConv,
+    global_max_pool,
+)
 
 import walkwise as ww
 from walkwise.core.contract import tapped_messages
@@ -39,6 +47,8 @@ READOUTS = {
     "topk": lambda h: h.topk(2, dim=0).values[1:],
     "kthvalue": lambda h: h.kthvalue(6, dim=0).values.view(1, -1),
     "median": lambda h: h.median(dim=0).values.view(1, -1),
+    "MedianAggregation": lambda h: MedianAggregation()(h, graph_of(h)),
+    "QuantileAggregation": lambda h: QuantileAggregation(0.3)(h, graph_of(h)),
     "cummax": lambda h: h.cummax(dim=0).values[-1:],
     "quantile": lambda h: h.quantile(0.5, dim=0).view(1, -1),
     "maximum": lambda h: torch.maximum(h[:3], h[3:]).maximum(h[[1, 2, 0]]).maximum(h[[2, 0, 1]])[:1] + 0 * h.sum(),
@@ -245,3 +255,17 @@ def test_a_maximum_of_nothing_but_zeros_is_shared_out_whole():
     chain = ww.trace(model, x, EDGES, target=0, rule="zero")
     message = tapped_messages(chain)[chain.roots[0][0]][:, 0, 0]  # each node is half of two maxima
     torch.testing.assert_close(message, model.conv.lin_l.weight.detach().sum(0).expand(6, 2))
+
+
+@pytest.mark.parametrize("aggregation", ["median", QuantileAggregation(0.4), QuantileAggregation(0.4, "nearest")])
+def test_a_median_is_shared_by_the_messages_of_its_node_alone(aggregation):
+    """Messages to other nodes have the same values."""
+    torch.manual_seed(0)
+    conv = SAGEConv(3, 1, aggr=aggregation, root_weight=False, bias=False).double()
+    x = torch.tensor([[0.3, 0.2, 0.9], [1.0, 0.1, 0.4], [1.0, 0.1, 0.4]], dtype=torch.float64).repeat(2, 1)
+    star = torch.tensor([[1, 2], [0, 0]])
+    chain = ww.trace(conv, x, torch.cat([star, star + 3, torch.tensor([[0, 3], [1, 5]])], dim=1), index=0, rule="zero")
+    relevance = ww.node_relevance(chain)
+    half = float(conv.lin_l(x[1]).detach()) / 2
+    assert abs(half) > 1e-3
+    assert relevance.tolist() == pytest.approx([0, half, half, 0, 0, 0])

@@ -42,7 +42,9 @@ _OVER_ROWS = frozenset({
 #: Rows of a result that are looked at to see whether nodes are mixed in it.
 _LOOKED_AT = 8
 #: Functions that order what they are given: which row is whose cannot be told from numbers put in.
-_ORDERING = frozenset({"sort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode", "quantile", "nanquantile"})
+_ORDERING = frozenset({
+    "sort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode", "quantile", "nanquantile", "quantiles",
+})  # fmt: skip
 
 
 class UnfollowedError(Exception):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import QuantileAggregation
 from torch_geometric.nn.dense.linear import Linear as PygLinear
 
 from walkwise.errors import InputError, TraceError
@@ -47,6 +48,7 @@ class Modules:
     convs: Named = field(default_factory=list)  # message passing
     linears: Named = field(default_factory=list)
     norms: Named = field(default_factory=list)  # of torch_geometric, written out in torch functions
+    quantiles: Named = field(default_factory=list)  # of messages
     scripts: Named = field(default_factory=list)  # whose attributes Python does not hold
     functions: tuple[str, ...] = ()  # TorchScript functions that modules hold
 
@@ -88,6 +90,8 @@ def _roles(kind: type) -> tuple[str, ...]:
         roles.append("linears")
     if kind.__module__.startswith("torch_geometric.nn.norm") and kind.__name__ != "DiffGroupNorm":
         roles.append("norms")  # sums and means inside are statistics; in DiffGroupNorm they are its output
+    if issubclass(kind, QuantileAggregation) and kind.forward is QuantileAggregation.forward:
+        roles.append("quantiles")
     if issubclass(kind, (torch.jit.ScriptModule, Scripted)):
         roles.append("scripts")
     return tuple(roles)

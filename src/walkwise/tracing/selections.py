@@ -101,12 +101,15 @@ def _scatter_reduce(run: Interpreter, op: Op) -> None:
 def _winners(run: Interpreter, op: Op, slot: int, scatter: Scatter) -> None:
     """The largest or smallest of the rows that come to each place, neuron by neuron; those that tie share."""
     assert op.outputs[0] is not None
-    value, given = run.value(op.outputs[0]), run.value(slot)
-    won = _equal(given, value.index_select(0, scatter.index)).to(value.dtype)  # (E, N)
-    shares = divide(won, scatter.push(won).index_select(0, scatter.index))
-    flow = run.read(op, slot)
-    picked = run.builder.emit([Scale(shares)], [flow.slot])
+    value, flow = run.value(op.outputs[0]), run.read(op, slot)
+    picked = run.builder.emit([Scale(shares(run.value(slot), value, scatter))], [flow.slot])
     run.flows[op.outputs[0]] = Flow(value, run.builder.emit([scatter], [picked]), call=op.call)
+
+
+def shares(given: Tensor, picked: Tensor, scatter: Scatter) -> Tensor:
+    """What every row is of the value that was picked where it goes: all of it, or as much as others that are equal."""
+    won = _equal(given, picked.index_select(0, scatter.index)).to(picked.dtype)  # (E, N)
+    return divide(won, scatter.push(won).index_select(0, scatter.index))
 
 
 def _without_itself(op: Op, last: float) -> Op:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from walkwise.errors import TraceError
+from walkwise.tracing import quantiles
 from walkwise.tracing.linearize import ClosedForm, EdgeShelf, PropagateCall, closed_form
 from walkwise.tracing.modules import Modules, torchscript
 from walkwise.tracing.native import Native, is_native
@@ -51,6 +52,8 @@ class Watch:
             conv.__dict__["propagate"] = self._propagate(name, conv, form)
         for _, norm in modules.norms:
             norm.__dict__["forward"] = self._normalise(norm)
+        for _, quantile in modules.quantiles:
+            quantile.__dict__["forward"] = quantiles.recorded(tape, quantile)
         for name, script in modules.scripts:
             script.__dict__["forward"] = self._scripted(name, script)
         for function in modules.scripted_functions:
@@ -62,7 +65,10 @@ class Watch:
     def release(self) -> None:
         """Let go of the shadow's modules, which hold on to this and it to them."""
         self.given = None
-        for _, module in (*self.modules.convs, *self.modules.norms, *self.modules.linears, *self.modules.scripts):
+        modules = self.modules
+        for _, module in (
+            *modules.convs, *modules.norms, *modules.linears, *modules.quantiles, *modules.scripts,
+        ):  # fmt: skip
             for name in ("forward", "propagate"):
                 module.__dict__.pop(name, None)
 
