@@ -140,7 +140,7 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
         side: Literal["left", "right"] = "right" if column.startswith(">") else "left"
         made.add_column(Text(column.lstrip(">")), justify=side, width=width, overflow="fold")
     for row in cells:
-        made.add_row(*map(Text, row))
+        made.add_row(*(Text(_broken(c) if cell_len(c) > w else c) for c, w in zip(row, widths, strict=True)))
     out.print(Text(f"\n{title}", style="bold"), soft_wrap=True)
     out.print(made)
     say(note, wrap=True)
@@ -149,7 +149,8 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
 def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int]:
     """How wide the columns of a table are: as wide as they like, or narrower where a line has no room for that.
 
-    Then titles and text are broken between words; if that is not enough, the names of rows and numbers are, too.
+    Then titles and text are broken between words, and columns move closer; if that is not enough, the names of rows and
+    numbers are broken, too.
 
     >>> _widths(["name", ">relevance of each", "nodes"], [["styrene oxide", "0.25", "0 C, 1 O"]], 38)
     [13, 11, 8]
@@ -157,15 +158,20 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], room: int) ->
     titles = [column.lstrip(">") for column in columns]
     held = [[row[i] for row in rows] for i in range(len(columns))]
     widths = [max(map(cell_len, [title, *cells])) for title, cells in zip(titles, held, strict=True)]
-    for names in (True, False):
+    for names, gap in ((True, _GAP), (True, 1), (False, 1)):
         least = []
         for i, (title, cells) in enumerate(zip(titles, held, strict=True)):
             whole = names and (columns[i].startswith(">") or (i == 0 and widths[i] <= _NAME))
-            words = [*title.split(), *(cells if whole else " ".join(cells).split())]
+            words = [*title.split(), *(cells if whole else " ".join(map(_broken, cells)).replace("\n", " ").split(" "))]
             least.append(max(map(cell_len, words), default=1))
-        while sum(widths) + _GAP * (len(widths) - 1) > room and widths != least:
+        while sum(widths) + gap * (len(widths) - 1) > room and widths != least:
             widths[max(range(len(widths)), key=lambda i: widths[i] - least[i])] -= 1
     return widths
+
+
+def _broken(cell: str) -> str:
+    """A number that is too long for its column, what it is uncertain by in a line of its own."""
+    return cell.replace(" ± ", "\n±\N{NO-BREAK SPACE}")
 
 
 def say(words: str | Text, *, wrap: bool = False) -> None:
