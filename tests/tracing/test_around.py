@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import GCNConv
+from torch_geometric.nn import GCNConv, MessagePassing
 
 import walkwise as ww
 from walkwise import reference
@@ -93,3 +93,27 @@ def test_a_walk_around_all_layers_has_its_own_relevance(x):
     around = (model.encoder(x) * model.head.weight[1]).sum(1)
     walks = [[node, -1, -1] for node in range(M)]
     torch.testing.assert_close(ww.walk_relevance(chain, walks), around.detach())
+
+
+class Attended(MessagePassing):
+    """Messages and attention, which comes in a batch of one and is laid out in the layer."""
+
+    def forward(self, x, edge_index, attention):
+        return (attention.mT @ x[None])[0] + self.propagate(edge_index, x=x)
+
+    def message(self, x_j):
+        return x_j
+
+
+def test_attention_that_no_walk_passes_is_held_constant_and_takes_no_share(x):
+    def run(m, x, e):
+        scores = (x.reshape(1, -1) @ mixing).view(1, M, M)  # of no single nodes
+        return m.b(m.c(m.encoder(x), e, torch.softmax(scores, -1)).relu(), e)
+
+    torch.manual_seed(2)
+    mixing = torch.randn(3 * M, M * M, dtype=torch.float64)
+    model = Net(run).double().eval()
+    model.c = Attended()
+    chain = ww.trace(model, x, EDGES, target=1, rule="zero")
+    assert chain.input_relevance == pytest.approx(chain.output, abs=1e-12)
+    assert chain.notes == ()

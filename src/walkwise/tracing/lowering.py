@@ -31,6 +31,11 @@ _AROUND = (
     "the model reads its input features around the first message-passing layer; that part of the output is on no walk"
 )
 
+_LATE = (
+    "walks begin at later positions, too, where the model reads new input (another time step, say); node_relevance "
+    'counts those that begin at position 0, with layer="start" all of them'
+)
+
 
 _OUTSIDE = (
     "{} adds up rows of nodes outside of any message-passing layer, in {}; walks do not stand at nodes there, and "
@@ -164,8 +169,9 @@ class Lowering:
         steps = _reachable(steps, {slot for slot, _ in seeds})
         begun = {slot for step in steps if step.visit is not None for slot in step.sources}
         roots = [root for root in roots if root[0] in begun] or roots
+        late = {slot for step in steps if step.visit and step.visit.position for slot in step.sources}
         if silent := self.silent_of(layers, {slot for slot, _ in seeds}.union(*(step.sources for step in steps))):
-            gates = [_GATE.format(layers[i].name, layers[i].kind) for i in silent]
+            gates = dict.fromkeys(_GATE.format(layers[i].name, layers[i].kind) for i in sorted(silent))
             return self.again(silent).chain(scalar, [*notes, *gates])
         self.reached |= {step.target for step in (*steps, *encoder)}
         squashes = dict.fromkeys(note for note, emitted in run.squashes if emitted in self.reached)
@@ -189,7 +195,14 @@ class Lowering:
             features=tuple(beginning.features),
             rule_note=self.rule_note,
             normaliser=self._normaliser(scalar.direction),
-            notes=(*run.remarks, *squashes, *self.positions.remarks, *self.uncovered(), *notes),
+            notes=(
+                *run.remarks,
+                *squashes,
+                *self.positions.remarks,
+                *self.uncovered(),
+                *([_LATE] if any(slot in late for slot, _ in roots) else ()),
+                *notes,
+            ),
         )
 
     def again(self, silent: frozenset[int] = frozenset()) -> Lowering:
@@ -224,6 +237,7 @@ class Lowering:
         self.run = run = Interpreter(self.tape.values, builder)
         run.along_nodes, run.parameters = self.positions.identities.along_nodes, self.tape.parameters
         run.missing = self._around
+        self.gates: dict[int, int] = {}  # how much what stands before the first layer looks like a gate
         source = []
         for features in self.tape.features:
             source.append((builder.new_slot(), run.value(features)))
@@ -241,6 +255,7 @@ class Lowering:
     def walk(self, beginning: Beginning) -> dict[int, Layer]:
         """The layers, and what stands between them, from where walks begin."""
         begun, there, builder = beginning.begun, beginning.there, self.run.builder
+        self.gates = {slot: flow.gate for slot, flow in self.run.flows.items()}
         self.run.flows = {
             slot: self.positions.visited(builder, slot, flow, there[slot]) for slot, flow in begun.items()
         }
@@ -270,9 +285,11 @@ class Lowering:
         return [slot for slot in read if slot in before and slot not in self.positions.number]
 
     def _around(self, slot: int) -> Flow:
-        """A slot that no walk has passed is constant."""
-        self.run.remarks[_AROUND] = None
-        return Flow(self.run.value(slot), self.run.builder.new_slot())
+        """A slot that no walk has passed is constant; one that is a gate was so anyway."""
+        gate = self.gates.get(slot, 0)
+        if not gate:
+            self.run.remarks[_AROUND] = None
+        return Flow(self.run.value(slot), self.run.builder.new_slot(), gate=gate)
 
     def _stand(self, slots: Iterable[int | None]) -> None:
         for slot in slots:
