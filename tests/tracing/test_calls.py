@@ -310,6 +310,34 @@ def test_what_edges_have_is_not_taken_for_nodes_of_which_there_are_as_many(by_na
         ww.trace(Model(), torch.arange(4), ring, edge_attr=torch.rand(4, 2), index=0, target=0)
 
 
+class WeightFirst(MessagePassing):
+    """A layer that is handed its weight, too, and before its nodes."""
+
+    def forward(self, weight, x, edge_index):
+        return self.propagate(edge_index, x=x @ weight)
+
+
+@pytest.mark.parametrize("width", [4, 6])
+def test_a_weight_is_not_taken_for_nodes_of_which_there_are_as_many(data, width):
+    class Evolved(nn.Module):
+        """Its weight is what a recurrent cell makes of the one before."""
+
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.begun = nn.Parameter(torch.randn(width, width))
+            self.cell, self.conv = nn.GRUCell(width, width), WeightFirst()
+
+        def forward(self, x, edge_index):
+            return self.conv(self.cell(self.begun, self.begun), x, edge_index)
+
+    model, x = Evolved().double(), torch.randn(6, width, dtype=torch.float64)
+    chain = ww.trace(model, x, data.edge_index, index=0, target=0, rule="zero")
+    leaf = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(leaf, data.edge_index)[0, 0], leaf)
+    torch.testing.assert_close(ww.feature_relevance(chain), gradient * x)
+
+
 @pytest.mark.parametrize("graph", [HeteroData(), Batch.from_data_list([HeteroData()])])
 def test_heterogeneous_graphs_without_nodes_are_refused(graph):
     with pytest.raises(InputError, match="has no nodes"):

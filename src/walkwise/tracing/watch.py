@@ -113,7 +113,8 @@ class Watch:
     def _begin(self, name: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Tell the tape that a message-passing call begins."""
         known = self.tape.slot_of(args[0]) if args else None  # no look at the tensor: the tape would see it
-        given = _handed(args, kwargs) if known is None else args[0]
+        given = self._before_edges(args) if known is None else args[0]
+        given = _handed(args, kwargs) if given is None else given
         tensors = _node_tensors(given) if known is None else [given]
         if not tensors or (known is None and self.tape.slot_of(tensors[0]) is None and _after_numbers(args, kwargs)):
             raise TraceError(
@@ -131,6 +132,13 @@ class Watch:
         self.tape.calls.append(call)
         self.tape.active = len(self.tape.calls) - 1
         self.given = given
+
+    def _before_edges(self, args: tuple[Any, ...]) -> Tensor | None:
+        """What is followed and stands before a call's edges, where a weight may come first: ``conv(W, x, edges)``."""
+        with unwatched():
+            edges = next((i for i, item in enumerate(args) if _is_edges(item)), 0)
+        known = (item for item in args[:edges] if isinstance(item, Tensor) and self.tape.slot_of(item) is not None)
+        return next(known, None)
 
     def _edges(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
         """The edges that a call was given, as long as no earlier call was."""
