@@ -19,8 +19,12 @@ statistics of normalisations, h / z of activations); where features are whole nu
 message is no weight times its neighbour's row (a matrix or a perceptron for every edge). *The ball*: those of the nodes
 around S that messages can come back from, where they are passed several times between two positions of a walk, or from
 edge to edge; walks and orders still take a pass over the graph. *The graph*: the rows of all nodes, where they are
-mixed otherwise than along edges (by attention of all nodes, a virtual node, a matrix that stands for edges, an order
-found by sorting).
+mixed otherwise than along edges (by attention of all nodes, a virtual node, a matrix that stands for edges), and where
+a layer puts the messages of every node side by side in one padded tensor, or multiplies them.
+
+SplineConv, DynamicEdgeConv, GravNetConv, XConv, PANConv, FusedGATConv and the CuGraph layers need packages beside
+torch_geometric, and were not tried. Aggregations by LSTM, by GRU and by a learned power mean are not in the table:
+their gradient with everything detached is not written yet.
 """
 
 
@@ -41,5 +45,6 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from zoo.checks import checked
     from zoo.models import ZOO
+    from zoo.rest import REST
 
-    PAGE.write_text(page([checked(entry) for entry in ZOO]), encoding="utf-8")
+    PAGE.write_text(page([checked(entry) for entry in (*ZOO, *REST)]), encoding="utf-8")

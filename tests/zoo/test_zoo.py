@@ -4,21 +4,22 @@ import pytest
 
 from zoo.checks import checked
 from zoo.models import ZOO
+from zoo.rest import REST
 from zoo.table import PAGE, page
 
-FOUND = {}
+ALL, FOUND = [*ZOO, *REST], {}
 
 
 def test_there_are_many():
-    assert len(ZOO) >= 80
-    assert len({entry.name for entry in ZOO}) == len(ZOO)
+    assert len(ALL) >= 80
+    assert len({entry.name for entry in ALL}) == len(ALL)
 
 
-@pytest.mark.parametrize("entry", ZOO, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", ALL, ids=lambda entry: entry.name)
 def test_exact_or_refused(entry):
     FOUND[entry.name] = checked(entry)
 
 
 def test_the_page_is_current():
-    results = [FOUND.get(entry.name) or checked(entry) for entry in ZOO]
+    results = [FOUND.get(entry.name) or checked(entry) for entry in ALL]
     assert PAGE.read_text(encoding="utf-8") == page(results), "run python tests/zoo/table.py"
