@@ -90,8 +90,14 @@ def test_other_commands_say_that_they_do_not_take_them(run, saved, command):
     assert "papers.pt 0 is a heterogeneous graph, which this command does not take" in " ".join(found.err.split())
 
 
-def test_a_run_says_so_too(run, saved, tmp_path):
+def test_a_run_reads_a_file_of_them(run, saved, tmp_path):
     pytest.importorskip("pyarrow")
-    found = run("run", WHOLE, saved, "--out", tmp_path / "out")
-    assert found.code != 0
-    assert "A run takes graphs with one kind of nodes, got a heterogeneous one" in " ".join(found.err.split())
+    runs = pytest.importorskip("walkwise.runs")
+    command = ("run", WHOLE, saved, "--out", tmp_path / "out", "--ask", "nodes", "--ask", "walks:2", "--workers", 1)
+    found = run(*command)
+    assert (found.code, "2 graphs of 2; nodes, walks:2" in found.out) == (0, True)
+    tables = runs.read(tmp_path / "out")
+    assert tables["nodes"].named.tolist()[11:14] == ["venue 0", "venue 1", "author 0"]
+    assert all(str(walk[-1]).startswith("paper ") for walk in tables["walks:2"].named)  # papers are added up
+    assert run(*command).code == 0  # there is nothing left to do
+    assert run("report", tmp_path / "out").code == 0

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
-from torch import Tensor
-from torch_geometric.data import Data
 
 from walkwise.questions.components import component_sizes
 from walkwise.questions.marginals import edge_relevance
 from walkwise.questions.neighbours import Floats, Ints, running_totals
 from walkwise.questions.subgraphs import subgraph_relevance
+from walkwise.runs.batches import attribute
 from walkwise.runs.explained import ExplainedBatch, label_of, predicted
 from walkwise.runs.groups import find_groups
 from walkwise.runs.kinds import links_within, pattern_of
@@ -71,36 +71,53 @@ COLUMNS: dict[str, dict[str, pa.DataType]] = {
     "curves": {"activation": _NUMBERS, "pruning": _NUMBERS, "auac": pa.float64(), "aupc": pa.float64()},
 }
 
+#: More columns of tables about heterogeneous graphs: the same nodes by type, "author 3", and what edges say.
+TYPED_COLUMNS: dict[str, dict[str, pa.DataType]] = {
+    "nodes": {"named": pa.string()},
+    "edges": {"named": pa.list_(pa.string()), "relation": pa.string()},
+    **{kind: {"named": pa.list_(pa.string())} for kind in ("walks", "order", "subgraph", "groups")},
+}
 
-def schema_of(kind: str, *, indexed: bool) -> pa.Schema:
+
+@dataclass(frozen=True)
+class Layout:
+    """What all tables of a run have besides: the explained node, and nodes by type."""
+
+    indexed: bool = False
+    typed: bool = False
+
+
+def schema_of(kind: str, layout: Layout) -> pa.Schema:
     """The columns of a table and their types.
 
     Args:
         kind: "graphs", or the kind of a question.
-        indexed: whether single nodes are explained.
+        layout: whether single nodes are explained, and whether graphs are heterogeneous.
 
-    >>> schema_of("order", indexed=False).names
-    ['graph', 'nodes']
+    >>> schema_of("order", Layout()).names, schema_of("order", Layout(typed=True)).names
+    (['graph', 'nodes'], ['graph', 'nodes', 'named'])
     """
-    keys = KEYS if indexed else {"graph": KEYS["graph"]}
-    return pa.schema([*keys.items(), *COLUMNS[kind].items()])
+    keys = KEYS if layout.indexed else {"graph": KEYS["graph"]}
+    more = TYPED_COLUMNS.get(kind, {}) if layout.typed else {}
+    return pa.schema([*keys.items(), *COLUMNS[kind].items(), *more.items()])
 
 
-def answer(question: Question, batch: ExplainedBatch, keys: Mapping[str, Ints]) -> pa.Table:
+def answer(question: Question, batch: ExplainedBatch, keys: Mapping[str, Ints], layout: Layout) -> pa.Table:
     """One question's rows for the graphs of a batch.
 
     Args:
         question: what is asked.
         batch: the graphs, explained.
         keys: the number of every graph, and perhaps its explained node: (G,) each.
+        layout: what all tables of the run have.
     """
     owner, columns = _ANSWERS[question.kind](question, batch)
-    return table_of(question.kind, {name: key[owner] for name, key in keys.items()} | columns, indexed="index" in keys)
+    return table_of(question.kind, {name: key[owner] for name, key in keys.items()} | columns, layout)
 
 
-def table_of(kind: str, columns: Mapping[str, Any], *, indexed: bool) -> pa.Table:
+def table_of(kind: str, columns: Mapping[str, Any], layout: Layout) -> pa.Table:
     """Columns in the order and the types of the schema; those that are not there are null."""
-    schema = schema_of(kind, indexed=indexed)
+    schema = schema_of(kind, layout)
     rows = len(columns["graph"])
     arrays = [
         pa.array(columns[field.name], type=field.type, from_pandas=False)
@@ -111,7 +128,7 @@ def table_of(kind: str, columns: Mapping[str, Any], *, indexed: bool) -> pa.Tabl
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def graph_rows(batch: ExplainedBatch, keys: Mapping[str, Ints], names: Sequence[str]) -> pa.Table:
+def graph_rows(batch: ExplainedBatch, keys: Mapping[str, Ints], names: Sequence[str], layout: Layout) -> pa.Table:
     """A row for every graph: what it is, what the model says, and what was explained."""
     walks = np.bincount(batch.batch, batch.nodes, len(batch.graphs))
     outputs = batch.outputs.double().cpu().numpy()
@@ -126,15 +143,15 @@ def graph_rows(batch: ExplainedBatch, keys: Mapping[str, Ints], names: Sequence[
         "output": batch.explained,
         "relevance": walks,
         "outputs": list(outputs),
-        "smiles": [str(graph.smiles) if "smiles" in graph else None for graph in batch.graphs],
+        "smiles": [None if (smiles := attribute(graph, "smiles")) is None else str(smiles) for graph in batch.graphs],
     }
     columns["target"] = np.asarray(columns["target"]).astype(np.int32)
-    return table_of("graphs", dict(keys) | columns, indexed="index" in keys)
+    return table_of("graphs", dict(keys) | columns, layout)
 
 
-def failed_row(keys: Mapping[str, Ints], name: str, error: str) -> pa.Table:
+def failed_row(keys: Mapping[str, Ints], name: str, error: str, layout: Layout) -> pa.Table:
     """The row of a graph that could not be explained."""
-    return table_of("graphs", dict(keys) | {"name": [name], "error": [error]}, indexed="index" in keys)
+    return table_of("graphs", dict(keys) | {"name": [name], "error": [error]}, layout)
 
 
 # -- one function per kind of question: the graph that every row belongs to, and the columns --------------------
@@ -143,14 +160,22 @@ Rows = tuple[Ints, dict[str, Any]]
 
 
 def _nodes(question: Question, batch: ExplainedBatch) -> Rows:
-    kinds = [kind for some in batch.kinds for kind in some]
-    return batch.batch, {"node": batch.ids, "kind": kinds, "relevance": batch.nodes}
+    kinds, rows = [kind for some in batch.kinds for kind in some], batch.by_graph
+    columns = {"node": batch.ids[rows], "kind": kinds, "relevance": batch.nodes[rows]}
+    if batch.typed is not None:
+        columns["named"] = [batch.typed.names[row] for row in rows]
+    return batch.batch[rows], columns
 
 
 def _edges(question: Question, batch: ExplainedBatch) -> Rows:
-    relevance = edge_relevance(batch.chain, edge_index=batch.data.edge_index).double().cpu().numpy()
-    source, target = batch.data.edge_index.cpu().numpy()
-    return batch.batch[source], {"source": batch.ids[source], "target": batch.ids[target], "relevance": relevance}
+    pairs = torch.from_numpy(batch.edges).to(batch.chain.device)
+    relevance, rows = edge_relevance(batch.chain, edge_index=pairs).double().cpu().numpy(), batch.edges_by_graph
+    source, target = batch.edges[:, rows]
+    columns = {"source": batch.ids[source], "target": batch.ids[target], "relevance": relevance[rows]}
+    if batch.typed is not None:
+        columns["relation"] = [batch.typed.relations[row] for row in rows]
+        columns |= _named(batch, batch.edges[:, rows].T.reshape(-1), np.full(len(rows), 2))
+    return batch.batch[source], columns
 
 
 def _walks(question: Question, batch: ExplainedBatch) -> Rows:
@@ -159,15 +184,15 @@ def _walks(question: Question, batch: ExplainedBatch) -> Rows:
     walks = torch.cat([best.walks for best in found]).cpu().numpy()
     relevance = torch.cat([best.relevance for best in found]).double().cpu().numpy()
     standing = walks >= 0  # a walk may pass a position by
-    nodes = _lists(batch.ids[walks[standing]], standing.sum(axis=1))
+    nodes = _node_lists(batch, walks[standing], standing.sum(axis=1))
     rank = np.arange(len(walks)) - running_totals(counts)[:-1].repeat(counts)
-    return np.repeat(np.arange(len(found)), counts), {"rank": rank, "nodes": nodes, "relevance": relevance}
+    return np.repeat(np.arange(len(found)), counts), {"rank": rank, "relevance": relevance} | nodes
 
 
 def _order(question: Question, batch: ExplainedBatch) -> Rows:
     orders = order_nodes(batch.chain, alpha=question.number, graphs=torch.from_numpy(batch.batch), progress=False)
     flat = torch.cat(list(orders)).cpu().numpy()
-    return np.arange(len(orders)), {"nodes": _lists(batch.ids[flat], batch.sizes)}
+    return np.arange(len(orders)), _node_lists(batch, flat, batch.sizes)
 
 
 def _subgraph(question: Question, batch: ExplainedBatch) -> Rows:
@@ -177,13 +202,12 @@ def _subgraph(question: Question, batch: ExplainedBatch) -> Rows:
     removed[[node for one in found for node in one.nodes]] = True
     effect = batch.explained - batch.without(removed)
     alone = predicted(batch.outputs_without(~removed))
-    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS["subgraph"]}
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS["subgraph"] if name != "nodes"}
     for g, one in enumerate(found):
-        nodes = [node - int(batch.starts[g]) for node in one.nodes]
+        nodes = batch.numbers[list(one.nodes)].tolist()
         kinds = [batch.kinds[g][node] for node in nodes]
-        links = links_within(nodes, _edges_of(batch.graphs[g]))
+        links = links_within(nodes, batch.own_edges[g])
         row = {
-            "nodes": batch.ids[list(one.nodes)].tolist(),
             "kinds": kinds,
             "links": [end for pair in links for end in pair],
             "relevance": one.score,
@@ -193,11 +217,8 @@ def _subgraph(question: Question, batch: ExplainedBatch) -> Rows:
         }
         for name, value in row.items():
             columns[name].append(value)
-    return np.arange(len(found)), dict(columns)
-
-
-def _edges_of(graph: Data) -> Tensor:
-    return graph.edge_index if graph.edge_index is not None else torch.empty(2, 0, dtype=torch.long)
+    flat, counts = [node for one in found for node in one.nodes], [len(one.nodes) for one in found]
+    return np.arange(len(found)), columns | _node_lists(batch, np.array(flat), np.array(counts))
 
 
 def _groups(question: Question, batch: ExplainedBatch) -> Rows:
@@ -209,7 +230,7 @@ def _groups(question: Question, batch: ExplainedBatch) -> Rows:
         kinds = [str(kind) for kind in batch.kinds[g]]
         for name, count, nodes in find_groups(question.groups, graph, kinds, molecule):
             owner.append(g)
-            rows.append((name, count, np.array(nodes) + batch.starts[g]))
+            rows.append((name, count, batch.rows_of(g)[nodes]))
     flat = np.concatenate([nodes for _, _, nodes in rows]) if rows else np.zeros(0, dtype=np.int64)
     sizes = np.array([len(nodes) for _, _, nodes in rows], dtype=np.int64)
     sets = torch.from_numpy(flat), torch.from_numpy(running_totals(sizes))
@@ -217,7 +238,7 @@ def _groups(question: Question, batch: ExplainedBatch) -> Rows:
     return np.array(owner, dtype=np.int64), {
         "group": [name for name, _, _ in rows],
         "count": [count for _, count, _ in rows],
-        "nodes": _lists(batch.ids[flat], sizes),
+        **_node_lists(batch, flat, sizes),
         "relevance": subgraph_relevance(batch.chain, sets).double().cpu().numpy(),
         "node_relevance": np.bincount(within, batch.nodes[flat], len(rows)),
         "effect": _effects(batch, owner, [nodes for _, _, nodes in rows]),
@@ -242,7 +263,9 @@ def _effects(batch: ExplainedBatch, owner: Sequence[int], sets: Sequence[Ints]) 
 def _curves(question: Question, batch: ExplainedBatch) -> Rows:
     along = {}
     for mode in ("activation", "pruning"):
-        orders = order_nodes(batch.chain, mode=mode, alpha=question.number, graphs=batch.data.batch, progress=False)
+        orders = order_nodes(
+            batch.chain, mode=mode, alpha=question.number, graphs=torch.from_numpy(batch.batch), progress=False
+        )
         place = np.empty(len(batch.batch), dtype=np.int64)  # of every node in its graph's order
         for order in orders:
             place[order.cpu().numpy()] = np.arange(len(order))
@@ -269,14 +292,23 @@ _ANSWERS: dict[str, Callable[[Question, ExplainedBatch], Rows]] = {
 }
 
 
-def _lists(flat: Ints, sizes: Ints) -> pa.Array:
-    """Lists of node ids of these lengths, one after the other."""
-    offsets = pa.array(running_totals(sizes), type=pa.int32())
-    return pa.ListArray.from_arrays(offsets, pa.array(flat, type=pa.int32()))
+def _node_lists(batch: ExplainedBatch, flat: Ints, sizes: Ints) -> dict[str, pa.Array]:
+    """Lists of nodes of these lengths, one after the other: by their ids, and of heterogeneous graphs by type, too."""
+    return {"nodes": _lists(pa.array(batch.ids[flat], type=pa.int32()), sizes)} | _named(batch, flat, sizes)
+
+
+def _named(batch: ExplainedBatch, flat: Ints, sizes: Ints) -> dict[str, pa.Array]:
+    if batch.typed is None:
+        return {}
+    return {"named": _lists(pa.array([batch.typed.names[node] for node in flat], type=pa.string()), sizes)}
+
+
+def _lists(flat: pa.Array, sizes: Ints) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array(running_totals(sizes), type=pa.int32()), flat)
 
 
 def _largest_components(batch: ExplainedBatch) -> Ints:
     """How many nodes the largest connected part of each graph has.  # (G,)"""
     largest = np.zeros(len(batch.graphs), dtype=np.int64)
-    np.maximum.at(largest, batch.batch, component_sizes(batch.data.edge_index, len(batch.batch)))
+    np.maximum.at(largest, batch.batch, component_sizes(torch.from_numpy(batch.edges), len(batch.batch)))
     return largest

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Batch, Data, HeteroData
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.lazy import cached_property
-from walkwise.datasets.graphset import offsets
 from walkwise.errors import CoverageWarning, InputError
 from walkwise.evaluation.predictions import at_rest
+from walkwise.evaluation.types import AllTypes
 from walkwise.questions.marginals import node_relevance
 from walkwise.questions.neighbours import Bools, Floats, Ints, running_totals
 from walkwise.rules import RuleLike
+from walkwise.runs.batches import AnyGraph, TypedRows, attribute, is_typed, part_of, side_by_side
 from walkwise.runs.kinds import as_molecule, node_kinds
 from walkwise.tracing import trace
 from walkwise.tracing.arguments import of_graph
@@ -31,9 +31,10 @@ class ExplainedBatch:
     """Graphs side by side, what the model says of each, and the chain of all of them together."""
 
     model: nn.Module
-    graphs: Sequence[Data]
+    graphs: Sequence[Any]
     data: Any  # a Batch
-    ids: Ints  # (M,) what each node is called in its own graph
+    typed: TypedRows | None  # which nodes are of which type, of heterogeneous graphs
+    own_ids: Ints | None  # (M,) what each node is called in its own graph; by default its number there
     roots: Tensor | None  # (G,) the rows of the nodes that are explained, of a model with an output per node
     outputs: Tensor  # (G, C) what the model says of each graph
     columns: list[int]  # (G,) what is explained of it
@@ -54,7 +55,46 @@ class ExplainedBatch:
     @cached_property
     def batch(self) -> Ints:
         """The graph of every node.  # (M,)"""
-        return np.repeat(np.arange(len(self.graphs)), self.sizes)
+        return np.repeat(np.arange(len(self.graphs)), self.sizes) if self.typed is None else self.typed.batch
+
+    @cached_property
+    def by_graph(self) -> Ints:
+        """All nodes, graph after graph, those of each ascending.  # (M,)"""
+        return np.argsort(self.batch, kind="stable")
+
+    @cached_property
+    def numbers(self) -> Ints:
+        """The number of every node in its own graph.  # (M,)"""
+        numbers = np.empty(len(self.batch), dtype=np.int64)
+        numbers[self.by_graph] = np.arange(len(self.batch)) - np.repeat(self.starts[:-1], self.sizes)
+        return numbers
+
+    @property
+    def ids(self) -> Ints:
+        """What each node is called in its own graph.  # (M,)"""
+        return self.numbers if self.own_ids is None else self.own_ids
+
+    @cached_property
+    def edges(self) -> Ints:
+        """All edges, between nodes of the batch.  # (2, E)"""
+        typed: Any = None if self.typed is None else of_graph(self.model, self.data, {})
+        edges: Ints = (self.data.edge_index if typed is None else typed.edges).cpu().numpy()
+        return edges
+
+    @cached_property
+    def edges_by_graph(self) -> Ints:
+        """All edges by their number, graph after graph, those of each in their order.  # (E,)"""
+        return np.argsort(self.batch[self.edges[0]], kind="stable")
+
+    @cached_property
+    def own_edges(self) -> list[Ints]:
+        """The edges of every graph, between its nodes by their numbers there.  # (2, E_g) each"""
+        counts = np.bincount(self.batch[self.edges[0]], minlength=len(self.graphs))
+        return np.split(self.numbers[self.edges[:, self.edges_by_graph]], np.cumsum(counts)[:-1], axis=1)
+
+    def rows_of(self, graph: int) -> Ints:
+        """The nodes of a graph, ascending.  # (M_g,)"""
+        return self.by_graph[self.starts[graph] : self.starts[graph + 1]]
 
     @cached_property
     def explained(self) -> Floats:
@@ -64,17 +104,23 @@ class ExplainedBatch:
     @cached_property
     def nodes(self) -> Floats:
         """The relevance of every node.  # (M,)"""
-        relevance: Floats = node_relevance(self.chain, layer="start").double().cpu().numpy()
-        return relevance
+        relevance = node_relevance(self.chain, layer="start")
+        flat = torch.cat(list(relevance.values())) if isinstance(relevance, dict) else relevance
+        values: Floats = flat.double().cpu().numpy()
+        return values
 
     @cached_property
     def kinds(self) -> list[list[str | None]]:
-        """What the nodes of every graph are."""
-        return [node_kinds(data, self.node_names) for data in self.graphs]
+        """What the nodes of every graph are; of heterogeneous graphs, their types."""
+        if self.typed is None:
+            return [node_kinds(data, self.node_names) for data in self.graphs]
+        return [[self.typed.kinds[node] for node in self.rows_of(g)] for g in range(len(self.graphs))]
 
     @cached_property
     def molecules(self) -> list[Any]:
         """The molecule that every graph stands for, or None."""
+        if self.typed is not None:
+            return [None] * len(self.graphs)
         return [as_molecule(data, kinds) for data, kinds in zip(self.graphs, self.kinds, strict=True)]
 
     def without(self, removed: Bools) -> Floats:
@@ -83,20 +129,33 @@ class ExplainedBatch:
 
     def outputs_without(self, removed: Bools) -> Tensor:
         """Every column of the outputs with some of the nodes removed.  # (M,) -> (G, C)"""
-        keep = ~torch.from_numpy(removed).to(self.data.batch.device)
+        if self.typed is not None:
+            return self._typed_outputs(~removed)
+        keep = ~torch.from_numpy(removed).to(self.outputs.device)
         if self.roots is not None:
             keep[self.roots] = True
         outputs = torch.zeros_like(self.outputs)
         if bool(keep.any()):
-            part, left, places = _part(self.data, keep)
+            part, left, places = part_of(self.data, keep)
             roots = None if self.roots is None else places[self.roots[left]]
             outputs[left] = model_outputs(self.model, part, roots)
+        return outputs
+
+    def _typed_outputs(self, keep: Bools) -> Tensor:
+        """Every column of the outputs for some of the nodes; a graph that lacks a type is asked about alone."""
+        outputs = torch.zeros_like(self.outputs)
+        for g, graph in enumerate(self.graphs):
+            nodes = torch.from_numpy(self.numbers[(self.batch == g) & keep]).to(outputs.device)
+            if len(nodes):
+                with torch.no_grad(), at_rest(self.model) as resting:
+                    alone = AllTypes(resting, side_by_side([graph]).to(outputs.device), {})
+                    outputs[g] = _table(alone(nodes, alone.edges), 1, per_node=False)[0]
         return outputs
 
 
 def explain(
     model: nn.Module,
-    graphs: Sequence[Data],
+    graphs: Sequence[AnyGraph],
     *,
     roots: Sequence[int] | None = None,
     ids: Sequence[Ints] | None = None,
@@ -117,58 +176,38 @@ def explain(
         node_names: what the columns of one-hot features mean.
         device: where to compute: where the model is.
     """
-    together: Any = Batch.from_data_list([_plain(graph) for graph in graphs])
-    data = together.to(device)
+    data = side_by_side(graphs).to(device)
     rows = None if roots is None else data.ptr[:-1] + torch.tensor(list(roots), device=data.ptr.device)
     outputs = model_outputs(model, data, rows)
     picked = [_picked(target, graph, row) for graph, row in zip(graphs, outputs.cpu(), strict=True)]
     columns, signs = [column for column, _ in picked], [sign for _, sign in picked]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CoverageWarning)
-        chain = trace(model, data, target=_target(rows, columns, signs, outputs.shape[1]), rule=rule)
-    if ids is None:
-        ids = [np.arange(graph.num_nodes or 0) for graph in graphs]
-    return ExplainedBatch(
-        model, graphs, data, np.concatenate(list(ids)), rows, outputs, columns, signs, chain, node_names
-    )
+        chain = trace(model, data, target=_target(rows, columns, signs, outputs, typed=is_typed(graphs)), rule=rule)
+    typed = None if chain.types is None else TypedRows.of(data, chain.types)
+    own_ids = None if ids is None else np.concatenate(list(ids))
+    return ExplainedBatch(model, graphs, data, typed, own_ids, rows, outputs, columns, signs, chain, node_names)
 
 
-def _plain(graph: Data | HeteroData) -> Data:
-    """The graph with its numbers alone: words that it has are not given to the model."""
-    if isinstance(graph, HeteroData):
-        raise InputError(
-            "A run takes graphs with one kind of nodes, got a heterogeneous one (HeteroData).",
-            argument="graphs",
-            expected="graphs with one kind of nodes",
-            got="HeteroData",
-            remedy="Explain such graphs one by one: ww.explain(model, graph).",
-        )
-    made = Data()
-    for key, value in graph.to_dict().items():
-        if isinstance(value, Tensor | int | float) and key not in ("batch", "ptr"):
-            made[key] = value
-    made.num_nodes = graph.num_nodes
-    return made
-
-
-def _target(rows: Tensor | None, columns: list[int], signs: list[int], width: int) -> Any:
+def _target(rows: Tensor | None, columns: list[int], signs: list[int], outputs: Tensor, *, typed: bool) -> Any:
     """What trace explains: the sum of one output per graph."""
-    if rows is None:
-        if width > 1:
+    if rows is None and not typed:
+        if outputs.shape[1] > 1:
             return columns
         return ["positive" if sign > 0 else "negative" for sign in signs]
-    factors = torch.tensor(signs, device=rows.device)
-    at = torch.tensor(columns, device=rows.device)
+    picks = torch.arange(len(columns), device=outputs.device) if rows is None else rows
+    factors = torch.tensor(signs, device=outputs.device)
+    at = torch.tensor(columns, device=outputs.device)
 
     def picked(output: Any) -> Tensor:
-        table = output if output.dim() == 2 else output.unsqueeze(1)
-        total: Tensor = (table[rows, at] * factors).sum()
+        table = output if output.dim() == 2 else output.reshape(-1, outputs.shape[1])
+        total: Tensor = (table[picks, at] * factors).sum()
         return total
 
     return picked
 
 
-def _picked(target: int | str, graph: Data, row: Tensor) -> tuple[int, int]:
+def _picked(target: int | str, graph: AnyGraph, row: Tensor) -> tuple[int, int]:
     """The column that is explained of a graph's output, and its sign."""
     if target == "predicted":
         return int(row.argmax()), 1
@@ -185,9 +224,9 @@ def _picked(target: int | str, graph: Data, row: Tensor) -> tuple[int, int]:
     return column_of(("negative", "positive")[int(label)] if one else int(label), len(row))
 
 
-def label_of(graph: Data) -> float | None:
+def label_of(graph: AnyGraph) -> float | None:
     """The graph's label, where it has one."""
-    label = graph.get("y", None)
+    label = attribute(graph, "y")
     if label is None:
         return None
     value = torch.as_tensor(label)
@@ -198,6 +237,13 @@ def model_outputs(model: nn.Module, data: Any, rows: Tensor | None) -> Tensor:
     """What the model says of every graph of a batch, or of every root: (G, C)."""
     with torch.no_grad(), at_rest(model) as resting:
         output = of_graph(model, data, {}).run(resting)
+    if rows is None:
+        return _table(output, int(data.num_graphs), per_node=False)
+    return _table(output, int(data.num_nodes or 0), per_node=True)[rows]
+
+
+def _table(output: Any, count: int, *, per_node: bool) -> Tensor:
+    """An output with a row for each of so many graphs or nodes."""
     if not isinstance(output, Tensor) or output.dim() > 2 or not output.is_floating_point():
         got = f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
         raise InputError(
@@ -207,17 +253,16 @@ def model_outputs(model: nn.Module, data: Any, rows: Tensor | None) -> Tensor:
             got=got,
             remedy="Wrap the model in one that returns it.",
         )
-    count = int(data.num_graphs) if rows is None else int(data.num_nodes or 0)
     table = output if output.dim() == 2 else output.reshape(count if output.numel() % count == 0 else 1, -1)
     if len(table) != count:
         raise InputError(
-            f"The output has {len(table)} rows for {count} {'graphs' if rows is None else 'nodes'}.",
+            f"The output has {len(table)} rows for {count} {'nodes' if per_node else 'graphs'}.",
             argument="model",
             expected="a model with a row of output for every graph, or with index= for every node",
             got=tuple(output.shape),
             remedy="For a model with an output per node, say which nodes to explain with index.",
         )
-    return table if rows is None else table[rows]
+    return table
 
 
 def predicted(outputs: Tensor) -> Ints:
@@ -232,24 +277,3 @@ def chosen(outputs: Tensor, columns: Sequence[int], signs: Sequence[int]) -> Flo
     table = outputs.double().cpu().numpy()
     values: Floats = table[np.arange(len(table)), columns] * np.array(signs)
     return values
-
-
-def _part(data: Any, keep: Tensor) -> tuple[Any, Tensor, Tensor]:
-    """What is left of a batch: the graphs that have nodes, which they are, and the new place of every node."""
-    places = keep.cumsum(0) - 1
-    left, batch = torch.unique(data.batch[keep], return_inverse=True)
-    edges = keep[data.edge_index].all(dim=0)
-    part: Any = Batch()
-    for key, value in data.to_dict().items():
-        if key in ("batch", "ptr", "num_nodes", "edge_index") or key.startswith("_"):
-            continue
-        if data.is_edge_attr(key):
-            part[key] = value[edges]
-        elif data.is_node_attr(key):
-            part[key] = value[keep]
-        else:
-            part[key] = value[left] if isinstance(value, Tensor) and len(value) == data.num_graphs else value
-    part.edge_index = places[data.edge_index[:, edges]]
-    part.batch, part.num_nodes = batch, int(keep.sum())
-    part.ptr = offsets(torch.bincount(batch))
-    return part, left, places

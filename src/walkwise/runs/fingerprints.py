@@ -14,7 +14,7 @@ def hashed(entries: Iterable[Mapping[str, Any]]) -> str:
     """A hash of tensors, arrays and plain values by name."""
     digest = hashlib.blake2b(digest_size=16)
     for entry in entries:
-        for key in sorted(entry):
+        for key in sorted(entry, key=str):  # types of edges are tuples
             value = entry[key]
             if isinstance(value, Mapping):
                 digest.update(f"{key}:{hashed([value])}".encode())

@@ -7,12 +7,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import HeteroData
 
 from walkwise.errors import InputError
 from walkwise.files import read_json
 from walkwise.notation import query_of
+from walkwise.runs.batches import AnyGraph
 from walkwise.smarts import FUNCTIONAL_GROUPS, RING, STRUCTURAL_ALERTS
 
 #: Groups that are known by a name: functional groups, rings among them, and alerts for mutagenicity.
@@ -72,7 +74,7 @@ def _is_group(made: Any) -> bool:
 
 
 def find_groups(
-    groups: Mapping[str, Any], data: Data, kinds: Sequence[str], molecule: Any
+    groups: Mapping[str, Any], data: AnyGraph, kinds: Sequence[str], molecule: Any
 ) -> Iterator[tuple[str, int, list[int]]]:
     """The groups that a graph has: the name, how often it is there, and all nodes of it, ascending.
 
@@ -88,7 +90,7 @@ def find_groups(
             yield name, len(matches), nodes
 
 
-def _matches(name: str, made: Any, data: Data, kinds: Sequence[str], molecule: Any) -> list[Sequence[int]]:
+def _matches(name: str, made: Any, data: AnyGraph, kinds: Sequence[str], molecule: Any) -> list[Sequence[int]]:
     if isinstance(made, str):
         if molecule is None:
             raise InputError(
@@ -102,7 +104,7 @@ def _matches(name: str, made: Any, data: Data, kinds: Sequence[str], molecule: A
         return [[node] for node, kind in enumerate(kinds) if kind in what]
     if how == "nodes":
         return [[node for node in what if node < (data.num_nodes or 0)]]
-    marks = data.get(what, None)
+    marks = data.get(what, None) if not isinstance(data, HeteroData) else _marks_by_type(data, what, kinds)
     if not isinstance(marks, Tensor) or len(marks) != data.num_nodes:
         raise InputError(
             f"The group {name!r} needs the attribute {what}, with a flag for every node of the graph.",
@@ -110,3 +112,12 @@ def _matches(name: str, made: Any, data: Data, kinds: Sequence[str], molecule: A
             expected=f"graphs with a flag {what} for every node",
         )
     return [marks.reshape(len(marks), -1).any(dim=1).nonzero().flatten().tolist()]
+
+
+def _marks_by_type(data: HeteroData, name: str, kinds: Sequence[str]) -> Tensor | None:
+    """The flags of the nodes of all types, in the order of these; types that have none are not marked."""
+    held = {kind: data[kind].get(name) for kind in dict.fromkeys(kinds)}
+    if not any(isinstance(marks, Tensor) for marks in held.values()):
+        return None
+    blank = {kind: torch.zeros(int(data[kind].num_nodes or 0), dtype=torch.bool) for kind in held}
+    return torch.cat([blank[k] if m is None else m.reshape(len(m), -1).any(dim=1) for k, m in held.items()])

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from walkwise.errors import WalkwiseError
+from walkwise.questions.neighbours import Ints
 
 #: Attributes that say what every node is called.
 _CALLED = ("symbols", "tokens")
@@ -120,14 +121,12 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def links_within(nodes: Sequence[int], edge_index: Tensor) -> list[tuple[int, int]]:
+def links_within(nodes: Sequence[int], edges: Ints) -> list[tuple[int, int]]:
     """The edges between some nodes, as pairs of positions among them; self-loops do not count.
 
-    >>> import torch
-    >>> links_within([4, 2], torch.tensor([[2, 4, 4, 1], [4, 2, 4, 2]]))
+    >>> links_within([4, 2], np.array([[2, 4, 4, 1], [4, 2, 4, 2]]))
     [(1, 0), (0, 1)]
     """
-    edges: np.ndarray = edge_index.cpu().numpy()
     inside = np.isin(edges, nodes).all(axis=0) & (edges[0] != edges[1])
     place = {node: i for i, node in enumerate(nodes)}
     return [(place[u], place[v]) for u, v in edges[:, inside].T.tolist()]

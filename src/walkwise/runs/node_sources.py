@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from walkwise.core.lazy import cached_property
 from walkwise.errors import InputError
@@ -25,6 +25,7 @@ _NODES = "Name nodes of the graph by their numbers, from 0; in a file, one in ea
 class NodesOf:
     """Single nodes of one large graph, each with the nodes that this many steps reach."""
 
+    typed = False
     data: Any  # a Data
     nodes: Ints
     hops: int
@@ -107,6 +108,14 @@ def nodes_of(source: Source, index: Any, hops: int) -> NodesOf:
             remedy="Give one graph, or leave index out.",
         )
     data = source.items(0, 1).graphs[0]
+    if isinstance(data, HeteroData):
+        raise InputError(
+            "Single nodes of a heterogeneous graph are not explained in a run.",
+            argument="index",
+            expected="left out for heterogeneous graphs",
+            got=index,
+            remedy='Explain them one by one: ww.explain(model, data, index=("type", 0)).',
+        )
     count = int(data.num_nodes or 0)
     every = isinstance(index, str) and index == "all"
     nodes = np.arange(count) if every else np.unique(_listed_nodes(index))

@@ -12,13 +12,15 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
+from walkwise.core.lazy import cached_property
 from walkwise.datasets.graph_files import read_graphs
 from walkwise.datasets.graphset import Graphs, GraphSet
 from walkwise.datasets.molecules import from_smiles
 from walkwise.errors import InputError
 from walkwise.questions.neighbours import Ints
+from walkwise.runs.batches import AnyGraph, is_typed
 from walkwise.runs.fingerprints import hashed
 
 #: Files of SMILES, and the columns that are read of them.
@@ -30,7 +32,7 @@ _LABELS, _NAMES = ("label", "y", "activity"), ("name", "id", "title")
 class Items:
     """Some of the things that a run explains: graphs, or nodes with the graph around each."""
 
-    graphs: list[Data]
+    graphs: list[AnyGraph]
     names: list[str]
     roots: list[int] | None = None  # the explained node of each graph
     ids: list[Ints] | None = None  # what each graph's nodes are called
@@ -46,6 +48,10 @@ class Source(Protocol):
     @property
     def node_names(self) -> tuple[str, ...]:
         """What the columns of one-hot features mean; empty where nobody says."""
+
+    @property
+    def typed(self) -> bool:
+        """Whether some graphs are heterogeneous."""
 
     def __len__(self) -> int: ...
 
@@ -75,13 +81,18 @@ class _Numbered:
 class Listed(_Numbered):
     """Graphs in memory, with names of their own, or numbered after what all of them are called."""
 
-    graphs: Sequence[Data]
+    graphs: Sequence[AnyGraph]
     called: str | Sequence[str] = "graph"
     class_names: tuple[str, ...] = ()
     node_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.graphs)
+
+    @cached_property
+    def typed(self) -> bool:
+        """Whether some graphs are heterogeneous."""
+        return not isinstance(self.graphs, Graphs) and is_typed(self.graphs)
 
     def items(self, first: int, last: int) -> Items:
         """Some graphs."""
@@ -95,13 +106,14 @@ class Listed(_Numbered):
         """A hash of all tensors."""
         if isinstance(self.graphs, Graphs):
             return hashed([vars(self.graphs)])
-        return hashed(graph.to_dict() if isinstance(graph, Data) else {} for graph in self.graphs)
+        return hashed(graph.to_dict() if isinstance(graph, Data | HeteroData) else {} for graph in self.graphs)
 
 
 @dataclass(frozen=True, eq=False)
 class SmilesTable(_Numbered):
     """Molecules as SMILES, a row each."""
 
+    typed = False
     smiles: pa.ChunkedArray
     labels: pa.ChunkedArray | None
     called: pa.ChunkedArray | None
@@ -114,7 +126,7 @@ class SmilesTable(_Numbered):
 
     def items(self, first: int, last: int) -> Items:
         """Some molecules."""
-        graphs = []
+        graphs: list[AnyGraph] = []
         for item in range(first, last):
             text = self.smiles[item].as_py()
             data = self.featurise(text)
@@ -143,6 +155,7 @@ class GraphFiles(_Numbered):
     files: tuple[str, ...]
     before: tuple[int, ...]  # how many graphs stand in the files before each, and in all
     hashes: str
+    typed: bool
     class_names: tuple[str, ...] = ()
     node_names: tuple[str, ...] = ()
 
@@ -157,22 +170,23 @@ class GraphFiles(_Numbered):
                 expected="a folder of files saved by torch",
                 got=str(folder),
             )
-        before, digest = [0], hashlib.blake2b(digest_size=16)
+        before, typed, digest = [0], False, hashlib.blake2b(digest_size=16)
         for name in files:
             digest.update(f"{name}\0".encode() + hashlib.blake2b((folder / name).read_bytes()).digest())
             try:
-                count = len(read_graphs(folder / name))
+                held = read_graphs(folder / name)
+                count, typed = len(held), typed or is_typed(held)
             except InputError:
                 count = 1
             before.append(before[-1] + count)
-        return GraphFiles(folder, tuple(files), tuple(before), digest.hexdigest())
+        return GraphFiles(folder, tuple(files), tuple(before), digest.hexdigest(), typed)
 
     def __len__(self) -> int:
         return self.before[-1]
 
     def items(self, first: int, last: int) -> Items:
         """Some graphs, each file of them read once."""
-        graphs: list[Data] = []
+        graphs: list[AnyGraph] = []
         file = bisect.bisect_right(self.before, first) - 1
         while len(graphs) < last - first:
             begin = self.before[file]
@@ -193,7 +207,7 @@ class GraphFiles(_Numbered):
 
 
 @dataclass(frozen=True, eq=False)
-class GraphsOf(Sequence[Data]):
+class GraphsOf(Sequence[AnyGraph]):
     """The graphs of a source, read when they are asked for."""
 
     source: Source
@@ -212,8 +226,8 @@ def as_source(graphs: Any, *, featurise: Callable[[str], Data] | None = None) ->
     """Graphs as people have them, as a run reads them.
 
     Args:
-        graphs: a list of Data, a data set, a file of SMILES (.csv, .tsv, .parquet), a file of graphs (.pt), or a folder
-            of such files.
+        graphs: a list of Data or HeteroData, a data set, a file of SMILES (.csv, .tsv, .parquet), a file of graphs
+            (.pt), or a folder of such files.
         featurise: makes a graph of a SMILES string, by default with MUTAG's features.
 
     >>> len(as_source([Data(num_nodes=3), Data(num_nodes=2)]))
@@ -225,7 +239,7 @@ def as_source(graphs: Any, *, featurise: Callable[[str], Data] | None = None) ->
         return Listed(graphs.graphs, graphs.name, graphs.class_names, graphs.node_names or ())
     if hasattr(graphs, "fingerprint") and hasattr(graphs, "items"):
         return graphs  # type: ignore[no-any-return]
-    held: Any = [graphs] if isinstance(graphs, Data) else graphs
+    held: Any = [graphs] if isinstance(graphs, Data | HeteroData) else graphs
     held = list(held) if isinstance(held, Iterable) and not hasattr(held, "__getitem__") else held
     if not hasattr(held, "__len__") or not len(held):
         raise InputError(

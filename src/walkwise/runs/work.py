@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from walkwise.errors import InputError, WalkwiseError
 from walkwise.rules import RuleLike
-from walkwise.runs.answers import answer, failed_row, graph_rows, schema_of
+from walkwise.runs.answers import Layout, answer, failed_row, graph_rows, schema_of
 from walkwise.runs.cards import CardLostError, check_card, seat
 from walkwise.runs.explained import ExplainedBatch, explain, model_outputs
 from walkwise.runs.node_sources import NodesOf, wider
@@ -72,6 +72,11 @@ class Work:
         """Whether single nodes are explained."""
         return isinstance(self.source, NodesOf)
 
+    @property
+    def layout(self) -> Layout:
+        """What all tables have besides their own columns."""
+        return Layout(self.indexed, self.source.typed)
+
     def settle(self, number: int = 0, crew: int = 1) -> None:
         """Takes the model to where one of several workers computes, in its own process.
 
@@ -108,7 +113,9 @@ class Work:
 
     def lost(self, item: int, why: str) -> Shard:
         """The shard of one graph whose worker died every time."""
-        part = self._empty | {"graphs": failed_row(self.source.keys(item, item + 1), self.source.name(item), why)}
+        part = self._empty | {
+            "graphs": failed_row(self.source.keys(item, item + 1), self.source.name(item), why, self.layout)
+        }
         return Shard(item, item + 1, {name: encode(table) for name, table in part.items()}, 1)
 
     @property
@@ -120,7 +127,7 @@ class Work:
     def _empty(self) -> dict[str, pa.Table]:
         """Every table without rows, by the folder it goes to."""
         kinds = {"graphs": "graphs"} | {question.folder: question.kind for question in self.questions}
-        return {name: schema_of(kind, indexed=self.indexed).empty_table() for name, kind in kinds.items()}
+        return {name: schema_of(kind, self.layout).empty_table() for name, kind in kinds.items()}
 
     def _answered(self, first: int, last: int) -> list[dict[str, pa.Table]]:
         """The tables of a batch; where it fails, of its halves, down to the graph that is to blame."""
@@ -134,7 +141,7 @@ class Work:
             check_card(self.device)
             if last - first == 1:
                 keys, name = self.source.keys(first, last), self.source.name(first)
-                return [self._empty | {"graphs": failed_row(keys, name, _said(error))}]
+                return [self._empty | {"graphs": failed_row(keys, name, _said(error), self.layout)}]
             middle = (first + last) // 2
             return self._answered(first, middle) + self._answered(middle, last)
 
@@ -146,8 +153,8 @@ class Work:
             here = {name: key[cut] for name, key in keys.items()}
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                made = {q.folder: answer(q, batch, here) for q in self.questions}
-            yield {"graphs": graph_rows(batch, here, some.names)} | made
+                made = {q.folder: answer(q, batch, here, self.layout) for q in self.questions}
+            yield {"graphs": graph_rows(batch, here, some.names, self.layout)} | made
 
     def _explained(self, items: Items, first: int) -> ExplainedBatch:
         torch.manual_seed(self.seed)

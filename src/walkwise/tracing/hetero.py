@@ -69,7 +69,8 @@ class HeteroGiven(Given):
     def edges(self) -> Tensor:
         """All edges, between nodes of all types.  # (2, E)"""
         first = self.types.offsets
-        shifted = [self.edges_of(kind) + torch.tensor([[first[kind[0]]], [first[kind[2]]]]) for kind in self.edge_index]
+        held = {kind: self.edges_of(kind) for kind in self.edge_index}
+        shifted = [e + e.new_tensor([[first[kind[0]]], [first[kind[2]]]]) for kind, e in held.items()]
         return torch.cat(shifted, 1) if shifted else torch.empty(2, 0, dtype=torch.long)
 
     def tensors(self) -> dict[str, Tensor]:

@@ -1,0 +1,211 @@
+"""Runs over heterogeneous graphs: rows name types, and are what each graph gets alone."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.nn import GINConv, global_add_pool
+
+import walkwise as ww
+from typed_graphs import AT, BACK, Reader, papers
+from walkwise import runs
+from walkwise.errors import InputError
+from walkwise.evaluation import activation_curve, pruning_curve
+
+ASKED = ["nodes", "edges", "walks:3", "order:0.1", "subgraph:3", "curves:0.1"]
+
+
+class PooledReader(Reader):
+    """Two classes for every graph of a batch."""
+
+    def forward(self, x_dict, edge_index_dict, batch_dict=None):
+        """The sum over papers and the sum over authors, less than the first."""
+        out = super().forward(x_dict, edge_index_dict)
+        graphs = 1 + max(int(b.max()) for b in batch_dict.values() if len(b)) if batch_dict else 1
+        batch = batch_dict or {name: torch.zeros(len(h), dtype=torch.long) for name, h in out.items()}
+        pooled = [global_add_pool(out[name], batch[name], graphs) for name in ("paper", "author")]
+        return pooled[0] - 0.5 * pooled[1]
+
+
+def libraries(count: int) -> list[HeteroData]:
+    """Graphs of different sizes, with a label and the papers that are marked."""
+    found = []
+    for seed in range(count):
+        generator = torch.Generator().manual_seed(seed)
+        data = papers()
+        kept = {"author": range(5 - seed % 3), "paper": range(seed % 2, 6), "venue": range(2)}
+        data = data.subgraph({name: torch.tensor(list(ids)) for name, ids in kept.items()})
+        for name in data.node_types:
+            data[name].x = torch.randn(data[name].x.shape, generator=generator, dtype=torch.float64)
+        data["paper"].marked = torch.arange(data["paper"].num_nodes) == 1
+        data["author"].called = "words that no model gets"
+        data.y = torch.tensor([seed % 2])
+        found.append(data)
+    return found
+
+
+@pytest.fixture(scope="module")
+def reader():
+    return PooledReader().eval().requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def tables(reader, tmp_path_factory):
+    made = runs.run(reader, libraries(7), ASKED, tmp_path_factory.mktemp("types") / "out", workers=1, batch=4)
+    assert (made.complete, made.failed, made.total) == (True, 0, 7)
+    return runs.read(made)
+
+
+def flat(by_type):
+    return torch.cat(list(by_type.values())).numpy()
+
+
+def part_output(model, data, types, nodes):
+    """The model's output for some nodes by number."""
+    kept = types.grouped(nodes)
+    part = data.subgraph({name: torch.tensor(kept.get(name, []), dtype=torch.long) for name in data.node_types})
+    return model(part.x_dict, part.edge_index_dict)[0]
+
+
+def test_every_answer_is_the_one_that_the_graph_gets_alone(tables, reader):
+    for g, data in enumerate(libraries(7)):
+        logits = reader(data.x_dict, data.edge_index_dict)[0]
+        chain = ww.trace(reader, data, target=int(logits.argmax()))
+        here = {name: table[table.graph == g] for name, table in tables.items()}
+        row = here["graphs"].iloc[0]
+        np.testing.assert_allclose(row.outputs, logits.tolist())
+        assert (row.num_nodes, row.num_edges, row.label) == (data.num_nodes, data.num_edges, g % 2)
+        assert (row.target, row.output) == (int(logits.argmax()), pytest.approx(float(logits.max())))
+        assert row.relevance == pytest.approx(chain.input_relevance)
+
+        every = range(chain.num_nodes)
+        nodes = here["nodes"]
+        np.testing.assert_allclose(nodes.relevance, flat(ww.node_relevance(chain, layer="start")))
+        assert nodes.node.tolist() == list(every)
+        assert nodes.named.tolist() == chain.types.written(every)
+        assert nodes.kind.tolist() == [chain.types.named(node)[0] for node in every]
+
+        edges = here["edges"]
+        np.testing.assert_allclose(edges.relevance, flat(ww.edge_relevance(chain)), atol=1e-12)
+        wanted = [
+            (f"{kind[0]} {u}", kind[1], f"{kind[2]} {v}")
+            for kind in data.edge_types
+            for u, v in data[kind].edge_index.t().tolist()
+        ]
+        assert [(n[0], relation, n[1]) for n, relation in zip(edges.named, edges.relation, strict=True)] == wanted
+        assert chain.types.written(edges.source) == [source for source, _, _ in wanted]
+
+        best = ww.top_walks(chain, 3)
+        assert [walk.tolist() for walk in here["walks:3"].nodes] == best.walks.tolist()
+        assert [list(walk) for walk in here["walks:3"].named] == [chain.types.written(walk) for walk in best.walks]
+        order = ww.order_nodes(chain, alpha=0.1)
+        assert here["order:0.1"].nodes.iloc[0].tolist() == order.tolist()
+        assert here["order:0.1"].named.iloc[0].tolist() == chain.types.written(order)
+
+        found, part = ww.find_subgraph(chain, 3), here["subgraph:3"].iloc[0]
+        assert part.nodes.tolist() == list(found.nodes)
+        assert part.named.tolist() == chain.types.written(found.nodes)
+        assert part.kinds.tolist() == [chain.types.named(node)[0] for node in found.nodes]
+        assert part.relevance == pytest.approx(found.score)
+        rest = part_output(reader, data, chain.types, [n for n in every if n not in found.nodes])
+        assert part.effect == pytest.approx(row.output - float(rest[row.target]))
+        assert part.alone == int(part_output(reader, data, chain.types, found.nodes).argmax())
+        pairs = {(u, v) for u, v in edges[["source", "target"]].to_numpy().tolist() if {u, v} <= set(found.nodes)}
+        links = part.links.reshape(-1, 2)
+        assert {(int(part.nodes[u]), int(part.nodes[v])) for u, v in links} == pairs
+    assert tables["subgraph:3"].pattern.nunique() < 7
+
+
+def test_curves_are_those_of_the_model_on_the_nodes_that_are_left(tables, reader):
+    for g, data in enumerate(libraries(3)):
+        target = int(reader(data.x_dict, data.edge_index_dict)[0].argmax())
+        chain = ww.trace(reader, data, target=target)
+        row = tables["curves:0.1"].set_index("graph").loc[g]
+        adding = activation_curve(reader, data, ww.order_nodes(chain, alpha=0.1), target=target)
+        taking = pruning_curve(reader, data, ww.order_nodes(chain, alpha=0.1, mode="pruning"), target=target)
+        np.testing.assert_allclose(row.activation, adding.values, atol=1e-9)
+        np.testing.assert_allclose(row.pruning, taking.values, atol=1e-9)
+
+
+def test_groups_are_types_and_marks(reader, tmp_path):
+    file = tmp_path / "some.json"
+    file.write_text(json.dumps({"places": {"kinds": ["venue"]}, "marked": {"marked": "marked"}}))
+    table = runs.read(runs.run(reader, libraries(3), [f"groups:{file}"], tmp_path / "out", workers=1))["groups:some"]
+    for g, data in enumerate(libraries(3)):
+        target = int(reader(data.x_dict, data.edge_index_dict)[0].argmax())
+        chain = ww.trace(reader, data, target=target)
+        here = table[table.graph == g].set_index("group")
+        for name, nodes in (("places", {"venue": [0, 1]}), ("marked", {"paper": [1]})):
+            assert here.named[name].tolist() == chain.types.written(chain.types.numbers(nodes))
+            assert here.relevance[name] == pytest.approx(float(ww.subgraph_relevance(chain, [nodes])[0]))
+
+
+def test_a_model_that_knows_no_batches_is_asked_graph_by_graph(tmp_path):
+    whole = Reader(whole=True).eval()
+    made = runs.run(whole, libraries(4), ["nodes"], tmp_path / "out", workers=1, batch=3)
+    assert (made.done, made.failed) == (4, 0)
+    table = runs.read(made)["graphs"]
+    for data, outputs in zip(libraries(4), table.outputs, strict=True):
+        np.testing.assert_allclose(outputs, whole(data.x_dict, data.edge_index_dict)[0].tolist())
+
+
+class Either(torch.nn.Module):
+    """A model of graphs with types and without."""
+
+    def __init__(self):
+        super().__init__()
+        self.typed = PooledReader()
+        self.plain = GINConv(torch.nn.Linear(3, 2)).double()
+
+    def forward(self, data):
+        """Two classes."""
+        if isinstance(data, HeteroData):
+            return self.typed(data.x_dict, data.edge_index_dict, data.batch_dict)
+        return global_add_pool(self.plain(data.x, data.edge_index), data.batch)
+
+
+def test_graphs_of_other_types_stand_beside_them(reader, tmp_path):
+    fewer = papers().subgraph({"author": torch.tensor([0, 1])})
+    del fewer[AT], fewer[BACK[AT]]
+    made = runs.run(reader, [*libraries(2), fewer, *libraries(1)], ["nodes"], tmp_path / "out", workers=1)
+    table = runs.read(made)["graphs"]
+    assert table.num_nodes.tolist() == [*(data.num_nodes for data in libraries(2)), fewer.num_nodes, 13]
+    assert table.error.isna().all()
+
+
+def test_graphs_without_types_stand_beside_them(tmp_path):
+    ring = Data(torch.eye(3, dtype=torch.float64), torch.tensor([[0, 1, 2], [1, 2, 0]]))
+    made = runs.run(Either().eval(), [*libraries(2), ring], ["nodes", "edges"], tmp_path / "out", workers=1)
+    tables = runs.read(made)
+    assert tables["graphs"].error.isna().all()
+    plain = tables["nodes"][tables["nodes"].graph == 2]
+    assert plain.named.isna().all()
+    assert plain.kind.tolist() == ["0", "1", "2"]
+
+
+def test_a_run_goes_on_with_the_same_graphs_alone(reader, tmp_path):
+    runs.run(reader, libraries(3), ["nodes"], tmp_path / "out", workers=1)
+    other = libraries(3)
+    other[1]["venue"].x[0, 0] += 1
+    with pytest.raises(InputError, match="holds another run: data"):
+        runs.run(reader, other, ["nodes"], tmp_path / "out", workers=1)
+
+
+def test_a_folder_of_files_and_a_report(reader, tmp_path):
+    (tmp_path / "graphs").mkdir()
+    for data in libraries(2):
+        torch.save(papers(), tmp_path / "graphs" / f"{data.num_nodes}.pt")
+    asked = ["nodes", "subgraph:3"]
+    made = runs.run(reader, tmp_path / "graphs", asked, tmp_path / "out", workers=2, batch=1)
+    assert runs.read(made)["nodes"].named.tolist() == 2 * runs.read(made)["nodes"].named.tolist()[:13]
+    page = runs.report(made.folder).read_text()
+    assert "author" in page
+
+
+def test_single_nodes_are_not_explained(reader, tmp_path):
+    with pytest.raises(InputError, match="Single nodes of a heterogeneous graph are not explained in a run"):
+        runs.run(reader, papers(), ["nodes"], tmp_path / "out", index="all")
