@@ -45,3 +45,53 @@ def test_each_factor_gets_half(name):
     assert float((X * gradient).abs().max()) > 0.1
     assert chain.input_relevance == pytest.approx(float(output.detach()))
     torch.testing.assert_close(ww.feature_relevance(chain), X * gradient / 2)
+
+
+#: h times one number for every node.
+GATED = {
+    "mul": lambda h, gate: h * gate,
+    "expanded": lambda h, gate: h * gate.expand_as(h),
+    "einsum": lambda h, gate: torch.einsum("mn,m->mn", h, gate.squeeze(1)),
+    "einsum, the other way round": lambda h, gate: torch.einsum("...L,...Ld->...Ld", gate.squeeze(-1), h),
+    "matmul": lambda h, gate: (h.unsqueeze(2) @ gate.unsqueeze(2)).squeeze(2),
+    "bmm": lambda h, gate: torch.bmm(gate.unsqueeze(2), h.unsqueeze(1)).squeeze(1),
+    "addcmul": lambda h, gate: torch.addcmul(torch.zeros_like(h), h, gate),
+    "divided": lambda h, gate: h / (1 / gate),
+}
+
+
+class Gated(nn.Module):
+    """One layer's output times a number that another makes for every node."""
+
+    def __init__(self, multiply, detached=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.h, self.gate = GCNConv(3, 4), GCNConv(3, 1)
+        self.multiply, self.detached = multiply, detached
+
+    def forward(self, x, edge_index):
+        gate = self.gate(x, edge_index)
+        return self.multiply(self.h(x, edge_index), gate.detach() if self.detached else gate).sum(0, keepdim=True)
+
+
+@pytest.mark.filterwarnings("ignore:layer 'gate':walkwise.errors.CoverageWarning")
+@pytest.mark.parametrize("name", GATED)
+def test_a_factor_that_is_broadcast_is_a_gate(name):
+    asked = {"target": 0, "rule": "zero"}
+    chain = ww.trace(Gated(GATED[name]).double().eval(), X, EDGES, **asked)
+    held = ww.trace(Gated(GATED["mul"], detached=True).double().eval(), X, EDGES, **asked)
+    torch.testing.assert_close(ww.feature_relevance(chain), ww.feature_relevance(held))
+    assert any("held constant, as a gate" in note for note in chain.notes) is (name != "divided")
+
+
+@pytest.mark.parametrize(
+    "outer",
+    [lambda p, q: p.unsqueeze(2) * q.unsqueeze(1), lambda p, q: torch.einsum("mn,mk->mnk", p, q)],
+    ids=["mul", "einsum"],
+)
+def test_of_an_outer_product_each_factor_gets_half(outer):
+    model = Product(lambda p, q, weight: outer(p, q[:, :3]).sum((1, 2)).view(-1, 1)).double().eval()
+    x = X.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(x, EDGES)[0, 0], x)
+    chain = ww.trace(model, X, EDGES, target=0, rule="zero")
+    torch.testing.assert_close(ww.feature_relevance(chain), X * gradient / 2)

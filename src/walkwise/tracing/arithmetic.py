@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from walkwise.core.differential import MOVING, Differential
 from walkwise.rules import divide
 from walkwise.tracing.activations import pointwise
+from walkwise.tracing.contractions import contraction
 from walkwise.tracing.expressions import SAME, Coefficients, Term, moved, scaled
 from walkwise.tracing.interpreter import Interpreter, flat, gradient
 from walkwise.tracing.recorded import Op, Ref
@@ -136,7 +138,7 @@ def scale(run: Interpreter, op: Op, slot: int, factor: Any) -> None:
 
 
 def product(run: Interpreter, op: Op) -> None:
-    """A product of two followed tensors: the one that is a gate is held constant.
+    """A product of two followed tensors: the one that is a gate, or is broadcast over the other, is held constant.
 
     Where neither is, each gets half of the relevance.
     """
@@ -144,18 +146,18 @@ def product(run: Interpreter, op: Op) -> None:
     if len(refs) != 2 or op.outputs[0] is None:
         return gradient(run, op)
     entrywise = op.word.name == "mul"
-    flows = [run.flow(ref.slot) for ref in refs]
-    ranks = [
-        (flow.gate, -run.values[ref.slot].numel() if entrywise else 0) for flow, ref in zip(flows, refs, strict=True)
-    ]
+    flows, factors = [run.flow(ref.slot) for ref in refs], [run.values[ref.slot] for ref in refs]
+    broadcasts = entrywise or _broadcasts(op, *factors)
+    whole = run.values[op.outputs[0]].numel()
+    ranks = [(f.gate, broadcasts and _extent(factor) < whole) for f, factor in zip(flows, factors, strict=True)]
     moving = [0, 1] if ranks[0] == ranks[1] else [0 if ranks[1] > ranks[0] else 1]
     if len(moving) == 1 and flows[0].gate == flows[1].gate:
         run.remarks[_BROADCAST_GATE] = None
     if entrywise and len(moving) == 1:
-        return scale(run, op, refs[moving[0]].slot, run.values[refs[1 - moving[0]].slot])
+        return scale(run, op, refs[moving[0]].slot, factors[1 - moving[0]])
     terms = []
     for i in moving:
-        factor = run.values[refs[1 - i].slot].detach()
+        factor = factors[1 - i].detach()
         if entrywise:
             flow = _spread(run, op, refs[i].slot, within=False)
             terms.append((flow, scaled(_flat_constant(factor, run.values[op.outputs[0]]) / len(moving))))
@@ -163,6 +165,19 @@ def product(run: Interpreter, op: Op) -> None:
             flow = run.read(op, refs[i].slot, within=op.call is not None and len(moving) == 1)
             terms.append((flow, _bilinear(run, op, i, factor, 1 / len(moving))))
     run.combine(op, terms)
+
+
+def _broadcasts(op: Op, left: Tensor, right: Tensor) -> bool:
+    """Whether one factor multiplies every entry of the other by one number, in einsum or a product of matrices."""
+    args = (*op.args, *op.kwargs.values())
+    pairs = ((left, right, True), (right, left, False))
+    ways = [contraction(op.word.name, args, own.shape, other.shape, first) for own, other, first in pairs]
+    return any(way is not None and way.entrywise for way in ways)
+
+
+def _extent(factor: Tensor) -> int:
+    """The number of entries, those that are the same memory counted once: what was expanded has no more than before."""
+    return math.prod(size for size, stride in zip(factor.shape, factor.stride(), strict=True) if stride or size == 0)
 
 
 def _bilinear(run: Interpreter, op: Op, moving: int, factor: Tensor, share: float) -> Coefficients:
