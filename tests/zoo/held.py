@@ -71,10 +71,11 @@ def _held(name, result, args, kwargs):
 
 
 def _held_product(name, a, b):
-    """A factor that is broadcast is a gate; of others each gets half."""
+    """A factor that is broadcast over the other is a gate; of others each gets half."""
     function = torch.mul if name == "mul" else torch.matmul
-    if name == "mul" and a.numel() != b.numel():
-        return a * b.detach() if a.numel() > b.numel() else a.detach() * b
+    whole = torch.broadcast_shapes(a.shape, b.shape).numel() if name == "mul" else 0
+    if name == "mul" and (a.numel() < whole) is not (b.numel() < whole):
+        return a.detach() * b if a.numel() < whole else a * b.detach()
     return function(a, b.detach()) / 2 + function(a.detach(), b) / 2
 
 
