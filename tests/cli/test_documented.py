@@ -12,6 +12,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.nn import GCN
 
+from typed_graphs import papers
 from walkwise.models import save_weights
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +31,7 @@ from torch_geometric.data import Data
 def load():
     return Data(torch.ones(3, 2), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
 """
+READERS = "from typed_graphs import Reader\n\ndef build():\n    return Reader(whole=True)\n"
 MODELS = "from torch_geometric.nn import GCN\n\ndef build():\n    return GCN(2, 8, num_layers=2, out_channels=3)\n"
 
 
@@ -38,11 +40,13 @@ def folder(tmp_path, monkeypatch):
     """A folder with what the commands name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    for name in ("mypkg", "mypkg.data", "mypkg.models"):
+    for name in ("mypkg", "mypkg.data", "mypkg.models", "mypkg.readers"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     Path("mypkg").mkdir()
     Path("mypkg/models.py").write_text(MODELS)
     Path("mypkg/data.py").write_text(DATA)
+    Path("mypkg/readers.py").write_text(READERS)
+    torch.save([papers()], "papers.pt")
     torch.save([Data(torch.ones(3, 2), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))], "graphs.pt")
     save_weights(GCN(2, 8, num_layers=2, out_channels=3), "weights.safetensors")
 
@@ -68,7 +72,8 @@ def test_every_command_runs(run, folder):
             "explore",
         ):  # one has its own tests, the other serves a page until it is stopped
             found = run(*arguments)
-            noted = "mypkg.models:build" in arguments and "--weights" not in arguments
+            own = arguments[1].startswith("mypkg.") and arguments[0] != "run"
+            noted = own and "--weights" not in arguments
             assert (found.code, found.err[:5]) == (0, "Note:" if noted else ""), arguments
             assert found.out
 

@@ -1,14 +1,17 @@
-"""Heterogeneous graphs on the command line: files of them are read, the explorer opens them, the rest says so."""
+"""Heterogeneous graphs on the command line: nodes are named by type, whatever is asked."""
 
+import re
 import sys
 import types
 
 import pytest
 import torch
 
+import walkwise as ww
 from typed_graphs import AT, WRITES, Reader, papers
 from walkwise.datasets.graph_files import read_graphs
 from walkwise.errors import InputError
+from walkwise.evaluation import activation_curve, pruning_curve
 
 MODEL, WHOLE = "typed_graphs:Reader", "typed_readers:whole"
 
@@ -82,10 +85,87 @@ def test_the_explorer_opens_one_node_of_them(run, saved, opened):
     assert "a node of papers.pt 0, 0 to 12, counted from type to type, got 13" in " ".join(beyond.err.split())
 
 
-@pytest.mark.parametrize("command", ["explain", "walks", "order", "interactions", "compare"])
-def test_other_commands_say_that_they_do_not_take_them(run, saved, command):
-    more = ["--nodes", "a=0", "--nodes", "b=1"] if command == "interactions" else []
-    found = run(command, WHOLE, saved, *more)
+@pytest.fixture
+def chain():
+    return ww.trace(Reader(whole=True), papers(), target=0)
+
+
+def test_explain_names_nodes_by_type(run, saved, chain):
+    asked = ("explain", WHOLE, saved, "--target", 0, "--nodes", "team=author 0-1, venue 1", "--size", 3)
+    report = run(*asked, "--json").json
+    assert report["node_types"] == {"author": 5, "paper": 6, "venue": 2}
+    assert report["node_labels"] == chain.types.written(range(13))
+    assert report["node_relevance"] == pytest.approx(chain.types.joined(ww.node_relevance(chain)).tolist())
+    team, found, whole = report["subgraphs"]
+    assert team["nodes"] == [0, 1, 12]
+    sets = [{"author": [0, 1], "venue": [1]}, ww.find_subgraph(chain, 3).named]
+    wanted = ww.subgraph_relevance(chain, sets, alpha=[0.0, 0.5, 1.0])
+    assert [team["relevance"], found["relevance"]] == [pytest.approx(row) for row in wanted.tolist()]
+    assert whole["relevance"] == pytest.approx([chain.input_relevance] * 3)
+    words = " ".join(run(*asked).out.split())
+    assert "papers.pt 0: 13 nodes (5 author, 6 paper, 2 venue), 14 edges." in words
+    assert "team author 0, author 1, venue 1" in words
+
+
+def test_one_node_is_named_by_type(run, saved):
+    single = ww.trace(Reader(), papers(), index=("paper", 2), target=1)
+    report = run("explain", MODEL, saved, "--index", 7, "--target", 1, "--json").json
+    assert (report["index"], report["output"]) == (7, pytest.approx(single.output))
+    assert "papers.pt 0, paper 2: 13 nodes" in run("explain", MODEL, saved, "--index", 7).out
+
+
+def test_walks_name_nodes_by_type(run, saved, chain):
+    best = ww.top_walks(chain, 4)
+    report = run("walks", WHOLE, saved, "--target", 0, "-k", 4, "--json").json
+    assert [walk["nodes"] for walk in report["walks"]] == best.walks.tolist()
+    assert report["ties"][0]["words"] == " → ".join(chain.types.written(best.walks[0]))
+    assert report["ties"][0]["words"] in run("walks", WHOLE, saved, "--target", 0, "-k", 4).out
+
+
+@pytest.mark.parametrize("mode", ["activation", "pruning"])
+def test_orders_name_nodes_by_type(run, saved, chain, mode):
+    order = ww.order_nodes(chain, mode=mode, alpha=0.1)
+    curve = {"activation": activation_curve, "pruning": pruning_curve}[mode]
+    asked = ("order", WHOLE, saved, "--target", 0, "--mode", mode, "--alpha", 0.1)
+    (found,) = run(*asked, "--json").json["orders"]
+    assert found["nodes"] == order.tolist()
+    assert found["curve"] == pytest.approx(curve(Reader(whole=True), papers(), order, target=0).values.tolist())
+    shown = re.findall(r"(?:author|paper|venue) \d", run(*asked).out.partition("order")[2])
+    assert shown == chain.types.written(order)
+
+
+def test_interactions_are_those_of_types_or_of_groups(run, saved, chain):
+    by_type = {name: {name: range(count)} for name, count in chain.types.counts.items()}
+    report = run("interactions", WHOLE, saved, "--target", 0, "--query", "paper & ~venue", "--json").json
+    terms = {tuple(term["groups"]): term["relevance"] for term in report["terms"]}
+    assert terms == pytest.approx(ww.interactions(chain, by_type).terms)
+    assert report["queries"][0]["relevance"] == pytest.approx(ww.query(chain, "paper & ~venue", by_type))
+    named = run("interactions", WHOLE, saved, "--nodes", "a=paper 0", "--nodes", "b=venue 0-1", "--json").json
+    assert named["groups"] == {"a": [5], "b": [11, 12]}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--nodes", "a=paper 6"], "There is no node 6 of type 'paper': it has 6, from 0."),
+        (["--nodes", "a=editor 0"], "with a type of 'author', 'paper', 'venue'"),
+        (["--nodes", "a=13"], "--nodes a names node 13, but papers.pt 0 has nodes 0 to 12"),
+        (["--smarts", "N=[#7]"], "papers.pt 0 is not a molecule: its nodes are not atoms"),
+    ],
+)
+def test_nodes_that_are_not_there_are_refused(run, saved, options, words):
+    found = run("explain", WHOLE, saved, *options)
+    assert (found.code, words in " ".join(found.err.split())) == (1 if "smarts" not in options[0] else 2, True)
+
+
+def test_other_graphs_have_no_types(run):
+    found = run("explain", "ba2motif", "--nodes", "a=paper 0")
+    assert found.code == 1
+    assert "names nodes by type, but ba2motif-generated 0 has one kind of nodes" in " ".join(found.err.split())
+
+
+def test_compare_says_that_it_does_not_take_them(run, saved):
+    found = run("compare", WHOLE, saved)
     assert found.code != 0
     assert "papers.pt 0 is a heterogeneous graph, which this command does not take" in " ".join(found.err.split())
 

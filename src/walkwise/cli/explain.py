@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from walkwise.cli import options
 from walkwise.cli.beforehand import Asked
 from walkwise.cli.names import SourceError
-from walkwise.cli.output import listed, loading, say, show_table
+from walkwise.cli.output import loading, say, show_table
 from walkwise.display import count
 from walkwise.errors import InputError
 
@@ -65,7 +65,6 @@ def _report(
     from walkwise.evaluation import motif_auroc
     from walkwise.explanation import check_subgraph
     from walkwise.questions.components import largest_component
-    from walkwise.questions.marginals import node_relevance
     from walkwise.questions.subgraphs import subgraph_relevance
     from walkwise.search.best_subgraph import find_subgraph
 
@@ -87,7 +86,7 @@ def _report(
     named = {**sets, **({"known motif": truth} if truth else {}), f"found {size}": list(found.nodes)}
     named["whole graph"] = list(range(chain.num_nodes))
     relevance = subgraph_relevance(chain, list(named.values()), alpha=alphas).tolist()  # (B, A)
-    scores = node_relevance(chain)
+    scores = traced.node_relevance
     report: dict[str, Any] = {
         "alphas": alphas,
         "node_relevance": scores.tolist(),
@@ -107,20 +106,19 @@ def _report(
 
 
 def _show(traced: TracedPrediction, report: dict[str, Any]) -> None:
-    labels = traced.labels
     say(traced.headline(), wrap=True)
     scores = report["node_relevance"]
     best = sorted(range(len(scores)), key=lambda node: -abs(scores[node]))[:_SHOWN]
     truth = set(report["truth"]["nodes"]) if report["truth"] else set()
     rows = [
-        (listed([node], labels), scores[node], *(["yes" if node in truth else ""] if truth else [])) for node in best
+        (traced.listed([node]), scores[node], *(["yes" if node in truth else ""] if truth else [])) for node in best
     ]
     title = f"Nodes by the size of their relevance ({len(best)} of {len(scores)})"
     show_table(title, ["node", ">relevance", *(["in the motif"] if truth else [])], rows)
     columns = [f">α = {a:g}" for a in report["alphas"]]
     every = {"whole graph": f"all {len(scores)}"}
     rows = [
-        (s["name"], every.get(s["name"]) or listed(s["nodes"], labels), *s["relevance"]) for s in report["subgraphs"]
+        (s["name"], every.get(s["name"]) or traced.listed(s["nodes"]), *s["relevance"]) for s in report["subgraphs"]
     ]
     note = "α = 0: walks that never leave the set; α = 1: all walks that touch it."
     show_table("Sets of nodes", ["set", "nodes", *columns], rows, note=note)

@@ -11,7 +11,7 @@ import typer
 
 from walkwise.cli import options
 from walkwise.cli.beforehand import Asked
-from walkwise.cli.output import listed, loading, say, show_table
+from walkwise.cli.output import loading, say, show_table
 from walkwise.errors import InputError
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _shared(groups: dict[str, list[int]]) -> tuple[str, str, int] | None:
 
 def _show(traced: TracedPrediction, report: dict[str, Any]) -> None:
     say(traced.headline(), wrap=True)
-    rows: list[tuple[Any, ...]] = [(name, listed(nodes, traced.labels)) for name, nodes in report["groups"].items()]
+    rows: list[tuple[Any, ...]] = [(name, traced.listed(nodes)) for name, nodes in report["groups"].items()]
     show_table("Groups", ["group", "nodes"], rows)
     if report["terms"]:
         rows = [(" + ".join(term["groups"]), term["relevance"]) for term in report["terms"]]

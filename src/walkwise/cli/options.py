@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -143,7 +143,8 @@ NodeLists = Annotated[
     typer.Option(
         "--nodes",
         metavar="NODES",
-        help="A set of nodes, such as 0,1,2 or 20-24 or ring=0-5; can be given several times.",
+        help="A set of nodes, such as 0,1,2 or 20-24 or ring=0-5, or of a heterogeneous graph team='author 0-2, "
+        "venue 1'; can be given several times.",
     ),
 ]
 Smarts = Annotated[
@@ -182,13 +183,19 @@ def graph_numbers(graph: int | None, smiles: Sequence[str] | None) -> list[int]:
     return list(range(len(smiles or [None]))) if graph is None else [graph]
 
 
-def node_lists(given: Sequence[str]) -> dict[str, list[int]]:
+#: Sets of nodes as they are typed: by number, or those of a heterogeneous graph as (type, i).
+NodeSets = Mapping[str, Sequence[int | tuple[str, int]]]
+
+
+def node_lists(given: Sequence[str]) -> NodeSets:
     """Names and nodes of sets as they are typed.
 
     >>> node_lists(["0,1,2", "tail=20-22,24"])
     {'0,1,2': [0, 1, 2], 'tail': [20, 21, 22, 24]}
+    >>> node_lists(["team=author 0-1, venue 1"])
+    {'team': [('author', 0), ('author', 1), ('venue', 1)]}
     """
-    sets: dict[str, list[int]] = {}
+    sets: dict[str, list[int | tuple[str, int]]] = {}
     for text in given:
         name, equals, listed = text.rpartition("=")
         name = name.strip() if equals else text.strip()
@@ -204,14 +211,14 @@ def node_lists(given: Sequence[str]) -> dict[str, list[int]]:
     return sets
 
 
-def _nodes(listed: str, text: str) -> list[int]:
-    nodes: list[int] = []
+def _nodes(listed: str, text: str) -> list[int | tuple[str, int]]:
+    nodes: list[int | tuple[str, int]] = []
     for part in listed.split(","):
-        ends = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        ends = re.fullmatch(r"\s*(?:([^\W\d].*?)\s+)?(\d+)\s*(?:-\s*(\d+)\s*)?", part)
         if not ends:
             expected = "nodes such as 0,1,2 or 20-24 or ring=0-5"
             raise SourceError(f"Expected {expected}, got {text!r}.", argument="nodes", expected=expected, got=text)
-        first, last = int(ends[1]), int(ends[2] or ends[1])
+        first, last = int(ends[2]), int(ends[3] or ends[2])
         if last < first:
             raise SourceError(
                 f"Expected a range from the lower node to the higher, got {part.strip()!r} in {text!r}.",
@@ -219,7 +226,7 @@ def _nodes(listed: str, text: str) -> list[int]:
                 expected="ranges from the lower node to the higher",
                 got=text,
             )
-        nodes += range(first, last + 1)
+        nodes += [(ends[1], i) if ends[1] else i for i in range(first, last + 1)]
     return list(dict.fromkeys(nodes))
 
 

@@ -9,7 +9,7 @@ import typer
 from walkwise.cli import options
 from walkwise.cli.beforehand import Asked
 from walkwise.cli.names import choice
-from walkwise.cli.output import listed, loading, progress, say, show_table
+from walkwise.cli.output import loading, progress, say, show_table
 
 if TYPE_CHECKING:
     from walkwise.cli.predictions import TracedPrediction
@@ -75,7 +75,7 @@ def _show(traced: TracedPrediction, report: dict[str, Any]) -> None:
         # The i-th value of an activation curve has the i-th node; that of a pruning curve lacks only those before it.
         column = ">output with it" if adds else ">change before it goes"
         rows = [
-            (step, listed([node], traced.labels), value)
+            (step, traced.listed([node]), value)
             for step, (node, value) in enumerate(zip(found["nodes"], found["curve"], strict=True), start=1)
         ]
         show_table(title, [">step", "node", column], rows)

@@ -185,11 +185,11 @@ def tell(words: str) -> None:
     Console(stderr=True).print(Text(words, style="yellow"), soft_wrap=True)
 
 
-def listed(nodes: Sequence[int], labels: Sequence[str] = (), *, most: int = 12) -> str:
-    """Nodes as text, with their names where they have any.
+def listed(nodes: Sequence[int] | Sequence[str], labels: Sequence[str] = (), *, most: int = 12) -> str:
+    """Nodes as text, with their names where they have any; or names that stand for them.
 
     >>> listed([0, 4], ["C", "", "", "", "N"])
     '0 C, 4 N'
     """
-    texts = [f"{node} {labels[node]}".strip() if labels else str(node) for node in nodes[:most]]
+    texts = [f"{node} {labels[int(node)]}".strip() if labels else str(node) for node in nodes[:most]]
     return ", ".join(texts) + (f", … ({len(nodes)} nodes)" if len(nodes) > most else "")

@@ -10,21 +10,23 @@ from typing import Any
 
 from rich.text import Text
 from torch import Tensor
-from torch_geometric.data import Data
 
 from walkwise.cli import sources
 from walkwise.cli.beforehand import Asked
 from walkwise.cli.names import RULES, SourceError, choice, is_import_path
-from walkwise.cli.output import print_json, say, tell
+from walkwise.cli.options import NodeSets
+from walkwise.cli.output import listed, print_json, say, tell
 from walkwise.cli.sources import Subject
 from walkwise.cli.wording import ONE_OUTPUT, in_options, option_of
 from walkwise.core.chain import RelevanceChain
+from walkwise.core.node_types import NodeTypes
 from walkwise.display import count
 from walkwise.errors import LEFT_OUT, CoverageWarning, InputError, WalkwiseError
 from walkwise.evaluation.naming import answer_title, explained_title
 from walkwise.evaluation.predictions import Prediction, predict, traced
 from walkwise.evaluation.types import node_types
 from walkwise.page import number
+from walkwise.questions.marginals import node_relevance
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,15 +40,25 @@ class TracedPrediction:
     rule: str
 
     @property
-    def data(self) -> Data:
-        """The graph."""
-        graph: Data = self.subject.graph(self.number)
-        return graph
+    def data(self) -> Any:
+        """The graph: a Data or a HeteroData."""
+        return self.subject.graph(self.number)
 
     @property
     def labels(self) -> list[str]:
         """What the nodes are called; empty where they have no names."""
         return self.subject.node_labels(self.number)
+
+    def listed(self, nodes: Sequence[int]) -> str:
+        """Nodes as text: by number and name, or those of a heterogeneous graph by type."""
+        types = self.chain.types
+        return listed(nodes, self.labels) if types is None else listed(types.written(nodes))
+
+    @property
+    def node_relevance(self) -> Tensor:
+        """The relevance of every node.  # (M,)"""
+        types, relevance = self.chain.types, node_relevance(self.chain)
+        return relevance if types is None else types.joined(relevance)
 
     @property
     def target(self) -> int:
@@ -79,6 +91,7 @@ class TracedPrediction:
             "num_edges": int(prediction.edge_index.shape[1]),
             "num_layers": chain.num_layers,
             "node_labels": self.labels,
+            "node_types": None if chain.types is None else dict(chain.types.counts),
             "target": self.target,
             "against": self.prediction.against,
             "class_name": self.class_name,
@@ -94,11 +107,12 @@ class TracedPrediction:
     def headline(self) -> Text:
         """The same in two lines."""
         chain, node = self.chain, self.prediction.index
-        where = "" if node is None else f", node {node}"
+        types = chain.types
+        where = "" if node is None else f", {f'node {node}' if types is None else types.written([node])[0]}"
         same = self.answer == self.class_name
         text = Text.assemble(
             (self.subject.names[self.number], "bold"),
-            f"{where}: {count(chain.num_nodes, 'node')}, {_edges(self.prediction.edge_index)}.\n",
+            f"{where}: {count(chain.num_nodes, 'node')}{_by_type(types)}, {_edges(self.prediction.edge_index)}.\n",
             *(("Prediction: ", (self.answer, "bold"), ". ") if self.answer else ()),
             f"Explaining {'its output' if same else self.class_name}, {number(chain.output)}: walks sum to "
             f"{number(chain.input_relevance)}, biases absorb {number(chain.bias_leak)} (rule: {self.rule}).",
@@ -126,7 +140,6 @@ def traced_of(asked: Asked) -> Iterator[TracedPrediction]:
     """The predictions that are asked about, traced one after the other."""
     subject = opened(asked)
     for graph in asked.numbers:
-        subject.check_one_kind(graph)
         yield ask(subject, graph, target=asked.target, against=asked.against, index=asked.index, rule=asked.rule)
 
 
@@ -231,6 +244,15 @@ def predicted(
     return prediction
 
 
+def _by_type(types: NodeTypes | None) -> str:
+    """How many nodes there are of each type.
+
+    >>> _by_type(NodeTypes({"user": 3, "item": 2}))
+    ' (3 user, 2 item)'
+    """
+    return "" if types is None else f" ({', '.join(f'{number} {name}' for name, number in types.counts.items())})"
+
+
 def _edges(edge_index: Tensor) -> str:
     """How many edges: an edge with its reverse is one, unless some have none.
 
@@ -244,37 +266,54 @@ def _edges(edge_index: Tensor) -> str:
     return count(sum(pairs.values()), "directed edge")
 
 
-def check_nodes(traced: TracedPrediction, sets: Mapping[str, Sequence[int]]) -> None:
-    """Refuse sets with nodes that the graph has not."""
-    last = traced.chain.num_nodes - 1
-    for name, nodes in sets.items():
+def numbered(traced: TracedPrediction, sets: NodeSets) -> dict[str, list[int]]:
+    """Sets of nodes by number; those with nodes that the graph has not are refused."""
+    types, last, graph = traced.chain.types, traced.chain.num_nodes - 1, traced.subject.names[traced.number]
+    known = types or NodeTypes({})
+    found: dict[str, list[int]] = {}
+    for name, given in sets.items():
+        if types is None and any(isinstance(node, tuple) for node in given):
+            raise InputError(
+                f"--nodes {name} names nodes by type, but {graph} has one kind of nodes.",
+                argument="nodes",
+                expected=f"nodes from 0 to {last}",
+                got=name,
+            )
+        nodes = [known.number(node) for node in given]
+        found[name] = list(dict.fromkeys(nodes))
         if max(nodes) > last:
-            graph = traced.subject.names[traced.number]
             raise InputError(
                 f"--nodes {name} names node {max(nodes)}, but {graph} has nodes 0 to {last}.",
                 argument="nodes",
                 expected=f"nodes from 0 to {last}",
                 got=max(nodes),
             )
+    return found
 
 
 def groups_of(
-    traced: TracedPrediction, nodes: Mapping[str, list[int]], patterns: Mapping[str, str], *, functional: bool
+    traced: TracedPrediction, sets: NodeSets, patterns: Mapping[str, str], *, functional: bool
 ) -> dict[str, list[int]]:
     """The groups of one graph: those named by nodes, by patterns, and, if wanted, its functional groups.
 
+    Of a heterogeneous graph, whose groups nobody names, they are its types.
+
     Args:
         traced: the prediction, and its chain.
-        nodes: names and nodes.
+        sets: names and nodes.
         patterns: names and SMARTS patterns; a name without a match is left out.
         functional: whether the functional groups of the molecule are groups, too.
     """
-    check_nodes(traced, nodes)
+    nodes, types = numbered(traced, sets), traced.chain.types
     if not patterns and not functional:
-        return dict(nodes)
+        return nodes
+    if types is not None and not patterns and not nodes:
+        return {name: types.numbers({name: range(count)}) for name, count in types.counts.items() if count}
     from walkwise import smarts
 
     try:
+        if types is not None:
+            raise InputError(argument="graph", expected="a molecule", got="HeteroData")
         known = smarts.functional_groups(traced.data, symbols=traced.labels or None) if functional else {}
         matched = smarts.groups(traced.data, symbols=traced.labels or None, **patterns)
     except InputError as error:

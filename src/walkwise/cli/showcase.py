@@ -112,7 +112,7 @@ def motifs(count: int, seed: int) -> tuple[list[Motif], list[Tally]]:
     subject = Subject(load_model("ba2motif"), "ba2motif", data)
     chance = random.Random(seed)
     traced = [ask(subject, number, target=None, index=None, rule="auto") for number in range(count)]
-    right = [one for one in traced if one.target == int(one.data.y[0])]  # type: ignore[index]
+    right = [one for one in traced if one.target == int(one.data.y[0])]
     found = [_motif(one, chance) for one in right]
     return found, [_tally(label, graphs, found) for label in range(len(CLASSES))]
 

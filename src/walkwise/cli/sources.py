@@ -35,6 +35,7 @@ from walkwise.datasets.graphset import GraphSet
 from walkwise.datasets.tu import HYDROGENS, MUTAGENICITY_ATOMS
 from walkwise.errors import WalkwiseError
 from walkwise.evaluation.naming import node_labels
+from walkwise.evaluation.types import node_types
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,14 +83,14 @@ class Subject:
         return self.graphs[number]
 
     def check_one_kind(self, number: int) -> None:
-        """Refuse a heterogeneous graph, whose answers are told by type: on the page, and in Python."""
+        """Refuse a heterogeneous graph, which other explainers do not take."""
         if isinstance(self.graph(number), HeteroData):
             raise SourceError(
                 f"{self.names[number]} is a heterogeneous graph, which this command does not take.",
                 argument="graphs",
                 expected="graphs with one kind of nodes",
                 got="HeteroData",
-                remedy="Open it with walkwise explore, or in Python: ww.explain(model, graph).",
+                remedy="Ask walkwise explain, or open it with walkwise explore.",
             )
 
     def class_name(self, column: int) -> str:
@@ -98,10 +99,10 @@ class Subject:
         return names[column] if 0 <= column < len(names) else f"output {column}"
 
     def node_labels(self, number: int) -> list[str]:
-        """What the nodes of a graph are called: symbols, words or one-hot names; empty where they have no names."""
+        """What the nodes of a graph are called: symbols, words, one-hot names or types; empty where nobody says."""
         data = self.graph(number)
-        if isinstance(data, HeteroData):
-            return []  # the page names them by type
+        if (types := node_types(data)) is not None:
+            return types.written(range(types.num_nodes))
         if called := node_labels(data, data.num_nodes or 0):
             return list(called)
         names, x = self.data.node_names, data.x
@@ -110,8 +111,10 @@ class Subject:
         return []
 
 
-def truth_of(data: Data) -> list[int]:
-    """The nodes of the known motif, ascending; empty where none is known."""
+def truth_of(data: Data | HeteroData) -> list[int]:
+    """The nodes of the known motif, ascending; empty where none is known, as of heterogeneous graphs."""
+    if isinstance(data, HeteroData):
+        return []
     truth = data.get("ground_truth", None)
     nodes: list[int] = truth.nonzero().flatten().tolist() if isinstance(truth, Tensor) else []
     return nodes

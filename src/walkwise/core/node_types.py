@@ -125,6 +125,10 @@ class NodeTypes:
         """Values of all nodes by type.  # (M, …) -> {type: (M_t, …)}"""
         return dict(zip(self.counts, torch.split(per_node, list(self.counts.values())), strict=True))
 
+    def joined(self, by_type: Mapping[str, Tensor]) -> Tensor:
+        """Values by type as those of all nodes.  # {type: (M_t, …)} -> (M, …)"""
+        return torch.cat([by_type[name] for name in self.counts])
+
     def split_edges(self, per_edge: Tensor) -> dict[EdgeType, Tensor]:
         """Values of all edges by type.  # (E, …) -> {type: (E_t, …)}"""
         return dict(zip(self.edge_counts, torch.split(per_edge, list(self.edge_counts.values())), strict=True))

@@ -87,7 +87,7 @@ def explain(
     nodes, features = node_relevance(chain, layer="start"), feature_relevance(chain)
     types = chain.types
     if types is not None:
-        nodes = torch.cat([nodes[name] for name in types.counts])
+        nodes = types.joined(nodes)
         features = {name: part.cpu() for name, part in features.items()}
     return Explanation(
         target=explained_title(prediction, class_names),

@@ -141,7 +141,7 @@ def open_case(session: Session, graph: int, view: Any = None) -> Case:
         chain = traced(prediction, rule=view.rule or session.rule)
     classes = session.classes(len(prediction.logits))
     began = node_relevance(chain, layer="start")
-    heat = (began if types is None else torch.cat([began[name] for name in types.counts])).double().cpu()
+    heat = (began if types is None else types.joined(began)).double().cpu()
     drawing = draw(session, data, heat)
     label = label_of(data, classes, index)
     return Case(graph, session.title(graph), prediction, chain, heat, drawing, classes, label)

@@ -104,8 +104,8 @@ class ExplainedBatch:
     @cached_property
     def nodes(self) -> Floats:
         """The relevance of every node.  # (M,)"""
-        relevance = node_relevance(self.chain, layer="start")
-        flat = torch.cat(list(relevance.values())) if isinstance(relevance, dict) else relevance
+        types, relevance = self.chain.types, node_relevance(self.chain, layer="start")
+        flat = relevance if types is None else types.joined(relevance)
         values: Floats = flat.double().cpu().numpy()
         return values
 
