@@ -15,6 +15,7 @@ from typed_graphs import AT, BACK, Reader, papers
 from walkwise import runs
 from walkwise.errors import InputError
 from walkwise.evaluation import activation_curve, pruning_curve
+from walkwise.runs.listing import Listing
 
 ASKED = ["nodes", "edges", "walks:3", "order:0.1", "subgraph:3", "curves:0.1"]
 
@@ -204,6 +205,17 @@ def test_a_folder_of_files_and_a_report(reader, tmp_path):
     assert runs.read(made)["nodes"].named.tolist() == 2 * runs.read(made)["nodes"].named.tolist()[:13]
     page = runs.report(made.folder).read_text()
     assert "author" in page
+
+
+def test_the_table_of_a_run_finds_patterns_in_them(reader, tmp_path):
+    pytest.importorskip("rdkit")
+    graphs = libraries(3)
+    made = runs.run(reader, graphs, ["nodes", "subgraph:3"], tmp_path / "out", workers=1)
+    listing = Listing(made, graphs)
+    assert not listing.molecular
+    found = runs.read(made)["subgraph:3"].set_index("graph")
+    for g in range(3):
+        assert listing.nodes_of(g, ("subgraph:3", found.pattern[g])) == sorted(found.nodes[g].tolist())
 
 
 def test_single_nodes_are_not_explained(reader, tmp_path):

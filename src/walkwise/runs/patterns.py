@@ -16,6 +16,7 @@ from walkwise.notation import query_of
 from walkwise.questions.neighbours import Floats, Ints
 from walkwise.questions.progress import shown
 from walkwise.runs import findings
+from walkwise.runs.batches import is_typed
 from walkwise.runs.folder import Run, rows_of
 from walkwise.runs.kinds import as_molecule, node_kinds
 
@@ -154,4 +155,6 @@ class RunPatterns:
         if graph >= len(self._data):
             return None
         data = self._data[graph]
+        if is_typed([data]):
+            return None
         return as_molecule(data, node_kinds(data, self._run.manifest.get("node_names", ())))
