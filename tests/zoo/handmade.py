@@ -165,3 +165,60 @@ class GatedEdges(MessagePassing):
 
     def message(self, a_i, b_j, v_j, state):
         return torch.sigmoid(state + (a_i + b_j + state).relu()) * v_j
+
+
+class MovingPlaces(MessagePassing):
+    """EGNN's layer with places that move: squared distances, and steps along the edges, scaled by a learned number."""
+
+    def __init__(self):
+        super().__init__(aggr="add")
+        self.edge = nn.Sequential(nn.Linear(2 * N + 1, N), nn.SiLU(), nn.Linear(N, N), nn.SiLU())
+        self.step, self.node = nn.Sequential(nn.Linear(N, N), nn.SiLU(), nn.Linear(N, 1)), nn.Linear(2 * N, N)
+
+    def forward(self, x, places, edge_index):
+        into, moved = self.propagate(edge_index, x=x, places=places).split([N, 3], dim=-1)
+        return x + self.node(torch.cat([x, into], -1)), places + moved
+
+    def message(self, x_i, x_j, places_i, places_j):
+        apart = places_i - places_j
+        message = self.edge(torch.cat([x_i, x_j, (apart**2).sum(-1, keepdim=True)], -1))
+        return torch.cat([message, apart * self.step(message)], -1)
+
+
+class VectorFeatures(MessagePassing):
+    """PaiNN's layer: numbers and vectors of a node, norms of the vectors, and products of the two."""
+
+    def __init__(self):
+        super().__init__(aggr="add", node_dim=0)
+        self.scalars = nn.Sequential(nn.Linear(N, N), nn.SiLU(), nn.Linear(N, 3 * N))
+        self.filter, self.u, self.v = nn.Linear(1, 3 * N), nn.Linear(N, N, bias=False), nn.Linear(N, N, bias=False)
+        self.update_by = nn.Sequential(nn.Linear(2 * N, N), nn.SiLU(), nn.Linear(N, 3 * N))
+
+    def forward(self, x, vectors, edge_index):
+        apart = (PLACES[edge_index[0]] - PLACES[edge_index[1]]).to(x)
+        far = apart.norm(dim=-1, keepdim=True)
+        filters, towards = self.filter(far.cos()), (apart / far).unsqueeze(-1)
+        into = self.propagate(edge_index, s=self.scalars(x), vectors=vectors, filters=filters, towards=towards)
+        x, vectors = x + into[:, 0], vectors + into[:, 1:]
+        u, v = self.u(vectors), self.v(vectors)
+        norm = ((v**2).sum(1) + 1e-8).sqrt()
+        a, b, c = self.update_by(torch.cat([x, norm], -1)).chunk(3, dim=-1)
+        return x + a + b * (u * v).sum(1), vectors + c.unsqueeze(1) * u
+
+    def message(self, s_j, vectors_j, filters, towards):
+        a, b, c = (s_j * filters).chunk(3, dim=-1)
+        return torch.cat([a.unsqueeze(1), b.unsqueeze(1) * towards + c.unsqueeze(1) * vectors_j], 1)
+
+
+class Geometric(nn.Module):
+    """Two layers that carry something geometric along, and a read-out of the features."""
+
+    def __init__(self, layer, begin):
+        super().__init__()
+        self.layers, self.begin, self.head = nn.ModuleList([layer(), layer()]), begin, nn.Linear(N, 2)
+
+    def forward(self, x, edge_index):
+        carried = self.begin(x)
+        for layer in self.layers:
+            x, carried = layer(x, carried, edge_index)
+        return self.head(x).sum(0, keepdim=True)

@@ -10,6 +10,7 @@ from walkwise.tracing.spellings import plain_name, writes
 
 _GATES = {"sigmoid", "softmax", "exp"}
 _BENT = {"tanh", "elu", "gelu", "silu", "softplus", "selu", "mish", "celu", "hardswish", "abs", "log", "log1p", "sqrt"}
+_BENT |= {"pow", "square"}
 
 
 _STATISTICS = {"mean", "sum", "var", "std", "norm", "scatter_add", "index_add", "scatter_reduce", "scatter"}

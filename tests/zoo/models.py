@@ -744,6 +744,16 @@ ZOO = [
     Entry("Messages against the edges", IDIOMS, by_hand(handmade.AgainstTheEdges)),
     Entry("Messages of edges to edges (DimeNet)", IDIOMS, by_hand(handmade.Triplets)),
     Entry("Gates at edges (GatedGCN)", IDIOMS, by_hand(handmade.GatedEdges)),
+    Entry(
+        "Places that move (EGNN)",
+        IDIOMS,
+        lambda: handmade.Geometric(handmade.MovingPlaces, lambda x: handmade.PLACES.to(x)),
+    ),
+    Entry(
+        "Vectors of nodes (PaiNN)",
+        IDIOMS,
+        lambda: handmade.Geometric(handmade.VectorFeatures, lambda x: x.new_zeros(len(x), 3, handmade.N)),
+    ),
     Entry("Deep Graph Infomax", IDIOMS, ran(discriminator, conv=gcn, slope=lambda: nn.PReLU(4), head=lin())),
     Entry("Covariance read-out", IDIOMS, ran(covariance, a=gcn, b=gcn, out=lambda: nn.Linear(16, 2))),
     Entry("The best nodes, gated", IDIOMS, ran(best_nodes, a=gcn, score=lin(4, 1))),
