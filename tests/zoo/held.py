@@ -9,8 +9,10 @@ from torch.overrides import TorchFunctionMode
 from walkwise.tracing.spellings import plain_name, writes
 
 _GATES = {"sigmoid", "softmax", "exp"}
-_BENT = {"tanh", "elu", "gelu", "silu", "softplus", "selu", "mish", "celu", "hardswish", "abs", "log", "log1p", "sqrt"}
-_BENT |= {"pow", "square"}
+_BENT = {
+    "tanh", "elu", "gelu", "silu", "softplus", "selu", "mish", "celu", "hardswish", "abs", "log", "log1p", "sqrt",
+    "pow", "square", "clamp",
+}  # fmt: skip
 
 
 _STATISTICS = {"mean", "sum", "var", "std", "norm", "scatter_add", "index_add", "scatter_reduce", "scatter"}
@@ -95,8 +97,12 @@ def _bent(function, z):
 
 def _held_lstm(x, begun, weights, biased, layers, dropout, train, both_ways, batch_first):
     """An LSTM whose gates are detached."""
-    if both_ways or not biased or batch_first:  # just scores are made of it here
-        return torch.lstm(x, begun, weights, biased, layers, dropout, train, both_ways, batch_first)
+    given = biased, layers, dropout, train, both_ways
+    if both_ways or not biased:  # just scores are made of it here
+        return torch.lstm(x, begun, weights, *given, batch_first)
+    if batch_first:
+        made, *states = _held_lstm(x.transpose(0, 1), begun, weights, *given, False)
+        return made.transpose(0, 1), *states
     steps, last = list(x.unbind(0)), []
     for layer in range(layers):
         on_x, on_memory, bias_x, bias_memory = weights[4 * layer : 4 * layer + 4]
@@ -108,6 +114,19 @@ def _held_lstm(x, begun, weights, biased, layers, dropout, train, both_ways, bat
             steps[t] = h = let_out.sigmoid().detach() * _bent(torch.tanh, c)
         last.append((h, c))
     return torch.stack(steps), *(torch.stack(states) for states in zip(*last, strict=True))
+
+
+def _held_grus(x, begun, weights, biased, layers, dropout, train, both_ways, batch_first):
+    """GRUs one on top of the other, whose gates are detached."""
+    assert biased
+    assert not both_ways
+    steps, last = list(x.unbind(1 if batch_first else 0)), []
+    for layer in range(layers):
+        h = begun[layer]
+        for t, step in enumerate(steps):
+            steps[t] = h = _held_gru(step, h, *weights[4 * layer : 4 * layer + 4])
+        last.append(h)
+    return torch.stack(steps, 1 if batch_first else 0), torch.stack(last)
 
 
 def _held_heads(query, key, value, width, heads, weight, bias, *rest, **given):
@@ -123,7 +142,7 @@ def _held_heads(query, key, value, width, heads, weight, bias, *rest, **given):
     return F.linear(seen, out_weight, out_bias), None
 
 
-_SEVERAL = {"lstm": _held_lstm, "multi_head_attention_forward": _held_heads}
+_SEVERAL = {"lstm": _held_lstm, "gru": _held_grus, "multi_head_attention_forward": _held_heads}
 
 
 def _held_instance_norm(x, *_, eps=1e-5, **given):

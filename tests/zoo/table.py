@@ -23,8 +23,7 @@ mixed otherwise than along edges (by attention of all nodes, a virtual node, a m
 a layer puts the messages of every node side by side in one padded tensor, or multiplies them.
 
 SplineConv, DynamicEdgeConv, GravNetConv, XConv, PANConv, FusedGATConv and the CuGraph layers need packages beside
-torch_geometric, and were not tried. Aggregations by LSTM, by GRU and by a learned power mean are not in the table:
-they are traced, but nothing independent confirms their numbers yet.
+torch_geometric, and were not tried.
 """
 
 
