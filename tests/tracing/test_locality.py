@@ -12,6 +12,7 @@ from walkwise import reference
 from walkwise.core.contract import all_rows, contract
 from walkwise.core.operators import Aggregate
 from walkwise.questions.neighbours import step_neighbours
+from zoo.handmade import Triplets
 
 M, N = 40, 4
 META = (["user", "item"], [("user", "to", "item"), ("item", "back", "user")])
@@ -81,22 +82,6 @@ def perceptron(wide):
 
 def at_edges():
     return pyg.NNConv(N, N, nn.Linear(3, N * N), aggr="mean")
-
-
-class Triplets(pyg.MessagePassing):
-    """Messages of edges take in those of the edges before them, as in DimeNet."""
-
-    def __init__(self):
-        super().__init__()
-        self.edge, self.onward, self.out = nn.Linear(2 * N, N), nn.Linear(N, N), nn.Linear(N, N)
-
-    def forward(self, x, edge_index):
-        source, target = edge_index
-        message = self.edge(torch.cat([x[source], x[target]], -1)).relu()
-        before, after = ((target[:, None] == source) & (source[:, None] != target)).nonzero(as_tuple=True)
-        passed = self.onward(message[before])
-        message = message + torch.zeros_like(message).index_add(0, after, passed)
-        return self.out(torch.zeros_like(x).index_add(0, target, message))
 
 
 class Bonds(pyg.MessagePassing):

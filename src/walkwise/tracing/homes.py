@@ -17,7 +17,7 @@ from walkwise.core.homed_rows import AddedUp, AtHome, Between, Homes, Read
 from walkwise.core.operators import Aggregate, Embed, Identity, Operator, RowMap, Scale, Step
 from walkwise.core.row_function import RowFunction
 from walkwise.core.row_maps import Gather, Scatter, Send
-from walkwise.tracing.layouts import each_once
+from walkwise.tracing.layouts import each_once, rewritten
 
 _BY_ROW = (Identity, Scale, RowMap, Embed, RowFunction)
 #: The node that every row of a slot has its home at, by slot; all nodes in their order where rows are nodes.
@@ -48,7 +48,7 @@ def at_home(
         ]
         written.append(Step(tuple(o for o, _ in terms), tuple(s for _, s in terms), step.target))
     found = _found(written, named, every)
-    return None if found is None else _Homed(found, every, _gone(written, found), new_slot).told(written)
+    return None if found is None else rewritten(written, _Homed(found, every, _gone(written, found)).told, new_slot)
 
 
 def _written_out(
@@ -222,26 +222,8 @@ class _Homed:
     found: _Found
     every: Tensor
     gone: set[int]
-    new_slot: Callable[[], int]
     known: list[Homes] = field(default_factory=list)
     by_slot: dict[int, Homes] = field(default_factory=dict)
-
-    def told(self, steps: Sequence[Step]) -> list[Step] | None:
-        """The steps, told by the homes of rows; None where that cannot be."""
-        written: list[Step] = []
-        for step in steps:
-            operators, sources = [], []
-            for operator, source in zip(step.operators, step.sources, strict=True):
-                maps = self._along(operator, source, step.target)
-                if maps is None:
-                    return None
-                for first in maps[:-1]:
-                    written.append(Step((first,), (source,), self.new_slot()))
-                    source = written[-1].target
-                operators.append(maps[-1])
-                sources.append(source)
-            written.append(Step(tuple(operators), tuple(sources), step.target))
-        return written
 
     def homes(self, slot: int) -> Homes | None:
         """The homes of a slot's rows, the same for all slots where they are; None where rows are nodes."""
@@ -258,7 +240,7 @@ class _Homed:
             self.by_slot[slot] = homes
         return self.by_slot[slot]
 
-    def _along(self, operator: Operator, source: int, target: int) -> list[Operator] | None:
+    def told(self, operator: Operator, source: int, target: int) -> list[Operator] | None:
         """A map between rows at home at nodes, as one map after the other."""
         before, after = self.homes(source), self.homes(target)
         if before is None and after is None:

@@ -7,7 +7,7 @@ a subgraph needs just the rows of its nodes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -18,6 +18,26 @@ from walkwise.core.operators import Aggregate, Embed, Identity, Operator, RowMap
 from walkwise.core.row_maps import Gather, Scatter, Send
 
 _BY_ROW = (Identity, Scale, RowMap, Embed, Visit)
+#: What stands in the place of a map between two slots: maps that are taken one after the other; None where nothing can.
+Told = Callable[[Operator, int, int], Sequence[Operator] | None]
+
+
+def rewritten(steps: Sequence[Step], told: Told, new_slot: Callable[[], int]) -> list[Step] | None:
+    """The steps with other maps in the place of theirs; None where there are none for one of them."""
+    written: list[Step] = []
+    for step in steps:
+        operators, sources = [], []
+        for operator, source in zip(step.operators, step.sources, strict=True):
+            maps = told(operator, source, step.target)
+            if maps is None:
+                return None
+            for first in maps[:-1]:
+                written.append(Step((first,), (source,), new_slot()))
+                source = written[-1].target
+            operators.append(maps[-1])
+            sources.append(source)
+        written.append(Step(tuple(operators), tuple(sources), step.target))
+    return written
 
 
 @dataclass(eq=False)

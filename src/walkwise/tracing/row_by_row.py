@@ -20,6 +20,7 @@ from walkwise.core.operators import Identity, Operator, RowMap, Scale, Step, Vis
 from walkwise.core.row_function import RowFunction
 from walkwise.core.row_maps import Gather, Reshape, Scatter, Send, SumRows
 from walkwise.core.rows import AllNodes, OwnRows
+from walkwise.tracing.layouts import rewritten
 
 #: Rows wider than that are not looked into.
 _WIDEST = 1024
@@ -82,19 +83,10 @@ def row_by_row(
     if any(isinstance(operator, SumRows) for step in steps for operator in step.operators):
         return None  # all rows in one: there is nothing to gain
     found = _Rows(like, _sizes(steps))
-    for step in steps:
-        operators, sources = [], []
-        for operator, source in zip(step.operators, step.sources, strict=True):
-            told = found.told(operator, source, step.target)
-            if told is None:
-                return None
-            for first in told[:-1]:
-                found.made.append(Step((first,), (source,), new_slot()))
-                source = found.made[-1].target
-            operators.append(told[-1])
-            sources.append(source)
-        found.made.append(Step(tuple(operators), tuple(sources), step.target))
-    return found.made, {slot: axis for slot, axis in found.turned.items() if axis is not None}
+    written = rewritten(steps, found.told, new_slot)
+    if written is None:
+        return None
+    return written, {slot: axis for slot, axis in found.turned.items() if axis is not None}
 
 
 #: Maps that are taken one after the other, in the model's order.
@@ -108,7 +100,6 @@ class _Rows:
     like: Tensor
     sizes: Sequence[int]  # of axes beside the first, where rows may have been moved; the largest first
     turned: dict[int, Axis | None] = field(default_factory=dict)  # by slot; None where its rows are rows
-    made: list[Step] = field(default_factory=list)
     generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
 
     def told(self, operator: Operator, source: int, target: int) -> _Maps | None:
