@@ -58,7 +58,7 @@ def _plain(graph: AnyGraph) -> AnyGraph:
     """A graph with its numbers alone."""
     if isinstance(graph, HeteroData):
         typed: Any = HeteroData()
-        for name, value in _numbers(graph._global_store).items():
+        for name, value in _numbers(graph.stores[0]).items():
             typed[name] = value
         for kind, store in graph.node_items():
             typed[kind].update(_numbers(store) | {"num_nodes": store.num_nodes})
