@@ -212,3 +212,13 @@ def test_rows_without_a_home_are_left_out():
     rows = OwnRows(M, 1, torch.tensor([0, 2]), torch.zeros(2, dtype=torch.long))
     assert homed_rows(rows, homes).homed.nodes.tolist() == [2, 0, 4]
     assert Read(torch.tensor([2, 4, 0, 1, 2]), M, None, homes).stays
+
+
+def test_no_row_is_at_home_in_the_set():
+    """Nothing comes through edges into node 4: there are none."""
+    rows = OwnRows(M, 1, torch.tensor([4]), torch.tensor([0]))
+    assert not len(homed_rows(rows, HOMES).homed.nodes)
+    message = drawn(1, 1, 2, N)
+    torch.testing.assert_close(pulled(message, rows), message @ STEPS[-1].operators[1].matrix)
+    nobody = AddedUp(torch.arange(M), M, None, Homes(torch.tensor([0, 1, 2, 3, 0]), M))
+    assert torch.equal(nobody.pull(drawn(0, 1, 2, N), rows), torch.zeros(1, 1, 2, N).double())

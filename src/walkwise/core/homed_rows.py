@@ -204,6 +204,8 @@ class AddedUp(Between):
         if rows.whole:
             return Scatter(self.index, self.num_rows).pull(message, rows)
         place, inside = rows.found(self, len(message), lambda: self._led(rows, message))
+        if not len(message):
+            return message.new_zeros(len(place), *message.shape[1:])
         pulled = message.index_select(0, place)
         return pulled if inside is None else pulled * inside.to(pulled.dtype).view(-1, 1, 1, 1)
 

@@ -37,8 +37,10 @@ class Places:
 
     def rows_of(self, owner: Tensor, nodes: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
         """The rows of these nodes of these owners, and which of them there are.  # (P,), (P,) -> (P,), (P,)"""
-        keys, order = self._keys(num_nodes)
         wanted = owner * num_nodes + nodes
+        if not len(self.nodes):
+            return torch.zeros_like(wanted), torch.zeros_like(wanted, dtype=torch.bool)
+        keys, order = self._keys(num_nodes)
         at = torch.searchsorted(keys, wanted).clamp_(max=len(keys) - 1)
         return order[at], keys[at] == wanted
 
