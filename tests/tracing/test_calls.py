@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import DataLoader
-from torch_geometric.nn import GAT, GCN, GCNConv, GINEConv, LightGCN, MessagePassing, Sequential, global_add_pool
+from torch_geometric.nn import GAT, GCN, LINKX, GCNConv, GINEConv, LightGCN, MessagePassing, Sequential, global_add_pool
 from torch_geometric.utils import to_torch_csr_tensor
 
 import walkwise as ww
@@ -221,6 +221,64 @@ def test_relevance_of_a_model_without_features_is_at_its_embedding(data):
     assert chain.output == pytest.approx(expected.output)
     torch.testing.assert_close(ww.node_relevance(chain), ww.node_relevance(expected))
     assert ww.trace(LightGCN(6, 4, 2), graph, index=3).num_nodes == 6
+
+
+def linkx():
+    torch.manual_seed(1)
+    return LINKX(6, 3, 4, 2, num_layers=2).double().eval()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_layer_that_is_handed_edges_alone_begins_at_its_own_table(data, weighted):
+    model = linkx()
+    graph = Data(edge_index=data.edge_index, num_nodes=6)
+    if weighted:
+        graph.edge_weight = data.edge_weight
+    chain = ww.trace(model, graph, target=0, index=1, rule="zero")
+    table = model.edge_lin.weight
+    (gradient,) = torch.autograd.grad(
+        model(None, *([graph.edge_index, graph.edge_weight][: 1 + weighted]))[1, 0], table
+    )
+    expected = (table * gradient).sum(1).detach()
+    assert expected.abs().max() > 1e-3
+    torch.testing.assert_close(ww.node_relevance(chain), expected)
+
+
+def test_features_beside_such_a_table(data):
+    model, x = linkx(), torch.rand(6, 3, dtype=torch.float64)
+    chain = ww.trace(model, Data(x=x, edge_index=data.edge_index), target=0, index=1, rule="zero")
+    leaf = x.clone().requires_grad_()
+    leaves = [leaf, model.edge_lin.weight]
+    gradients = torch.autograd.grad(model(leaf, data.edge_index)[1, 0], leaves)
+    of_features, of_table = ((a * g).detach() for a, g in zip(leaves, gradients, strict=True))
+    torch.testing.assert_close(ww.feature_relevance(chain), of_features)
+    torch.testing.assert_close(ww.node_relevance(chain), (of_features.sum(1) + of_table.sum(1)))
+
+
+class NoTable(MessagePassing):
+    """It is handed edges alone, and has a matrix of as many rows as there are nodes, which are no nodes."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(6, 6, dtype=torch.float64))
+
+    def forward(self, edge_index):
+        ones = torch.ones(6, 6, dtype=torch.float64)
+        return self.propagate(edge_index, x=ones) @ self.weight
+
+
+class Degrees(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = NoTable()
+
+    def forward(self, x, edge_index):
+        return self.layer(edge_index) + x.sum(1, keepdim=True)
+
+
+def test_a_matrix_that_is_not_propagated_is_no_table(data):
+    with pytest.raises(TraceError, match=r"'layer' \(NoTable\) was handed no floating-point node tensor.*Give it node"):
+        ww.trace(Degrees(), data.x, data.edge_index, index=1, target=0)
 
 
 # -- what does not fit --------------------------------------------------------------------------

@@ -8,15 +8,15 @@ from torch.overrides import TorchFunctionMode
 
 from walkwise.tracing.spellings import plain_name, writes
 
-_GATES = {"sigmoid", "softmax", "exp"}
 _BENT = {
+    "sigmoid", "softmax", "exp",
     "tanh", "elu", "gelu", "silu", "softplus", "selu", "mish", "celu", "hardswish", "abs", "log", "log1p", "sqrt",
     "pow", "square", "clamp",
 }  # fmt: skip
 
 
 _STATISTICS = {"mean", "sum", "var", "std", "norm", "scatter_add", "index_add", "scatter_reduce", "scatter"}
-_NORMS = (pyg.LayerNorm, pyg.GraphNorm, pyg.PairNorm, pyg.InstanceNorm)
+_NORMS = (pyg.LayerNorm, pyg.GraphNorm, pyg.PairNorm, pyg.InstanceNorm, pyg.MeanSubtractionNorm)
 
 
 class Held(TorchFunctionMode):
@@ -25,8 +25,9 @@ class Held(TorchFunctionMode):
     Of a product of two that are neither, each gets half.
     """
 
-    def __init__(self, model):
+    def __init__(self, model, gates):
         super().__init__()
+        self.gates = gates
         self.norms = 0
         self.hooks = []
         for module in model.modules():
@@ -47,14 +48,15 @@ class Held(TorchFunctionMode):
         if name in _SEVERAL:
             with torch._C.DisableTorchFunction():
                 return _SEVERAL[name](*args, **kwargs)
-        if name in _BENT and writes(func) and args[0].requires_grad:  # into its input, which is needed
+        bends = name in _BENT and name not in self.gates
+        if bends and writes(func) and args[0].requires_grad:  # into its input, which is needed
             with torch._C.DisableTorchFunction():
                 return _bent(lambda z: func(z.detach().clone(), *args[1:], **kwargs), args[0])
         result = func(*args, **kwargs)
         if not isinstance(result, Tensor) or not result.requires_grad:
             return result
         with torch._C.DisableTorchFunction():
-            if name in _GATES or (self.norms and name in _STATISTICS):
+            if name in self.gates or (self.norms and name in _STATISTICS):
                 return result.detach()
             return _held(name, result, args, kwargs)
 
@@ -68,6 +70,10 @@ def _held(name, result, args, kwargs):
         return args[0] / args[1].detach() if isinstance(args[0], Tensor) else result.detach()
     if name in ("mul", "matmul") and all(isinstance(a, Tensor) and a.requires_grad for a in args[:2]):
         return _held_product(name, *args[:2])
+    if name == "einsum" and len(args) == 3 and all(a.requires_grad for a in args[1:]):
+        return _held_einsum(*args)
+    if name == "log_softmax":
+        return args[0] + (result - args[0]).detach()
     if name == "normalize":
         return args[0] * (result.detach() / args[0].detach()).nan_to_num()
     return _WRITTEN[name](*args, **kwargs) if name in _WRITTEN else result
@@ -80,6 +86,14 @@ def _held_product(name, a, b):
     if name == "mul" and (a.numel() < whole) is not (b.numel() < whole):
         return a.detach() * b if a.numel() < whole else a * b.detach()
     return function(a, b.detach()) / 2 + function(a.detach(), b) / 2
+
+
+def _held_einsum(equation, a, b):
+    """As a product: a factor of every row of the other is a gate."""
+    first, second, out = equation.replace("->", ",").split(",")
+    if set(first) < set(second) == set(out):
+        return torch.einsum(equation, a.detach(), b)
+    return torch.einsum(equation, a, b.detach()) / 2 + torch.einsum(equation, a.detach(), b) / 2
 
 
 def _held_gru(x, h, w_x, w_h, b_x, b_h):
@@ -160,14 +174,14 @@ def _held_layer_norm(x, shape, weight=None, bias=None, eps=1e-5):
 _WRITTEN = {"gru_cell": _held_gru, "instance_norm": _held_instance_norm, "layer_norm": _held_layer_norm}
 
 
-def gradient_times_input(model, x, edge_index, scalar):
+def gradient_times_input(model, x, edge_index, scalar, gates):
     """x ⊙ ∂y/∂x of the model with all that held; of whole numbers, of the first embedding they become.  # (M, F)"""
     embedded = []
     if not x.is_floating_point():
         table = next(module for module in model.modules() if isinstance(module, torch.nn.Embedding))
         table.register_forward_hook(lambda module, given, made: embedded.append(made.detach()) or _leaf(embedded))
     leaf = x.clone().requires_grad_(True) if x.is_floating_point() else x
-    with Held(model):
+    with Held(model, gates):
         output = scalar(model(leaf, edge_index))
     leaf = embedded[0] if embedded else leaf
     (gradient,) = torch.autograd.grad(output, leaf)

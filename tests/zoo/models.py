@@ -29,6 +29,7 @@ class Entry:
     build: Callable[[], nn.Module]
     refused: str | None = None  # words of the refusal that is expected
     graph: str = "features"  # or "numbers" for integer features, "hetero"
+    gates: tuple[str, ...] = ("sigmoid", "softmax", "exp")  # what is held constant; if not named, it is an activation
 
 
 class Stack(nn.Module):

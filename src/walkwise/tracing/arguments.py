@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import FunctionType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import torch
 from torch import Tensor, nn
@@ -242,6 +242,7 @@ def _by_name(
     taken = [p for p in parameters if p.name not in (manner.x, manner.edges)]
     arguments = {p.name: value for p in taken if (value := _value(p, data, held, given)) is not None} | dict(given)
     manner = replace(manner, x=None if x is None else manner.x, edges=None if edge_index is None else manner.edges)
+    arguments |= {p.name: None for p in parameters if x is None and p.name == "x" and _takes_none(p)}
     bound = {manner.x, manner.edges, *arguments}
     missing = [p.name for p in parameters if p.default is p.empty and p.name not in bound]
     signature = _signature(model)
@@ -315,6 +316,13 @@ def _value(parameter: inspect.Parameter, data: Data, held: Mapping[str, Any], gi
         return torch.zeros(num_nodes, dtype=torch.long, device=None if edges is None else edges.device)
     graphs = _graphs_of(data) or 1
     return {"num_nodes": num_nodes, "num_edges": data.num_edges, "num_graphs": graphs, "batch_size": graphs}.get(name)
+
+
+def _takes_none(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter that must be given may be None, as its type says."""
+    kind = parameter.annotation
+    named = isinstance(kind, str) and any(word in kind for word in ("Optional", "OptTensor", "None"))
+    return parameter.default is parameter.empty and (named or type(None) in get_args(kind))
 
 
 def _graphs_of(data: Any) -> int | None:

@@ -43,6 +43,7 @@ class Watch:
         self.native = Native(tape, self.shelf)
         self.depth = 0
         self.given: Any = None  # what the call under way was handed: a node tensor, a pair or a dictionary of them
+        self.table: Any = None  # the layer's own, where it was handed edges alone
         self.fresh: list[int] = []  # later calls that were handed a tensor nothing is known of
         for name, conv in modules.convs:
             form = closed_form(conv)
@@ -114,14 +115,12 @@ class Watch:
         """Tell the tape that a message-passing call begins."""
         known = self.tape.slot_of(args[0]) if args else None  # no look at the tensor: the tape would see it
         given = self._before_edges(args) if known is None else args[0]
+        self.table = _table(module, args, kwargs) if given is None else None
+        given = self.table if given is None else given
         given = _handed(args, kwargs) if given is None else given
         tensors = _node_tensors(given) if known is None else [given]
         if not tensors or (known is None and self.tape.slot_of(tensors[0]) is None and _after_numbers(args, kwargs)):
-            raise TraceError(
-                f"Layer '{name}' ({type(module).__name__}) was handed no floating-point node tensor, so "
-                "there is nothing a walk could begin with.",
-                remedy=_whole_numbers((*args, *kwargs.values())) or _FEATURELESS,
-            )
+            raise _nothing(name, module, _whole_numbers((*args, *kwargs.values())))
         own = known is None and any(self.tape.slot_of(tensor) is None for tensor in tensors)
         if self.tape.calls and own:
             self.fresh.append(len(self.tape.calls))
@@ -182,6 +181,8 @@ class Watch:
                     f"propagate of '{name}' ({type(conv).__name__}) was called past the module itself.",
                     remedy="Call the layer, not its propagate, so that it counts as one.",
                 )
+            if self.table is not None and not any(argument is self.table for argument in arguments.values()):
+                raise _nothing(name, conv)
             self.tape.calls[self.tape.active].propagates += 1
             affine = None
             if form is not None:
@@ -336,9 +337,19 @@ def _is_ours(form: ClosedForm) -> bool:
     return (form.__module__ or "").startswith("walkwise.")
 
 
+def _nothing(name: str, module: Any, remedy: str | None = None) -> TraceError:
+    """The refusal of a layer that was handed no nodes."""
+    return TraceError(
+        f"Layer '{name}' ({type(module).__name__}) was handed no floating-point node tensor, so there is nothing a walk "
+        "could begin with.",
+        remedy=remedy or _FEATURELESS,
+    )
+
+
 def _whole_numbers(args: tuple[Any, ...]) -> str | None:
     """What to do where a layer was handed features that are integers."""
     whole = isinstance(args[0] if args else None, Tensor) and not args[0].is_floating_point()
+    whole = whole and not (_is_edges(args[0]) and not any(_is_edges(item) for item in args[1:]))
     return "Its features are integers: convert them, x.float(), or embed them before the layer." if whole else None
 
 
@@ -364,6 +375,16 @@ def _handed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What is handed to a layer as its nodes: the first argument with a floating-point tensor in it."""
     items = (*args, *([kwargs["x"]] if "x" in kwargs else []), *kwargs.values())
     return next((item for item in items if _node_tensors(item)), None)
+
+
+def _table(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """The layer's own table of nodes, its one matrix, where it is handed edges (and their weights) alone: LINKX."""
+    with unwatched():
+        items = [item for item in (*args, *kwargs.values()) if item is not None]
+        if not items or not _is_edges(items[0]) or any(isinstance(t, Tensor) and t.dim() > 1 for t in items[1:]):
+            return None
+        matrices = [weight for weight in parameters_of(module).values() if weight is not None and weight.dim() == 2]
+    return matrices[0] if len(matrices) == 1 else None
 
 
 def _node_tensors(given: Any) -> list[Tensor]:
