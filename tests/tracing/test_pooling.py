@@ -5,7 +5,7 @@ import torch
 import torch_geometric.nn as pyg
 from torch import nn
 from torch_geometric.nn.pool import ASAPooling, EdgePooling, MemPooling, SAGPooling, TopKPooling
-from torch_geometric.utils import to_dense_adj, to_dense_batch, trim_to_layer
+from torch_geometric.utils import scatter, to_dense_adj, to_dense_batch, trim_to_layer
 
 import walkwise as ww
 from walkwise import reference
@@ -111,19 +111,29 @@ class Clustered(nn.Module):
 
     def __init__(self, pool):
         super().__init__()
-        self.first, self.pool, self.second = pyg.GCNConv(3, 4), pool, pyg.GCNConv(4, 4)
+        self.first, self.pool, self.second = pyg.GCNConv(3, 5), pool, pyg.GCNConv(5, 4)
         self.head = nn.Linear(4, 2)
 
     def forward(self, x, edge_index):
         h = self.first(x, edge_index).relu()
         cluster = torch.tensor([0, 0, 1, 1, 2, 2])
-        h = torch.zeros(3, 4).index_add(0, cluster, h)
-        return self.head(self.second(h, cluster[edge_index])).sum(0, keepdim=True)
+        return self.head(self.second(self.pool(h, cluster), cluster[edge_index])).sum(0, keepdim=True)
 
 
-@pytest.mark.filterwarnings("ignore:index_add adds up")
-def test_clusters_are_carried():
-    model, x = Clustered(None), torch.randn(M, 3)
+POOLS = {
+    "index_add": lambda h, cluster: torch.zeros(3, 5).index_add(0, cluster, h),
+    "scatter": lambda h, cluster: scatter(h, cluster, reduce="max"),
+    "amax": lambda h, cluster: torch.zeros(3, 5).scatter_reduce(0, cluster.view(-1, 1).expand(-1, 5), h, "amax"),
+    "amin": lambda h, cluster: torch.zeros(3, 5).index_reduce(0, cluster, h, "amin", include_self=False),
+    "max": lambda h, cluster: h.view(3, 2, 5).max(1).values,
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("pool", POOLS)
+def test_clusters_are_carried(pool):
+    """A cluster is none of its nodes, not even where it takes all its values from them."""
+    model, x = Clustered(POOLS[pool]), torch.randn(M, 3)
     chain = ww.trace(model, x, EDGES, target=1, rule="zero")
     assert chain.num_layers == 1
     assert "layer 'second' (GCNConv) runs on rows that are no nodes" in str(chain)

@@ -298,35 +298,34 @@ class Identities:
             ids = self._known[op.inputs[0]]
             return ids if len(ids) == 1 else ids[index]
         try:
-            one, own, code = (self._image(op, output, number) for number in (torch.ones_like, _same, _code))
+            before = self._result(op, output, torch.zeros_like)
+            one, own, code, less_one, less_own = (
+                self._result(op, output, number) - before
+                for number in (torch.ones_like, _same, _code, _ones_less, torch.neg)
+            )
         except Exception:  # it does not run on other numbers
             return None
         nothing = (one == 0) & (own == 0) & (code == 0)
         ids = torch.where(nothing, 1, own / one).round()
         sound = (ids >= SEVERAL + 1) & (ids <= self.num_nodes) & _equal(own, ids * one) & _equal(code, _code(ids) * one)
+        sound &= _equal(less_own, ids * less_one) & (less_one != 0)  # of several, the largest is another below zero
         if not bool((nothing | sound).all()):
             return None
         found = torch.where(nothing, NOBODY, ids.long() - 1)
         rows = found.reshape(len(found), -1) if found.dim() > 1 and found.numel() else found[:0]
         return _upright(rows[:, 0], value.dim()) if rows.numel() and bool((rows == rows[:, :1]).all()) else found
 
-    def _image(self, op: Op, output: int, number: Callable[[Tensor], Tensor]) -> Tensor:
-        """What an operation makes of numbers that stand for nodes, less what it makes of nothing."""
+    def _result(self, op: Op, output: int, number: Callable[[Tensor], Tensor]) -> Tensor:
+        """What an operation makes of numbers that stand for nodes."""
 
         def numbers(slot: int) -> Tensor:
             ids = self._known[slot].expand(self.tape.values[slot].shape)
             return torch.where(ids == NOBODY, 0.0, number((ids + 1).double()) * _uneven(ids))
 
-        def nothing(slot: int) -> Tensor:
-            return torch.zeros(self.tape.values[slot].shape, dtype=torch.double, device=self.every.device)
-
-        results = []
-        for fill in (numbers, nothing):
-            args, kwargs = _doubled(filled((op.args, op.kwargs), fill, {}))
-            made = op.func(*args, **kwargs)
-            results.append(made[output] if isinstance(made, (tuple, list)) else made)
-        difference: Tensor = results[0] - results[1]
-        return difference.double()
+        args, kwargs = _doubled(filled((op.args, op.kwargs), numbers, {}))
+        made = op.func(*args, **kwargs)
+        result: Tensor = made[output] if isinstance(made, (tuple, list)) else made
+        return result.double()
 
 
 def _one_of(ids: Tensor) -> Tensor:
@@ -347,6 +346,10 @@ def _upright(ids: Tensor, dims: int) -> Tensor:
 
 def _same(numbers: Tensor) -> Tensor:
     return numbers
+
+
+def _ones_less(numbers: Tensor) -> Tensor:
+    return -torch.ones_like(numbers)
 
 
 def _code(numbers: Tensor) -> Tensor:
