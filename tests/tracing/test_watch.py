@@ -86,9 +86,9 @@ def test_messages_between_the_same_nodes(size, arguments, expected):
 
 
 def test_features_that_are_integers_are_told():
-    for whole in ((EDGES, X), (EDGES[0],)):
+    for whole in ((EDGES[:, :1].t(), X), (EDGES, EDGES), (EDGES[0],)):
         assert "x.float()" in _whole_numbers(whole)
-    for others in ((), (X, EDGES), ("x",)):
+    for others in ((), (X, EDGES), ("x",), (EDGES,), (EDGES, X[:, 0])):  # edges alone, too
         assert _whole_numbers(others) is None
 
 

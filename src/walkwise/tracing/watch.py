@@ -340,8 +340,8 @@ def _is_ours(form: ClosedForm) -> bool:
 def _nothing(name: str, module: Any, remedy: str | None = None) -> TraceError:
     """The refusal of a layer that was handed no nodes."""
     return TraceError(
-        f"Layer '{name}' ({type(module).__name__}) was handed no floating-point node tensor, so there is nothing a walk "
-        "could begin with.",
+        f"Layer '{name}' ({type(module).__name__}) was handed no floating-point node tensor, so there is nothing a "
+        "walk could begin with.",
         remedy=remedy or _FEATURELESS,
     )
 
