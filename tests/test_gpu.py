@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -61,13 +62,15 @@ def test_device_gives_what_the_processor_gives(name, rule):
 def test_balls_around_subgraphs_on_a_device():
     torch.manual_seed(0)
     M, model = 400, Net(LAYERS["GIN"]).double().eval()
-    path = torch.stack([torch.arange(M - 1), torch.arange(1, M)])
-    here = ww.trace(model, torch.randn(M, 3, dtype=torch.float64), torch.cat([path, path.flip(0)], 1), target=1)
+    here = ww.trace(model, torch.randn(M, 3, dtype=torch.float64), a_path(M), target=1)
     there, ids, offsets = here.to("cuda"), torch.arange(M), torch.arange(0, M + 1, 4)
     for query in (
         lambda c: ww.subgraph_relevance(c, (ids, offsets)),
         lambda c: ww.subgraph_relevance(c, (ids.to(c.device), offsets.to(c.device)), alpha=0.3),
         lambda c: ww.subgraph_relevance(c, ids.view(-1, 4), alpha=1.0),
+        lambda c: ww.subgraph_relevance(c, ids.view(-1, 4).to(c.device), alpha=0.5),
+        lambda c: ww.subgraph_relevance(c, [[7, 8, 300]], alpha=0.5),
+        lambda c: ww.subgraph_relevance(c, ids.view(-1, 4).repeat(50, 1), alpha=0.5),
         lambda c: ww.subgraph_polynomial(c, (ids, offsets)),
         lambda c: ww.node_relevance(c, layer="start"),
     ):
@@ -79,43 +82,120 @@ QUIET = {
     "node relevance": lambda c: ww.node_relevance(c),
     "node relevance in the middle": lambda c: ww.node_relevance(c, layer=1),
     "edge relevance": lambda c: ww.edge_relevance(c),
+    "edge relevance of pairs": lambda c: ww.edge_relevance(c, edge_index=[[0, 1], [1, 4]]),
+    "edge relevance of pairs there": lambda c: ww.edge_relevance(c, edge_index=c.edge_index),
     "feature relevance": lambda c: ww.feature_relevance(c),
     "subgraphs": lambda c: ww.subgraph_relevance(c, [[0, 1], [3, 2, 0], [4, 1]] * 50),
     "subgraphs of one size": lambda c: ww.subgraph_relevance(c, [[0, 1], [3, 2], [4, 1]] * 50),
     "subgraphs, discounted": lambda c: ww.subgraph_relevance(c, [[0, 1], [3, 2], [4, 1]] * 50, alpha=0.3),
+    "subgraphs, discounted twice": lambda c: ww.subgraph_relevance(c, [[0, 1], [3, 2]] * 50, alpha=[0.3, 0.7]),
     "one subgraph": lambda c: ww.subgraph_relevance(c, [[0, 1]]),
+    "one subgraph, discounted": lambda c: ww.subgraph_relevance(c, [[0, 1]], alpha=0.3),
+    "a large subgraph": lambda c: ww.subgraph_relevance(c, [list(range(0, c.num_nodes, 2))] * 3),
+    "many subgraphs": lambda c: ww.subgraph_relevance(c, [[0, 1], [3, 2, 0], [4, 1]] * 5_000),
+    "a table of subgraphs there": lambda c: ww.subgraph_relevance(c, there(c).view(-1, 2)),
+    "a table of subgraphs there, discounted": lambda c: ww.subgraph_relevance(c, there(c).view(-1, 2)[:9], alpha=0.3),
+    "subgraphs there, sizes here": lambda c: ww.subgraph_relevance(c, (there(c)[:10], torch.tensor([0, 3, 3, 8, 10]))),
+    "masks": lambda c: ww.subgraph_relevance(c, torch.eye(c.num_nodes, dtype=torch.bool)[:5]),
     "walks": lambda c: ww.walk_relevance(c, [[0, 1, 2], [3, 3, 3], [4, 0, 4]]),
+    "walks there": lambda c: ww.walk_relevance(c, there(c)[:39].view(-1, 3)),
     "a polynomial": lambda c: ww.subgraph_polynomial(c, [[0, 1], [3, 2], [4, 1]] * 50),
 }
+#: Sizes that only the device knows: of what surrounds ids that are on it, on a graph that is not carried whole.
+WAITED_FOR = {"a table of subgraphs there, discounted"}
 
 
-@pytest.mark.parametrize("layer", ["GCN", "GIN", "GAT"])
-@pytest.mark.parametrize("name", QUIET)
-def test_questions_do_not_wait_for_the_device(name, layer):
+def there(chain):
+    """Ids of the first five nodes, on the device, none twice in a row of two."""
+    return torch.arange(40, device=chain.device) % 5
+
+
+def a_path(M):
+    """Edges both ways."""
+    path = torch.stack([torch.arange(M - 1), torch.arange(1, M)])
+    return torch.cat([path, path.flip(0)], dim=1)
+
+
+@pytest.fixture(scope="module", params=["GCN", "GIN", "GAT"])
+def chains_there(request):
+    """Chains on the device, of a small graph and of one that is not carried whole."""
     torch.manual_seed(0)
-    model = Net(LAYERS[layer]).cuda().eval()
-    chain = ww.trace(model, torch.randn(5, 3, device="cuda"), EDGES.cuda(), target=1)
-    expected = QUIET[name](chain)
+    model = Net(LAYERS[request.param]).double().cuda().eval()
+    small = ww.trace(model, torch.randn(5, 3, device="cuda").double(), EDGES.cuda(), target=1)
+    return small, ww.trace(model, torch.randn(400, 3, device="cuda").double(), a_path(400).cuda(), target=1)
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+@pytest.mark.parametrize("name", QUIET)
+def test_questions_do_not_wait_for_the_device(chains_there, name, large):
+    if large and name in WAITED_FOR:
+        pytest.skip("the sizes of what surrounds subgraphs on a device are asked for")
+    chain = chains_there[large]
+    expected = QUIET[name](chain.to("cpu"))
+    QUIET[name](chain)
     torch.cuda.set_sync_debug_mode("error")
     try:
         answer = QUIET[name](chain)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    torch.testing.assert_close(answer, expected)
+    torch.testing.assert_close(answer.cpu(), expected, rtol=1e-9, atol=1e-11)
 
 
-def test_subgraphs_given_on_a_device_are_waited_for_once():
-    torch.manual_seed(0)
-    chain = ww.trace(Net(LAYERS["GIN"]).cuda().eval(), torch.randn(5, 3, device="cuda"), EDGES.cuda(), target=1)
-    ids, offsets = torch.tensor([0, 1, 2, 3, 4, 1] * 50).cuda(), (torch.arange(151) * 2).cuda()
-    ww.subgraph_relevance(chain, (ids, offsets))
+def waits(ask):
+    """How often the device is waited for."""
+    ask()
     torch.cuda.set_sync_debug_mode("warn")
     try:
-        with pytest.warns(UserWarning, match="synchronizing") as seen:
-            ww.subgraph_relevance(chain, (ids, offsets))
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            ask()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert len([w for w in seen if "synchronizing" in str(w.message)]) == 1
+    return sum("synchronizing" in str(warning.message) for warning in seen)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3])
+def test_sizes_that_are_on_a_device_are_waited_for_once(chains_there, alpha):
+    chain = chains_there[0]
+    offsets, mask = torch.arange(0, 41, 2).cuda(), torch.rand(50, 5, device="cuda") < 0.5
+    for given in ((there(chain), offsets), mask):
+        assert waits(lambda: ww.subgraph_relevance(chain, given, alpha=alpha)) == 1  # noqa: B023
+    here = ww.subgraph_relevance(chain.to("cpu"), mask.cpu(), alpha=alpha)
+    torch.testing.assert_close(ww.subgraph_relevance(chain, mask, alpha=alpha).cpu(), here, rtol=1e-9, atol=1e-11)
+
+
+def test_what_surrounds_subgraphs_that_are_on_a_device_is_asked_for(chains_there):
+    chain = chains_there[1]
+    table = torch.arange(400, device="cuda").view(-1, 4)
+    # the sizes of all balls, and then of each batch: its nodes, the edges that leave them, and those between them
+    assert waits(lambda: ww.subgraph_relevance(chain, table, alpha=0.3)) <= 4
+
+
+#: Wrong ids, given on the device.
+WRONG = {
+    "a table": (
+        lambda c, ids: ww.subgraph_relevance(c, ids([[0, 1], [2, 1_000_000]])),
+        "Subgraph 1 names node 1000000",
+    ),
+    "below": (lambda c, ids: ww.subgraph_relevance(c, ids([[0, -9]]), alpha=0.3), "Subgraph 0 names node -9"),
+    "offsets here": (lambda c, ids: ww.subgraph_relevance(c, (ids([0, 7**9]), torch.tensor([0, 1, 2]))), "Subgraph 1"),
+    "offsets there": (lambda c, ids: ww.subgraph_relevance(c, (ids([0, 7**9]), ids([0, 1, 2]))), "Subgraph 1 names"),
+    "offsets": (lambda c, ids: ww.subgraph_relevance(c, (ids([0, 1]), ids([0, 2, 1]))), "must ascend"),
+    "twice": (lambda c, ids: ww.subgraph_polynomial(c, ids([[0, 1], [2, 2]])), "names node 2 more than once"),
+    "walks": (lambda c, ids: ww.walk_relevance(c, ids([[0, 1, 1_000_000]])), "names nodes 0 to 1000000"),
+    "edges": (lambda c, ids: ww.edge_relevance(c, edge_index=ids([[0], [1_000_000]])), "from 0 to 1000000"),
+    "many here": (lambda c, _: ww.subgraph_relevance(c, [[0, 1], [4, 9**9]] * 9_000), "Subgraph 1 names"),
+}
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_ids_are_refused_and_the_device_goes_on(chains_there, name, large):
+    chain, (ask, words) = chains_there[large], WRONG[name]
+    before = ww.subgraph_relevance(chain, [[0, 1]])
+    with pytest.raises(ww.errors.InputError, match=words):
+        ask(chain, lambda numbers: torch.tensor(numbers, device="cuda"))
+    assert torch.equal(ww.subgraph_relevance(chain, [[0, 1]]), before)
 
 
 @pytest.mark.parametrize("used", [False, True], ids=["forked", "spawned"])

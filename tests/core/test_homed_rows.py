@@ -4,12 +4,14 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
+from walkwise.core.blocks import Blocks
 from walkwise.core.contract import pull_back, unweighted
 from walkwise.core.differential import MOVING, Differential
+from walkwise.core.fan import Fan
 from walkwise.core.homed_rows import AddedUp, AtHome, HomedRows, Homes, Read, edges_of, homed_rows
 from walkwise.core.operators import Cast, RowMap, Scale, Step
 from walkwise.core.row_function import RowFunction
-from walkwise.core.rows import AllNodes, Blocks, Fan, OwnRows
+from walkwise.core.rows import AllNodes, OwnRows
 
 M, N = 5, 3
 #: With a loop, two edges between the same nodes, and node 4 that nothing comes to.

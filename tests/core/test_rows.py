@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from walkwise.core.fan import Fan
 from walkwise.core.node_types import NodeTypes
-from walkwise.core.rows import Fan
 from walkwise.errors import InputError
 
 TYPES = NodeTypes({"user": 2, "item": 3})

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
+from walkwise.core.blocks import Blocks
 from walkwise.core.edges import DENSE, Edges, every_edge, weighted_sum
 from walkwise.core.operators import Aggregate
-from walkwise.core.rows import Blocks, OwnRows
+from walkwise.core.rows import OwnRows
 
 M, E = DENSE + 50, 400
 

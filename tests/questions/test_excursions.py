@@ -16,6 +16,7 @@ from walkwise.questions import nodesets, subgraphs
 from walkwise.questions.balls import surroundings
 from walkwise.questions.degrees import polynomial_nearby
 from walkwise.questions.excursions import discounted_nearby
+from walkwise.questions.given_subgraphs import as_node_sets
 from walkwise.questions.standings import graded_standings, standings_of
 
 KINDS = ["GIN", "GCN", "SAGE", "GAT"]
@@ -50,7 +51,7 @@ def agree(chain, sets):
         1.0, abs(chain.input_relevance), *(float((s.backward * s.forward).abs().sum()) for s in standings_of(chain))
     )
     with torch.no_grad():
-        given_sets = nodesets.as_node_sets(chain, sets)
+        given_sets = as_node_sets(chain, sets)
         for alpha in ALPHAS:
             near = discounted_nearby(chain, given_sets, alpha)
             torch.testing.assert_close(
@@ -79,7 +80,7 @@ def test_balls_give_what_all_walks_give(net, graph, layers, jump):
     """Against the definition, walk by walk."""
     chain = ww.trace(net("GIN", layers=layers, jump=jump), *graph(7, chords=0), target=0)
     walks, sets = walks_of(chain), [[2], [0, 6], [1, 2, 4], [], list(range(7))]
-    near = nodesets.as_node_sets(chain, sets)
+    near = as_node_sets(chain, sets)
     scale = max(map(abs, walks.values()))
     with torch.no_grad():
         polynomial = polynomial_nearby(chain, near)
@@ -144,7 +145,7 @@ def path_chain(net, M=400, layers=4, jump=False):
 @pytest.mark.parametrize(("layers", "radius"), [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2)])
 def test_balls_reach_half_the_layers(net, layers, radius):
     chain = path_chain(net, 60, layers)
-    balls = surroundings(chain).balls(nodesets.as_node_sets(chain, [[20], [], [40, 0]]))
+    balls = surroundings(chain).balls(as_node_sets(chain, [[20], [], [40, 0]]))
     wanted = [range(20 - radius, 21 + radius), [], [*range(radius + 1), *range(40 - radius, 41 + radius)]]
     got = [balls.nodes[balls.owner == owner].tolist() for owner in range(3)]
     assert got == [list(nodes) for nodes in wanted]
@@ -152,7 +153,7 @@ def test_balls_reach_half_the_layers(net, layers, radius):
 
 def test_sizes_bound_the_balls(net, graph):
     chain = ww.trace(net("GCN", layers=4), *graph(30, chords=12), target=0)
-    sets = nodesets.as_node_sets(chain, [[0], [3, 4, 5], [], list(range(30)), [29]])
+    sets = as_node_sets(chain, [[0], [3, 4, 5], [], list(range(30)), [29]])
     around = surroundings(chain)
     rows = torch.bincount(around.balls(sets).owner, minlength=5)
     assert (around.sizes(sets) >= torch.clamp(rows * chain.width, max=around.whole)).all()
@@ -195,15 +196,15 @@ def test_small_graphs_and_far_reaching_layers_carry_all_nodes(net, graph):
     x, edge_index = graph(300)
     far = ww.trace(Centred(x.shape[1]).to(x.dtype), x, edge_index, index=0)
     for chain in (small, far):
-        assert not subgraphs._nearby(chain, nodesets.as_node_sets(chain, [[0]]))
+        assert not subgraphs._nearby(chain, as_node_sets(chain, [[0]]))
     near = path_chain(net)
-    assert subgraphs._nearby(near, nodesets.as_node_sets(near, [[0]]))
+    assert subgraphs._nearby(near, as_node_sets(near, [[0]]))
 
 
 @given(budget=st.integers(1, 20_000))
 def test_balls_do_not_depend_on_the_batches(net, budget):
     chain = path_chain(net, 80)
-    sets = nodesets.as_node_sets(chain, [[i] for i in range(20)] + [[], list(range(30)), [70]])
+    sets = as_node_sets(chain, [[i] for i in range(20)] + [[], list(range(30)), [70]])
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
         whole = discounted_nearby(chain, sets, 0.4), polynomial_nearby(chain, sets)
         patch.setitem(nodesets._BUDGET, "cpu", budget)

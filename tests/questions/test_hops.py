@@ -9,6 +9,7 @@ import walkwise as ww
 from walkwise import reference
 from walkwise.core.chain import Hops
 from walkwise.questions import excursions, subgraphs
+from walkwise.questions.given_subgraphs import as_node_sets
 
 N = 4
 
@@ -73,7 +74,7 @@ def test_balls_give_what_all_walks_give(name, rule):
 def test_balls_give_what_all_nodes_give(name, monkeypatch):
     chain = chain_of(name, 60)
     sets = [[i, (i + 1) % 60, (i + 3) % 60] for i in range(0, 60, 4)]
-    given = subgraphs.as_node_sets(chain, sets)
+    given = as_node_sets(chain, sets)
     torch.testing.assert_close(ww.subgraph_relevance(chain, sets), subgraphs._inside_everywhere(chain, given))
     everywhere = subgraphs._discounted_everywhere(chain, given, 0.3)
     torch.testing.assert_close(ww.subgraph_relevance(chain, sets, alpha=0.3), everywhere)
@@ -86,7 +87,7 @@ def test_balls_give_what_all_nodes_give(name, monkeypatch):
 @pytest.mark.parametrize("name", ["SG", "TAG", "APPNP", "residual"])
 def test_a_smaller_ball_is_too_small(name):
     chain = chain_of(name, 60)
-    hops, sets = chain.hops, subgraphs.as_node_sets(chain, [[3, 4]])
+    hops, sets = chain.hops, as_node_sets(chain, [[3, 4]])
     radius = max(hops.between // 2, hops.after)
     everywhere = subgraphs._inside_everywhere(chain, sets)
     torch.testing.assert_close(subgraphs._inside_nearby(chain, sets, radius), everywhere)

@@ -14,8 +14,10 @@ from torch_geometric.nn import GINConv, GraphConv
 
 import walkwise as ww
 from walkwise.core import rows
+from walkwise.core.blocks import Blocks
 from walkwise.errors import InputError
 from walkwise.questions import nodesets, subgraphs
+from walkwise.questions.given_subgraphs import as_node_sets
 
 M = 6
 SETS = [[0, 1, 2], [5, 3], [], [4], [0, 1, 2, 3, 4, 5]]
@@ -171,7 +173,7 @@ def test_the_polynomial_is_every_discount(chain):
 
 @given(node_sets, st.integers(1, 4), st.integers(1, 12))
 def test_batches_are_consecutive_pieces(local, sets, most_sets, most_rows):
-    whole = nodesets.as_node_sets(local, sets)
+    whole = as_node_sets(local, sets)
     pieces = list(whole.batches(most_sets, most_rows))
     firsts = [sum(piece.count for piece in pieces[:i]) for i in range(len(pieces))]
     assert sum(piece.count for piece in pieces) == whole.count == len(sets)
@@ -241,12 +243,12 @@ class Stack(nn.Module):
 @given(sets=node_sets, kind=st.sampled_from(["GCN", "GIN", "GAT"]))
 def test_blocks_of_rows_give_the_same_relevance(net, graph, sets, kind):
     chain = ww.trace(net(kind), *graph(M))
-    plain = nodesets.as_node_sets(chain, [sorted(nodes) for nodes in sets])
+    plain = as_node_sets(chain, [sorted(nodes) for nodes in sets])
     lengths = [len(nodes) for nodes in sets] or [0]
-    known = nodesets.NodeSets(M, plain.count, plain.keys, (min(lengths), max(lengths)))
+    known = nodesets.NodeSets(M, plain.count, plain.keys, chain.device, (min(lengths), max(lengths)))
     laid_out = known.rows()
     filled = 0 < len(sets) * max(lengths) <= 2 * sum(lengths)
-    assert isinstance(laid_out, rows.Blocks if filled else rows.OwnRows)
+    assert isinstance(laid_out, Blocks if filled else rows.OwnRows)
     if sum(lengths):
         expected = subgraphs.contract(chain, plain.rows(), subgraphs.unweighted)
         torch.testing.assert_close(subgraphs.contract(chain, laid_out, subgraphs.unweighted), expected)

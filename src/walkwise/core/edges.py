@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.lazy import cached_property
+from walkwise.core.sending import sent
 
 #: Up to this many rows a dense product is faster than a sparse one.
 DENSE = 96
@@ -35,6 +36,14 @@ class Edges:
     def __reduce__(self) -> tuple[type[Edges], tuple[Tensor, Tensor, int]]:
         """Copies begin without what was worked out: it is known by the identity of weights, and theirs are others."""
         return Edges, (self.source, self.target, self.num_nodes)
+
+    def on(self, device: torch.device) -> Edges:
+        """The same edges on their own device, or in main memory, where they are copied once."""
+        return self if device == self.source.device else self._here
+
+    @cached_property
+    def _here(self) -> Edges:
+        return Edges(self.source.cpu(), self.target.cpu(), self.num_nodes)
 
     @cached_property
     def order(self) -> Tensor:
@@ -142,6 +151,10 @@ class Adjacency:
     target_row: Tensor  # (P,) the other row
     edge: Tensor  # (P,) index into the edges
 
+    def on(self, device: torch.device) -> Adjacency:
+        """The same on a device."""
+        return Adjacency(*(sent(each, device) for each in (self.offsets, self.target_row, self.edge)))
+
 
 def every_edge(edges: Edges) -> Adjacency:
     """All edges of the graph, between all nodes."""
@@ -223,9 +236,9 @@ def _begins(nodes: Tensor, order: Tensor, num_nodes: int) -> Tensor:
     return torch.searchsorted(nodes[order], torch.arange(num_nodes + 1, device=nodes.device))  # to count is to wait
 
 
-def whose(counts: Tensor) -> Tensor:
-    """Each number as often as counted: 0, 0, 1, 1, 1, …  # (K,) -> (sum of the counts,)"""
-    return torch.repeat_interleave(counts, output_size=int(counts.sum()))
+def whose(counts: Tensor, total: int | None = None) -> Tensor:
+    """Each number as often as counted: 0, 0, 1, 1, 1, …  # (K,) -> (sum of the counts,), asked for unless known"""
+    return torch.repeat_interleave(counts, output_size=int(counts.sum()) if total is None else total)
 
 
 def running_totals(counts: Tensor) -> Tensor:

@@ -138,6 +138,7 @@ class OwnRows(Rows):
     num_queries: int
     nodes: Tensor  # (K,) ascending within each owner
     owner: Tensor  # (K,) ascending, whose each row is
+    keys: Tensor | None = None  # (K,) owner · M + node, in main memory where edges are to be looked up there
     _adjacency: dict[int, Adjacency] = field(default_factory=dict, repr=False)
     _matrices: dict[tuple[int, int, torch.dtype], Tensor] = field(default_factory=dict, repr=False)
 
@@ -155,7 +156,7 @@ class OwnRows(Rows):
         """⟨message, values⟩ over each query's rows."""
         if self.num_queries == 1 and message.shape[2] == 1:
             return torch.dot(message.reshape(-1), values.index_select(0, self.nodes).view(-1)).view(1, 1)
-        return _total_by_owner(message, values, self.nodes, self.owner, self.num_queries)
+        return total_by_owner(message, values, self.nodes, self.owner, self.num_queries)
 
     def sum(self, message: Tensor, edges: Edges, weight: Tensor | None, root: float) -> Tensor:
         """(Λᵀ + root) · message between the nodes of each query."""
@@ -179,191 +180,47 @@ class OwnRows(Rows):
 
     def _between(self, edges: Edges) -> Adjacency:
         if id(edges) not in self._adjacency:
-            self._adjacency[id(edges)] = self._induced(edges)
+            keys = self.owner * self.num_nodes + self.nodes if self.keys is None else self.keys  # (K,) ascending
+            self._adjacency[id(edges)] = _induced(edges.on(keys.device), keys).on(self.nodes.device)
         return self._adjacency[id(edges)]
 
-    def _induced(self, edges: Edges) -> Adjacency:
-        """The edges of every query's induced subgraph, found by looking up each neighbour's row."""
-        light = edges.light_ends
-        if light is not None:
-            return self._from_light_ends(edges, light)
-        _, position, found, inside, starts = self._looked_through(edges.offsets, edges.sorted_target)
-        kept = inside.nonzero().view(-1)  # (P,)
-        return Adjacency(running_totals(inside)[starts], found[kept], edges.order[position[kept]])
 
-    def _from_light_ends(self, edges: Edges, light: LightEnds) -> Adjacency:
-        """The same from lists in which hubs have few edges; they come in the same order."""
-        row, position, found, inside, _ = self._looked_through(light.offsets, light.other)
-        kept = inside.nonzero().view(-1)  # (P,)
-        here, there, at = row[kept], found[kept], position[kept]
-        forward, place = light.forward[at], light.place[at]
-        source, target = torch.where(forward, here, there), torch.where(forward, there, here)
-        order = torch.argsort(source * len(edges.source) + place)
-        counts = torch.bincount(source, minlength=len(self.nodes))
-        return Adjacency(running_totals(counts), target[order], edges.order[place[order]])
-
-    def _looked_through(self, offsets: Tensor, others: Tensor) -> tuple[Tensor, ...]:
-        """Every entry of the lists of every row's node: its row, its place, the row it leads to, and if there is one.
-
-        # (P',) each; and where those of each row begin, (K + 1,)
-        """
-        keys = self.owner * self.num_nodes + self.nodes  # (K,) ascending
-        first = offsets[self.nodes]
-        counts = offsets[self.nodes + 1] - first  # (K,)
-        starts = running_totals(counts)
-        row = whose(counts)
-        position = torch.arange(row.numel(), device=row.device) + (first - starts[:-1])[row]
-        wanted = (self.owner * self.num_nodes)[row] + others[position]
-        found = torch.searchsorted(keys, wanted).clamp_(max=keys.numel() - 1)
-        return row, position, found, keys[found] == wanted, starts
+def _induced(edges: Edges, keys: Tensor) -> Adjacency:
+    """The edges of every query's induced subgraph, found by looking up each neighbour's row."""
+    light = edges.light_ends
+    if light is not None:
+        return _from_light_ends(edges, light, keys)
+    _, position, found, inside, starts = _looked_through(edges.num_nodes, keys, edges.offsets, edges.sorted_target)
+    kept = inside.nonzero().view(-1)  # (P,)
+    return Adjacency(running_totals(inside)[starts], found[kept], edges.order[position[kept]])
 
 
-@dataclass(frozen=True, eq=False)
-class Blocks(Rows):
-    """As many rows for each query, one after the other; some may be empty.
+def _from_light_ends(edges: Edges, light: LightEnds, keys: Tensor) -> Adjacency:
+    """The same from lists in which hubs have few edges; they come in the same order."""
+    row, position, found, inside, _ = _looked_through(edges.num_nodes, keys, light.offsets, light.other)
+    kept = inside.nonzero().view(-1)  # (P,)
+    here, there, at = row[kept], found[kept], position[kept]
+    forward, place = light.forward[at], light.place[at]
+    source, target = torch.where(forward, here, there), torch.where(forward, there, here)
+    order = torch.argsort(source * len(edges.source) + place)
+    counts = torch.bincount(source, minlength=len(keys))
+    return Adjacency(running_totals(counts), target[order], edges.order[place[order]])
 
-    Everything about them is known from their number alone, so that an accelerator is never waited for.
+
+def _looked_through(num_nodes: int, keys: Tensor, offsets: Tensor, others: Tensor) -> tuple[Tensor, ...]:
+    """Every entry of the lists of every row's node: its row, its place, the row it leads to, and if there is one.
+
+    # (P',) each; and where those of each row begin, (K + 1,)
     """
-
-    num_nodes: int
-    block: Tensor  # (B, S) the nodes of every query, each once; any node in an empty row
-    present: Tensor | None = None  # (B, S) which rows are not empty; None where all are
-    _weights: dict[tuple[int, int, float, torch.dtype], Tensor] = field(default_factory=dict, repr=False)
-
-    @staticmethod
-    def of(num_nodes: int, given: Tensor) -> Blocks:
-        """The blocks of queries that may name a node more than once, or none with -1.  # (B, S)"""
-        block, _ = given.sort(dim=1)
-        present = block >= 0
-        present[:, 1:] &= block[:, 1:] != block[:, :-1]
-        return Blocks(num_nodes, block.clamp_(min=0), present)
-
-    @property
-    def num_queries(self) -> int:  # type: ignore[override]
-        """B."""
-        return self.block.shape[0]
-
-    def standing(self, nodes: Tensor, dtype: torch.dtype) -> Tensor:
-        """1 in the row of one node of each query, 0 elsewhere.  # (B,) -> (K, 1, 1, 1)"""
-        here = self.block == nodes.unsqueeze(1)
-        here = here if self.present is None else here & self.present
-        return here.to(dtype).view(-1, 1, 1, 1)
-
-    @cached_property
-    def nodes(self) -> Tensor:
-        """The nodes in one row.  # (K,)"""
-        return self.block.flatten()
-
-    @cached_property
-    def places(self) -> tuple[Places, Places]:
-        """The nodes of each query, block by block."""
-        B, S = self.block.shape
-        owner = torch.arange(B, device=self.block.device).repeat_interleave(S)
-        places = Places(self.nodes, owner, None if self.present is None else self.present.flatten())
-        return places, places
-
-    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
-        """The rows of the nodes, zeros in empty rows."""
-        taken = per_node.index_select(0, self.nodes)
-        taken = taken if self.present is None else taken * self.present.view(-1, 1)
-        return taken.unsqueeze(1).unsqueeze(1)
-
-    def total(self, message: Tensor, values: Tensor) -> Tensor:
-        """⟨message, values⟩ over each query's rows."""
-        per_row = torch.einsum("kdn,kn->kd", message[:, 0], values.index_select(0, self.nodes))
-        return per_row.view(*self.block.shape, -1).sum(1)
-
-    def sum(self, message: Tensor, edges: Edges, weight: Tensor | None, root: float) -> Tensor:
-        """(Λᵀ + root) · message between the nodes of each query."""
-        (B, S), (_, _, D, N) = self.block.shape, message.shape
-        each = self._between(edges, weight, root, message.dtype)  # (B, S, S) or (B, S, S, H)
-        if each.dim() == 3:
-            return torch.bmm(each, message.reshape(B, S, D * N)).view(message.shape)
-        by_head = message.reshape(B, S, D, each.shape[3], -1)
-        return torch.einsum("bijh,bjdhn->bidhn", each, by_head).reshape(message.shape)
-
-    def _between(self, edges: Edges, weight: Tensor | None, root: float, dtype: torch.dtype) -> Tensor:
-        """What a row (second axis) gets of another (third axis) of the same query."""
-        key = id(edges), id(weight), root, dtype
-        if key not in self._weights:
-            here, there = self.block.unsqueeze(2), self.block.unsqueeze(1)
-            each = edges.between(there.expand(-1, here.shape[1], -1), here, weight, dtype)
-            inside = None if self.present is None else self.present.unsqueeze(2) * self.present.unsqueeze(1)
-            if inside is not None:
-                each = each * (inside if each.dim() == 3 else inside.unsqueeze(-1))
-            if root:
-                own = torch.eye(here.shape[1], dtype=dtype, device=each.device) * root
-                own = own if inside is None else own * inside
-                each = each + (own if each.dim() == 3 else own.unsqueeze(-1))
-            self._weights[key] = each
-        return self._weights[key]
-
-
-@dataclass(frozen=True, eq=False)
-class Fan(Rows):
-    """Queries that stand at one node each and take a single step, to a row for every neighbour.
-
-    Until a message is summed over edges it has one row for each query, and from then on one for each
-    neighbour. A message that stayed at the node gets the others' rows where the two meet.
-    """
-
-    num_nodes: int
-    standing: Tensor  # (B,) where the queries stand
-    nodes: Tensor  # (K,) where they can go, the node itself among them
-    owner: Tensor  # (K,) ascending, whose each row is
-    #: What the edges from every row's node to where its query stands weigh in all, the root included: (K,) or (K, H),
-    #: or None for 1 each.
-    weights: Callable[[Edges, Tensor | None, float], Tensor | None]
-
-    @property
-    def num_queries(self) -> int:  # type: ignore[override]
-        """B."""
-        return self.standing.shape[0]
-
-    @cached_property
-    def here(self) -> Tensor:
-        """The row of the node itself.  # (B,)"""
-        return (self.nodes == self.standing[self.owner]).nonzero()[:, 0]
-
-    @cached_property
-    def places(self) -> tuple[Places, Places]:
-        """Where the queries stand, and where they can go."""
-        queries = torch.arange(self.num_queries, device=self.nodes.device)
-        return Places(self.standing, queries), Places(self.nodes, self.owner)
-
-    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
-        """The rows of the nodes, before or after the step as the other message is."""
-        before = like is not None and like.shape[0] == self.num_queries
-        return per_node.index_select(0, self.standing if before else self.nodes).view(-1, 1, 1, per_node.shape[-1])
-
-    def total(self, message: Tensor, values: Tensor) -> Tensor:
-        """⟨message, values⟩ over each query's rows."""
-        return _total_by_owner(self.spread(message), values, self.nodes, self.owner, self.num_queries)
-
-    def sum(self, message: Tensor, edges: Edges, weight: Tensor | None, root: float) -> Tensor:
-        """What the edges carry to every neighbour, and the root to the node itself."""
-        factor = self.weights(edges, weight, root)
-        carried = message.index_select(0, self.owner)  # (K, 1, D, N)
-        if factor is None:
-            return carried
-        if factor.dim() == 1:
-            return carried * factor.view(-1, 1, 1, 1)
-        heads = factor.shape[1]
-        by_head = carried.reshape(*carried.shape[:3], heads, carried.shape[3] // heads)
-        return (by_head * factor.view(-1, 1, 1, heads, 1)).reshape(carried.shape)
-
-    def add(self, a: Tensor, b: Tensor) -> Tensor:
-        """Two messages that meet; what stayed at the node is added where the others have come to it."""
-        if a.shape[0] == b.shape[0]:
-            return a + b
-        stayed, gone = (a, b) if a.shape[0] < b.shape[0] else (b, a)
-        return gone.index_add(0, self.here, stayed)
-
-    def spread(self, message: Tensor) -> Tensor:
-        """A message with a row for every neighbour.  # (B or K, 1, D, N) -> (K, 1, D, N)"""
-        if message.shape[0] == self.nodes.shape[0]:
-            return message
-        return message.new_zeros(self.nodes.shape[0], *message.shape[1:]).index_copy_(0, self.here, message)
+    nodes = keys % num_nodes
+    first = offsets[nodes]
+    counts = offsets[nodes + 1] - first  # (K,)
+    starts = running_totals(counts)
+    row = whose(counts)
+    position = torch.arange(row.numel(), device=row.device) + (first - starts[:-1])[row]
+    wanted = (keys - nodes)[row] + others[position]
+    found = torch.searchsorted(keys, wanted).clamp_(max=keys.numel() - 1)
+    return row, position, found, keys[found] == wanted, starts
 
 
 def _rooted(pulled: Tensor, message: Tensor, root: float) -> Tensor:
@@ -388,7 +245,7 @@ def _widen(tensor: Tensor, axis: int, lanes: int) -> Tensor:
     return torch.nn.functional.pad(tensor, pad)
 
 
-def _total_by_owner(message: Tensor, values: Tensor, nodes: Tensor, owner: Tensor, count: int) -> Tensor:
+def total_by_owner(message: Tensor, values: Tensor, nodes: Tensor, owner: Tensor, count: int) -> Tensor:
     """⟨message, values⟩ over the rows of each owner.  # (K, 1, D, N), (M, N) -> (B, D)"""
     per_row = torch.einsum("kdn,kn->kd", message[:, 0], values.index_select(0, nodes))
     return per_row.new_zeros(count, per_row.shape[1]).index_add(0, owner, per_row)

@@ -1,12 +1,16 @@
-"""Numbers on their way to an accelerator, without waiting for what it is doing."""
+"""Numbers on their way to an accelerator and back, without waiting for what it is doing."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+#: Where a verdict is read later: kinds of devices that go on working while numbers are on their way back.
+_LATER = {"cuda"}
 
 
 def sent(numbers: Tensor | NDArray[Any], device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
@@ -15,3 +19,27 @@ def sent(numbers: Tensor | NDArray[Any], device: torch.device, dtype: torch.dtyp
     if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.to(dtype).pin_memory().to(device, non_blocking=True)
     return tensor.to(device, dtype)
+
+
+class Verdict:
+    """Whether what was given is sound, found out where it is.
+
+    On a CUDA device the finding is on its way while the question is put together, and is read last: then all work is
+    queued, and the device does not stand still. Elsewhere it is read at once.
+    """
+
+    def __init__(self, finding: Tensor, judge: Callable[[list[int]], None]) -> None:
+        """Of a finding, a few whole numbers, and what raises an error where they tell of one."""
+        self._judge, self._arrival = judge, None
+        later = finding.device.type in _LATER
+        self._finding = finding.to("cpu", non_blocking=finding.is_cuda and later)
+        if finding.is_cuda and later:
+            self._arrival = torch.cuda.current_stream(finding.device).record_event()
+        if not later:
+            self.read()
+
+    def read(self) -> None:
+        """Raise an error where there is one; what was queued after the finding is not waited for."""
+        if self._arrival is not None:
+            self._arrival.synchronize()
+        self._judge(self._finding.tolist())

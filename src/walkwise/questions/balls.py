@@ -10,6 +10,8 @@ from torch import Tensor
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.edges import Edges, running_totals, whose
 from walkwise.core.homed_rows import edges_of
+from walkwise.core.lazy import cached_property
+from walkwise.questions.neighbours import Ints
 from walkwise.questions.nodesets import NodeSets
 
 
@@ -25,24 +27,63 @@ class Surroundings:
 
     def sizes(self, sets: NodeSets) -> Tensor:
         """At most this many numbers stand for the ball around each set.  # (B,)"""
-        each = self.numbers.index_select(0, sets.nodes)
-        return each.new_zeros(sets.count).index_add_(0, sets.owner, each).clamp_(max=self.whole)
+        return _per_set(sets, self._there(sets)[1]).clamp_(max=self.whole)
 
     def at_least(self, sets: NodeSets) -> int:
         """At least so many numbers stand for all balls: what can be told without looking at the sets."""
         smallest = sets.sizes[0] if sets.sizes else 0
         return sets.count * min(self.whole, smallest * self.least)
 
-    def balls(self, sets: NodeSets) -> NodeSets:
-        """Every set with all nodes around it."""
-        M, keys = sets.num_nodes, sets.keys
+    def extents(self, sets: NodeSets) -> Extents:
+        """How large the sets and their balls are, found once; an accelerator is asked for all of it together."""
+        if self not in sets.memo:
+            found = [sets.offsets, running_totals(self.sizes(sets))]
+            if sets.keys.device.type == "cpu":
+                sets.memo[self] = Extents(*(each.numpy() for each in found))
+            else:
+                leaving = _per_set(sets, self.near.offsets.diff())
+                sets.memo[self] = Extents(*torch.stack([*found, running_totals(leaving)]).cpu().numpy())
+        kept: Extents = sets.memo[self]
+        return kept
+
+    def balls(self, sets: NodeSets, leaving: int | None = None) -> NodeSets:
+        """Every set with all nodes around it; so many edges leave the nodes of the sets, if that is known."""
+        M, keys, near = sets.num_nodes, sets.keys, self._there(sets)[0]
         for _ in range(self.radius):
             nodes = keys % M
-            first, counts = self.near.offsets[nodes], self.near.offsets[nodes + 1] - self.near.offsets[nodes]
-            row = whose(counts)
+            first, counts = near.offsets[nodes], near.offsets[nodes + 1] - near.offsets[nodes]
+            row = whose(counts, leaving)
             pair = torch.arange(len(row), device=row.device) + (first - running_totals(counts)[:-1])[row]
-            keys = torch.unique(torch.cat([keys, (keys - nodes)[row] + self.near.sorted_target[pair]]))
-        return NodeSets(M, sets.count, keys)
+            keys = torch.unique(torch.cat([keys, (keys - nodes)[row] + near.sorted_target[pair]]))
+            leaving = None
+        return NodeSets(M, sets.count, keys, sets.device)
+
+    def _there(self, sets: NodeSets) -> tuple[Edges, Tensor]:
+        """The neighbours, and the numbers of every node, where the sets are."""
+        near = self.near.on(sets.keys.device)
+        return near, self.numbers if near is self.near else self._numbers_here
+
+    @cached_property
+    def _numbers_here(self) -> Tensor:
+        return self.numbers.cpu()
+
+
+@dataclass(frozen=True, eq=False)
+class Extents:
+    """How large sets and their balls are, in running totals in main memory.  # (B + 1,) each"""
+
+    offsets: Ints  # the nodes of the sets
+    numbers: Ints  # at most this many stand for their balls
+    leaving: Ints | None = None  # the edges that leave their nodes, where an accelerator would be asked for it
+
+    def leaving_of(self, first: int, last: int) -> int | None:
+        """How many edges leave the nodes of some sets, where that is known."""
+        return None if self.leaving is None else int(self.leaving[last] - self.leaving[first])
+
+
+def _per_set(sets: NodeSets, each: Tensor) -> Tensor:
+    """What the nodes of every set have, added up.  # (M,) -> (B,)"""
+    return each.new_zeros(sets.count).index_add_(0, sets.owner, each.index_select(0, sets.nodes))
 
 
 def surroundings(chain: RelevanceChain, radius: int | None = None) -> Surroundings:

@@ -32,13 +32,15 @@ from torch.nn.functional import pad
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.contract import Weigh, run_backward
-from walkwise.core.edges import running_totals
 from walkwise.core.operators import Visit
 from walkwise.core.rows import Rows
+from walkwise.core.sending import sent
 from walkwise.questions.balls import Surroundings, surroundings
 from walkwise.questions.nodesets import NodeSets, budget
 from walkwise.questions.standings import graded_standings
 
+#: Up to so many numbers, what surrounds sets in main memory is looked up there.
+_FEW = 1 << 17
 #: How many times as much as in the whole graph a row may cost that is carried for one subgraph alone.
 _DEARER = 3
 
@@ -53,7 +55,7 @@ class Batch:
 
     def known(self, lanes: Tensor) -> Tensor:
         """A message of the whole chain in S.  # (M, D, N) -> (S, D, N)"""
-        return lanes.index_select(0, self.sets.nodes)
+        return lanes.index_select(0, self.sets.there.nodes)
 
     def arrived(self, message: Tensor) -> Tensor:
         """The message in S.  # (K, 1, D, N) -> (S, D, N)"""
@@ -65,13 +67,13 @@ class Batch:
 
     def add(self, total: Tensor, each: Tensor) -> None:
         """What every node of S adds to its set's first totals.  # (B, D'), (S, D)"""
-        total[:, : each.shape[1]].index_add_(0, self.sets.owner, each)
+        total[:, : each.shape[1]].index_add_(0, self.sets.there.owner, each)
 
 
 def fewer_rows(around: Surroundings, sets: NodeSets) -> bool:
     """Whether balls around the sets promise to be less work than all nodes for each: by their sizes, not by timing."""
     most = sets.count * around.whole
-    return _DEARER * around.at_least(sets) <= most and _DEARER * int(around.sizes(sets).sum()) <= most
+    return _DEARER * around.at_least(sets) <= most and _DEARER * around.extents(sets).numbers[-1] <= most
 
 
 def discounted_nearby(chain: RelevanceChain, sets: NodeSets, alpha: float) -> Tensor:
@@ -103,7 +105,7 @@ def _at(alpha: float, lanes: Tensor, first: int) -> Tensor:
     if lanes.shape[1] == 1:
         return alpha**first * lanes
     powers = torch.tensor([[alpha ** (first + d)] for d in range(lanes.shape[1])], dtype=lanes.dtype)
-    return (lanes * powers.to(lanes.device)).sum(1, keepdim=True)
+    return (lanes * sent(powers, lanes.device)).sum(1, keepdim=True)
 
 
 def in_batches(
@@ -121,11 +123,10 @@ def in_batches(
         weights: given a batch and its totals (B, totals), the node weights, which add to the totals on their way.
     """
     around, parts = surroundings(chain), []
-    for some in batches(chain, sets, lanes, around):
+    for some, balls in batches(chain, sets, lanes, around):
         total = torch.zeros(some.count, totals, dtype=chain.dtype, device=chain.device)
         if len(some.keys):
-            balls = around.balls(some)
-            batch = Batch(some, balls.rows(), torch.searchsorted(balls.keys, some.keys))
+            batch = Batch(some, balls.rows(), sent(torch.searchsorted(balls.keys, some.keys), chain.device))
             seeds = [(slot, seed.new_zeros(len(balls.keys), 1, 1, seed.shape[1])) for slot, seed in chain.seeds]
             run_backward(chain, batch.rows, weights(batch, total), seeds=seeds)
         parts.append(total)
@@ -134,12 +135,14 @@ def in_batches(
     return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
-def batches(chain: RelevanceChain, sets: NodeSets, lanes: int, around: Surroundings) -> Iterator[NodeSets]:
-    """The sets a few at a time, by the sizes of the balls around them."""
-    if sets.count == 1:
-        yield sets
-        return
-    most = max(1, budget(chain) // lanes)
-    sizes = running_totals(around.sizes(sets))
-    offsets, totals = torch.stack([sets.offsets, sizes]).cpu().numpy()
-    yield from sets.cut(offsets, totals, sets.count, most)
+def batches(
+    chain: RelevanceChain, sets: NodeSets, lanes: int, around: Surroundings
+) -> Iterator[tuple[NodeSets, NodeSets]]:
+    """The sets a few at a time and the balls around them, by whose sizes they are told off."""
+    known, first = around.extents(sets), 0
+    if known.numbers[-1] > _FEW:
+        sets = sets.there
+    for some in sets.cut(known.offsets, known.numbers, sets.count, max(1, budget(chain) // lanes)):
+        last = first + some.count
+        yield some, around.balls(some, known.leaving_of(first, last))
+        first = last

@@ -17,8 +17,8 @@ from walkwise.core.node_types import NodeTypes
 from walkwise.display import html_box, html_table
 from walkwise.errors import Described, InputError, as_count
 from walkwise.questions.formulas import Holds, parse
+from walkwise.questions.given_subgraphs import as_node_sets
 from walkwise.questions.graphs import as_graphs
-from walkwise.questions.nodesets import as_node_sets
 from walkwise.questions.parts import asked_of_part, groups_within
 from walkwise.questions.subgraphs import subgraph_relevance
 from walkwise.questions.walk_tables import WalkTable, table_of_few

@@ -9,12 +9,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from walkwise.core.blocks import Blocks
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.contract import all_rows, contract, pull_back, unweighted
 from walkwise.core.edges import Edges
 from walkwise.core.node_types import NodeValues
 from walkwise.core.operators import Visit
-from walkwise.core.rows import Blocks, Rows
+from walkwise.core.rows import Rows
+from walkwise.core.sending import Verdict, sent
 from walkwise.errors import Described, InputError, described
 from walkwise.questions.nodesets import budget
 from walkwise.questions.parts import asked_of_part, part_of, per_node, rows_of
@@ -149,16 +151,26 @@ def edge_relevance(chain: RelevanceChain, *, layer: int | None = None, edge_inde
     """
     if layer is not None:
         layer = _checked_layer(layer, "step", chain.num_layers - 1)
-    pairs = chain.edge_index if edge_index is None else _checked_pairs(chain, edge_index)
+    if edge_index is None:
+        found = _along(chain, chain.edge_index, layer, every=True)
+        return found if chain.types is None else chain.types.split_edges(found)
+    pairs = _as_pairs(chain, edge_index)
+    verdict = _verdict(chain, pairs)
+    found = _along(chain, pairs.clamp(0, chain.num_nodes - 1), layer, every=False)
+    verdict.read()
+    return found
+
+
+def _along(chain: RelevanceChain, pairs: Tensor, layer: int | None, every: bool) -> Tensor:
+    """The relevance of pairs of nodes, all edges of the graph or others.  # (E,)"""
     if chain.part is not None:
-        return _of_part(chain, pairs, layer, every=edge_index is None)
+        return _of_part(chain, pairs, layer, every)
     known, total = standings_of(chain), torch.zeros(pairs.shape[1], dtype=chain.dtype, device=chain.device)
     for step in range(chain.num_layers) if layer is None else [layer]:
         total += _step_relevance(chain, known, step, *pairs)
     place = Edges(pairs[0], pairs[1], chain.num_nodes).pairs[1]
     copies = torch.zeros_like(total).index_add_(0, place, torch.ones_like(total))
-    shared = total / copies[place]
-    return shared if chain.types is None or edge_index is not None else chain.types.split_edges(shared)
+    return total / copies[place]
 
 
 def _of_part(chain: RelevanceChain, pairs: Tensor, layer: int | None, every: bool) -> Tensor:
@@ -171,7 +183,7 @@ def _of_part(chain: RelevanceChain, pairs: Tensor, layer: int | None, every: boo
         among = (rows >= 0).all(0).nonzero()[:, 0]
         rows = rows[:, among]
     found = torch.zeros(pairs.shape[1], dtype=chain.dtype, device=chain.device)
-    return found.index_copy_(0, among, edge_relevance(part, layer=layer, edge_index=rows))
+    return found.index_copy_(0, among, _along(part, rows, layer, every=False))
 
 
 def _checked_layer(layer: Any, kind: str, last: int) -> int:
@@ -184,18 +196,28 @@ def _checked_layer(layer: Any, kind: str, last: int) -> int:
     return number
 
 
-def _checked_pairs(chain: RelevanceChain, edge_index: Any) -> Tensor:
+def _as_pairs(chain: RelevanceChain, edge_index: Any) -> Tensor:
+    """The pairs as they were given, where the chain is.  # (2, E)"""
     expected = "pairs of node ids, of shape (2, E)"
     try:
-        pairs = torch.as_tensor(edge_index, device=chain.device)
+        pairs = torch.as_tensor(edge_index)
     except (TypeError, ValueError, RuntimeError):
         raise InputError(argument="edge_index", expected=expected, got=edge_index) from None
     if pairs.dim() != 2 or pairs.shape[0] != 2 or pairs.is_floating_point() or pairs.dtype == torch.bool:
         raise InputError(argument="edge_index", expected=expected, got=described(pairs))
-    if pairs.numel() and (int(pairs.min()) < 0 or int(pairs.max()) >= chain.num_nodes):
-        ends = Described(f"ids from {int(pairs.min())} to {int(pairs.max())}")
-        raise InputError(argument="edge_index", expected=f"node ids from 0 to {chain.num_nodes - 1}", got=ends)
-    return pairs
+    return sent(pairs, chain.device, torch.long)
+
+
+def _verdict(chain: RelevanceChain, pairs: Tensor) -> Verdict:
+    """Whether pairs name nodes of the graph."""
+
+    def judge(found: list[int]) -> None:
+        low, high = found
+        if low < 0 or high >= chain.num_nodes:
+            ends = Described(f"ids from {low} to {high}")
+            raise InputError(argument="edge_index", expected=f"node ids from 0 to {chain.num_nodes - 1}", got=ends)
+
+    return Verdict(torch.stack(torch.aminmax(pairs) if pairs.numel() else [pairs.new_zeros(())] * 2), judge)
 
 
 def _step_relevance(chain: RelevanceChain, known: list[Standing], layer: int, before: Tensor, after: Tensor) -> Tensor:

@@ -19,9 +19,10 @@ from torch import Tensor
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.contract import all_rows, contract, run_backward
 from walkwise.core.edges import DENSE, Edges
+from walkwise.core.fan import Fan
 from walkwise.core.lazy import cached_property
 from walkwise.core.operators import Visit
-from walkwise.core.rows import Fan, OwnRows, Rows
+from walkwise.core.rows import OwnRows, Rows
 from walkwise.core.sending import sent
 from walkwise.errors import TooManyWalksError
 from walkwise.questions.bookkeeping import add_up, read, rows, spans

@@ -17,7 +17,7 @@ from torch import Tensor
 from walkwise.core.chain import Origin, RelevanceChain
 from walkwise.core.edges import running_totals
 from walkwise.errors import InputError
-from walkwise.questions.nodesets import as_node_sets
+from walkwise.questions.given_subgraphs import as_node_sets
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -13,11 +13,13 @@ from torch.nn.functional import pad
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.contract import Weigh, all_rows, contract, unweighted
 from walkwise.core.operators import Visit
+from walkwise.core.sending import sent
 from walkwise.errors import Described, InputError
 from walkwise.questions.balls import surroundings
 from walkwise.questions.degrees import polynomial_nearby
 from walkwise.questions.excursions import batches, discounted_nearby, fewer_rows
-from walkwise.questions.nodesets import NodeSets, Subgraphs, as_node_sets, budget
+from walkwise.questions.given_subgraphs import Subgraphs, queued_node_sets
+from walkwise.questions.nodesets import NodeSets, budget
 from walkwise.questions.parts import asked_of_part, sets_within
 
 #: Up to this many rows in all it is quicker to carry every node than to look up those of S.
@@ -59,7 +61,7 @@ def subgraph_relevance(chain: RelevanceChain, subgraphs: Subgraphs, *, alpha: fl
     several = isinstance(alpha, (list, tuple)) or getattr(alpha, "ndim", 0) > 0
     given: Iterable[Any] = alpha if several else [alpha]  # type: ignore[assignment]
     alphas = [as_discount(a) for a in given]
-    sets = as_node_sets(chain, subgraphs)
+    sets = queued_node_sets(chain, subgraphs)
     columns: dict[float, Tensor] = {}
     if 0.0 in alphas:
         columns[0.0] = _inside(chain, sets)
@@ -70,7 +72,8 @@ def subgraph_relevance(chain: RelevanceChain, subgraphs: Subgraphs, *, alpha: fl
         polynomial = _polynomial(chain, sets)
         for a in discounted:
             powers = torch.tensor([a**d for d in range(polynomial.shape[1])], dtype=chain.dtype)
-            columns[a] = polynomial @ powers.to(chain.device)
+            columns[a] = polynomial @ sent(powers, chain.device)
+    sets.heed()
     if several:
         nothing = torch.zeros(sets.count, 0, dtype=chain.dtype, device=chain.device)
         return torch.stack([columns[a] for a in alphas], dim=1) if alphas else nothing
@@ -100,7 +103,10 @@ def subgraph_polynomial(chain: RelevanceChain, subgraphs: Subgraphs) -> Tensor:
     >>> bool(coefficients.sum(1).allclose(at_one))
     True
     """
-    return _polynomial(chain, as_node_sets(chain, subgraphs))
+    sets = queued_node_sets(chain, subgraphs)
+    coefficients = _polynomial(chain, sets)
+    sets.heed()
+    return coefficients
 
 
 def _inside(chain: RelevanceChain, sets: NodeSets) -> Tensor:
@@ -135,9 +141,9 @@ def _inside_nearby(chain: RelevanceChain, sets: NodeSets, radius: int) -> Tensor
     if not fewer_rows(around, sets):
         return _inside_everywhere(chain, sets)
     parts = []
-    for some in batches(chain, sets, 1, around):
-        balls = around.balls(some)
-        inside = torch.isin(balls.keys, some.keys, assume_unique=True).to(chain.dtype).view(-1, 1, 1, 1)
+    for some, balls in batches(chain, sets, 1, around):
+        among = sent(torch.isin(balls.keys, some.keys, assume_unique=True), chain.device)
+        inside = among.to(chain.dtype).view(-1, 1, 1, 1)
         if len(some.keys):
             parts.append(contract(chain, balls.rows(), _masked(inside))[:, 0])
         else:

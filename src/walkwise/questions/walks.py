@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from walkwise.core.blocks import Blocks
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.contract import all_rows, contract
-from walkwise.core.rows import Blocks, Rows
-from walkwise.core.sending import sent
+from walkwise.core.rows import Rows
+from walkwise.core.sending import Verdict, sent
 from walkwise.errors import Described, InputError, described
 from walkwise.questions.nodesets import budget
 from walkwise.questions.parts import asked_of_part, named, rows_of
@@ -50,17 +51,21 @@ def walk_relevance(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]
     """
     if chain.types is not None and isinstance(walks, (list, tuple)):
         walks = [chain.types.numbers(walk) for walk in walks]
-    table = _checked(chain, walks)
+    table = _as_table(chain, walks)
     if len(table) == 0:
         return torch.zeros(0, dtype=chain.dtype, device=chain.device)
-    if chain.part is not None:
+    verdict = _verdict(chain, table)
+    table = sent(table, chain.device, torch.long).clamp(-1, chain.num_nodes - 1)
+    if chain.part is None:
+        most = max(1, budget(chain) // (chain.width * (table.shape[1] if chain.local else chain.num_nodes)))
+        found = torch.cat([_relevance(chain, batch) for batch in torch.split(table, most)])
+    else:
         rows = rows_of(chain, table)
         inside = ((rows >= 0) | (table < 0)).all(1)
         found = torch.zeros(len(table), dtype=chain.dtype, device=chain.device)
         found[inside] = walk_relevance(chain.part, rows[inside])
-        return found
-    most = max(1, budget(chain) // (chain.width * (table.shape[1] if chain.local else chain.num_nodes)))
-    return torch.cat([_relevance(chain, batch) for batch in torch.split(table, most)])
+    verdict.read()
+    return found
 
 
 @without_gradients
@@ -89,7 +94,8 @@ def enumerate_walks(chain: RelevanceChain, *, max_walks: int = 1_000_000) -> Ten
     return torch.from_numpy(visits[order].astype(np.int64)).to(chain.device)
 
 
-def _checked(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]]) -> Tensor:
+def _as_table(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]]) -> Tensor:
+    """The walks as they were given, in one table.  # (K, L + 1)"""
     expected = f"node ids, of shape (K, {chain.num_layers + 1})"
     try:
         table = torch.as_tensor(walks)
@@ -108,8 +114,16 @@ def _checked(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]]) -> 
             expected=expected,
             got=got,
         )
-    low, high = torch.stack(torch.aminmax(table)).tolist()
-    if low < (0 if chain.straight else -1) or high >= chain.num_nodes:
+    return table
+
+
+def _verdict(chain: RelevanceChain, table: Tensor) -> Verdict:
+    """Whether walks name nodes of the graph."""
+
+    def judge(found: list[int]) -> None:
+        low, high = found
+        if low >= (0 if chain.straight else -1) and high < chain.num_nodes:
+            return
         passing = ", and no walk of this model passes a position by" if chain.straight else " (-1 passes a position by)"
         got, known = Described(f"{low} to {high}"), f"0 to {chain.num_nodes - 1}"
         raise InputError(
@@ -118,7 +132,8 @@ def _checked(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]]) -> 
             expected=f"node ids from {known}" + ("" if chain.straight else ", or -1"),
             got=got,
         )
-    return sent(table, chain.device, torch.long)
+
+    return Verdict(torch.stack(torch.aminmax(table)), judge)
 
 
 def _relevance(chain: RelevanceChain, walks: Tensor) -> Tensor:

@@ -1,0 +1,202 @@
+"""Subgraphs in every form in which a caller may give them, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain as flatten
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from walkwise.core.chain import RelevanceChain
+from walkwise.core.sending import Verdict, sent
+from walkwise.errors import Described, InputError, described
+from walkwise.questions.neighbours import running_totals
+from walkwise.questions.nodesets import NodeSets
+
+#: Lists of node ids, one boolean mask (B, M), or a pair of tensors: all ids, and the offsets where each set begins.
+Subgraphs = Sequence[Sequence[int]] | Sequence[Tensor] | Tensor | tuple[Tensor, Tensor]
+#: Up to so many ids in main memory are checked there.
+_FEW_IDS = 1 << 14
+
+
+def as_node_sets(chain: RelevanceChain, given: Any) -> NodeSets:
+    """The subgraphs checked: ids in range, none twice in a subgraph."""
+    sets = queued_node_sets(chain, given)
+    sets.heed()
+    return sets
+
+
+def queued_node_sets(chain: RelevanceChain, given: Any) -> NodeSets:
+    """The same for a question whose work may be queued before an accelerator has checked them.
+
+    Until then wrong ids stand for some node of the graph. The question heeds the verdict when it is done.
+    """
+    M = chain.num_nodes
+    if chain.types is not None and isinstance(given, (list, tuple)):
+        given = type(given)(chain.types.numbers(nodes) for nodes in given)
+    if isinstance(given, np.ndarray):
+        table = given.dtype == bool or (given.ndim == 2 and given.dtype.kind in "iu")
+        given = torch.as_tensor(given) if table else list(given)
+    if isinstance(given, Tensor) and given.dtype == torch.bool:
+        if given.dim() != 2 or given.shape[1] != M:
+            raise InputError(
+                f"A boolean mask of subgraphs must have shape (B, {M}), one column per node, got {tuple(given.shape)}.",
+                argument="subgraphs",
+                expected=f"of shape (B, {M}) where it is a boolean mask",
+                got=tuple(given.shape),
+            )
+        return _from_mask(chain, given)
+    if isinstance(given, Tensor) and given.dim() == 2 and not given.is_floating_point():  # sets of one size
+        count, size = given.shape
+        return _checked(chain, given.flatten(), torch.arange(count + 1, device=given.device) * size, (size, size))
+    if isinstance(given, tuple) and len(given) == 2 and all(isinstance(part, Tensor) for part in given):
+        return _from_offsets(chain, *given)
+    lists = [s if type(s) in (list, tuple) else _ids(s, i) for i, s in enumerate(_sequence(given))]
+    if len(lists) <= 4 and all(type(i) is int and 0 <= i < M for ids in lists for i in ids):
+        few = sorted(number * M + i for number, ids in enumerate(lists) for i in ids)
+        if len(set(few)) == len(few):  # few and sound: no need for tensors to see it
+            return NodeSets(M, len(lists), torch.tensor(few, dtype=torch.long), chain.device)
+    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+    return _checked(chain, _node_tensor(list(flatten.from_iterable(lists))), torch.from_numpy(running_totals(lengths)))
+
+
+def _from_mask(chain: RelevanceChain, mask: Tensor) -> NodeSets:
+    """Set b has the nodes where row b is true; an accelerator is waited for once, for how many those are.  # (B, M)"""
+    if mask.device.type != "cpu" or mask.numel() > _FEW_IDS:
+        mask = sent(mask, chain.device)
+    flat = mask.reshape(-1)
+    if chain.device.type == "cpu" or not len(mask):
+        return NodeSets(chain.num_nodes, len(mask), flat.nonzero().view(-1), chain.device)
+    lengths = mask.sum(1)
+    least, most, total = torch.stack([*torch.aminmax(lengths), lengths.sum()]).tolist()
+    place = torch.where(flat, flat.cumsum(0) - 1, total)  # the others share a place at the end
+    keys = place.new_empty(total + 1).scatter_(0, place, torch.arange(len(flat), device=flat.device))[:total]
+    return NodeSets(chain.num_nodes, len(mask), keys, chain.device, (least, most))
+
+
+def _from_offsets(chain: RelevanceChain, ids: Tensor, offsets: Tensor) -> NodeSets:
+    """Set b has the ids from offsets[b] to before offsets[b + 1]."""
+    for tensor in (ids, offsets):
+        if tensor.dim() != 1 or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+            expected, got = "two integer tensors, (K,) and (B + 1,)", f"{described(ids)} and {described(offsets)}"
+            raise InputError(
+                f"A pair (ids, offsets) must be {expected}, got {got}.",
+                argument="subgraphs",
+                expected=f"{expected}, where it is a pair (ids, offsets)",
+                got=Described(got),
+            )
+    return _checked(chain, ids, offsets)
+
+
+def _checked(chain: RelevanceChain, ids: Tensor, offsets: Tensor, sizes: tuple[int, int] | None = None) -> NodeSets:
+    """The sets, given all ids and where each set begins; errors name the first that is wrong.
+
+    A few in main memory are looked at there, others where the chain is. An accelerator is waited for just where the
+    offsets are on it, since the sizes of what follows depend on them.
+
+    Args:
+        chain: whose nodes they are.
+        ids: those of all sets.
+        offsets: where each set begins, and where the last one ends.
+        sizes: of the smallest set and the largest, if that is known; the offsets are sound then.
+    """
+    M, where = chain.num_nodes, ids.device if len(ids) + len(offsets) <= _FEW_IDS else chain.device
+    ids, offsets = sent(ids, where, torch.long), offsets.to(where) if where.type == "cpu" else offsets
+    if sizes is None:
+        sizes = _sizes(len(ids), offsets)
+    offsets = sent(offsets, where, torch.long)
+    if where.type == "cpu":
+        owner = torch.repeat_interleave(offsets.diff(), output_size=len(ids))
+    else:
+        owner = torch.searchsorted(offsets, torch.arange(len(ids), device=where), right=True) - 1
+    beyond = (ids < 0) | (ids >= M)
+    keys, _ = (owner * M + ids.clamp(0, M - 1)).sort()
+    twice = keys[1:] == keys[:-1]
+
+    def judge(found: list[int]) -> None:
+        if found[0]:
+            first = int(beyond.nonzero()[0])
+            raise InputError(
+                f"Subgraph {int(owner[first])} names node {int(ids[first])}, but the graph has nodes 0 to {M - 1}.",
+                argument="subgraphs",
+                expected=f"sets of nodes from 0 to {M - 1}",
+                got=int(ids[first]),
+            )
+        if found[1]:
+            key = int(keys[1:][twice][0])
+            raise InputError(
+                f"Subgraph {key // M} names node {key % M} more than once.",
+                argument="subgraphs",
+                expected="sets that name each node once",
+                got=key % M,
+            )
+
+    verdict = Verdict(torch.stack([beyond.any(), twice.any()]).long(), judge)
+    known = sizes if chain.device.type != "cpu" else None
+    return NodeSets(M, len(offsets) - 1, keys, chain.device, known, verdict)
+
+
+def _sizes(count: int, offsets: Tensor) -> tuple[int, int]:
+    """Those of the smallest set and of the largest, once it is known that offsets ascend from 0 to the count of ids."""
+    offsets = offsets.long()
+    lengths = offsets.diff()
+    ends = [offsets[:1], offsets[-1:], *(torch.aminmax(lengths) if len(lengths) else [])]
+    first, last, *sizes = torch.cat([end.view(-1) for end in ends]).tolist() or [-1, -1]
+    if first or last != count or min(sizes, default=0) < 0:
+        raise _wrong_offsets(count, offsets)
+    least, most = sizes or (0, 0)
+    return least, most
+
+
+def _wrong_offsets(count: int, offsets: Tensor) -> InputError:
+    shown = f"{offsets[:8].tolist()}{'...' if len(offsets) > 8 else ''}"
+    return InputError(
+        f"In a pair (ids, offsets), offsets must ascend from 0 to the number of ids, {count}, got {shown}.",
+        argument="subgraphs",
+        expected=f"a pair (ids, offsets) whose offsets ascend from 0 to {count}",
+        got=Described(shown),
+        remedy="Two subgraphs as tensors go into a list, [a, b].",
+    )
+
+
+def _sequence(subgraphs: Any) -> Sequence[Any]:
+    if isinstance(subgraphs, (str, bytes, Tensor)) or not hasattr(subgraphs, "__iter__"):
+        expected = "a list of lists of node ids, a boolean mask (B, M), or a pair of tensors (ids, offsets)"
+        raise InputError(argument="subgraphs", expected=expected, got=described(subgraphs))
+    return list(subgraphs)
+
+
+def _ids(subgraph: Any, number: int) -> list[Any]:
+    if hasattr(subgraph, "tolist"):
+        subgraph = subgraph.tolist()
+    if isinstance(subgraph, (str, bytes)) or not hasattr(subgraph, "__iter__"):
+        raise InputError(
+            argument=f"subgraphs[{number}]",
+            expected="a list of node ids",
+            got=subgraph,
+            remedy="For one subgraph write [[0, 1, 2]].",
+        )
+    return list(subgraph)
+
+
+def _node_tensor(ids: list[Any]) -> Tensor:
+    if not ids:
+        return torch.empty(0, dtype=torch.long)
+    try:
+        nodes = np.array(ids)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"Node ids must be integers: {error}.",
+            argument="subgraphs",
+            expected="lists of integers",
+            got=Described(error),
+        ) from None
+    if nodes.dtype.kind not in "iu" or nodes.ndim != 1:
+        got = described(nodes)
+        raise InputError(
+            f"Node ids must be integers, got {got}.", argument="subgraphs", expected="lists of integers", got=got
+        )
+    return torch.from_numpy(nodes.astype(np.int64, copy=False))
