@@ -10,7 +10,7 @@ from walkwise.core.differential import MOVING, Differential
 from walkwise.core.fan import Fan
 from walkwise.core.homed_rows import AddedUp, AtHome, HomedRows, Homes, Read, edges_of, homed_rows
 from walkwise.core.operators import Cast, RowMap, Scale, Step
-from walkwise.core.row_function import RowFunction
+from walkwise.core.row_function import Dimension, RowFunction
 from walkwise.core.rows import AllNodes, OwnRows
 
 M, N = 5, 3
@@ -112,6 +112,66 @@ def test_no_more_edges_are_carried_than_come_to_the_rows():
     assert homed_rows(rows, HOMES) is homed_rows(rows, HOMES)
     assert not homed_rows(rows, HOMES).whole
     assert homed_rows(AllNodes(M, 1), HOMES).whole
+
+
+#: Rows of three parts each, which are joined, mapped and taken apart; node 4 has its parts read by others.
+PARTED, JOINED = Homes(torch.arange(M).repeat_interleave(3), M), torch.arange(3 * M) // 3
+IN_PARTS = [
+    Step((Read(JOINED.roll(3), M, None, PARTED), Read(JOINED, M, None, PARTED)), (0, 1), 2),
+    Step((AtHome(Scale(drawn(3 * M, N)), PARTED),), (2,), 3),
+    Step((AddedUp(JOINED, M, PARTED, None, parts=3),), (3,), 4),
+    Step((RowMap(drawn(3 * N, 3 * N)),), (4,), 5),
+    Step((Read(JOINED, M, None, PARTED, parts=3),), (5,), 7),
+    Step((AtHome(Scale(drawn(3 * M, N)), PARTED),), (7,), 8),
+    Step((AddedUp(JOINED, M, PARTED, None),), (8,), 6),
+]
+
+
+@pytest.mark.parametrize("sets", [[[0, 1]], [[0, 2, 3], [1], [1, 2, 4]], [[4], [0, 1, 2, 3, 4]]])
+def test_rows_that_are_parts_of_rows(sets):
+    units = torch.eye(M * N, dtype=torch.float64).view(M * N, M, N)
+    whole = torch.stack([pushed(unit, IN_PARTS) for unit in units]).permute(1, 2, 0).view(M, N, M, N)
+    message = drawn(M, 2, 2, N)
+    everywhere = torch.einsum("mbdn,mnkl->kbdl", message, whole)
+    torch.testing.assert_close(pulled(message, AllNodes(M, 2), IN_PARTS), everywhere)
+    nodes = torch.tensor([node for nodes in sets for node in nodes])
+    owner = torch.tensor([number for number, nodes in enumerate(sets) for _ in nodes])
+    message = drawn(len(nodes), 1, 2, N)
+    ours = pulled(message, OwnRows(M, len(sets), nodes, owner), IN_PARTS)
+    for number, members in enumerate(sets):
+        own = (owner == number).nonzero().view(-1)
+        expected = torch.einsum("kdn,knml->mdl", message[own, 0], whole[members][:, :, members])
+        assert expected.abs().max() > 0.1
+        torch.testing.assert_close(ours[own, 0], expected)
+
+
+@pytest.mark.parametrize("nodes", [[3, 1], [0], [4, 4, 2], []])
+def test_rows_in_another_dimension(nodes):
+    at, matrices = drawn(2, 2 * M, 1, 3), drawn(2, 2 * M, 3, 3)
+    turned = Differential(
+        lambda a, b: (a @ b).squeeze(2).movedim(1, 0), (MOVING, matrices), {}, at, 0, torch.Size((2 * M, 2, 3))
+    )
+    function = RowFunction(turned, True, Dimension(1, outer=2), Dimension(0, outer=2))
+    whole = drawn(M, 2, 2, 2 * 2 * 3)
+    everywhere = function.pull(whole, AllNodes(M, 2))
+    some = torch.tensor(nodes, dtype=torch.long)
+    ours = function.pull(whole[some, :1], OwnRows(M, 1, some, torch.zeros_like(some)))
+    torch.testing.assert_close(ours, everywhere[some, :1])
+    values = drawn(M, 2 * 2 * 3)
+    torch.testing.assert_close((function.push(values) * whole[:, 0, 0]).sum(), (values * everywhere[:, 0, 0]).sum())
+    a = Dimension(1, outer=2).back(values.requires_grad_(), at.shape)
+    result = Dimension(0, outer=2).by_row(turned.applied(a))
+    (slope,) = torch.autograd.grad((result * whole[:, 0, 0]).sum(), values)
+    torch.testing.assert_close(everywhere[:, 0, 0], slope)
+
+
+def test_a_dimension():
+    tensor = torch.arange(24).view(2, 6, 2)
+    dimension = Dimension(1, outer=1, inner=2)
+    assert dimension.by_row(tensor)[1].tolist() == [4, 5, 6, 7, 16, 17, 18, 19]
+    assert torch.equal(dimension.back(dimension.by_row(tensor), tensor.shape), tensor)
+    assert dimension.back(dimension.by_row(tensor)[:1], tensor.shape).tolist() == tensor[:, :2].tolist()
+    assert Dimension(1, outer=2).by_row(tensor)[2].tolist() == [4, 5, 10, 11, 16, 17, 22, 23]
 
 
 def test_what_a_map_of_edges_says_of_itself():

@@ -6,12 +6,15 @@ import pytest
 import torch
 import torch_geometric.nn as pyg
 from torch import nn
+from torch_geometric.nn import aggr
 
 import walkwise as ww
 from walkwise import reference
 from walkwise.core.contract import all_rows, contract
 from walkwise.core.operators import Aggregate
 from walkwise.questions.neighbours import step_neighbours
+from walkwise.tracing import lowering
+from walkwise.tracing.locality import Way
 from zoo.handmade import Triplets
 
 M, N = 40, 4
@@ -126,6 +129,28 @@ class Quantiles(pyg.MessagePassing):
         return self.out(self.propagate(edge_index, x=x))
 
 
+class Aggregated(pyg.MessagePassing):
+    """Messages, sorted by where they come to as some aggregations want them, and a linear layer."""
+
+    def __init__(self, how, factor=1):
+        super().__init__(aggr=how)
+        self.out = nn.Linear(factor * N, N)
+
+    def forward(self, x, edge_index):
+        return self.out(self.propagate(edge_index[:, edge_index[1].argsort(stable=True)], x=x))
+
+
+class Kinds(nn.Module):
+    """Matrices by kind of node: rows are sorted by it, and put back."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = pyg.HEATConv(N, N // 2, 2, 2, 2, 3, 2, heads=2)
+
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index, torch.arange(len(x)) * 7 % 5 // 3, KINDS, ATTR)
+
+
 #: What LRP-0 is the gradient of: nothing is held constant but ReLUs and what features of edges make.
 PLAIN = {
     "EdgeConv": lambda: Two(lambda: pyg.EdgeConv(perceptron(2 * N), aggr="mean")),
@@ -139,6 +164,17 @@ PLAIN = {
     "quantiles": lambda: Two(lambda: Quantiles("linear")),
     "quantiles, midpoint": lambda: Two(lambda: Quantiles("midpoint")),
     "quantiles, higher": lambda: Two(lambda: Quantiles("higher")),
+    "sorted messages": lambda: Two(lambda: Aggregated(aggr.SortAggregation(3), 3)),
+    "messages in a row": lambda: Two(lambda: Aggregated(aggr.MLPAggregation(N, N, 9, num_layers=1))),
+    "product": lambda: Two(lambda: Aggregated("mul")),
+}
+#: Aggregations that work on padded tensors, which hold attention or gates constant.
+PADDED = {
+    "set transformer": lambda: Two(lambda: Aggregated(aggr.SetTransformerAggregation(N, heads=2))),
+    "multiset transformer": lambda: Two(lambda: Aggregated(aggr.GraphMultisetTransformer(N, 2, heads=2))),
+    "patches": lambda: Two(lambda: Aggregated(aggr.PatchTransformerAggregation(N, N, 4, N, 1, 1))),
+    "commutative monoid": lambda: Two(lambda: Aggregated(aggr.LCMAggregation(N, N))),
+    "LSTM": lambda: Two(lambda: Aggregated(aggr.LSTMAggregation(N, N))),
 }
 HELD = {
     "EdgeConv, max": lambda: Two(lambda: pyg.EdgeConv(perceptron(2 * N), aggr="max")),
@@ -148,6 +184,8 @@ HELD = {
     "DNAConv": Dynamic,
     "HANConv": lambda: Typed(lambda: pyg.HANConv(N, N, META, heads=2)),
     "HGTConv": lambda: Typed(lambda: pyg.HGTConv(N, N, META, heads=2)),
+    **PADDED,
+    "Kinds": lambda: Two(Kinds),
     "HGTConv, three relations": lambda: Typed(lambda: pyg.HGTConv(N, N, MORE, heads=2)),
 }
 #: The same where edges send to edges: messages are passed several times between two positions.
@@ -228,6 +266,16 @@ def test_the_models_own_gradients_say_the_same(name):
         assert relevance == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.parametrize("name", HELD)
+def test_steps_as_they_were_recorded_say_the_same(name, monkeypatch):
+    """The slow twin where something is held constant: every step a pass over the whole graph."""
+    ours = ww.subgraph_relevance(chain_of(name, "auto"), SETS, alpha=0.5)
+    monkeypatch.setattr(lowering, "nearest", lambda steps, *_: Way(list(steps), None))
+    recorded = chain_of(name, "auto")
+    assert not recorded.local
+    torch.testing.assert_close(ours, ww.subgraph_relevance(recorded, SETS, alpha=0.5), rtol=1e-9, atol=1e-10)
+
+
 def test_maps_of_edges_are_sums_over_edges_where_they_can_be():
     """A weight for every edge needs no rows of edges."""
     chain = ww.trace(model_of(lambda: Two(lambda: pyg.GATConv(N, N))), X, EDGES, target=0)
@@ -245,7 +293,7 @@ def test_a_chain_moves_with_its_edges():
     assert [layer.route for layer in chain.layers] == ["autograd"] * 2
 
 
-@pytest.mark.parametrize("name", [name for name in PLAIN if not name.startswith(("median", "quantiles"))])
+@pytest.mark.parametrize("name", [name for name in PLAIN if not name.startswith(("median", "quantiles", "sorted"))])
 def test_a_graph_without_edges(name):
     model, x = model_of(PLAIN[name]), X[:3].clone().requires_grad_()
     model.more = tuple(of_edges[:0] for of_edges in model.more)

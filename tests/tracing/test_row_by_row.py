@@ -144,6 +144,59 @@ CASES = {
 }
 
 
+#: Rows that are padded (K groups of 3), put together and taken apart.
+PLACES = torch.tensor([0, 1, 4, 7, 8, 9, 12, 17])
+NONE = torch.zeros(3 * K, N, dtype=torch.float64)
+INTO_PLACES = Gather(torch.tensor([5, 0, 1, 1, 2, 3, 4, 5]), K), of(copied, NONE, PLACES, MOVING, at=(8, N))
+PADDED = torch.Size((3 * K, N)), torch.Size((K, 3 * N))
+CASES |= {
+    "groups in a row": (
+        chain(*INTO_PLACES, Reshape(*PADDED), RowMap(drawn(N, 3 * N))),
+        [Gather, Scatter, Identity, Reshape, RowMap],
+    ),
+    "attention in groups": (
+        chain(
+            *INTO_PLACES,
+            Reshape(*PADDED),
+            of(torch.transpose, MOVING, 0, 1, at=(K, 3, N)),
+            of(torch.transpose, MOVING, 0, 1, at=(3, K * 2, N // 2)),
+            of(torch.matmul, drawn(2 * K, 3, 3), MOVING, at=(2 * K, 3, N // 2)),
+            of(lambda t: t.transpose(0, 1).reshape(3, K, N).transpose(0, 1), MOVING, at=(2 * K, 3, N // 2)),
+        ),
+        [Gather, Scatter, Identity, Reshape, Identity, RowMap, RowFunction, RowMap],
+    ),
+    "a mean of halves": (
+        chain(
+            *INTO_PLACES,
+            Reshape(*PADDED),
+            of(lambda t: t.transpose(0, 1)[:2], MOVING, at=(K, 3, N)),
+            Reshape(torch.Size((2, K * N)), torch.Size((2 * K, N))),
+            RowMap(drawn(2 * N, N)),
+            of(lambda t: t.view(2, K, 2 * N).mean(0), MOVING, at=(2 * K, 2 * N)),
+        ),
+        [Gather, Scatter, Identity, Reshape, RowMap, Identity, Reshape, Gather, RowMap, Scale, Scatter],
+    ),
+    "sorted in groups": (
+        chain(
+            *INTO_PLACES,
+            of(lambda t: t[torch.tensor([[3 * k + 1, 3 * k + 2, 3 * k] for k in range(K)])], MOVING, at=(3 * K, N)),
+            RowMap(drawn(N, 3 * N)),
+        ),
+        [Gather, Scatter, Scatter, Reshape, RowMap],
+    ),
+    "one group after the other, and both": (
+        [
+            *chain(*INTO_PLACES, Reshape(*PADDED)),
+            Step((Scale(drawn(K, 3 * N)),), (3,), 4),
+            Step((of(torch.flip, MOVING, (1,), at=(K, 3, N)),), (3,), 5),
+            Step((Identity(), Identity()), (5, 4), 6),
+            Step((RowMap(drawn(N, 3 * N)),), (6,), 7),
+        ],
+        [Gather, Scatter, Identity, Scale, Reshape, RowMap, Reshape, Identity, Identity, RowMap],
+    ),
+}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_map_of_rows_gives_the_same(name):
     steps, kinds = CASES[name]

@@ -24,8 +24,7 @@ statistics of normalisations, h / z of activations); where features are whole nu
 message is no weight times its neighbour's row (a matrix or a perceptron for every edge). *The ball*: those of the nodes
 around S that messages can come back from, where they are passed several times between two positions of a walk, or from
 edge to edge; walks and orders still take a pass over the graph. *The graph*: the rows of all nodes, where they are
-mixed otherwise than along edges (by attention of all nodes, a virtual node, a matrix that stands for edges), and where
-a layer puts the messages of every node side by side in one padded tensor, or multiplies them.
+mixed otherwise than along edges (by attention of all nodes, a virtual node, a matrix that stands for edges).
 """
 _TAIL = """## Not tried
 

@@ -69,7 +69,7 @@ class Differential(Operator):
 
     def applied(self, value: Tensor) -> Tensor:
         """What the function makes of a value of its argument."""
-        args, kwargs = _with_moving((self.args, self.kwargs), value)
+        args, kwargs = mapped((self.args, self.kwargs), lambda item: value if item is MOVING else item)
         result = self.func(*args, **kwargs)
         made: Tensor = result[self.output] if isinstance(result, (tuple, list)) else result
         return made
@@ -113,15 +113,13 @@ class Differential(Operator):
         return {name: value for name, value in self.__dict__.items() if name not in ("_graph", "_constant")}
 
 
-def _with_moving(nested: Any, value: Tensor) -> Any:
-    """Arguments with a value in its place."""
-    if nested is MOVING:
-        return value
+def mapped(nested: Any, change: Callable[[Any], Any]) -> Any:
+    """Nested arguments, each of them changed."""
     if type(nested) in (list, tuple):
-        return type(nested)([_with_moving(item, value) for item in nested])
+        return type(nested)([mapped(item, change) for item in nested])
     if type(nested) is dict:
-        return {key: _with_moving(item, value) for key, item in nested.items()}
-    return nested
+        return {key: mapped(item, change) for key, item in nested.items()}
+    return change(nested)
 
 
 def _as_gradient(message: Tensor, like: Tensor, B: int, D: int) -> Tensor:

@@ -6,7 +6,7 @@ A question about a subgraph carries no more of them than those whose home is in 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import torch
@@ -102,6 +102,7 @@ class Between(Operator):
     num_rows: int  # of the side that the index names
     before: Homes | None
     after: Homes | None
+    parts: int = 1  # of which such a row is made: row k of the other side is its part k modulo so many
 
     @cached_property
     def edges(self) -> Edges:
@@ -143,6 +144,27 @@ class Between(Operator):
             return left, arrived
         return _of(homed_rows(rows, self.before)), arrived
 
+    def _part(self, place: Tensor, row: Tensor) -> Tensor:
+        """Where these rows are among the parts of those in these places."""
+        return place if self.parts == 1 else place * self.parts + row % self.parts
+
+    def to(self, cast: Cast) -> Between:
+        """The same, moved."""
+        before, after = (None if homes is None else homes.to(cast) for homes in (self.before, self.after))
+        return replace(self, index=cast(self.index), before=before, after=after)
+
+
+def _parted(message: Tensor, parts: int) -> Tensor:
+    """A message with a row for every part of its rows.  # (K, B, D, P · N) -> (K · P, B, D, N)"""
+    K, B, D, N = message.shape
+    return message.reshape(K, B, D, parts, N // parts).movedim(3, 1).reshape(K * parts, B, D, N // parts)
+
+
+def _joined(message: Tensor, parts: int) -> Tensor:
+    """The message of rows, of one for every part of theirs.  # (K · P, B, D, N) -> (K, B, D, P · N)"""
+    K, B, D, N = message.shape
+    return message.reshape(K // parts, parts, B, D, N).movedim(1, 3).reshape(K // parts, B, D, parts * N)
+
 
 def _of(rows: HomedRows) -> Places:
     assert rows.homed is not None
@@ -151,7 +173,7 @@ def _of(rows: HomedRows) -> Places:
 
 @dataclass(frozen=True, eq=False)
 class Read(Between):
-    """Rows that read a row each: ``index[k]`` is what row k reads; what an edge reads of a node."""
+    """Rows that read a row each, or a part of it: ``index[k]`` is what row k reads; what an edge reads of a node."""
 
     def growth(self, largest: Largest) -> float:
         """All rows could read one."""
@@ -165,30 +187,34 @@ class Read(Between):
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """Every row gets the messages of those that read it; what leads to no row ends."""
         if rows.whole:
-            return Gather(self.index, self.num_rows).pull(message, rows)
+            return (
+                Gather(self.index, self.num_rows).pull(message, rows)
+                if self.parts == 1
+                else _joined(message, self.parts)
+            )
         left, place, kept = rows.found(self, len(message), lambda: self._led(rows, message))
         arriving = message if kept is None else message.index_select(0, kept)
-        return message.new_zeros(left, *message.shape[1:]).index_add_(0, place, arriving)
+        led = message.new_zeros(left * self.parts, *message.shape[1:]).index_add_(0, place, arriving)
+        return led if self.parts == 1 else _joined(led, self.parts)
 
     def _led(self, rows: Rows, message: Tensor) -> tuple[int, Tensor, Tensor]:
-        """How many rows there are, which of them messages lead to, and which messages those are."""
+        """How many rows there are, which of them (or of their parts) messages lead to, and which messages those are."""
         left, arrived = self._places(rows, message)
         place, inside = left.rows_of(arrived.owner, self.index.index_select(0, arrived.nodes), self.num_rows)
+        place = self._part(place, arrived.nodes)
         kept = (inside if arrived.present is None else inside & arrived.present).nonzero().view(-1)
         return len(left.nodes), place.index_select(0, kept), kept
 
     def push(self, values: Tensor) -> Tensor:
         """The rows that are read."""
+        if self.parts > 1:
+            return values.reshape(len(values) * self.parts, values.shape[1] // self.parts)
         return values.index_select(0, self.index)
-
-    def to(self, cast: Cast) -> Read:
-        """The same, moved."""
-        return Read(cast(self.index), self.num_rows, *_moved(cast, self.before, self.after))
 
 
 @dataclass(frozen=True, eq=False)
 class AddedUp(Between):
-    """Rows that are added up: row k goes to row ``index[k]``; an edge's to the node that it comes to."""
+    """Rows that are added up, or become parts of one: row k goes to row ``index[k]``, an edge's to its target's."""
 
     def growth(self, largest: Largest) -> float:
         """Nothing grows."""
@@ -201,29 +227,28 @@ class AddedUp(Between):
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """Every row gets the message of the one it went to, where there is one."""
+        parts = message if self.parts == 1 else _parted(message, self.parts)
         if rows.whole:
-            return Scatter(self.index, self.num_rows).pull(message, rows)
+            return parts if self.parts > 1 else Scatter(self.index, self.num_rows).pull(message, rows)
         place, inside = rows.found(self, len(message), lambda: self._led(rows, message))
         if not len(message):
-            return message.new_zeros(len(place), *message.shape[1:])
-        pulled = message.index_select(0, place)
+            return parts.new_zeros(len(place), *parts.shape[1:])
+        pulled = parts.index_select(0, place)
         return pulled if inside is None else pulled * inside.to(pulled.dtype).view(-1, 1, 1, 1)
 
     def _led(self, rows: Rows, message: Tensor) -> tuple[Tensor, Tensor | None]:
         """The message that every row gets, and which rows get one, if not all."""
         left, arrived = self._places(rows, message)
         if self.after is None and self.stays and self.before is not None and arrived is rows.places[self.before.gone]:
-            return homed_rows(rows, self.before).at, None
+            return self._part(homed_rows(rows, self.before).at, left.nodes), None
         place, inside = arrived.rows_of(left.owner, self.index.index_select(0, left.nodes), self.num_rows)
-        return place, inside if left.present is None else inside & left.present
+        return self._part(place, left.nodes), inside if left.present is None else inside & left.present
 
     def push(self, values: Tensor) -> Tensor:
         """The sums."""
+        if self.parts > 1:
+            return values.reshape(self.num_rows, self.parts * values.shape[1])
         return values.new_zeros(self.num_rows, values.shape[1]).index_add_(0, self.index, values)
-
-    def to(self, cast: Cast) -> AddedUp:
-        """The same, moved."""
-        return AddedUp(cast(self.index), self.num_rows, *_moved(cast, self.before, self.after))
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,10 +278,6 @@ class AtHome(Operator):
     def to(self, cast: Cast) -> AtHome:
         """The same, cast."""
         return AtHome(self.operator.to(cast), self.homes.to(cast))
-
-
-def _moved(cast: Cast, *homes: Homes | None) -> list[Homes | None]:
-    return [None if each is None else each.to(cast) for each in homes]
 
 
 def edges_of(steps: Iterable[Step]) -> list[Edges]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from walkwise.core.homed_rows import AddedUp, AtHome, Between, Homes, Read
 from walkwise.core.operators import Aggregate, Embed, Identity, Operator, RowMap, Scale, Step
 from walkwise.core.row_function import RowFunction
-from walkwise.core.row_maps import Gather, Scatter, Send
+from walkwise.core.row_maps import Gather, Reshape, Scatter, Send
 from walkwise.tracing.layouts import each_once, rewritten
 
 _BY_ROW = (Identity, Scale, RowMap, Embed, RowFunction)
@@ -55,6 +55,8 @@ def _written_out(
     operator: Operator, source: int, num_nodes: int, new_slot: Callable[[], int], like: Tensor, written: list[Step]
 ) -> Iterator[tuple[Operator, int]]:
     """A sum over edges between rows that are no nodes as it is done: read, weighed and added up."""
+    if isinstance(operator, Reshape) and (parts := _parts(operator, like.device)) is not None:
+        operator = parts
     ends = _ends(operator)
     if ends is None or (type(operator) is Aggregate and ends[0] == num_nodes):
         yield operator, source
@@ -69,6 +71,30 @@ def _written_out(
     yield Scatter(operator.edges.target, ends[1]), read
     if isinstance(operator, Aggregate) and operator.root:
         yield Scale(like.new_full((1, 1), operator.root)), source
+
+
+@dataclass(frozen=True, eq=False)
+class _Split(Gather):
+    """Rows that become several, each a part of it."""
+
+    parts: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class _Join(Scatter):
+    """Rows that become parts of one."""
+
+    parts: int = 1
+
+
+def _parts(operator: Reshape, device: torch.device) -> _Split | _Join | None:
+    """Rows that are put together, or taken apart, all the same way; None where they are something else."""
+    before, after = operator.before[0], operator.after[0]
+    few, many = sorted((before, after))
+    if not few or many % few:
+        return None
+    index = torch.arange(many, device=device) // (many // few)
+    return (_Split if before < after else _Join)(index, few, many // few)
 
 
 def _ends(operator: Operator) -> tuple[int, int] | None:
@@ -97,7 +123,7 @@ def _found(steps: Sequence[Step], named: Collection[int], every: Tensor) -> _Fou
 
     def told(kind: type[Operator], forward: bool) -> bool:
         """Tell the homes on one side of maps of one kind, and of single rows; whether any were missing."""
-        kinds, filled = (*_BY_ROW, Aggregate, kind), False
+        kinds, filled = (*_BY_ROW, Aggregate, _Split, _Join, kind), False
         for operator, source, target in maps if forward else maps[::-1]:
             here, there = (source, target) if forward else (target, source)
             if there in missing and (isinstance(operator, kinds) or id(operator) in alone):
@@ -139,7 +165,7 @@ def _counts(operator: Operator, before: Tensor | None, after: Tensor | None) -> 
     """How many rows a map has on both sides, as far as that is known."""
     if isinstance(operator, (Gather, Scatter)):
         counts = operator.num_rows, len(operator.index)
-        return counts if type(operator) is Gather else counts[::-1]
+        return counts if isinstance(operator, Gather) else counts[::-1]
     return (None if after is None else len(after)), (None if before is None else len(before))
 
 
@@ -161,7 +187,7 @@ def _other_side(operator: Operator, homes: Tensor, forward: bool) -> Tensor:
     """What the homes on one side of a map say of the other."""
     if not isinstance(operator, (Gather, Scatter)):
         return homes
-    if forward == (type(operator) is Gather):
+    if forward == isinstance(operator, Gather):
         return homes[operator.index]
     return _placed(operator.index, homes, operator.num_rows)
 
@@ -197,7 +223,7 @@ def _gone(steps: Sequence[Step], found: _Found) -> set[int]:
 def _leaves(operator: Operator, before: Tensor, after: Tensor) -> bool:
     """Whether a map leads from home to home."""
     if isinstance(operator, (Gather, Scatter)):
-        reads = type(operator) is Gather
+        reads = isinstance(operator, Gather)
         source, target = (before[operator.index], after) if reads else (before, after[operator.index])
     elif operator.reach == 0:
         source, target = before, after
@@ -209,7 +235,7 @@ def _leaves(operator: Operator, before: Tensor, after: Tensor) -> bool:
 def _fits(operator: Operator, before: Tensor, after: Tensor) -> bool:
     """Whether a map has as many rows as there are on both sides."""
     if isinstance(operator, (Gather, Scatter)):
-        named, listed = (before, after) if type(operator) is Gather else (after, before)
+        named, listed = (before, after) if isinstance(operator, Gather) else (after, before)
         return operator.num_rows == len(named) and len(operator.index) == len(listed)
     rows = operator.factor.shape[0] if isinstance(operator, Scale) else 1
     return len(before) == len(after) and rows in (1, len(before))
@@ -248,8 +274,9 @@ class _Homed:
         if not _fits(operator, self.found[source], self.found[target]):
             return None
         if isinstance(operator, (Gather, Scatter)):
-            kind: type[Between] = Read if type(operator) is Gather else AddedUp
-            return [kind(operator.index, operator.num_rows, before, after)]
+            kind: type[Between] = Read if isinstance(operator, Gather) else AddedUp
+            parts = operator.parts if isinstance(operator, (_Split, _Join)) else 1
+            return [kind(operator.index, operator.num_rows, before, after, parts)]
         if not isinstance(operator, _BY_ROW):
             return None
         own: Operator = operator if before is None else AtHome(operator, before)

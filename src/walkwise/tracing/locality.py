@@ -78,8 +78,9 @@ def _ways(
         plain = summed(given, named, new_slot, like.dtype)
         yield Way(plain, hops_of(plain, read), *rows)
         between_nodes = plain if are_nodes(plain) else summed(given, named, new_slot, like.dtype, num_nodes)
-        if (homed := at_home(between_nodes, named, num_nodes, new_slot, like)) is not None:
-            yield Way(homed, hops_of(homed, read), *rows)
+        for written in (between_nodes, given):  # what looks like a sum between nodes may be one between as many others
+            if (homed := at_home(written, named, num_nodes, new_slot, like)) is not None:
+                yield Way(homed, hops_of(homed, read), *rows)
 
     def laid_out(given: Sequence[Step], turned: Mapping[int, Axis]) -> Iterator[Way]:
         yield from told(given, turned)

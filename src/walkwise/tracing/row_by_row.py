@@ -8,26 +8,32 @@ What a map does to rows is guessed from a few messages, and the guess is taken w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from walkwise.core.differential import Differential
 from walkwise.core.edges import Edges
+from walkwise.core.lazy import cached_property
 from walkwise.core.operators import Identity, Operator, RowMap, Scale, Step, Visit
-from walkwise.core.row_function import RowFunction
+from walkwise.core.row_function import Dimension, RowFunction
 from walkwise.core.row_maps import Gather, Reshape, Scatter, Send, SumRows
 from walkwise.core.rows import AllNodes, OwnRows
+from walkwise.tracing.interpreter import leaves
 from walkwise.tracing.layouts import rewritten
 
-#: Rows wider than that are not looked into.
+#: Rows wider than that are not looked into for a matrix.
 _WIDEST = 1024
 #: So often a function is tried on some rows alone, and on so many of them at most.
 _TRIALS, _TRIED = 4, 1024
+#: So many rows are looked at before all are.
+_GLANCE = 64
 #: Numbers that are no further apart than so many roundings are equal: a map that is nearly another is not taken for it.
 _ROUNDINGS = 1024
+#: Maps that are taken one after the other, in the model's order.
+_Maps = tuple[Operator, ...]
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,17 @@ class Axis:
     @property
     def natural(self) -> bool:
         """Whether rows are just the tensor's own first axis."""
-        return math.prod(self.shape[: self.axis]) == 1 and self.rows == self.first
+        return self.leading and self.rows == self.first
+
+    @property
+    def leading(self) -> bool:
+        """Whether a row's entries follow one another, and then those of the next row."""
+        return math.prod(self.shape[: self.axis]) == 1
+
+    @property
+    def own(self) -> Axis:
+        """The tensor's own first axis."""
+        return Axis((self.first, math.prod(self.shape) // max(1, self.first)), 0, self.first)
 
     @property
     def rows(self) -> int:
@@ -67,6 +83,32 @@ class Axis:
         entries = by_row.reshape(self.rows, *self.rest).movedim(0, self.axis)
         return entries.reshape(self.first, math.prod(self.shape) // max(1, self.first))
 
+    def within(self, shape: Sequence[int]) -> Dimension | None:
+        """The one dimension of a tensor of this shape that runs over these rows, if there is one."""
+        outside, so_far = math.prod(self.shape[: self.axis]), 1
+        for number, size in enumerate(shape):
+            past = so_far * size
+            if self.rows > 1 and outside % so_far == 0 and past % (outside * self.rows) == 0:
+                return Dimension(number, outside // so_far, past // (outside * self.rows))
+            so_far = past
+        return Dimension() if self.natural else None
+
+    def regrouped(self, other: Axis, device: torch.device) -> _Maps | None:
+        """The maps from these rows to others that are made of several of them, or the other way round."""
+        few, many = sorted((self.rows, other.rows))
+        if math.prod(self.shape) != math.prod(other.shape) or few == many or not few or many % few:
+            return None
+        join = Reshape(torch.Size((self.rows, self.width)), torch.Size((other.rows, other.width)))
+        if self.leading and other.leading:
+            return (join,)
+        fewer, more = (self, other) if self.rows == few else (other, self)
+        if not more.natural or (place := fewer.within(more.shape)) is None or place.number:
+            return None
+        order = place.by_row(torch.arange(many, device=device)).flatten()  # of the parts, row by row
+        if self is more:
+            return Gather(order, many), join
+        return join, Gather(torch.empty_like(order).scatter(0, order, torch.arange(many, device=device)), many)
+
 
 def row_by_row(
     steps: Sequence[Step], new_slot: Callable[[], int], like: Tensor
@@ -82,15 +124,11 @@ def row_by_row(
     """
     if any(isinstance(operator, SumRows) for step in steps for operator in step.operators):
         return None  # all rows in one: there is nothing to gain
-    found = _Rows(like, _sizes(steps))
+    found = _Rows(like, _sizes(steps), _counts(steps))
     written = rewritten(steps, found.told, new_slot)
     if written is None:
         return None
     return written, {slot: axis for slot, axis in found.turned.items() if axis is not None}
-
-
-#: Maps that are taken one after the other, in the model's order.
-_Maps = tuple[Operator, ...]
 
 
 @dataclass(eq=False)
@@ -99,31 +137,48 @@ class _Rows:
 
     like: Tensor
     sizes: Sequence[int]  # of axes beside the first, where rows may have been moved; the largest first
+    counts: frozenset[int]  # how many rows there are where rows are read or added up
     turned: dict[int, Axis | None] = field(default_factory=dict)  # by slot; None where its rows are rows
     generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
+    known: dict[Hashable, _Maps | None] = field(default_factory=dict)  # what operators are, between which rows
 
     def told(self, operator: Operator, source: int, target: int) -> _Maps | None:
         """The operator as maps of rows; decides where the rows of the target are, unless another has."""
-        before = self.turned.get(source)
-        if before is None and self.turned.get(target) is None and not isinstance(operator, (Differential, Reshape)):
+        before, wanted = self.turned.get(source), self.turned.get(target)
+        if before is None and wanted is None and not isinstance(operator, (Differential, Reshape)):
             self.turned[target] = None
             return (operator,)
         if isinstance(operator, Visit):
             return None
         if before is None:
-            if not isinstance(operator, (Differential, Reshape)):
-                return None
-            before = _natural(operator)
-        for end in self._ends(operator, before, target):
-            if (told := self._map(operator, before, end)) is not None:
-                self.turned[target] = None if end.natural else end
-                return told
+            before = _taken(operator, wanted)
+        if before is None:
+            return None
+        views = list(self._views(before, wanted))
+        for merged in (False, True):
+            for first, start in views:
+                for end in self._ends(operator, start, target, merged):
+                    if (told := self._map(operator, start, end)) is not None:
+                        self.turned[target] = None if end.natural else end
+                        return (*first, *told)
         return None
 
-    def _ends(self, operator: Operator, start: Axis, target: int) -> Iterator[Axis]:
-        """Where the rows of the result can be."""
+    def _views(self, before: Axis, wanted: Axis | None) -> Iterator[tuple[_Maps, Axis]]:
+        """The rows that an operator can be said to take, and the maps that make them of those that there are."""
+        yield (), before
+        own = before.own if before.rows < before.first or before.first in self.counts else None
+        for other in (own, None if wanted is None else replace(wanted, first=before.first)):
+            maps = None if other is None else before.regrouped(other, self.like.device)
+            if maps is not None and other is not None:
+                yield maps, other
+
+    def _ends(self, operator: Operator, start: Axis, target: int, merged: bool) -> Iterator[Axis]:
+        """Where the rows of the result can be: in one of its axes, or in the first ones ``merged``."""
         known = self.turned.get(target)
-        found = [known] if known is not None else _axes(operator, start, self.sizes, self.like)
+        if merged:
+            found = _merged(operator.shape) if known is None and isinstance(operator, Differential) else []
+        else:
+            found = [known] if known is not None else _axes(operator, start, self.sizes, self.like)
         only = target in self.turned and known is None
         yield from (end for end in dict.fromkeys(found) if end.natural or not only)
 
@@ -131,7 +186,9 @@ class _Rows:
         """The operator as maps between these rows."""
         if type(operator) in (Identity, Reshape) and (start.shape, start.axis) == (end.shape, end.axis):
             return (Identity(),)
-        if not 0 < min(start.width, end.width) <= max(start.width, end.width) <= _WIDEST:
+        if start.natural and end.natural and not isinstance(operator, (Differential, Reshape)):
+            return (operator,)
+        if not min(start.width, end.width):
             return None
         if not start.rows and not end.rows:
             return (RowMap(self.like.new_zeros(end.width, start.width)),)
@@ -139,11 +196,14 @@ class _Rows:
             nothing = torch.zeros(0, dtype=torch.long, device=self.like.device)
             between = Gather(nothing, start.rows) if start.rows else Scatter(nothing, end.rows)
             return (between,) if start.width == end.width else None
-        of = _Guesses(operator, start, end, self.like, self.generator)
-        guesses = [of.scale, of.matrix, of.put, of.picked, of.function]
-        if isinstance(operator, Differential) and _has_matrices(operator):
-            guesses = guesses[::-1]
-        return next((found for guess in guesses if (found := guess()) is not None), None)
+        key = _recorded(operator), start, end  # under some rules, what was recorded once is written several times
+        if key not in self.known:
+            of = _Guesses(operator, start, end, self.like, self.generator)
+            guesses = [of.scale, of.matrix, of.put, of.picked, of.function]
+            if isinstance(operator, Differential) and _has_matrices(operator):
+                guesses = guesses[::-1]
+            self.known[key] = next((found for guess in guesses if (found := guess()) is not None), None)
+        return self.known[key]
 
 
 @dataclass(eq=False)
@@ -161,12 +221,12 @@ class _Guesses:
         """Entry by entry."""
         if (self.start.rows, self.start.width) != (self.end.rows, self.end.width):
             return None
-        factor = self._pulled(self.like.new_ones(self.end.rows, self.end.width))
+        factor = self._ones
         return self._checked(Identity() if bool((factor == 1).all()) else Scale(factor))
 
     def matrix(self) -> _Maps | None:
         """One matrix for every row."""
-        if self.start.rows != self.end.rows:
+        if self.start.rows != self.end.rows or max(self.start.width, self.end.width) > _WIDEST:
             return None
         every = torch.arange(self.start.rows, device=self.like.device)
         return self._checked(RowMap(self._matrix(every, every)))
@@ -184,20 +244,40 @@ class _Guesses:
         else:
             edges = Edges(source, there, max(self.start.rows, self.end.rows))
             pick = Send(edges, None, self.start.rows, self.end.rows)
-        return self._checked(pick, *self._between(source, there))
+        between = self._between(source, there)
+        return None if between is None else self._checked(pick, *between)
 
     def put(self) -> _Maps | None:
-        """Every row is added to a row of the output, by one matrix if the widths differ."""
-        rows = self._from_numbers(self._pulled(self._numbers(self.end)), self.end.rows)
+        """Every row is added to a row of the output, by one matrix if the widths differ; or a share of it is."""
+        numbers = self._pulled(self._numbers(self.end))
+        rows = self._from_numbers(numbers, self.end.rows)
+        if rows is None and (share := self._share()) is not None:
+            rows = self._from_numbers((numbers / share.factor).round(), self.end.rows)
+            return None if rows is None else self._checked(share, Scatter((rows - 1).clamp(min=0), self.end.rows))
         if rows is None or not bool(rows.all()):
             return None
         every = torch.arange(self.start.rows, device=self.like.device)
-        return self._checked(*self._between(every, rows - 1), Scatter(rows - 1, self.end.rows))
+        between = self._between(every, rows - 1)
+        return None if between is None else self._checked(*between, Scatter(rows - 1, self.end.rows))
 
-    def _between(self, source: Tensor, target: Tensor) -> _Maps:
+    def _share(self) -> Scale | None:
+        """The one number that every entry is multiplied by, if it is not 1."""
+        if self.start.width != self.end.width:
+            return None
+        share = self._ones[:1, :1]
+        return Scale(share) if bool((self._ones == share).all() & (share != 0).all()) else None
+
+    @cached_property
+    def _ones(self) -> Tensor:
+        """What comes of ones everywhere."""
+        return self._pulled(self.like.new_ones(self.end.rows, self.end.width))
+
+    def _between(self, source: Tensor, target: Tensor) -> _Maps | None:
         """The matrix by which rows become others, where it cannot be that they stay as they are."""
         if self.start.width == self.end.width or not len(source):
             return ()
+        if max(self.start.width, self.end.width) > _WIDEST:
+            return None
         each, place = torch.unique(target, return_inverse=True)  # one of the rows that go to each
         chosen = torch.empty_like(each).scatter(0, place, source)
         once, place = torch.unique(chosen, return_inverse=True)
@@ -217,10 +297,11 @@ class _Guesses:
         """The function itself, where it does the same to some rows, in another order, as to all."""
         if not isinstance(self.operator, Differential) or self.start.rows != self.end.rows:
             return None
-        if not (self.start.natural and self.end.natural):
+        start, end = self.start.within(self.operator.at.shape), self.end.within(self.operator.shape)
+        if start is None or end is None:
             return None
         for by_row in (True, False):
-            guess = RowFunction(self.operator, by_row)
+            guess = RowFunction(self.operator, by_row, start, end)
             if all(self._same_on_some(guess) for _ in range(_TRIALS)):
                 return (guess,)
         return None
@@ -267,6 +348,9 @@ class _Guesses:
         """The number in each row, if there is one.  # (K, N) -> (K,)"""
         if not found.shape[1]:
             return None
+        some = found[:_GLANCE]
+        if not bool((some == some[:, :1]).all()):
+            return None
         rows = found[:, 0].round().long()
         sound = (found == rows.view(-1, 1)).all() & (rows >= 0).all() & (rows <= most).all()
         return rows if bool(sound) else None
@@ -276,10 +360,27 @@ def _shape(shape: torch.Size) -> tuple[int, ...]:
     return tuple(shape) or (1,)
 
 
-def _natural(operator: Differential | Reshape) -> Axis:
-    """The rows of what an operator takes, as they are."""
-    shape = _shape(operator.at.shape if isinstance(operator, Differential) else operator.before)
-    return Axis(shape, 0, shape[0])
+def _taken(operator: Operator, wanted: Axis | None) -> Axis | None:
+    """The rows of what an operator takes, as they are; ``wanted`` are those of what it gives, if not its own."""
+    if isinstance(operator, (Differential, Reshape)):
+        shape = _shape(operator.at.shape if isinstance(operator, Differential) else operator.before)
+        return Axis(shape, 0, shape[0])
+    if wanted is None or not isinstance(operator, (Identity, Scale, RowMap)):
+        return None
+    rows, width = wanted.own.shape
+    width = operator.matrix.shape[1] if isinstance(operator, RowMap) else width
+    return Axis((rows, width), 0, rows)
+
+
+def _recorded(operator: Operator) -> Hashable:
+    """The same for operators that are the same function of the same tensor, with the same arguments."""
+    if not isinstance(operator, Differential):
+        return id(operator)
+    given = [
+        item if isinstance(item, (int, float, str)) else id(item) for item in leaves((operator.args, operator.kwargs))
+    ]
+    at = operator.at
+    return id(operator.func), at.data_ptr(), at.shape, at.stride(), operator.output, tuple(given)
 
 
 def _has_matrices(operator: Differential) -> bool:
@@ -311,12 +412,24 @@ def _sizes(steps: Sequence[Step]) -> list[int]:
     return sorted({size for o in functions for size in (*o.at.shape[1:], *o.shape[1:]) if size > 1}, reverse=True)
 
 
+def _counts(steps: Sequence[Step]) -> frozenset[int]:
+    """How many rows there are where rows are read, or added up: nodes, or those of a type."""
+    moves = [o for step in steps for o in step.operators if isinstance(o, (Gather, Scatter))]
+    return frozenset(o.num_rows for o in moves)
+
+
 def _parted(shape: tuple[int, ...], rows: int) -> Iterator[Axis]:
     """Rows that share an axis with something else."""
     for axis, size in enumerate(shape):
         if rows and size > rows and size % rows == 0:
             for parts, within in (((rows, size // rows), 0), ((size // rows, rows), 1)):
                 yield Axis((*shape[:axis], *parts, *shape[axis + 1 :]), axis + within, shape[0])
+
+
+def _merged(shape: Sequence[int]) -> list[Axis]:
+    """Rows that are the first axes together."""
+    counts = [math.prod(shape[:axes]) for axes in range(len(shape) - 1, 1, -1)]
+    return [Axis((rows, math.prod(shape) // rows), 0, shape[0]) for rows in counts if rows]
 
 
 def _close(ours: Tensor, theirs: Tensor) -> bool:

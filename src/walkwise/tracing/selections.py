@@ -16,6 +16,7 @@ from torch import Tensor
 from walkwise.core.differential import MOVING, Differential
 from walkwise.core.operators import Scale
 from walkwise.core.row_maps import Scatter
+from walkwise.core.rows import AllNodes
 from walkwise.rules import divide
 from walkwise.tracing.interpreter import Interpreter, gradient, selection, structural
 from walkwise.tracing.moves import row_scatter
@@ -85,7 +86,8 @@ def _scatter_reduce(run: Interpreter, op: Op) -> None:
     if reduce in ("sum", "mean"):
         return structural(run, op)
     if reduce == "prod":
-        return gradient(run, op)
+        by_row = row_scatter(run, op)
+        return gradient(run, op) if by_row is None else _multiplied(run, op, *by_row)
     found = row_scatter(run, op) if op.kwargs.get("include_self") is False else None
     if found is not None:
         return _winners(run, op, *found)
@@ -104,6 +106,16 @@ def _winners(run: Interpreter, op: Op, slot: int, scatter: Scatter) -> None:
     value, flow = run.value(op.outputs[0]), run.read(op, slot)
     picked = run.builder.emit([Scale(shares(run.value(slot), value, scatter))], [flow.slot])
     run.flows[op.outputs[0]] = Flow(value, run.builder.emit([scatter], [picked]), call=op.call)
+
+
+def _multiplied(run: Interpreter, op: Op, slot: int, scatter: Scatter) -> None:
+    """The product of the rows that come to each place: the plain gradient of each is the product of the others."""
+    assert op.outputs[0] is not None
+    value, flow = run.value(op.outputs[0]), run.read(op, slot)
+    others = run.derivative(op, slot).pull(torch.ones_like(value)[:, None, None], AllNodes(len(value), 1))[:, 0, 0]
+    scaled = run.builder.emit([Scale(others)], [flow.slot])
+    run.flows[op.outputs[0]] = Flow(value, run.builder.emit([scatter], [scaled]), call=op.call)
+    run.uncovered.append((op, run.flows[op.outputs[0]].slot))
 
 
 def shares(given: Tensor, picked: Tensor, scatter: Scatter) -> Tensor:
