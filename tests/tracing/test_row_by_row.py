@@ -7,7 +7,7 @@ import torch
 
 from walkwise.core.contract import pull_back, unweighted
 from walkwise.core.differential import MOVING, Differential
-from walkwise.core.operators import Embed, Identity, RowMap, Scale, Step, Visit
+from walkwise.core.operators import Cast, Embed, Identity, RowMap, Scale, Step, Visit
 from walkwise.core.row_function import RowFunction
 from walkwise.core.row_maps import Gather, Reshape, Scatter, Send, SumRows
 from walkwise.core.rows import AllNodes
@@ -268,9 +268,33 @@ def test_an_axis():
     assert not Axis((6, 4), 0, 1).natural
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("little", [1e-3, 1e-6, 1e-9, 1e-11])
-def test_a_map_that_is_nearly_another_is_not_taken_for_it(little):
-    """Rows that are mixed ever so little are mixed."""
-    mixing = of(lambda rows: rows + little * rows.roll(1, 0), MOVING)
-    assert row_by_row(chain(mixing), X) is None
-    assert row_by_row(chain(of(lambda rows: rows + little * rows, MOVING)), X) is not None
+def test_a_map_that_is_nearly_another_is_not_taken_for_it(little, dtype):
+    """Rows that are mixed ever so little are mixed, also where numbers are too short to tell."""
+    cast = Cast(None, dtype)
+    mixing = of(lambda rows: rows + little * rows.roll(1, 0), MOVING).to(cast)
+    assert row_by_row(chain(mixing), X.to(dtype)) is None
+    assert row_by_row(chain(of(lambda rows: rows + little * rows, MOVING).to(cast)), X.to(dtype)) is not None
+
+
+@pytest.mark.parametrize("name", ["attention in groups", "a mean of halves", "copied to its place"])
+def test_maps_have_the_type_of_messages(name):
+    steps = [step.to(Cast(None, torch.float32)) for step in CASES[name][0]]
+    told, _ = row_by_row(steps, X.float())
+    assert [type(operator) for step in told for operator in step.operators] == CASES[name][1]
+    width = N if name != "a mean of halves" else 2 * N
+    message = drawn(K, 1, 1, width if name != "attention in groups" else 3 * N).float()
+    before, after = (
+        pull_back(given, [(steps[-1].target, message)], AllNodes(K, 1), unweighted)[0] for given in (steps, told)
+    )
+    assert after.dtype == torch.float32
+    torch.testing.assert_close(after, before)
+
+
+def test_a_function_that_runs_in_its_own_type_alone():
+    """A matrix that nothing casts: it is tried as it is."""
+    matrix = drawn(N, N).float()
+    steps = [Step((Differential(lambda rows: rows @ matrix, (MOVING,), {}, X.float(), 0, X.shape),), (0,), 1)]
+    told, _ = row_by_row(steps, X.float())
+    assert [type(operator) for operator in told[0].operators] == [RowMap]

@@ -17,7 +17,7 @@ from torch import Tensor
 from walkwise.core.differential import Differential
 from walkwise.core.edges import Edges
 from walkwise.core.lazy import cached_property
-from walkwise.core.operators import Identity, Operator, RowMap, Scale, Step, Visit
+from walkwise.core.operators import Cast, Identity, Operator, RowMap, Scale, Step, Visit
 from walkwise.core.row_function import Dimension, RowFunction
 from walkwise.core.row_maps import Gather, Reshape, Scatter, Send, SumRows
 from walkwise.core.rows import AllNodes, OwnRows
@@ -198,12 +198,22 @@ class _Rows:
             return (between,) if start.width == end.width else None
         key = _recorded(operator), start, end  # under some rules, what was recorded once is written several times
         if key not in self.known:
-            of = _Guesses(operator, start, end, self.like, self.generator)
-            guesses = [of.scale, of.matrix, of.put, of.picked, of.function]
-            if isinstance(operator, Differential) and _has_matrices(operator):
-                guesses = guesses[::-1]
-            self.known[key] = next((found for guess in guesses if (found := guess()) is not None), None)
+            self.known[key] = self._guessed(operator, start, end)
         return self.known[key]
+
+    def _guessed(self, operator: Operator, start: Axis, end: Axis) -> _Maps | None:
+        """The same, tried in double precision: what is nearly another map must not be taken for it."""
+        fine = self.like.double()
+        try:
+            found = _Guesses(operator.to(Cast(None, fine.dtype)), start, end, fine, self.generator).best()
+        except (RuntimeError, TypeError):  # it runs in its own precision alone
+            return _Guesses(operator, start, end, self.like, self.generator).best()
+        if found is None or fine is self.like:
+            return found
+        back = Cast(None, self.like.dtype)
+        if isinstance(operator, Differential) and isinstance(found[0], RowFunction):
+            return (replace(found[0], derivative=operator),)
+        return tuple(told.to(back) for told in found)
 
 
 @dataclass(eq=False)
@@ -216,6 +226,13 @@ class _Guesses:
     like: Tensor
     generator: torch.Generator
     _expected: tuple[Tensor, Tensor] | None = None
+
+    def best(self) -> _Maps | None:
+        """The first guess that holds, the simplest ones first."""
+        guesses = [self.scale, self.matrix, self.put, self.picked, self.function]
+        if isinstance(self.operator, Differential) and _has_matrices(self.operator):
+            guesses = guesses[::-1]
+        return next((found for guess in guesses if (found := guess()) is not None), None)
 
     def scale(self) -> _Maps | None:
         """Entry by entry."""
