@@ -89,12 +89,17 @@ def test_no_name_of_a_folder_hides_one_of_its_modules():
     assert not hidden
 
 
-@pytest.mark.parametrize(
-    "kind", [value for value in vars(ww.errors).values() if inspect.isclass(value) and issubclass(value, BaseException)]
-)
+ERRORS = [value for value in vars(ww.errors).values() if inspect.isclass(value) and issubclass(value, BaseException)]
+
+
+@pytest.mark.parametrize("kind", ERRORS)
 def test_every_error_is_a_walkwise_error(kind):
     assert issubclass(kind, ww.errors.WalkwiseError) or issubclass(kind, Warning)
     assert kind.__doc__
+
+
+def test_the_documentation_lists_the_errors_and_nothing_else():
+    assert ww.errors.__all__ == sorted(kind.__name__ for kind in ERRORS)
 
 
 OF_USERS = ("InputError", "TargetError", "SourceError", "MissingExtraError")

@@ -1,10 +1,26 @@
-"""The errors and warnings that walkwise raises at its public boundary, and the check of counts that many share."""
+"""The errors and warnings that walkwise raises at its public boundary, and how those are worded that many share."""
 
 from __future__ import annotations
 
 import operator
 import sys
 from collections.abc import Iterable
+
+__all__ = [
+    "AbandonedError",
+    "CoverageWarning",
+    "InputError",
+    "LongSearchWarning",
+    "MissingDataError",
+    "MissingExtraError",
+    "SamplingWarning",
+    "SeveralGraphsWarning",
+    "TargetError",
+    "TooManyWalksError",
+    "TraceError",
+    "UnsupportedLayerError",
+    "WalkwiseError",
+]
 
 #: The last advice about a data set that is missing.
 OTHER_ROOT = (

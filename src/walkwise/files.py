@@ -180,9 +180,7 @@ def harmless(cell: Any) -> Any:
         return cell
     if "\r" in cell:  # it ends a row to some spreadsheets, and Python writes it without quotes
         cell = cell.replace("\r", " ")
-    odd = cell.startswith(("\t", "\r", "\n")) or cell.lstrip(_BLANK).startswith(
-        ("=", "+", "-", "@", "＝", "＋", "－", "＠")
-    )
+    odd = cell.startswith(("\t", "\r", "\n")) or cell.lstrip(_BLANK).startswith(_FORMULA)
     return f"'{cell}" if odd else cell
 
 

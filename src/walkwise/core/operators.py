@@ -92,9 +92,8 @@ class Operator(ABC):
         return self
 
 
-@dataclass(frozen=True)
-class Identity(Operator):
-    """Passes a message on as it is."""
+class Passage(Operator):
+    """Passes on what comes as it is."""
 
     def growth(self, largest: Largest) -> float:
         """Nothing grows."""
@@ -110,23 +109,16 @@ class Identity(Operator):
 
 
 @dataclass(frozen=True)
-class Visit(Operator):
+class Identity(Passage):
+    """A map that changes nothing."""
+
+
+@dataclass(frozen=True)
+class Visit(Passage):
     """Marks where a walk stands at a node; the contraction puts the node weights in here."""
 
     position: int
     slot: int  # of its input
-
-    def growth(self, largest: Largest) -> float:
-        """Nothing grows."""
-        return 1.0
-
-    def pull(self, message: Tensor, rows: Rows) -> Tensor:
-        """The message, unweighted."""
-        return message
-
-    def push(self, values: Tensor) -> Tensor:
-        """The values."""
-        return values
 
 
 @dataclass(frozen=True, eq=False)

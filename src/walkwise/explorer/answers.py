@@ -218,12 +218,11 @@ def name_group(groups: Mapping[str, Sequence[int]], name: str | None, nodes: Seq
     return {**{n: list(g) for n, g in groups.items()}, called: list(nodes)}
 
 
-def pattern_group(case: Case, name: str, pattern: str) -> list[int]:
+def pattern_group(case: Case, pattern: str) -> list[int]:
     """The atoms that match a SMARTS pattern, none where there are none.
 
     Args:
         case: the prediction of a molecule.
-        name: of the group.
         pattern: the pattern.
     """
     if case.molecule is None:
@@ -256,7 +255,7 @@ def groups_here(case: Case, own: Mapping[str, Any]) -> dict[str, list[int]]:
         if not isinstance(made, str):
             nodes = [node for node in made if node < case.num_nodes]
         else:
-            nodes = pattern_group(case, name, made) if case.molecule is not None else []
+            nodes = pattern_group(case, made) if case.molecule is not None else []
         if nodes:
             found[name] = nodes
     return found

@@ -159,8 +159,8 @@ def _connect_groups(app: Dash, desk: Desk) -> None:
         made: Any = nodes
         try:
             if ctx.triggered_id in ("save-pattern", "pattern"):
-                nodes = answers.pattern_group(desk.case(graph, target), name or "", (pattern or "").strip())
                 made = (pattern or "").strip()
+                nodes = answers.pattern_group(desk.case(graph, target), made)
                 if not nodes:
                     problem, expected = f"Nothing in this molecule matches {made}.", "a pattern that matches"
                     raise InputError(problem, argument="pattern", expected=expected, got=made)
