@@ -14,9 +14,10 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, global_add_pool
 from torch_geometric.utils import k_hop_subgraph, remove_self_loops, to_undirected
 
 import walkwise as ww
+from typed_graphs import Reader, papers
 from walkwise import baselines, reference
 from walkwise.baselines.gradients import cam, grad_cam, gradient, gradient_times_input, integrated_gradients
-from walkwise.baselines.pgm import chi_square, pgm_explainer
+from walkwise.baselines.pgm import chi_square, pgm_explainer, without
 from walkwise.baselines.pyg import gnn_explainer
 from walkwise.baselines.subgraphx import subgraphx
 from walkwise.errors import InputError
@@ -116,8 +117,52 @@ def test_gradients_by_their_formulas():
     torch.testing.assert_close(gradient(prediction).nodes, expected.sum(1).abs())
     torch.testing.assert_close(gradient_times_input(prediction).nodes, (expected * data.x).sum(1))
     integrated = integrated_gradients(prediction, steps=500).nodes
-    gap = prediction.value() - value_at(prediction, torch.zeros_like(data.x))
+    gap = prediction.value() - value_at(prediction, [torch.zeros_like(data.x)])
     assert float(integrated.sum()) == pytest.approx(gap, rel=1e-3)
+
+
+@pytest.mark.parametrize("index", [None, ("paper", 2)])
+def test_gradients_of_every_type_of_nodes(index):
+    model, data = Reader(whole=index is None).eval(), papers()
+    prediction = predict(model, data, target=1, index=index)
+    x = {name: each.clone().requires_grad_(True) for name, each in data.x_dict.items()}
+    output = model(x, data.edge_index_dict)
+    scalar = output[0, 1] if index is None else output["paper"][2, 1]
+    gradients = torch.autograd.grad(scalar, list(x.values()))
+    torch.testing.assert_close(gradient(prediction).nodes, torch.cat([g.sum(1) for g in gradients]).abs())
+    expected = torch.cat([(g * each.detach()).sum(1) for g, each in zip(gradients, x.values(), strict=True)])
+    torch.testing.assert_close(gradient_times_input(prediction).nodes, expected)
+    nothing = [torch.zeros_like(each) for each in data.x_dict.values()]
+    gap = prediction.value() - value_at(prediction, nothing)
+    assert float(integrated_gradients(prediction, steps=300).nodes.sum()) == pytest.approx(gap, rel=2e-3)
+
+
+@pytest.mark.parametrize("name", baselines.available_baselines())
+def test_every_explainer_takes_types_of_nodes_or_says_why_not(name):
+    model, data = Reader(), papers()
+    prediction = predict(model, data, target=0, index=("paper", 2))
+    explain = baselines.baseline(name, [prediction])
+    if name in ("attention", "gnnexplainer", "gnnexplainer-paper", "pgexplainer"):
+        with pytest.raises(InputError, match="masks the edges of graphs with one kind of nodes"):
+            explain(prediction)
+        return
+    order = baselines.node_order(explain(prediction)).tolist()
+    assert sorted(order) == list(range(13))
+
+
+def test_node_relevance_and_perturbations_of_types_of_nodes():
+    model, data = Reader(), papers()
+    prediction = predict(model, data, target=0, index=("paper", 2))
+    chain = ww.trace(model, data, target=0, index=("paper", 2))
+    relevance = chain.types.joined(ww.node_relevance(chain))
+    torch.testing.assert_close(baselines.baseline("lrp")(prediction).nodes, relevance)
+    gone = torch.zeros(13, dtype=torch.bool)
+    gone[[1, 7, 12]] = True  # author 1, paper 2, venue 1
+    for name, i in (("author", 1), ("paper", 2), ("venue", 1)):
+        data[name].x[i] = 0
+    expected = float(model(data.x_dict, data.edge_index_dict)["paper"][2, 0])
+    whole = predict(model, papers(), target=0, index=("paper", 2))
+    assert value_at(whole, without(whole.features, gone)) == pytest.approx(expected)
 
 
 def test_integrated_gradients_are_captums():

@@ -6,9 +6,12 @@ import types
 
 import pytest
 import torch
+from torch_geometric.data import Data
+from torch_geometric.nn import GCN
 
 import walkwise as ww
 from typed_graphs import AT, WRITES, Reader, papers
+from walkwise import baselines
 from walkwise.datasets.graph_files import read_graphs
 from walkwise.errors import InputError
 from walkwise.evaluation import activation_curve, pruning_curve
@@ -21,6 +24,7 @@ def _whole(monkeypatch):
     """A module that makes a model with one output for the whole graph."""
     module = types.ModuleType("typed_readers")
     module.whole = lambda: Reader(whole=True)
+    module.plain = lambda: GCN(2, 4, 2, out_channels=2)
     monkeypatch.setitem(sys.modules, "typed_readers", module)
 
 
@@ -82,7 +86,11 @@ def test_the_explorer_opens_one_node_of_them(run, saved, opened):
     assert opened["index"] == 7  # paper 2
     beyond = run("explore", MODEL, saved, "--index", 13, "--port", 0, "--no-browser")
     assert beyond.code != 0
-    assert "a node of papers.pt 0, 0 to 12, counted from type to type, got 13" in " ".join(beyond.err.split())
+    assert "such as 'author 0', or its number, 0 to 12, counted from type to type, got 13" in " ".join(
+        beyond.err.split()
+    )
+    assert run("explore", MODEL, saved, "--index", "paper 2", "--port", 0, "--no-browser").code == 0
+    assert opened["index"] == ("paper", 2)
 
 
 @pytest.fixture
@@ -111,7 +119,35 @@ def test_one_node_is_named_by_type(run, saved):
     single = ww.trace(Reader(), papers(), index=("paper", 2), target=1)
     report = run("explain", MODEL, saved, "--index", 7, "--target", 1, "--json").json
     assert (report["index"], report["output"]) == (7, pytest.approx(single.output))
-    assert "papers.pt 0, paper 2: 13 nodes" in run("explain", MODEL, saved, "--index", 7).out
+    assert run("explain", MODEL, saved, "--index", "paper 2", "--target", 1, "--json").json == report
+    for command in ("explain", "walks", "order", "interactions"):
+        assert "papers.pt 0, paper 2: 13 nodes" in run(command, MODEL, saved, "--index", "paper 2").out
+
+
+@pytest.mark.parametrize(
+    ("index", "words"),
+    [
+        ("paper 6", "There is no node 6 of type 'paper': it has 6, from 0."),
+        ("editor 0", "with a type of 'author', 'paper', 'venue'"),
+        ("13", "--index must be a node such as 'author 0', or its number, 0 to 12, counted from type to type, got 13."),
+        ("paper", "--index must be a number, or of a heterogeneous graph a type and a number, such as 'paper 2', got"),
+        ("-1", "such as 'paper 2', got -1."),
+    ],
+)
+def test_a_node_that_is_not_there_is_refused(run, saved, index, words):
+    found = run("explain", MODEL, saved, "--index", index)
+    assert (found.code, words in " ".join(found.err.split())) == (
+        2 if "a type and" in words or "-1" in words else 1,
+        True,
+    )
+
+
+def test_other_graphs_name_nodes_by_number(run, tmp_path):
+    torch.save(Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]])), tmp_path / "path.pt")
+    found = run("explain", "typed_readers:plain", tmp_path / "path.pt", "--index", "paper 2")
+    assert found.code == 1
+    words = "--index must be a number, for a graph with one kind of nodes, got paper 2."
+    assert words in " ".join(found.err.split())
 
 
 def test_walks_name_nodes_by_type(run, saved, chain):
@@ -164,10 +200,22 @@ def test_other_graphs_have_no_types(run):
     assert "names nodes by type, but ba2motif-generated 0 has one kind of nodes" in " ".join(found.err.split())
 
 
-def test_compare_says_that_it_does_not_take_them(run, saved):
-    found = run("compare", WHOLE, saved)
-    assert found.code != 0
-    assert "papers.pt 0 is a heterogeneous graph, which this command does not take" in " ".join(found.err.split())
+def test_compare_takes_them(run, saved):
+    rows = run("compare", WHOLE, saved, "--target", 0, "--metric", "auac", "--json").json["rows"]
+    wanted = baselines.compare(
+        [row["method"] for row in rows], Reader(whole=True), [papers()] * 2, target=0, metrics="auac"
+    )
+    assert [row["mean"] for row in rows] == pytest.approx([row.mean for row in wanted])
+    assert {row["graphs"] for row in rows} == {2}
+
+
+@pytest.mark.parametrize("index", ["paper 2", "7"])
+def test_compare_explains_one_node_of_them(run, saved, index):
+    asked = ("--method", "gradient-x-input", "--method", "gnnexplainer", "--metric", "aupc", "--json")
+    rows = run("compare", MODEL, saved, "--index", index, *asked).json["rows"]
+    (wanted,) = baselines.compare("gradient-x-input", Reader(), [papers()] * 2, index=("paper", 2), metrics="aupc")
+    assert rows[0]["mean"] == pytest.approx(wanted.mean)
+    assert "masks the edges of graphs with one kind of nodes" in rows[1]["note"]
 
 
 def test_a_run_reads_a_file_of_them(run, saved, tmp_path):

@@ -84,6 +84,7 @@ def test_another_node_is_explained_by_its_number_among_all(session):
     assert case.prediction.index == 3
     assert case.chain.output == pytest.approx(float(session.model(*_given(session))["author"][3, 0].detach()))
     assert desk.summaries == [("papers", case.classes[open_case(session, 0).said], None)]
+    assert Desk(replace(session, index=6)).summaries == desk.summaries  # paper 1, by its number among all
 
 
 def test_the_label_of_a_node_is_that_of_its_type(session):

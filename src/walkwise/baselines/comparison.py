@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from walkwise.baselines.attribution import takes_alpha
 from walkwise.baselines.measures import METRICS, Explained, Metric
 from walkwise.baselines.registry import Explain, available_baselines, baseline, is_trained
 from walkwise.baselines.tables import Row
+from walkwise.core.node_types import TypedNode
 from walkwise.display import count
 from walkwise.errors import InputError, WalkwiseError, unknown
 from walkwise.evaluation import Motif, mean_and_error
@@ -27,20 +28,22 @@ from walkwise.evaluation.predictions import Prediction, predict
 from walkwise.questions.subgraphs import as_discounts
 from walkwise.search.orders import DISCOUNTS
 
+AnyGraph = Data | HeteroData
+
 
 def compare(
     methods: str | Sequence[str] | Mapping[str, str | Explain],
     model: nn.Module,
-    graphs: Iterable[Data],
+    graphs: Iterable[AnyGraph],
     *,
     metrics: str | Sequence[str] | Mapping[str, Metric] = ("auac", "aupc"),
     alphas: float | Iterable[float] = (DISCOUNTS["activation"],),
-    target: int | str | Callable[[Data], int | str] | None = None,
-    index: int | Callable[[Data], int] | None = None,
-    motif: Callable[[Data], Motif] | None = None,
+    target: int | str | Callable[[AnyGraph], int | str] | None = None,
+    index: int | TypedNode | Callable[[AnyGraph], int | TypedNode | None] | None = None,
+    motif: Callable[[AnyGraph], Motif] | None = None,
     on: str = "logit",
     sparsity: float = 0.8,
-    train_graphs: Iterable[Data] | None = None,
+    train_graphs: Iterable[AnyGraph] | None = None,
     seed: int = 0,
     progress: bool = False,
 ) -> tuple[Row, ...]:
@@ -55,12 +58,13 @@ def compare(
         methods: one name or several of :func:`available_baselines`, or labels with names or functions of a
             Prediction.
         model: the model to explain.
-        graphs: the data set, one graph at least.
+        graphs: the data set, one graph at least; heterogeneous ones, too, which explainers that put masks on edges
+            leave out.
         metrics: one or several of "auac", "aupc", "fidelity+", "fidelity-", "accuracy", "auroc", or labels with
             functions of an Explained.
         alphas: the discount or discounts to order nodes with, where a method attributes walks or edges.
         target: the output column, or a function of the graph (``lambda data: int(data.y)``); default: the largest.
-        index: the output row of a node-level model, or a function of the graph.
+        index: the output row of a node-level model, (type, i) of a heterogeneous graph, or a function of the graph.
         motif: the known motif of a graph, one or several, for accuracy and AUROC.
         on: "logit" or "probability", what the curves and fidelities follow.
         sparsity: how much of the graph the fidelities' explanation leaves out, between 0 and 1.
@@ -82,7 +86,7 @@ def compare(
     labels, measures, discounts = _labelled(methods), _measures(metrics), _discounts(alphas)
     _check_sparsity(sparsity)
 
-    def predictions(data_set: Iterable[Data], name: str) -> list[tuple[Data, Prediction]]:
+    def predictions(data_set: Iterable[AnyGraph], name: str) -> list[tuple[AnyGraph, Prediction]]:
         listed = graph_list(data_set, name)
         return [(data, predict(model, data, target=_of(target, data), index=_of(index, data))) for data in listed]
 
@@ -237,7 +241,7 @@ def _check_sparsity(sparsity: Any) -> None:
         )
 
 
-def _of(choice: Any, data: Data) -> Any:
+def _of(choice: Any, data: AnyGraph) -> Any:
     """What was asked for, the same for every graph or a function of it."""
     return choice(data) if callable(choice) else choice
 

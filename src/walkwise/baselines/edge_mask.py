@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.explain.algorithm.utils import set_masks
 
 from walkwise.baselines.attribution import Attribution
-from walkwise.baselines.registry import register_baseline
+from walkwise.baselines.registry import check_one_kind, register_baseline
 from walkwise.errors import InputError
 from walkwise.evaluation.predictions import Prediction, at_rest
 
@@ -65,6 +65,7 @@ def paper_gnn_explainer(
     >>> paper_gnn_explainer(prediction, steps=2).edges.shape
     torch.Size([4])
     """
+    check_one_kind(prediction)
     if callable(prediction.target) or prediction.against is not None:
         raise InputError(
             "The baseline 'gnnexplainer-paper' explains an output column.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -22,7 +24,7 @@ def gradient(prediction: Prediction) -> Attribution:
     >>> gradient(prediction).nodes.shape
     torch.Size([3])
     """
-    return of_nodes(_per_node(input_gradient(prediction, prediction.x)).abs())
+    return of_nodes(_per_node(input_gradient(prediction, prediction.features)).abs())
 
 
 @register_baseline("gradient-x-input")
@@ -37,7 +39,7 @@ def gradient_times_input(prediction: Prediction) -> Attribution:
     >>> gradient_times_input(prediction).nodes.shape
     torch.Size([3])
     """
-    return of_nodes(_per_node(prediction.x * input_gradient(prediction, prediction.x)))
+    return of_nodes(_per_node(_times_input(prediction, 1.0)))
 
 
 @register_baseline("integrated-gradients")
@@ -54,10 +56,8 @@ def integrated_gradients(prediction: Prediction, *, steps: int = 64) -> Attribut
     >>> integrated_gradients(prediction).nodes.shape
     torch.Size([3])
     """
-    total = torch.zeros_like(prediction.x)
-    for step in range(steps):
-        total += input_gradient(prediction, prediction.x * ((step + 0.5) / steps))
-    return of_nodes(_per_node(prediction.x * total / steps))
+    found = [_per_node(_times_input(prediction, (step + 0.5) / steps)) for step in range(steps)]
+    return of_nodes(torch.stack(found).mean(0))
 
 
 @register_baseline("cam")
@@ -97,5 +97,13 @@ def grad_cam(prediction: Prediction) -> Attribution:
     return of_nodes(torch.stack(maps).sum(0).clamp(min=0))
 
 
-def _per_node(values: Tensor) -> Tensor:
-    return values.reshape(values.shape[0], -1).sum(dim=1)
+def _times_input(prediction: Prediction, share: float) -> list[Tensor]:
+    """x · ∂f/∂x, the gradient where features are this share of themselves."""
+    features = prediction.features
+    gradients = input_gradient(prediction, [x * share for x in features])
+    return [x * gradient for x, gradient in zip(features, gradients, strict=True)]
+
+
+def _per_node(values: Sequence[Tensor]) -> Tensor:
+    """The sum over features of every node, type after type.  # (M_t, F_t) each -> (M,)"""
+    return torch.cat([each.reshape(each.shape[0], -1).sum(dim=1) for each in values])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -33,7 +35,7 @@ def pgm_explainer(prediction: Prediction, *, samples: int = 200, changed: float 
     torch.Size([3])
     """
     perturbed = torch.rand(samples, prediction.num_nodes) < 0.5  # (B, M)
-    values = torch.tensor([value_at(prediction, _without(prediction.x, row)) for row in perturbed])
+    values = torch.tensor([value_at(prediction, without(prediction.features, row)) for row in perturbed])
     most = values.argsort()[: max(1, round(samples * changed))]
     fell = torch.zeros(samples, dtype=torch.bool)
     fell[most] = True
@@ -54,7 +56,7 @@ def chi_square(perturbed: Tensor, changed: Tensor) -> Tensor:
     return torch.where(spread > 0, count * covariance**2 / spread.clamp(min=1e-30), 0.0)
 
 
-def _without(x: Tensor, nodes: Tensor) -> Tensor:
-    x = x.clone()
-    x[nodes.to(x.device)] = 0
-    return x
+def without(features: Sequence[Tensor], nodes: Tensor) -> list[Tensor]:
+    """Features with those of some nodes set to 0; the tensors one after the other have a row for each node."""
+    rows = torch.split(nodes, [len(x) for x in features])
+    return [x.index_fill(0, gone.nonzero()[:, 0].to(x.device), 0) for x, gone in zip(features, rows, strict=True)]

@@ -12,7 +12,7 @@ from torch_geometric.explain import Explainer
 from torch_geometric.explain.algorithm import AttentionExplainer, ExplainerAlgorithm, GNNExplainer, PGExplainer
 
 from walkwise.baselines.attribution import Attribution
-from walkwise.baselines.registry import Explain, register_baseline, register_trained_baseline
+from walkwise.baselines.registry import Explain, check_one_kind, register_baseline, register_trained_baseline
 from walkwise.errors import InputError
 from walkwise.evaluation.predictions import Prediction, at_rest
 
@@ -44,6 +44,7 @@ def attention(prediction: Prediction) -> Attribution:
     >>> attention(prediction).edges.shape
     torch.Size([4])
     """
+    check_one_kind(prediction)
     try:
         return _explain(prediction, AttentionExplainer(), "model")
     except ValueError as error:
@@ -74,10 +75,12 @@ def pg_explainer(predictions: Sequence[Prediction], *, epochs: int = 30, lr: flo
             expected="at least one prediction",
             remedy="Give it predictions to learn from.",
         )
+    lessons = [prediction for prediction in predictions if prediction.typed is None]
     algorithm = PGExplainer(epochs=epochs, lr=lr).to(predictions[0].x.device)
-    algorithm.mlp.to(predictions[0].x.dtype)
+    if lessons:
+        algorithm.mlp.to(lessons[0].x.dtype)
     for epoch in range(epochs):
-        for prediction in predictions:
+        for prediction in lessons:
             _train(algorithm, prediction, epoch)
     return lambda prediction: _explain(prediction, algorithm, "phenomenon")
 
@@ -113,6 +116,7 @@ def _explainer(prediction: Prediction, algorithm: ExplainerAlgorithm, kind: str)
     It works on a copy of the model: it leaves gradients, masks and hooks behind. An output with one column is
     explained as a regression to its own value.
     """
+    check_one_kind(prediction)
     if callable(prediction.target) or prediction.against is not None:
         raise InputError(
             "torch_geometric's explainers explain an output column.",

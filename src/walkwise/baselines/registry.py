@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from walkwise.baselines.attribution import Explanation
-from walkwise.errors import taken, unknown
+from walkwise.errors import InputError, taken, unknown
 from walkwise.evaluation.predictions import Prediction
 
 #: Explains one prediction.
@@ -96,6 +96,18 @@ def is_trained(name: str) -> bool:
     (True, False)
     """
     return name in _TRAINERS
+
+
+def check_one_kind(prediction: Prediction) -> None:
+    """Refuse a heterogeneous graph, for explainers that put a mask on the edges of a model's layers."""
+    if prediction.typed is not None:
+        raise InputError(
+            "This explainer masks the edges of graphs with one kind of nodes, and this graph is heterogeneous.",
+            argument="graph",
+            expected="a graph with one kind of nodes",
+            got="HeteroData",
+            remedy="Take an explainer that scores nodes or walks, such as sgnn-lrp, gradient-x-input or subgraphx.",
+        )
 
 
 def _check_new(name: str) -> None:

@@ -57,7 +57,9 @@ def lrp(prediction: Prediction, *, rule: RuleLike = "auto") -> Attribution:
     >>> lrp(prediction).nodes.shape
     torch.Size([3])
     """
-    return of_nodes(node_relevance(traced(prediction, rule=rule)))
+    chain = traced(prediction, rule=rule)
+    relevance = node_relevance(chain)
+    return of_nodes(relevance if chain.types is None else chain.types.joined(relevance))
 
 
 @register_baseline("random")

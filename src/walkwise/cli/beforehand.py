@@ -27,7 +27,7 @@ class Asked:
         numbers: the graphs that are asked about.
         target: the output column or class that is explained.
         against: another one, which is taken off.
-        index: the node that is explained.
+        index: the node that is explained: its number, or (type, i).
         rule: a name of `walkwise.rules`.
 
     >>> Asked("mutagenicity", numbers=[7]).words
@@ -48,7 +48,7 @@ class Asked:
     numbers: Sequence[int] = ()
     target: int | str | None = None
     against: int | str | None = None
-    index: int | None = None
+    index: int | tuple[str, int] | None = None
     rule: str = "auto"
 
     def __post_init__(self) -> None:

@@ -59,13 +59,13 @@ def compare(
         from walkwise import baselines
         from walkwise.cli.predictions import opened, predicted
         from walkwise.cli.sources import truth_of
+        from walkwise.evaluation.types import node_of
         from walkwise.search.orders import DISCOUNTS
     subject = opened(asked)
     chosen = _chosen(subject, graph, limit)
     _check_motifs(subject, chosen, metrics)
     column: int | str | None = target
     for one in chosen:  # what does not fit is said before anything is measured
-        subject.check_one_kind(one)
         found = predicted(subject, one, target=target, index=index)
         if target is not None and isinstance(found.target, int):  # of a class, its column
             column = "negative" if found.negative else "positive" if len(found.logits) == 1 else found.target
@@ -76,7 +76,7 @@ def compare(
         metrics=metrics,
         alphas=alpha or (DISCOUNTS["activation"],),
         target=column,
-        index=index,
+        index=None if index is None else lambda data: node_of(data, index),
         motif=truth_of if {"accuracy", "auroc"} & set(metrics) else None,
         seed=seed,
         progress=progress(),

@@ -47,6 +47,23 @@ def as_target(given: Any) -> int | str:
     return int(given) if str(given).isdecimal() else str(given)
 
 
+#: A node as it is typed: by its number, or one of a heterogeneous graph as (type, i).
+Node = int | tuple[str, int]
+
+
+def as_node(given: str) -> Node:
+    """A node as it is typed, and as tables print it.
+
+    >>> as_node("3"), as_node("paper 2")
+    (3, ('paper', 2))
+    """
+    found = re.fullmatch(r"(?:(.*\S)\s+)?(\d+)", given.strip())
+    if found is None:
+        expected = "a number, or of a heterogeneous graph a type and a number, such as 'paper 2'"
+        raise SourceError(f"--index must be {expected}, got {given}.", argument="index", expected=expected, got=given)
+    return (found[1], int(found[2])) if found[1] else int(found[2])
+
+
 def _checked(check: Callable[[Any], Any]) -> Any:
     """A callback that checks what was given, before anything is loaded."""
     return lambda given: given if given is None else check(given)
@@ -115,8 +132,14 @@ Against = Annotated[
     typer.Option(parser=as_target, metavar="CLASS", help="Explain what speaks for --target rather than this class."),
 ]
 Index = Annotated[
-    int | None,
-    typer.Option(metavar="NODE", min=0, help="The node to explain, for models with an output for each node."),
+    Any,  # a Node, or None
+    typer.Option(
+        parser=str,
+        metavar="NODE",
+        help="The node to explain, for models with an output for each node: its number, or of a heterogeneous graph "
+        "'paper 2', say.",
+        callback=_checked(as_node),
+    ),
 ]
 RuleName = Annotated[
     str,
@@ -184,7 +207,7 @@ def graph_numbers(graph: int | None, smiles: Sequence[str] | None) -> list[int]:
 
 
 #: Sets of nodes as they are typed: by number, or those of a heterogeneous graph as (type, i).
-NodeSets = Mapping[str, Sequence[int | tuple[str, int]]]
+NodeSets = Mapping[str, Sequence[Node]]
 
 
 def node_lists(given: Sequence[str]) -> NodeSets:
@@ -195,7 +218,7 @@ def node_lists(given: Sequence[str]) -> NodeSets:
     >>> node_lists(["team=author 0-1, venue 1"])
     {'team': [('author', 0), ('author', 1), ('venue', 1)]}
     """
-    sets: dict[str, list[int | tuple[str, int]]] = {}
+    sets: dict[str, list[Node]] = {}
     for text in given:
         name, equals, listed = text.rpartition("=")
         name = name.strip() if equals else text.strip()
@@ -211,8 +234,8 @@ def node_lists(given: Sequence[str]) -> NodeSets:
     return sets
 
 
-def _nodes(listed: str, text: str) -> list[int | tuple[str, int]]:
-    nodes: list[int | tuple[str, int]] = []
+def _nodes(listed: str, text: str) -> list[Node]:
+    nodes: list[Node] = []
     for part in listed.split(","):
         ends = re.fullmatch(r"\s*(?:([^\W\d].*?)\s+)?(\d+)\s*(?:-\s*(\d+)\s*)?", part)
         if not ends:

@@ -14,7 +14,7 @@ from torch import Tensor
 from walkwise.cli import sources
 from walkwise.cli.beforehand import Asked
 from walkwise.cli.names import RULES, SourceError, choice, is_import_path
-from walkwise.cli.options import NodeSets
+from walkwise.cli.options import Node, NodeSets
 from walkwise.cli.output import listed, print_json, say, tell
 from walkwise.cli.sources import Subject
 from walkwise.cli.wording import ONE_OUTPUT, in_options, option_of
@@ -24,7 +24,7 @@ from walkwise.display import count
 from walkwise.errors import LEFT_OUT, CoverageWarning, InputError, WalkwiseError
 from walkwise.evaluation.naming import answer_title, explained_title
 from walkwise.evaluation.predictions import Prediction, predict, traced
-from walkwise.evaluation.types import node_types
+from walkwise.evaluation.types import node_of, node_types
 from walkwise.page import number
 from walkwise.questions.marginals import node_relevance
 
@@ -148,7 +148,7 @@ def ask(
     graph: int,
     *,
     target: int | str | None,
-    index: int | None,
+    index: Node | None,
     rule: str,
     against: int | str | None = None,
 ) -> TracedPrediction:
@@ -158,7 +158,7 @@ def ask(
         subject: the model and the graphs.
         graph: the graph's number.
         target: the output column or class, by default the largest; of one logit, "positive" or "negative".
-        index: the node, for models with an output per node.
+        index: the node, for models with an output per node; of a heterogeneous graph (type, i) or its number.
         rule: a name of `walkwise.rules`.
         against: another column or class, whose output is taken off.
     """
@@ -195,7 +195,7 @@ def predicted(
     graph: int,
     *,
     target: int | str | None,
-    index: int | None,
+    index: Node | None,
     against: int | str | None = None,
 ) -> Prediction:
     """The prediction for one graph; what does not fit is said in the words of the command line.
@@ -204,7 +204,7 @@ def predicted(
         subject: the model and the graphs.
         graph: the graph's number.
         target: the output column or class, by default the largest; of one logit, "positive" or "negative".
-        index: the node, for models with an output per node.
+        index: the node, for models with an output per node; of a heterogeneous graph (type, i) or its number.
         against: another column or class, whose output is taken off.
     """
     data = subject.graph(graph)
@@ -216,12 +216,8 @@ def predicted(
             expected="made of finite numbers",
         )
     types = node_types(data)
-    if types is not None and index is not None and index >= types.num_nodes:
-        expected = f"a node of {subject.names[graph]}, 0 to {types.num_nodes - 1}, counted from type to type"
-        raise InputError(f"--index must be {expected}, got {index}.", argument="--index", expected=expected, got=index)
-    node = index if types is None or index is None else types.named(index)
     try:
-        names = subject.data.class_names
+        names, node = subject.data.class_names, node_of(data, index)
         prediction = predict(subject.model, data, target=target, against=against, index=node, class_names=names)
     except WalkwiseError as error:
         raise InputError(

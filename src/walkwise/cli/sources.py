@@ -82,17 +82,6 @@ class Subject:
         check_number(number, len(self.graphs), self.data.source)
         return self.graphs[number]
 
-    def check_one_kind(self, number: int) -> None:
-        """Refuse a heterogeneous graph, which other explainers do not take."""
-        if isinstance(self.graph(number), HeteroData):
-            raise SourceError(
-                f"{self.names[number]} is a heterogeneous graph, which this command does not take.",
-                argument="graphs",
-                expected="graphs with one kind of nodes",
-                got="HeteroData",
-                remedy="Ask walkwise explain, or open it with walkwise explore.",
-            )
-
     def class_name(self, column: int) -> str:
         """What an output column means, or its number."""
         names = self.data.class_names

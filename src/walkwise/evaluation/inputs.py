@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from walkwise.errors import Described, InputError, described
 from walkwise.tracing.arguments import Given, given_as, of_graph, wants
@@ -87,7 +87,7 @@ def _within(ids: Tensor, count: int) -> bool:
     return 0 <= int(ids.min()) <= int(ids.max()) < count
 
 
-def graph_list(graphs: Iterable[Data], name: str = "graphs") -> list[Data]:
+def graph_list(graphs: Iterable[Data | HeteroData], name: str = "graphs") -> list[Data | HeteroData]:
     """The graphs of a data set, one at least.
 
     >>> graph_list(Data(num_nodes=3))
@@ -95,7 +95,7 @@ def graph_list(graphs: Iterable[Data], name: str = "graphs") -> list[Data]:
         ...
     walkwise.errors.InputError: graphs must be a list of graphs, got one Data. Write [data], or data.to_data_list() ...
     """
-    if isinstance(graphs, Data):
+    if isinstance(graphs, Data | HeteroData):
         raise InputError(
             argument=name,
             expected="a list of graphs",
@@ -105,11 +105,11 @@ def graph_list(graphs: Iterable[Data], name: str = "graphs") -> list[Data]:
     scalar = getattr(graphs, "ndim", 1) == 0
     several = not scalar and (hasattr(graphs, "__iter__") or hasattr(graphs, "__getitem__"))  # a Subset has the latter
     listed: list[Any] = list(graphs) if several else [graphs]
-    wrong = [described(data) for data in listed if not isinstance(data, Data)]
+    wrong = [described(data) for data in listed if not isinstance(data, Data | HeteroData)]
     if wrong:
         raise InputError(
             argument=name,
-            expected="a list of torch_geometric Data objects",
+            expected="a list of torch_geometric Data or HeteroData objects",
             got=wrong[0],
         )
     if not listed:

@@ -54,8 +54,12 @@ class Prediction:
     @property
     def typed(self) -> AllTypes | None:
         """The model behind the numbers of nodes, of a heterogeneous graph."""
-        inner = self.model.model if isinstance(self.model, Adapted) else self.model
-        return inner if isinstance(inner, AllTypes) else None
+        return _typed_in(self.model)
+
+    @property
+    def features(self) -> list[Tensor]:
+        """The node features; of a heterogeneous graph, those of each type in turn.  # (M_t, F_t) each"""
+        return [self.x] if self.typed is None else list(self.typed.features.values())
 
     @property
     def negative(self) -> bool:
@@ -203,27 +207,42 @@ def traced(prediction: Prediction, *, rule: RuleLike = "auto") -> RelevanceChain
     )
 
 
-def value_at(prediction: Prediction, x: Tensor) -> float:
-    """f at other node features than the prediction's own."""
-    output = call(prediction.model, x, prediction.edge_index, prediction.arguments)
-    return float(_scalar(prediction, output))
+def value_at(prediction: Prediction, features: Sequence[Tensor]) -> float:
+    """f at other node features than the prediction's own, given as those are: in one tensor, or one for each type."""
+    with torch.no_grad(), at_rest(prediction.model) as model:
+        return float(_scalar(prediction, _output_at(prediction, model, features)))
 
 
-def input_gradient(prediction: Prediction, x: Tensor) -> Tensor:
-    """∂f/∂x at other node features than the prediction's own: the shape of x."""
-    if not x.is_floating_point():
+def input_gradient(prediction: Prediction, features: Sequence[Tensor]) -> list[Tensor]:
+    """∂f/∂x at other node features than the prediction's own: one for each tensor of them, of its shape."""
+    wrong = next((x for x in features if not x.is_floating_point()), None)
+    if wrong is not None:
         raise InputError(
-            f"There is no gradient with respect to node features of {x.dtype}.",
+            f"There is no gradient with respect to node features of {wrong.dtype}.",
             argument="x",
             expected="of floating-point numbers",
-            got=x.dtype,
+            got=wrong.dtype,
             remedy="Give floating-point features.",
         )
     with torch.enable_grad(), at_rest(prediction.model) as model:
-        x = x.detach().requires_grad_(True)
-        output = model(x, prediction.edge_index, **prediction.arguments)
-        (gradient,) = torch.autograd.grad(_scalar(prediction, output), x, allow_unused=True)
-    return torch.zeros_like(x) if gradient is None else gradient
+        leaves = [x.detach().requires_grad_(True) for x in features]
+        output = _output_at(prediction, model, leaves)
+        gradients = torch.autograd.grad(_scalar(prediction, output), leaves, allow_unused=True)
+    return [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, gradients, strict=True)]
+
+
+def _output_at(prediction: Prediction, model: nn.Module, features: Sequence[Tensor]) -> Any:
+    """What the shadow of a prediction's model says of the graph with other node features."""
+    if (typed := _typed_in(model)) is None:
+        return model(features[0], prediction.edge_index, **prediction.arguments)
+    typed.data = typed.with_features(features)
+    return model(prediction.x, prediction.edge_index)
+
+
+def _typed_in(model: nn.Module) -> AllTypes | None:
+    """The model behind the numbers of nodes, of a heterogeneous graph."""
+    inner = model.model if isinstance(model, Adapted) else model
+    return inner if isinstance(inner, AllTypes) else None
 
 
 def _scalar(prediction: Prediction, output: Any) -> Tensor:

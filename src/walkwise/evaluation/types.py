@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from walkwise.core.node_types import NodeTypes, TypedNode
-from walkwise.errors import InputError
+from walkwise.errors import Described, InputError
 from walkwise.tracing.hetero import HeteroGiven, of_hetero_graph
 
 
@@ -19,6 +20,29 @@ def node_types(data: Data | HeteroData) -> NodeTypes | None:
     if not isinstance(data, HeteroData):
         return None
     return NodeTypes({name: int(data[name].num_nodes or 0) for name in data.node_types})
+
+
+def node_of(data: Data | HeteroData, index: int | TypedNode | None) -> int | TypedNode | None:
+    """A node as :func:`walkwise.trace` takes it: of a heterogeneous graph (type, i), also where a number is given.
+
+    >>> data = HeteroData(user={"num_nodes": 2}, item={"num_nodes": 3})
+    >>> node_of(data, 3), node_of(data, ("user", 1)), node_of(Data(num_nodes=5), 3)
+    (('item', 1), ('user', 1), 3)
+    """
+    types = node_types(data)
+    if types is None:
+        if isinstance(index, tuple):
+            expected = "a number, for a graph with one kind of nodes"
+            raise InputError(argument="index", expected=expected, got=Described(" ".join(map(str, index))))
+        return index
+    if isinstance(index, tuple):
+        types.number(index)  # which refuses what is not there
+        return index
+    if index is not None and not 0 <= index < types.num_nodes:
+        some = next((name for name, count in types.counts.items() if count), "type")
+        expected = f"a node such as '{some} 0', or its number, 0 to {types.num_nodes - 1}, counted from type to type"
+        raise InputError(argument="index", expected=expected, got=index)
+    return None if index is None else types.named(index)
 
 
 class AllTypes(nn.Module):
@@ -57,6 +81,18 @@ class AllTypes(nn.Module):
     def types(self) -> NodeTypes:
         """The node types of the whole graph."""
         return self.whole.types
+
+    @property
+    def features(self) -> dict[str, Tensor]:
+        """The features of every type that has nodes, in the order of nodes.  # (M_t, F_t) each"""
+        return {name: self.data[name].x for name, count in self.types.counts.items() if count}
+
+    def with_features(self, features: Sequence[Tensor]) -> HeteroData:
+        """The graph with other features, in the same order."""
+        data = copy.copy(self.data)
+        for name, x in zip(self.features, features, strict=True):
+            data[name].x = x
+        return data
 
     @property
     def row(self) -> int | None:

@@ -20,7 +20,7 @@ from walkwise.core.node_types import TypedNode
 from walkwise.errors import InputError, WalkwiseError
 from walkwise.evaluation.naming import answer_title, has_one_logit
 from walkwise.evaluation.predictions import Prediction, predict, traced
-from walkwise.evaluation.types import node_types
+from walkwise.evaluation.types import node_of, node_types
 from walkwise.explorer.drawings import Drawing, draw
 from walkwise.explorer.session import Session
 from walkwise.questions.marginals import edge_relevance, node_relevance
@@ -126,9 +126,7 @@ def open_case(session: Session, graph: int, view: Any = None) -> Case:
         raise InputError(argument="graph", expected=f"the number of a graph, 0 to {last}", got=graph)
     data, view = session.graphs[graph], View.of(view)
     types = node_types(data)
-    index: Any = session.index if view.index is None else view.index
-    if types is not None and isinstance(index, int):
-        index = types.named(index)
+    index = node_of(data, session.index if view.index is None else view.index)
     names = session.class_names
     column: Any = view.column
     if names is not None and len(names) == 2 and column is not None:
@@ -212,10 +210,11 @@ class Desk:
         found = []
         for number, data in enumerate(session.graphs):
             try:
-                prediction = predict(session.model, data, index=session.index)
+                index = node_of(data, session.index)
+                prediction = predict(session.model, data, index=index)
                 classes = session.classes(len(prediction.logits))
                 said = answer_title(prediction.logits, classes) or None
-                found.append((session.title(number), said, label_of(data, classes, session.index)))
+                found.append((session.title(number), said, label_of(data, classes, index)))
             except (WalkwiseError, RuntimeError, ValueError, TypeError):  # a graph that does not fit is listed, too
                 found.append((session.title(number), None, None))
         return found
