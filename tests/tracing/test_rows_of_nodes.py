@@ -50,6 +50,8 @@ KEPT = {
     "a weight": lambda x, h: F.linear(h, WEIGHT[:3]),
     "a weight of as many neurons": lambda x, h: F.linear(h, WEIGHT),
     "a weight from the right": lambda x, h: h @ WEIGHT[:, :3],
+    "a matrix that all nodes make": lambda x, h: h @ (x.t() @ x),
+    "a matrix that all nodes make, at once": lambda x, h: torch.einsum("nf,fg->ng", h, (x.t() @ x).softmax(-1)[:, :3]),
     "a weight for one graph of a batch": lambda x, h: torch.bmm(h[None], WEIGHT[None])[0],
     "a bilinear form": lambda x, h: F.bilinear(h, h, WEIGHT.expand(3, 4, 4)),
     "a weight on joined neurons of others": lambda x, h: F.linear(F.pad(h, (0, 2)), ENTRIES[:, :1].expand(5, 6)),

@@ -319,8 +319,10 @@ class Identities:
         """What an operation makes of numbers that stand for nodes."""
 
         def numbers(slot: int) -> Tensor:
-            ids = self._known[slot].expand(self.tape.values[slot].shape)
-            return torch.where(ids == NOBODY, 0.0, number((ids + 1).double()) * _uneven(ids))
+            value = self.tape.values[slot].detach().double()
+            ids = self._known[slot].expand(value.shape)
+            own = value.where(value.isfinite(), 0.0)  # of no node, but it may be a factor
+            return torch.where(ids == NOBODY, own, number((ids + 1).double()) * _uneven(ids))
 
         args, kwargs = _doubled(filled((op.args, op.kwargs), numbers, {}))
         made = op.func(*args, **kwargs)
