@@ -376,7 +376,8 @@ class WeightFirst(MessagePassing):
 
 
 @pytest.mark.parametrize("width", [4, 6])
-def test_a_weight_is_not_taken_for_nodes_of_which_there_are_as_many(data, width):
+@pytest.mark.parametrize("by_nodes", [False, True], ids=["of weights", "of nodes"])
+def test_a_weight_is_not_taken_for_nodes_of_which_there_are_as_many(data, width, by_nodes):
     class Evolved(nn.Module):
         """Its weight is what a recurrent cell makes of the one before."""
 
@@ -387,12 +388,14 @@ def test_a_weight_is_not_taken_for_nodes_of_which_there_are_as_many(data, width)
             self.cell, self.conv = nn.GRUCell(width, width), WeightFirst()
 
         def forward(self, x, edge_index):
-            return self.conv(self.cell(self.begun, self.begun), x, edge_index)
+            given = x[:width] if by_nodes else self.begun
+            return self.conv(self.cell(given, self.begun), x, edge_index)
 
     model, x = Evolved().double(), torch.randn(6, width, dtype=torch.float64)
     chain = ww.trace(model, x, data.edge_index, index=0, target=0, rule="zero")
     leaf = x.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(model(leaf, data.edge_index)[0, 0], leaf)
+    weight = model.cell(x[:width] if by_nodes else model.begun, model.begun).detach()  # a recurrent cell's is a gate
+    (gradient,) = torch.autograd.grad(model.conv(weight, leaf, data.edge_index)[0, 0], leaf)
     torch.testing.assert_close(ww.feature_relevance(chain), gradient * x)
 
 
@@ -421,3 +424,64 @@ def test_the_usual_call_needs_no_adapter(data):
     model = Usual()
     assert predict(model, data).model is model
     assert predict(model, data.x, data.edge_index).model is model
+
+
+class OfGraph(MessagePassing):
+    """A layer that takes a graph, writes what it makes into it, and returns it."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin, self.edge = nn.Linear(4, 4), nn.Linear(3, 4)
+
+    def forward(self, graph):
+        graph.x = self.lin(graph.x + self.propagate(graph.edge_index, x=graph.x, e=self.edge(graph.edge_attr))).relu()
+        return graph
+
+    def message(self, x_j, e):
+        return (x_j + e).relu()
+
+
+class OfTensors(OfGraph):
+    """The same layer."""
+
+    def forward(self, x, edge_index, edge_attr):
+        return self.lin(x + self.propagate(edge_index, x=x, e=self.edge(edge_attr))).relu()
+
+
+class Stack(MessagePassing):
+    """It is a layer by name, and runs those that it holds."""
+
+    def __init__(self, layer):
+        super().__init__()
+        torch.manual_seed(3)
+        self.layers, self.head = nn.ModuleList([layer(), layer()]), nn.Linear(4, 2)
+        self.double()
+
+    def forward(self, x, edge_index, edge_attr):
+        given = Data(x=x, edge_index=edge_index, edge_attr=edge_attr) if type(self.layers[0]) is OfGraph else x
+        for layer in self.layers:
+            given = layer(given) if type(layer) is OfGraph else layer(given, edge_index, edge_attr)
+        return self.head(given.x if isinstance(given, Data) else given).sum(0, keepdim=True)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_layers_that_take_a_graph_and_layers_that_hold_others(data, held):
+    class Held(nn.Module):
+        def __init__(self, layer):
+            super().__init__()
+            self.stack = Stack(layer)
+
+        def forward(self, x, edge_index, edge_attr):
+            return self.stack(x, edge_index, edge_attr)
+
+    x = torch.rand(6, 4, dtype=torch.float64)
+    attributes = torch.rand(data.edge_index.shape[1], 3, dtype=torch.float64)
+    models = [(Held if held else Stack)(kind) for kind in (OfGraph, OfTensors)]
+    ours, theirs = (ww.trace(m, x, data.edge_index, edge_attr=attributes, target=0, rule="zero") for m in models)
+    assert [layer.name.split(".")[-1] for layer in ours.layers] == ["0", "1"]
+    walks = ww.enumerate_walks(theirs)
+    assert torch.equal(ww.enumerate_walks(ours), walks)
+    torch.testing.assert_close(ww.walk_relevance(ours, walks), ww.walk_relevance(theirs, walks), rtol=1e-9, atol=1e-12)
+    leaf = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(models[1](leaf, data.edge_index, attributes)[0, 0], leaf)
+    torch.testing.assert_close(ww.feature_relevance(ours), gradient * x)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import GraphConv, LEConv
+from torch_geometric.nn import GraphConv, LEConv, MessagePassing
 
 import walkwise as ww
 
@@ -83,3 +83,67 @@ def test_walks_stand_at_nodes_and_pass_the_rows_of_nobody_by():
         there = (walks == node).any(1)
         alone = float(relevance[there & ((walks == node) | (walks < 0)).all(1)].sum())
         assert float(ww.subgraph_relevance(chain, [[node]])) == pytest.approx(alone, abs=1e-12)
+
+
+class Carrying(MessagePassing):
+    """Nodes have features and something that is carried along, both of which neighbours send."""
+
+    def __init__(self, static):
+        super().__init__(node_dim=-2 if static else 0)
+        self.of_x, self.of_carried = nn.Linear(3, 3, bias=False), nn.Linear(2, 2, bias=False)
+        self.mixed = nn.Linear(7, 7, bias=False)
+
+    def forward(self, x, carried, edge_index):  # (M, 3), (M, 2, 2)
+        sent = torch.cat([self.of_x(x), self.of_carried(carried).flatten(1)], dim=1)
+        x, carried = self.mixed(self.propagate(edge_index, sent=sent)).split([3, 4], dim=1)
+        return x, carried.view(-1, 2, 2)
+
+    def message(self, sent_j):
+        return sent_j
+
+
+class InPairs(Carrying):
+    """The same layer, handed both at once."""
+
+    def forward(self, x, edge_index):
+        return super().forward(*x, edge_index)
+
+
+class Carried(nn.Module):
+    def __init__(self, in_pairs, static):
+        super().__init__()
+        torch.manual_seed(1)
+        self.in_pairs = in_pairs
+        self.layers = nn.ModuleList((InPairs if in_pairs else Carrying)(static).double() for _ in range(3))
+
+    def forward(self, x, edge_index, weigh=lambda position, *tensors: None):
+        carried = torch.stack([x[:, :2], x[:, 1:]], dim=1)
+        for position, layer in enumerate(self.layers, 1):
+            x, carried = layer((x, carried), edge_index) if self.in_pairs else layer(x, carried, edge_index)
+            weigh(position, x, carried)
+        return (x.sum(1) + carried.sum((1, 2))).sum().view(1, 1)
+
+
+@pytest.mark.parametrize("in_pairs", [False, True], ids=["one by one", "in pairs"])
+@pytest.mark.parametrize("static", [False, True])
+def test_walks_stand_at_all_that_a_layer_is_handed_of_its_nodes(in_pairs, static):
+    """A way through what is carried along is no way around the nodes: relevance has the weights of both."""
+    model, x = Carried(in_pairs, static), torch.rand(4, 3, dtype=torch.float64)
+    chain = ww.trace(model, x, EDGES, target=0, rule="zero")
+    assert chain.num_layers == 3
+    walks = ww.enumerate_walks(chain)
+    assert bool((walks >= 0).all())
+    relevance = ww.walk_relevance(chain, walks)
+    for nodes in ([0, 2], [1, 2, 3], [0, 1, 2, 3], [3]):
+        inside = torch.zeros(4, dtype=torch.float64).index_fill(0, torch.tensor(nodes), 1.0)
+
+        def weigh(position, *tensors, inside=inside):
+            for tensor in tensors:
+                tensor.register_hook(lambda g: g * inside.view(-1, *[1] * (g.dim() - 1)))
+
+        leaf = x.clone().requires_grad_(True)
+        (gradient,) = torch.autograd.grad(model(leaf, EDGES, weigh), leaf)
+        expected = float((gradient * x * inside.view(-1, 1)).sum())
+        assert float(ww.subgraph_relevance(chain, [nodes])) == pytest.approx(expected, abs=1e-12)
+        within = torch.isin(walks, torch.tensor(nodes)).all(1)
+        assert float(relevance[within].sum()) == pytest.approx(expected, abs=1e-12)

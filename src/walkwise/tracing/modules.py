@@ -77,7 +77,23 @@ def modules_of(shadow: Shadow) -> Modules:
         if children:
             prefix = f"{name}." if name else ""
             todo += [(prefix + key, child) for key, child in reversed(children.items())]
+    found.convs = [(name, conv) for name, conv in found.convs if not _holds_layers(name, conv, found.convs)]
     return found
+
+
+def _holds_layers(name: str, conv: Any, convs: Named) -> bool:
+    """Whether a message-passing module just runs others inside it: those are the layers then."""
+    if len(convs) == 1 or _propagates(type(conv)):  # type: ignore[arg-type]
+        return False
+    return any(other.startswith(f"{name}." if name else "") for other, inner in convs if inner is not conv)
+
+
+@functools.cache
+def _propagates(kind: type) -> bool:
+    """Whether a method of a class of layers speaks of ``propagate``."""
+    own = kind.__mro__[: kind.__mro__.index(MessagePassing)]
+    methods = [method for owner in own for method in vars(owner).values() if isinstance(method, FunctionType)]
+    return any("propagate" in method.__code__.co_names for method in methods)
 
 
 @functools.cache

@@ -66,10 +66,13 @@ class Positions:
         self._nodes: dict[int, Tensor] = {}  # of rows that are nodes once each, or nobody's
         self._across: set[int] = set()  # tensors whose second dimension runs over all nodes: static graphs
         self._depth: dict[int, int] = {}
-        for _, call in calls:
+        self._maker = {slot: op for op in ops for slot in op.outputs if slot is not None}
+        for index, call in calls:
             for slot in self._standing(call):
                 if slot not in self.number:
                     self.number[slot] = self._next(slot)
+            if call.handed[0] in self.number:
+                self.number.update(dict.fromkeys(self._beside(index), self.number[call.handed[0]]))
         if not self.number:
             rows = identities.tape.values[calls[0][1].handed[0]].shape[0]
             raise _refusal(_NO_NODES, identities.num_nodes, rows)
@@ -78,6 +81,7 @@ class Positions:
         for index, call in calls:
             if index not in feeding:
                 ends = [s for s in call.ends if s not in self.number and self._are_nodes(s, call)]
+                ends += [s for s in call.outputs if s not in (*self.number, *call.ends) and self._has_nodes(s)]
                 self.number.update(dict.fromkeys(ends, last))
         self.last = max(self.number.values())  # L
 
@@ -96,6 +100,27 @@ class Positions:
             elif slot == call.handed[0]:
                 self.remarks.append(_CARRIED.format(call.name, type(call.module).__name__))
         return found
+
+    def _beside(self, index: int) -> list[int]:
+        """Other tensors of nodes that a layer reads: what layers have made, and no walk has stood at (places, say)."""
+        inside = [op for op in self.ops if op.call == index]
+        made = {slot for op in inside for slot in op.outputs}
+        read = dict.fromkeys(slot for op in inside for slot in op.inputs)
+        return [slot for slot in read if slot not in made and self._unseen(slot) and self._has_nodes(slot)]
+
+    def _unseen(self, slot: int) -> bool:
+        """Whether a tensor hangs on what a layer has made otherwise than through positions."""
+        todo, seen = [slot], set(self.number)
+        while todo:
+            at = todo.pop()
+            op = self._maker.get(at)
+            if at in seen or op is None:
+                continue
+            if op.call is not None:
+                return True
+            seen.add(at)
+            todo += op.inputs
+        return False
 
     def edges(self, calls: Sequence[Call]) -> Tensor:
         """The edges between nodes that the first layer was given.  # (2, E)"""
@@ -118,10 +143,11 @@ class Positions:
         if len(shape) < 2:
             raise _refusal(_FLAT, call.name, type(call.module).__name__, shape)
         if is_static(call, shape):
-            if not self.identities.across(slot):
+            if self.identities.across(slot):
+                self._across.add(slot)
+                self._nodes[slot] = self.identities.every
+            elif not self._has_nodes(slot):  # a matrix for every node, which the layer unfolds, would do
                 raise _refusal(_STATIC, call.name, type(call.module).__name__, shape)
-            self._across.add(slot)
-            self._nodes[slot] = self.identities.every
             return True
         try:
             ids = self.identities.nodes(slot)
@@ -165,15 +191,24 @@ class Positions:
             self._across.add(slot)
             self._nodes[slot], self.number[slot] = self.identities.every, 0
             return True
+        if self._has_nodes(slot):
+            self.number[slot] = 0
+            return True
+        return False
+
+    def _has_nodes(self, slot: int) -> bool:
+        """Whether the rows of a tensor are nodes, each at most once."""
+        rows = self.identities.tape.values[slot]
+        if rows.dim() < 2 or not rows.numel():
+            return False
         try:
             ids = self.identities.nodes(slot)
         except UnfollowedError:
             return False
         standing = ids[ids >= 0]
-        rows = self.identities.tape.values[slot]
-        if rows.dim() < 2 or len(ids) != len(rows) or not len(standing) or int(torch.bincount(standing).max()) > 1:
+        if len(ids) != len(rows) or not len(standing) or int(torch.bincount(standing).max()) > 1:
             return False
-        self._nodes[slot], self.number[slot] = ids, 0
+        self._nodes[slot] = ids
         return True
 
     # -- walks stand there --------------------------------------------------------------------

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from walkwise.errors import TraceError
 from walkwise.tracing import quantiles
@@ -113,8 +117,11 @@ class Watch:
 
     def _begin(self, name: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Tell the tape that a message-passing call begins."""
-        known = self.tape.slot_of(args[0]) if args else None  # no look at the tensor: the tape would see it
-        given = self._before_edges(args) if known is None else args[0]
+        args = _opened(args)
+        place = _place_of_x(type(module))  # type: ignore[arg-type]
+        first = kwargs["x"] if "x" in kwargs else next(iter(args[place:]), None)
+        known = self.tape.slot_of(first)  # no look at the tensor: the tape would see it
+        given = self._before_edges(args) if known is None else first
         self.table = _table(module, args, kwargs) if given is None else None
         given = self.table if given is None else given
         given = _handed(args, kwargs) if given is None else given
@@ -150,9 +157,10 @@ class Watch:
         if isinstance(result, dict):
             keyed = [(self.tape.slot_of(tensor), self._rows_for(key)) for key, tensor in result.items()]
         else:
-            tensors = result if isinstance(result, (tuple, list)) else (result,)
-            target = self._target(module)
-            keyed = [(self.tape.slot_of(t), target) for t in tensors if isinstance(t, Tensor)]
+            tensors = _opened(result if isinstance(result, (tuple, list)) else (result,))
+            slots = [self.tape.slot_of(tensor) for tensor in tensors if isinstance(tensor, Tensor)]
+            targets = (self._target(module), *(None for _ in slots[1:]))  # the rest may have rows of edges
+            keyed = list(zip(slots, targets, strict=False))
         call.outputs = [slot for slot, _ in keyed if slot is not None]
         call.by_type = isinstance(result, dict)
         call.rows_of = {slot: rows for slot, rows in keyed if slot is not None and rows is not None}
@@ -234,6 +242,13 @@ class Watch:
                 raise _lost(name, module)
 
         return seen
+
+
+@functools.cache
+def _place_of_x(kind: type) -> int:
+    """The place of ``x`` among what a layer's ``forward`` takes: a weight may come before it."""
+    names = list(inspect.signature(kind.forward).parameters)[1:]  # type: ignore[attr-defined]
+    return names.index("x") if "x" in names else 0
 
 
 def _after(module: Any, seen: Callable[..., None]) -> None:
@@ -371,9 +386,18 @@ def _said(name: str, given: Any, slots: list[int]) -> dict[int, str]:
     return dict(zip(slots, (ends[0], ends[-1]), strict=False)) if len(ends) >= 3 else {}
 
 
+def _opened(items: Sequence[Any]) -> tuple[Any, ...]:
+    """What a layer is handed or returns, with the tensors of a graph (a Data or a Batch) in the place of it."""
+    if not any(isinstance(item, Data) for item in items):
+        return tuple(items)
+    names = ("x", "edge_index", "edge_attr")
+    opened = [[item.get(n) for n in names if n in item] if isinstance(item, Data) else [item] for item in items]
+    return tuple(itertools.chain.from_iterable(opened))
+
+
 def _handed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What is handed to a layer as its nodes: the first argument with a floating-point tensor in it."""
-    items = (*args, *([kwargs["x"]] if "x" in kwargs else []), *kwargs.values())
+    items = (*_opened(args), *([kwargs["x"]] if "x" in kwargs else []), *kwargs.values())
     return next((item for item in items if _node_tensors(item)), None)
 
 
