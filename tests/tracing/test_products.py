@@ -17,6 +17,10 @@ WAYS = {
     "mul": lambda p, q, weight: ((p @ weight) * q).sum(-1, keepdim=True),
     "einsum": lambda p, q, weight: torch.einsum("ni,ni->n", p @ weight, q).view(-1, 1),
     "einsum with the weight": lambda p, q, weight: torch.einsum("ni,ij,nj->n", p, weight, q).view(-1, 1),
+    "einsum with the weight last": lambda p, q, weight: torch.einsum("... i, ...j, ij", p, q, weight).view(-1, 1),
+    "einsum with a gate": lambda p, q, weight: torch.einsum("ni,ij,nj,n->n", p, weight, q, torch.ones(4).to(p))[
+        :, None
+    ],
     "matmul": lambda p, q, weight: ((p @ weight).unsqueeze(1) @ q.unsqueeze(2)).view(-1, 1),
     "bmm": lambda p, q, weight: torch.bmm((p @ weight).unsqueeze(1), q.unsqueeze(2)).view(-1, 1),
 }
@@ -53,6 +57,7 @@ GATED = {
     "expanded": lambda h, gate: h * gate.expand_as(h),
     "einsum": lambda h, gate: torch.einsum("mn,m->mn", h, gate.squeeze(1)),
     "einsum, the other way round": lambda h, gate: torch.einsum("...L,...Ld->...Ld", gate.squeeze(-1), h),
+    "einsum of three": lambda h, gate: torch.einsum("mn,m,m->mn", h, gate.squeeze(1).sqrt(), gate.squeeze(1).sqrt()),
     "matmul": lambda h, gate: (h.unsqueeze(2) @ gate.unsqueeze(2)).squeeze(2),
     "bmm": lambda h, gate: torch.bmm(gate.unsqueeze(2), h.unsqueeze(1)).squeeze(1),
     "addcmul": lambda h, gate: torch.addcmul(torch.zeros_like(h), h, gate),

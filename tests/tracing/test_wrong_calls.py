@@ -238,7 +238,7 @@ def test_dense_layers_wrapped_as_the_refusal_says_give_what_layers_for_edges_giv
 
 def test_products_with_a_matrix_wrapped_as_the_refusal_says_give_sums_over_edges():
     names, last = code_of(Products())
-    assert "Write Edgewise(lambda h, adj: adj @ h) in the place of adj @ h." in last
+    assert "Edgewise(lambda h, adj: adj @ h) in the place of adj @ h." in last
     adj = torch.rand(5, 5, dtype=torch.float64).round(decimals=1).fill_diagonal_(0)
     edge_index, edge_weight = names["dense_to_sparse"](adj.t())
     x = torch.randn(5, 3, dtype=torch.float64)
@@ -259,3 +259,56 @@ def test_products_with_a_matrix_wrapped_as_the_refusal_says_give_sums_over_edges
     ours, theirs = (ww.trace(model(one), x, edge_index, edge_weight=edge_weight, target=0) for one in (step, plain))
     walks = ww.enumerate_walks(theirs)
     torch.testing.assert_close(ww.walk_relevance(ours, walks), ww.walk_relevance(theirs, walks))
+
+
+class Summed(nn.Module):
+    """Neighbours and edges added up by index, and edges that change."""
+
+    def __init__(self):
+        super().__init__()
+        self.edge, self.node = nn.Linear(8, 2), nn.Linear(5, 3)
+
+    def forward(self, x, edge_index, edge_attr, u=None, batch=None):
+        e = self.edge(torch.cat([x[edge_index[0]], x[edge_index[1]], edge_attr], dim=1)).relu()
+        sums = torch.zeros(len(x), 2, dtype=x.dtype).index_add(0, edge_index[1], e)
+        return self.node(torch.cat([x, sums], dim=1)), e, u
+
+
+class Blocks(nn.Module):
+    def __init__(self, wrap, meta):
+        super().__init__()
+        torch.manual_seed(2)
+        self.layers = nn.ModuleList(wrap(self.as_meta(Summed()) if meta else Summed()) for _ in range(2)).double()
+
+    @staticmethod
+    def as_meta(block):
+        def edges(source, target, e, u, batch):
+            return block.edge(torch.cat([source, target, e], dim=1)).relu()
+
+        def nodes(x, edge_index, e, u, batch):
+            return block.node(torch.cat([x, torch.zeros(len(x), 2, dtype=x.dtype).index_add(0, edge_index[1], e)], 1))
+
+        layer = pyg.MetaLayer(edges, nodes)
+        layer.block = block
+        return layer
+
+    def forward(self, x, edge_index, edge_attr):
+        for layer in self.layers:
+            x, edge_attr, _ = layer(x, edge_index, edge_attr)
+        return x.sum(0, keepdim=True)
+
+
+@pytest.mark.parametrize("meta", [False, True], ids=["by hand", "MetaLayer"])
+def test_modules_that_add_up_neighbours_wrapped_as_the_refusal_says(meta):
+    edges, x = torch.tensor([[0, 1, 2, 3, 3], [1, 2, 3, 0, 1]]), torch.randn(4, 3, dtype=torch.float64)
+    attributes = torch.randn(5, 2, dtype=torch.float64)
+    names, last = code_of(Blocks(lambda module: module, meta))
+    assert last.startswith("Write Layer(module) in the place of a module that takes the features of the nodes first")
+    model = Blocks(names["Layer"], meta)
+    chain = ww.trace(model, x, edges, edge_attr=attributes, target=0, rule="zero")
+    assert chain.num_layers == 2
+    leaf = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(leaf, edges, attributes)[0, 0], leaf)
+    torch.testing.assert_close(ww.feature_relevance(chain), gradient * x)
+    walks = ww.enumerate_walks(chain)
+    assert float(ww.walk_relevance(chain, walks).sum()) == pytest.approx(chain.input_relevance)

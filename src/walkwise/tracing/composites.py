@@ -154,6 +154,30 @@ def _multi_dot(w: Written, tensors: Any) -> Any:
     return functools.reduce(lambda left, right: w(torch.matmul, left, right), tensors)
 
 
+@handles(torch.einsum)
+def _einsum(run: Interpreter, op: Op) -> None:
+    """One product after the other."""
+    equation, *operands = leaves(op.args)
+    if len(operands) < 3 or not isinstance(equation, str):
+        return multilinear(run, op)
+    w = Written(run, op)
+    given, _, out = equation.replace(" ", "").partition("->")
+    parts = given.split(",")
+    out = out if "->" in equation else "..." * ("..." in given) + "".join(sorted(_once(given)))
+    made, letters = operands[0], parts[0]
+    for i, (part, operand) in enumerate(zip(parts[1:], operands[1:], strict=True), 2):
+        needed = "".join(parts[i:]) + out
+        kept = [x for x in dict.fromkeys((letters + part).replace("...", "")) if x in needed]
+        after = out if i == len(parts) else "..." * ("..." in letters + part) + "".join(kept)
+        made, letters = w(torch.einsum, f"{letters},{part}->{after}", made, operand), after
+    w.end(made)
+
+
+def _once(given: str) -> set[str]:
+    """The letters of an equation that stand in it once."""
+    return {letter for letter in given if letter.isalpha() and given.count(letter) == 1}
+
+
 @handles(torch.diff)
 @_written
 def _diff(w: Written, input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:

@@ -37,6 +37,16 @@ class Edgewise(MessagePassing):
         return self.dense(x, adj.mT.to(x))[0]
 
 """
+#: And around a module that adds up neighbours in whatever way.
+_LAYER = """class Layer(MessagePassing):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x, *rest):
+        return self.module(x, *rest)
+
+"""
 _EDGES_OF = "Of a matrix adj, (M, M), the edges and their weights are dense_to_sparse(adj.t())."
 
 
@@ -154,8 +164,10 @@ def check_layers(modules: Modules) -> None:
     raise TraceError(
         f"{kind} has no message-passing layer. walkwise explains models built from "
         "torch_geometric.nn.MessagePassing layers.",
-        remedy="Where it adds up neighbours in plain torch (an adjacency matrix times features), put that into one.\n"
-        f"{_WRAPPED}Write Edgewise(lambda h, adj: adj @ h) in the place of adj @ h. {_EDGES_OF}",
+        remedy="Where it adds up neighbours in plain torch (by index, or as a matrix times features), put that into "
+        f"one.\n{_WRAPPED}{_LAYER}Write Layer(module) in the place of a module that takes the features of the nodes "
+        "first, or the graph, and returns them; Edgewise(lambda h, adj: adj @ h) in the place of adj @ h. "
+        f"{_EDGES_OF}",
     )
 
 

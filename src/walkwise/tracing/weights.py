@@ -147,7 +147,7 @@ def _adjacency(run: Interpreter, op: Op, matrix: Tensor, slot: int) -> None:
 
 
 @handles(
-    torch.einsum, torch.bmm, torch.mv, torch.tensordot, torch.inner, torch.dot, torch.vdot, torch.linalg.vecdot,
+    torch.bmm, torch.mv, torch.tensordot, torch.inner, torch.dot, torch.vdot, torch.linalg.vecdot,
     torch.outer, torch.kron,
 )  # fmt: skip
 def multilinear(run: Interpreter, op: Op) -> None:
