@@ -1,6 +1,7 @@
 """Docstrings are plain text that happens to be reStructuredText: |R| is a magnitude here, not a substitution.
 
-Signatures name NumPy's ArrayLike, where Sphinx would write out all that it stands for.
+Signatures name NumPy's ArrayLike, where Sphinx would write out all that it stands for. Errors that are made in the same
+way as others have none.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ def _escape(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: li
 
 
 def _shorten(app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: Any) -> Any:
-    return None if signature is None else (_ARRAY_LIKE.sub("ArrayLike", signature), returns)
+    if signature is None:
+        return None
+    if what == "exception" and "__init__" not in vars(obj):
+        return "", returns
+    return _ARRAY_LIKE.sub("ArrayLike", signature), returns
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -1,4 +1,4 @@
-"""The errors and warnings that walkwise raises at its public boundary, and how those are worded that many share."""
+"""The errors and warnings that walkwise raises at its public boundary."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import operator
 import sys
 from collections.abc import Iterable
 
-__all__ = [
-    "AbandonedError",
-    "CoverageWarning",
-    "InputError",
-    "LongSearchWarning",
-    "MissingDataError",
-    "MissingExtraError",
-    "SamplingWarning",
-    "SeveralGraphsWarning",
-    "TargetError",
-    "TooManyWalksError",
+__all__ = [  # noqa: RUF022  (in the order of the page: the base of all first)
+    "WalkwiseError",
     "TraceError",
     "UnsupportedLayerError",
-    "WalkwiseError",
+    "TargetError",
+    "InputError",
+    "TooManyWalksError",
+    "MissingDataError",
+    "MissingExtraError",
+    "AbandonedError",
+    "CoverageWarning",
+    "LongSearchWarning",
+    "SamplingWarning",
+    "SeveralGraphsWarning",
 ]
 
 #: The last advice about a data set that is missing.
