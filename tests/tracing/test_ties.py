@@ -10,6 +10,7 @@ from torch_geometric.nn import (
     QuantileAggregation,
     ResGatedGraphConv,
     SAGEConv,
+    SimpleConv,
     global_max_pool,
 )
 
@@ -225,6 +226,29 @@ def test_values_are_equal_up_to_rounding(name):
     relevance = ww.node_relevance(ww.trace(model, x, edges, target=0, rule="zero"), layer=1)
     assert float(relevance[0].abs()) > 1e-3
     torch.testing.assert_close(relevance[0], relevance[5], rtol=1e-9, atol=0)
+
+
+class LargestFeature(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = SimpleConv(aggr="sum")
+
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index).max(dim=0).values[None]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "apart", "shared"),
+    [(torch.float64, 100, True), (torch.float64, 5000, False), (torch.float32, 10, True), (torch.float32, 100, False)],
+)
+def test_how_far_apart_equal_values_may_come_out(dtype, apart, shared):
+    """In units of rounding: sums that nearly cancel leave more than a few of them."""
+    x = torch.tensor([[1.0], [1.0], [0.5]], dtype=dtype)
+    x[1] += apart * torch.finfo(dtype).eps
+    alone = torch.arange(3).repeat(2, 1)
+    relevance = ww.node_relevance(ww.trace(LargestFeature(), x, alone, target=0))
+    expected = [0.5, 0.5, 0.0] if shared else [0.0, 1.0, 0.0]
+    torch.testing.assert_close(relevance, torch.tensor(expected, dtype=dtype), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("dim", [0, 1, -1, None])

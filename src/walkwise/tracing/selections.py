@@ -25,13 +25,15 @@ from walkwise.tracing.stretch import Flow
 from walkwise.tracing.words import handles, named
 
 _EXTREMES = {"max": torch.amax, "min": torch.amin}
-#: Values are equal if they differ by so many units of rounding.
-_UNITS = 32
+#: Values are equal if they differ by so many units of rounding; those of float64 are so small that sums which nearly
+#: cancel are forgiven more of them.
+_UNITS = {torch.float32: 32, torch.float64: 1024}
 
 
 def _equal(values: Tensor, others: Tensor) -> Tensor:
     """Where values are equal up to rounding."""
-    return (values - others).abs() <= _UNITS * torch.finfo(values.dtype).eps * others.abs()
+    units = _UNITS.get(values.dtype, _UNITS[torch.float32])
+    return (values - others).abs() <= units * torch.finfo(values.dtype).eps * others.abs()
 
 
 def _picked(run: Interpreter, op: Op, slot: int, best: Tensor) -> None:
