@@ -78,6 +78,18 @@ def read_integers(path: Path, *, columns: int | None = None) -> Tensor:
     return torch.from_numpy(rows)
 
 
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file, but for empty ones.
+
+    Args:
+        path: the file.
+    """
+    try:
+        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (ValueError, OSError) as error:
+        raise _unreadable(path, "lines of text", _why(error)) from error
+
+
 def read_json(path: Path) -> Any:
     """What a JSON file holds.
 

@@ -229,3 +229,15 @@ def test_a_run_reads_a_file_of_them(run, saved, tmp_path):
     assert all(str(walk[-1]).startswith("paper ") for walk in tables["walks:2"].named)  # papers are added up
     assert run(*command).code == 0  # there is nothing left to do
     assert run("report", tmp_path / "out").code == 0
+
+
+def test_a_run_explains_single_nodes_of_one(run, tmp_path):
+    pytest.importorskip("pyarrow")
+    runs = pytest.importorskip("walkwise.runs")
+    torch.save(papers(), tmp_path / "papers.pt")
+    command = ("run", MODEL, tmp_path / "papers.pt", "--workers", 1, "--out")
+    assert run(*command, tmp_path / "one", "--index", "paper 2").code == 0
+    assert runs.read(tmp_path / "one")["graphs"]["index"].tolist() == [7]
+    assert run(*command, tmp_path / "venues", "--index", "venue").code == 0
+    assert runs.read(tmp_path / "venues")["graphs"].name.str.endswith(("venue 0", "venue 1")).tolist() == [True, True]
+    assert run("report", tmp_path / "venues").code == 0

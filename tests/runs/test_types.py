@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,11 +12,13 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import GINConv, global_add_pool
 
 import walkwise as ww
-from typed_graphs import AT, BACK, Reader, papers
+from typed_graphs import AT, BACK, Reader, papers, part_by_hand
 from walkwise import runs
 from walkwise.errors import InputError
 from walkwise.evaluation import activation_curve, pruning_curve
 from walkwise.runs.listing import Listing
+from walkwise.runs.node_sources import nodes_of
+from walkwise.runs.sources import as_source
 
 ASKED = ["nodes", "edges", "walks:3", "order:0.1", "subgraph:3", "curves:0.1"]
 
@@ -218,6 +221,95 @@ def test_the_table_of_a_run_finds_patterns_in_them(reader, tmp_path):
         assert listing.nodes_of(g, ("subgraph:3", found.pattern[g])) == sorted(found.nodes[g].tolist())
 
 
-def test_single_nodes_are_not_explained(reader, tmp_path):
-    with pytest.raises(InputError, match="Single nodes of a heterogeneous graph are not explained in a run"):
-        runs.run(reader, papers(), ["nodes"], tmp_path / "out", index="all")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_single_nodes_are_explained_in_the_part_that_they_depend_on(workers, tmp_path):
+    model, data = Reader().eval(), papers()
+    data["paper"].y = torch.tensor([0, 1, 1, 0, 1, 0])
+    nodes = {7: ("paper", 2), 0: ("author", 0), 9: ("paper", 4), 11: ("venue", 0)}
+    asked = ["nodes", "walks:3", "order:0.1", "curves:0.1"]
+    made = runs.run(model, data, asked, tmp_path / "out", index=[*nodes.values()], workers=workers, target=1)
+    assert (made.complete, made.failed) == (True, 0)
+    tables = runs.read(made)
+    assert tables["graphs"]["index"].tolist() == [0, 7, 9, 11]
+    assert tables["graphs"].name.tolist() == [
+        f"graph 0, {name}" for name in ("author 0", "paper 2", "paper 4", "venue 0")
+    ]
+    assert tables["graphs"].label.tolist() == pytest.approx([np.nan, 1, 1, np.nan], nan_ok=True)
+    assert tables["graphs"].num_nodes.max() < 13
+    for number, node in nodes.items():
+        chain = ww.trace(model, data, index=node, target=1)
+        here = {name: table[table["index"] == number] for name, table in tables.items()}
+        found, relevance = here["nodes"], np.zeros(13)
+        relevance[found.node] = found.relevance
+        np.testing.assert_allclose(relevance, flat(ww.node_relevance(chain, layer="start")), atol=1e-12)
+        assert found.named.tolist() == chain.types.written(found.node)
+        assert found.kind.tolist() == [name.split()[0] for name in found.named]
+        best = ww.top_walks(chain, 3)
+        assert [walk.tolist() for walk in here["walks:3"].nodes] == best.walks.tolist()
+        assert [list(walk) for walk in here["walks:3"].named] == [chain.types.written(walk) for walk in best.walks]
+        order = here["order:0.1"].nodes.iloc[0].tolist()
+        values = [rest(model, data, chain, node, order[: i + 1]) for i in range(len(order))]
+        np.testing.assert_allclose(here["curves:0.1"].activation.iloc[0], values, atol=1e-9)
+
+
+def rest(model, data, chain, node, kept):
+    """The output of a node where it and some others are left."""
+    part = chain.types.grouped({*kept, chain.types.number(node)})
+    part = {name: part.get(name, []) for name in chain.types.counts}
+    left = part_by_hand(data, part)
+    with torch.no_grad():
+        return float(model(left.x_dict, left.edge_index_dict)[node[0]][part[node[0]].index(node[1]), 1])
+
+
+@pytest.mark.parametrize(
+    ("index", "nodes"),
+    [
+        ("paper", range(5, 11)),
+        ("all", range(13)),
+        ("paper 2", [7]),
+        ("venue 1, 3", [3, 12]),
+        (("paper", 2), [7]),
+        ([12, ("author", 1)], [1, 12]),
+        (torch.tensor([4, 4]), [4]),
+    ],
+)
+def test_nodes_are_named_in_many_ways(index, nodes):
+    assert nodes_of(as_source(papers()), index, 1).nodes.tolist() == list(nodes)
+
+
+def test_a_file_names_nodes(tmp_path):
+    (tmp_path / "nodes.txt").write_text("paper 2\n\nauthor 0\n12\n")
+    assert nodes_of(as_source(papers()), tmp_path / "nodes.txt", 1).nodes.tolist() == [0, 7, 12]
+    assert nodes_of(as_source(papers()), str(tmp_path / "nodes.txt"), 1).nodes.tolist() == [0, 7, 12]
+    plain = as_source(Data(torch.ones(4, 1), torch.tensor([[0, 1], [1, 2]])))
+    assert nodes_of(plain, "3, 1", 1).nodes.tolist() == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("index", "words"),
+    [
+        ("editor", "editor"),
+        ("paper 6", "There is no node 6 of type 'paper'"),
+        ("editor 0", "a type of 'author', 'paper', 'venue'"),
+        (13, 'index must be "all", or nodes 0 to 12, got 13. Name a type, or nodes as'),
+        ([0.5], "a type, nodes, or a file of them"),
+    ],
+)
+def test_nodes_that_are_not_there_are_refused(index, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        nodes_of(as_source(papers()), index, 1)
+
+
+class OfPapers(Reader):
+    """A table of papers, and no types."""
+
+    def forward(self, x_dict, edge_index_dict):
+        """Two classes for every paper."""
+        return super().forward(x_dict, edge_index_dict)["paper"]
+
+
+def test_a_model_of_one_type_explains_nodes_of_that_type(tmp_path):
+    model = OfPapers().eval()
+    made = runs.run(model, papers(), ["nodes"], tmp_path / "out", index="paper", workers=1)
+    outputs = np.stack(runs.read(made)["graphs"].outputs)
+    np.testing.assert_allclose(outputs, model(papers().x_dict, papers().edge_index_dict).detach())

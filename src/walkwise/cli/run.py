@@ -89,9 +89,9 @@ def run(
     index: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE",
-            help="For a model with an output per node and one graph: the nodes to explain, in a file, an id "
-            "per line, or 'all' of them.",
+            metavar="NODES",
+            help="For a model with an output per node and one graph: the nodes to explain, such as 3,7 or 'paper 2', "
+            "a file with one in each line, 'all' of them, or those of one type.",
             show_default=False,
         ),
     ] = None,

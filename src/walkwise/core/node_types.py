@@ -96,6 +96,17 @@ class NodeTypes:
         """Nodes in words: "user 0"."""
         return ["–" if node is None else f"{node[0]} {node[1]}" for node in map(self.named, map(int, nodes))]
 
+    def read(self, text: str) -> int:
+        """The number of a node in words, as they are written; a number in digits stays what it is.
+
+        >>> NodeTypes({"user": 2, "item": 3}).read("item 1")
+        3
+        """
+        name, _, number = text.strip().rpartition(" ")
+        if not number.isdecimal():
+            raise InputError(argument="node", expected="a number, or a type and a number, such as 'user 0'", got=text)
+        return self.number((name.strip(), int(number))) if name else int(number)
+
     def walk(self, nodes: Sequence[int] | Tensor) -> list[TypedNode | None]:
         """The nodes of a walk by their types.
 

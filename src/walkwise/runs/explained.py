@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.lazy import cached_property
+from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.errors import CoverageWarning, InputError
 from walkwise.evaluation.predictions import at_rest
 from walkwise.evaluation.types import AllTypes
@@ -25,6 +26,9 @@ from walkwise.tracing import trace
 from walkwise.tracing.arguments import of_graph
 from walkwise.tracing.target import column_of
 
+#: Nodes of a batch, (G,); of heterogeneous graphs (type, i) of each graph.
+Rows = Tensor | list[TypedNode]
+
 
 @dataclass(frozen=True, eq=False)
 class ExplainedBatch:
@@ -34,8 +38,8 @@ class ExplainedBatch:
     graphs: Sequence[Any]
     data: Any  # a Batch
     typed: TypedRows | None  # which nodes are of which type, of heterogeneous graphs
-    own_ids: Ints | None  # (M,) what each node is called in its own graph; by default its number there
-    roots: Tensor | None  # (G,) the rows of the nodes that are explained, of a model with an output per node
+    own_ids: Ints | None  # (M,) what nodes are called, graph after graph; by default their numbers there
+    roots: Rows | None  # the nodes that are explained, of a model with an output per node
     outputs: Tensor  # (G, C) what the model says of each graph
     columns: list[int]  # (G,) what is explained of it
     signs: list[int]  # (G,) -1 for the negative class of a model with one logit
@@ -72,7 +76,11 @@ class ExplainedBatch:
     @property
     def ids(self) -> Ints:
         """What each node is called in its own graph.  # (M,)"""
-        return self.numbers if self.own_ids is None else self.own_ids
+        if self.own_ids is None:
+            return self.numbers
+        ids = np.empty_like(self.own_ids)
+        ids[self.by_graph] = self.own_ids
+        return ids
 
     @cached_property
     def edges(self) -> Ints:
@@ -132,12 +140,14 @@ class ExplainedBatch:
         if self.typed is not None:
             return self._typed_outputs(~removed)
         keep = ~torch.from_numpy(removed).to(self.outputs.device)
-        if self.roots is not None:
-            keep[self.roots] = True
+        rows = self.roots
+        assert not isinstance(rows, list)
+        if rows is not None:
+            keep[rows] = True
         outputs = torch.zeros_like(self.outputs)
         if bool(keep.any()):
             part, left, places = part_of(self.data, keep)
-            roots = None if self.roots is None else places[self.roots[left]]
+            roots = None if rows is None else places[rows[left]]
             outputs[left] = model_outputs(self.model, part, roots)
         return outputs
 
@@ -145,11 +155,18 @@ class ExplainedBatch:
         """Every column of the outputs for some of the nodes; a graph that lacks a type is asked about alone."""
         outputs = torch.zeros_like(self.outputs)
         for g, graph in enumerate(self.graphs):
-            nodes = torch.from_numpy(self.numbers[(self.batch == g) & keep]).to(outputs.device)
-            if len(nodes):
-                with torch.no_grad(), at_rest(self.model) as resting:
-                    alone = AllTypes(resting, side_by_side([graph]).to(outputs.device), {})
-                    outputs[g] = _table(alone(nodes, alone.edges), 1, per_node=False)[0]
+            nodes = self.numbers[(self.batch == g) & keep]
+            root = self.roots[g] if isinstance(self.roots, list) else None
+            own = None if root is None else (root[0], root[1] - int(self.data[root[0]].ptr[g]))
+            with torch.no_grad(), at_rest(self.model) as resting:
+                alone = AllTypes(resting, side_by_side([graph]).to(outputs.device), {}, own)
+                at = alone.row
+                nodes = nodes if at is None else np.union1d(nodes, [at])  # which is explained, and stays
+                if len(nodes):
+                    table = alone(torch.from_numpy(nodes).to(outputs.device), alone.edges)
+                    rows = 1 if at is None else len(nodes)
+                    row = 0 if at is None else int(np.searchsorted(nodes, at))
+                    outputs[g] = _table(table, rows, per_node=at is not None)[row]
         return outputs
 
 
@@ -157,8 +174,9 @@ def explain(
     model: nn.Module,
     graphs: Sequence[AnyGraph],
     *,
-    roots: Sequence[int] | None = None,
+    roots: Sequence[int] | Sequence[TypedNode] | None = None,
     ids: Sequence[Ints] | None = None,
+    types: NodeTypes | None = None,
     target: int | str = "predicted",
     rule: RuleLike = "auto",
     node_names: tuple[str, ...] = (),
@@ -169,15 +187,16 @@ def explain(
     Args:
         model: the model.
         graphs: the graphs.
-        roots: the node of each that is explained, for models with an output per node.
+        roots: the node of each that is explained, for models with an output per node; by type (type, i).
         ids: what each graph's nodes are called; by default 0, 1, ….
+        types: of a heterogeneous graph that these are parts of, whose numbers are the ids.
         target: "predicted", "label", a column, or "positive" or "negative" of a model with one logit.
         rule: the LRP rule.
         node_names: what the columns of one-hot features mean.
         device: where to compute: where the model is.
     """
     data = side_by_side(graphs).to(device)
-    rows = None if roots is None else data.ptr[:-1] + torch.tensor(list(roots), device=data.ptr.device)
+    rows = None if roots is None else _rows(data, roots)
     outputs = model_outputs(model, data, rows)
     picked = [_picked(target, graph, row) for graph, row in zip(graphs, outputs.cpu(), strict=True)]
     columns, signs = [column for column, _ in picked], [sign for _, sign in picked]
@@ -186,15 +205,31 @@ def explain(
         chain = trace(model, data, target=_target(rows, columns, signs, outputs, typed=is_typed(graphs)), rule=rule)
     typed = None if chain.types is None else TypedRows.of(data, chain.types)
     own_ids = None if ids is None else np.concatenate(list(ids))
-    return ExplainedBatch(model, graphs, data, typed, own_ids, rows, outputs, columns, signs, chain, node_names)
+    made = ExplainedBatch(model, graphs, data, typed, own_ids, rows, outputs, columns, signs, chain, node_names)
+    return (
+        made if typed is None or types is None else replace(made, typed=replace(typed, names=types.written(made.ids)))
+    )
 
 
-def _target(rows: Tensor | None, columns: list[int], signs: list[int], outputs: Tensor, *, typed: bool) -> Any:
+def _rows(data: Any, roots: Sequence[int] | Sequence[TypedNode]) -> Rows:
+    """The nodes of a batch that are explained, from those of every graph."""
+    named = [(g, *root) for g, root in enumerate(roots) if isinstance(root, tuple)]
+    if named:
+        return [(name, int(data[name].ptr[g]) + i) for g, name, i in named]
+    rows: Tensor = data.ptr[:-1] + torch.tensor(list(roots), device=data.ptr.device)
+    return rows
+
+
+def _target(rows: Rows | None, columns: list[int], signs: list[int], outputs: Tensor, *, typed: bool) -> Any:
     """What trace explains: the sum of one output per graph."""
     if rows is None and not typed:
         if outputs.shape[1] > 1:
             return columns
         return ["positive" if sign > 0 else "negative" for sign in signs]
+    if isinstance(rows, list):
+        places = zip(rows, columns, signs, strict=True)
+        each = [(name, row, column, sign) for (name, row), column, sign in places]
+        return lambda output: sum(_of_type(output, name)[row].reshape(-1)[column] * s for name, row, column, s in each)
     picks = torch.arange(len(columns), device=outputs.device) if rows is None else rows
     factors = torch.tensor(signs, device=outputs.device)
     at = torch.tensor(columns, device=outputs.device)
@@ -233,13 +268,31 @@ def label_of(graph: AnyGraph) -> float | None:
     return float(value) if value.numel() == 1 and bool(value.double().isfinite()) else None
 
 
-def model_outputs(model: nn.Module, data: Any, rows: Tensor | None) -> Tensor:
+def model_outputs(model: nn.Module, data: Any, rows: Rows | None) -> Tensor:
     """What the model says of every graph of a batch, or of every root: (G, C)."""
     with torch.no_grad(), at_rest(model) as resting:
         output = of_graph(model, data, {}).run(resting)
     if rows is None:
         return _table(output, int(data.num_graphs), per_node=False)
+    if isinstance(rows, list):
+        counts = {name: int(data[name].num_nodes or 0) for name, _ in rows}
+        tables = {name: _table(_of_type(output, name), count, per_node=True) for name, count in counts.items()}
+        return torch.stack([tables[name][row] for name, row in rows])
     return _table(output, int(data.num_nodes or 0), per_node=True)[rows]
+
+
+def _of_type(output: Any, name: str) -> Any:
+    """The rows of a type in a model's output; the output itself, where it has no types."""
+    if not isinstance(output, dict):
+        return output
+    if name not in output:
+        raise InputError(
+            f"The model has no output for nodes of type {name!r}.",
+            argument="index",
+            expected=f"nodes of a type that it has an output for: {', '.join(map(str, output))}",
+            got=name,
+        )
+    return output[name]
 
 
 def _table(output: Any, count: int, *, per_node: bool) -> Tensor:

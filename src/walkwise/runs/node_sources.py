@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,21 +13,23 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
 from walkwise.core.lazy import cached_property
+from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.errors import InputError
-from walkwise.files import read_integers
+from walkwise.evaluation.types import node_types
+from walkwise.files import read_integers, read_lines
 from walkwise.questions.neighbours import Ints, Neighbours, running_totals
 from walkwise.runs.fingerprints import hashed
 from walkwise.runs.sources import Items, Source
 
 _NODES = "Name nodes of the graph by their numbers, from 0; in a file, one in each line."
+_TYPED = "Name a type, or nodes as 'paper 2' or by their numbers, from type to type; in a file, one in each line."
 
 
 @dataclass(frozen=True, eq=False)
 class NodesOf:
     """Single nodes of one large graph, each with the nodes that this many steps reach."""
 
-    typed = False
-    data: Any  # a Data
+    data: Any  # a Data or a HeteroData
     nodes: Ints
     hops: int
     called: str = "graph 0"
@@ -36,9 +39,19 @@ class NodesOf:
     def __len__(self) -> int:
         return len(self.nodes)
 
+    @property
+    def typed(self) -> bool:
+        """Whether the graph is heterogeneous."""
+        return self.types is not None
+
+    @cached_property
+    def types(self) -> NodeTypes | None:
+        """The node types of a heterogeneous graph."""
+        return node_types(self.data)
+
     @cached_property
     def _near(self) -> Neighbours:
-        here, there = self.data.edge_index.numpy()
+        here, there = self.data.edge_index.numpy() if self.types is None else _edges_of_types(self.data, self.types)
         return Neighbours.from_pairs(there, here, int(self.data.num_nodes or 0)).both_ways()
 
     @cached_property
@@ -54,9 +67,24 @@ class NodesOf:
 
     def items(self, first: int, last: int) -> Items:
         """The surroundings of some nodes."""
-        found = [self._around(int(node)) for node in self.nodes[first:last]]
+        around = self._around if self.types is None else self._typed_around
+        found = [around(int(node)) for node in self.nodes[first:last]]
         graphs, roots, ids = ([one[i] for one in found] for i in range(3))
-        return Items(graphs, [self.name(item) for item in range(first, last)], roots, ids)  # type: ignore[arg-type]
+        return Items(graphs, [self.name(item) for item in range(first, last)], roots, ids, self.types)  # type: ignore[arg-type]
+
+    def _typed_around(self, node: int) -> tuple[HeteroData, TypedNode, Ints]:
+        """The heterogeneous graph around a node, the node in it, and what its nodes are called."""
+        assert self.types is not None
+        ids = self._near.within(node, self.hops)
+        name, number = self.types.named(node)  # type: ignore[misc]
+        parts = {
+            kind: torch.tensor(self.types.grouped(ids).get(kind, []), dtype=torch.long) for kind in self.types.counts
+        }
+        made = self.data.subgraph(parts)
+        label = self.data[name].get("y")
+        if isinstance(label, Tensor) and len(label) == self.types.counts[name]:
+            made.y = label[number]
+        return made, (name, int(torch.searchsorted(parts[name], number))), ids
 
     def _around(self, node: int) -> tuple[Data, int, Ints]:
         """The graph around a node, the node's row in it, and what its nodes are called."""
@@ -84,7 +112,8 @@ class NodesOf:
 
     def name(self, item: int) -> str:
         """The node."""
-        return f"{self.called}, node {self.nodes[item]}"
+        node = int(self.nodes[item])
+        return f"{self.called}, {f'node {node}' if self.types is None else self.types.written([node])[0]}"
 
     def fingerprint(self) -> str:
         """A hash of the graph and of the nodes."""
@@ -96,7 +125,8 @@ def nodes_of(source: Source, index: Any, hops: int) -> NodesOf:
 
     Args:
         source: of one graph.
-        index: "all", node ids, or a file with an id per line.
+        index: "all", node ids, or a file with an id per line; of a heterogeneous graph a type, too, and ids as
+            (type, i) or, in words, as "paper 2".
         hops: how far a node's output reaches.
     """
     if len(source) != 1:
@@ -108,29 +138,55 @@ def nodes_of(source: Source, index: Any, hops: int) -> NodesOf:
             remedy="Give one graph, or leave index out.",
         )
     data = source.items(0, 1).graphs[0]
-    if isinstance(data, HeteroData):
-        raise InputError(
-            "Single nodes of a heterogeneous graph are not explained in a run.",
-            argument="index",
-            expected="left out for heterogeneous graphs",
-            got=index,
-            remedy='Explain them one by one: ww.explain(model, data, index=("type", 0)).',
-        )
-    count = int(data.num_nodes or 0)
+    count, types = int(data.num_nodes or 0), node_types(data)
     every = isinstance(index, str) and index == "all"
-    nodes = np.arange(count) if every else np.unique(_listed_nodes(index))
+    nodes = np.arange(count) if every else np.unique(_listed_nodes(index) if types is None else _typed(index, types))
     if not len(nodes) or nodes[0] < 0 or nodes[-1] >= count:
-        raise InputError(argument="index", expected=f'"all", or nodes 0 to {count - 1}', got=index, remedy=_NODES)
+        remedy = _NODES if types is None else _TYPED
+        raise InputError(argument="index", expected=f'"all", or nodes 0 to {count - 1}', got=index, remedy=remedy)
     return NodesOf(data, nodes, hops, source.name(0), source.class_names, source.node_names)
 
 
+def _written(index: Any) -> list[str]:
+    """The nodes in a text such as "3, 7" or "paper 2"; none in the name of a file."""
+    parts = index.split(",") if isinstance(index, str) and not Path(index).exists() else [""]
+    return parts if all(re.search(r"(^|\s)\d+\s*$", part) for part in parts) else []
+
+
 def _listed_nodes(index: Any) -> Ints:
+    if numbers := [part for part in _written(index) if part.strip().isdecimal()]:
+        return np.array(numbers, dtype=np.int64)
     if isinstance(index, str | Path):
         return read_integers(Path(index), columns=1).flatten().numpy()
     try:
         return np.asarray(index, dtype=np.int64).reshape(-1)
     except (TypeError, ValueError):
         raise InputError(argument="index", expected='"all", node ids, or a file', got=index, remedy=_NODES) from None
+
+
+def _typed(index: Any, types: NodeTypes) -> Ints:
+    """The numbers of nodes of a heterogeneous graph: of a type, in a file, or (type, i) and numbers one by one."""
+    if isinstance(index, str) and index in types.counts:
+        return types.offsets[index] + np.arange(types.counts[index])
+    if isinstance(index, str | Path):
+        lines = _written(index) or read_lines(Path(index))
+        return np.array([types.read(line) for line in lines], dtype=np.int64)
+    single = isinstance(index, tuple) and len(index) == 2 and isinstance(index[0], str)
+    listed = [index] if single or not np.iterable(index) else list(index)
+    try:
+        return np.array([types.number(node) for node in listed], dtype=np.int64)
+    except TypeError:
+        expected = '"all", a type, nodes, or a file of them'
+        raise InputError(argument="index", expected=expected, got=index, remedy=_TYPED) from None
+
+
+def _edges_of_types(data: HeteroData, types: NodeTypes) -> Ints:
+    """All edges, between nodes by their numbers.  # (2, E)"""
+    first = types.offsets
+    found = [np.zeros((2, 0), dtype=np.int64)]
+    for (source, _, target), edges in data.edge_index_dict.items():
+        found.append(edges.numpy() + np.array([[first[source]], [first[target]]]))
+    return np.concatenate(found, axis=1)
 
 
 def wider(source: Source) -> Source | None:

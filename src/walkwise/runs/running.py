@@ -81,7 +81,8 @@ def run(
         target: what is explained: "predicted", "label" (the graph's y), a column, or "positive" or "negative" of a
             model with one logit.
         rule: the LRP rule, as for `walkwise.trace`.
-        index: for a model with an output per node, the nodes to explain of one graph: "all", ids, or a file of ids.
+        index: for a model with an output per node, the nodes to explain of one graph: "all", ids, or a file of ids; of
+            a heterogeneous graph a type, too, and ids as (type, i) or "paper 2".
         seed: for models that draw random numbers.
         device: where workers compute: "cuda" for all graphics cards of the machine, "cuda:1" for one; by default where
             the model is. On a Ray cluster, actors take the cards that there are.

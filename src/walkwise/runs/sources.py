@@ -15,6 +15,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 from walkwise.core.lazy import cached_property
+from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.datasets.graph_files import read_graphs
 from walkwise.datasets.graphset import Graphs, GraphSet
 from walkwise.datasets.molecules import from_smiles
@@ -34,8 +35,9 @@ class Items:
 
     graphs: list[AnyGraph]
     names: list[str]
-    roots: list[int] | None = None  # the explained node of each graph
+    roots: list[int] | list[TypedNode] | None = None  # the explained node of each graph
     ids: list[Ints] | None = None  # what each graph's nodes are called
+    types: NodeTypes | None = None  # of a heterogeneous graph that these are parts of
 
 
 class Source(Protocol):

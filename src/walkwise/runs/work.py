@@ -159,7 +159,12 @@ class Work:
     def _explained(self, items: Items, first: int) -> ExplainedBatch:
         torch.manual_seed(self.seed)
         names = self.source.node_names
-        options: dict[str, Any] = {"target": self.target, "rule": self.rule, "device": self.device}
+        options: dict[str, Any] = {
+            "target": self.target,
+            "rule": self.rule,
+            "device": self.device,
+            "types": items.types,
+        }
         made = explain(self.model, items.graphs, roots=items.roots, ids=items.ids, node_names=names, **options)
         if self.indexed:
             return self._wide_enough(made, first, len(items.graphs))
@@ -184,9 +189,10 @@ class Work:
         assert isinstance(source, NodesOf)
         if "whole" not in self.__dict__:
             whole = source.data.clone().to(self.device)
-            rows = torch.arange(int(source.data.num_nodes or 0))
+            types, nodes = source.types, source.nodes
+            rows: Any = torch.from_numpy(nodes) if types is None else [types.named(int(node)) for node in nodes]
             self.__dict__["whole"] = model_outputs(self.model, whole, rows).cpu()
-        truth = self.__dict__["whole"][source.nodes[first : first + count]]
+        truth = self.__dict__["whole"][first : first + count]
         if _close(made.outputs.cpu(), truth):
             return made
         more = wider(source)
