@@ -1,5 +1,6 @@
 """Where a model passes messages several times between two positions, a subgraph still costs what surrounds it."""
 
+import numpy as np
 import pytest
 import torch
 import torch_geometric.nn as pyg
@@ -8,8 +9,12 @@ from torch import nn
 import walkwise as ww
 from walkwise import reference
 from walkwise.core.chain import Hops
-from walkwise.questions import excursions, subgraphs
+from walkwise.questions import excursions, neighbours, standing_rows, subgraphs
 from walkwise.questions.given_subgraphs import as_node_sets
+from walkwise.questions.neighbours import Neighbours, hop_neighbours, step_neighbours
+from walkwise.questions.partial_walks import Stages
+from walkwise.search import local_contributions, orders
+from walkwise.search.local_contributions import node_contributions
 
 N = 4
 
@@ -92,3 +97,97 @@ def test_a_smaller_ball_is_too_small(name):
     everywhere = subgraphs._inside_everywhere(chain, sets)
     torch.testing.assert_close(subgraphs._inside_nearby(chain, sets, radius), everywhere)
     assert float((subgraphs._inside_nearby(chain, sets, radius - 1) - everywhere).abs().max()) > 1e-9
+
+
+def everywhere(name, M):
+    """The same chain, of whose steps nothing is known: every node is tried from every other."""
+    chain = chain_of(name, M)
+    chain.memo["step neighbours"] = None
+    chain.memo["stages"] = Stages(chain, Neighbours.everywhere(M), nearby=False)
+    return chain
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_walks_that_hop_are_those_found_everywhere(name):
+    ours, theirs = chain_of(name, 11), everywhere(name, 11)
+    walks, relevance = (list(found) for found in zip(*[_listed(chain) for chain in (ours, theirs)], strict=True))
+    assert walks[0] == walks[1]
+    assert relevance[0] == pytest.approx(relevance[1], abs=1e-12)
+    assert sum(relevance[0]) == pytest.approx(ours.input_relevance)
+    best, expected = (ww.top_walks(chain, 5) for chain in (ours, theirs))
+    assert best.relevance.tolist() == pytest.approx(expected.relevance.tolist(), abs=1e-12)
+
+
+def _listed(chain):
+    walks = ww.enumerate_walks(chain)
+    return walks.tolist(), ww.walk_relevance(chain, walks).tolist()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_leads_as_far_as_messages_are_passed(name):
+    chain, M = chain_of(name, 40), 40
+    hop = np.zeros((M, M), dtype=int)
+    one = hop_neighbours(chain)
+    hop[one.here, one.nodes] = 1
+    near = step_neighbours(chain)
+    reached = np.zeros((M, M), dtype=bool)
+    reached[near.here, near.nodes] = True
+    assert (reached == (np.linalg.matrix_power(hop, chain.hops.between) > 0)).all()
+
+
+def test_where_hops_lead_to_too_many_nodes_every_node_is_tried(monkeypatch):
+    monkeypatch.setattr(neighbours, "_MOST_PAIRS", 10)
+    chain = chain_of("SG", 7)
+    assert step_neighbours(chain) is None
+    assert _listed(chain)[0] == _listed(everywhere("SG", 7))[0]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_single_walks_and_steps_need_what_surrounds_them_alone(name, monkeypatch):
+    chain = chain_of(name, 60)
+    walks = torch.randint(0, 60, (40, chain.num_layers + 1), generator=torch.Generator().manual_seed(0))
+    walks = (walks[:, :1] + (walks % 4 - 2).cumsum(1)) % 60
+    monkeypatch.setattr(standing_rows, "_DEARER", 0)
+    nearby = [ww.walk_relevance(chain, walks), *(ww.edge_relevance(chain, layer=p) for p in range(chain.num_layers))]
+    monkeypatch.setattr(standing_rows, "_around", lambda *_: None)
+    monkeypatch.setattr(type(chain), "local", False)
+    expected = [ww.walk_relevance(chain, walks), *(ww.edge_relevance(chain, layer=p) for p in range(chain.num_layers))]
+    assert nearby[0].abs().max() > 1e-6
+    for ours, theirs in zip(nearby, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.4])
+@pytest.mark.parametrize("name", MODELS)
+def test_contributions_come_from_what_surrounds_a_node(name, alpha):
+    chain, inside = chain_of(name, 40), np.arange(40) % 7 != 3
+    candidates, S = np.array([0, 3, 10, 11, 20, 39]), np.flatnonzero(np.arange(40) % 7 != 3).tolist()
+    near = hop_neighbours(chain).both_ways()
+    with torch.no_grad():
+        ours, _ = node_contributions(chain, near, inside, alpha, candidates)
+    moved = ww.subgraph_relevance(chain, [sorted({*S} ^ {m}) for m in candidates.tolist()], alpha=alpha)
+    want = moved - ww.subgraph_relevance(chain, [S], alpha=alpha)
+    torch.testing.assert_close(ours, want, rtol=1e-8, atol=1e-11)
+
+
+def test_a_smaller_ball_around_a_candidate_is_too_small(monkeypatch):
+    chain, inside = chain_of("SG", 40), np.arange(40) % 7 != 3
+    given = chain, hop_neighbours(chain).both_ways(), inside, 0.0, np.array([10])
+    with torch.no_grad():
+        whole, _ = node_contributions(*given)
+        monkeypatch.setattr(local_contributions, "radius", lambda chain: chain.num_layers // 2)
+        less, _ = node_contributions(*given)
+    assert float((whole - less).abs()) > 1e-6
+
+
+@pytest.mark.parametrize("mode", ["activation", "pruning"])
+@pytest.mark.parametrize("name", ["SG", "residual"])
+def test_orders_are_the_same_whichever_way(name, mode, monkeypatch):
+    expected = ww.order_nodes(everywhere(name, 9), mode=mode)
+    assert "batch" in expected.route
+    listed = ww.order_nodes(chain_of(name, 9), mode=mode)
+    assert "listed" in listed.route
+    monkeypatch.setattr(orders, "_table", lambda *_: None)
+    nearby = ww.order_nodes(chain_of(name, 9), mode=mode)
+    assert "surroundings" in nearby.route
+    assert listed.tolist() == nearby.tolist() == expected.tolist()

@@ -239,7 +239,7 @@ def test_a_question_about_s_carries_s_and_says_the_same(name, rule):
     assert discounted.tolist() == pytest.approx([a - b for a, b in zip(walks, outside, strict=True)], abs=1e-10 * scale)
 
 
-@pytest.mark.parametrize("name", [*PLAIN, *HELD])
+@pytest.mark.parametrize("name", [*PLAIN, *HELD, *FURTHER])
 def test_walks_step_to_neighbours(name):
     """Walks one by one, found by fans and measured in blocks, are those of all nodes; together they are the whole."""
     chain = chain_of(name, "zero")

@@ -23,8 +23,8 @@ statistics of normalisations, h / z of activations); where features are whole nu
 *Cost*: what a question about a subgraph S carries. *S*: the rows of S, and of the edges that come to it where an edge's
 message is no weight times its neighbour's row (a matrix or a perceptron for every edge). *The ball*: those of the nodes
 around S that messages can come back from, where they are passed several times between two positions of a walk, or from
-edge to edge; walks and orders still take a pass over the graph. *The graph*: the rows of all nodes, where they are
-mixed otherwise than along edges (by attention of all nodes, a virtual node, a matrix that stands for edges).
+edge to edge. *The graph*: the rows of all nodes, where they are mixed otherwise than along edges (by attention of all
+nodes, a virtual node, a matrix that stands for edges).
 """
 _TAIL = """## Not tried
 

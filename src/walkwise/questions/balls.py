@@ -64,6 +64,11 @@ class Surroundings:
         return near, self.numbers if near is self.near else self._numbers_here
 
     @cached_property
+    def usual(self) -> float:
+        """How many numbers stand for the ball around a node, as it is on average."""
+        return float(self.numbers.double().mean())
+
+    @cached_property
     def _numbers_here(self) -> Tensor:
         return self.numbers.cpu()
 

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from walkwise.core.blocks import Blocks
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.contract import all_rows, contract, pull_back, unweighted
 from walkwise.core.edges import Edges
@@ -18,8 +17,8 @@ from walkwise.core.operators import Visit
 from walkwise.core.rows import Rows
 from walkwise.core.sending import Verdict, sent
 from walkwise.errors import Described, InputError, described
-from walkwise.questions.nodesets import budget
 from walkwise.questions.parts import asked_of_part, part_of, per_node, rows_of
+from walkwise.questions.standing_rows import at_once, standing_rows
 from walkwise.questions.standings import Standing, standings_of
 
 
@@ -226,11 +225,9 @@ def _step_relevance(chain: RelevanceChain, known: list[Standing], layer: int, be
         return torch.zeros(0, dtype=chain.dtype, device=chain.device)
     flows = {s.visit.slot: s.forward for s in known if s.visit.position == layer}
     sources = [s for s in known if s.visit.position == layer + 1]
-    rows_each = 2 if chain.local else chain.num_nodes
-    most = max(1, budget(chain) // (chain.width * rows_each))
-    parts = []
+    most, parts = at_once(chain, 2), []
     for u, v in zip(torch.split(before, most), torch.split(after, most), strict=True):
-        rows, is_u, is_v = _pair_rows(chain, u, v)
+        rows, (is_u, is_v) = standing_rows(chain, torch.stack([u, v], dim=1))
         arrived: list[Tensor] = []
 
         def weigh(visit: Visit, message: Tensor, rows: Rows = rows, is_u: Tensor = is_u) -> None:
@@ -241,14 +238,3 @@ def _step_relevance(chain: RelevanceChain, known: list[Standing], layer: int, be
         contract(chain, rows, weigh, seeds=seeds)
         parts.append(torch.stack(arrived).sum(0) if arrived else before.new_zeros(len(u), dtype=chain.dtype))
     return torch.cat(parts)
-
-
-def _pair_rows(chain: RelevanceChain, u: Tensor, v: Tensor) -> tuple[Rows, Tensor, Tensor]:
-    """The rows of both nodes of every pair, and which row is which: (K, B, 1, 1)."""
-    M, P = chain.num_nodes, len(u)
-    if not chain.local:
-        nodes = torch.arange(M, device=u.device)[:, None]
-        masks = ((nodes == u), (nodes == v))
-        return all_rows(chain, P), *(m.to(chain.dtype)[:, :, None, None] for m in masks)  # type: ignore[return-value]
-    rows = Blocks.of(M, torch.stack([u, v], dim=1))
-    return rows, rows.standing(u, chain.dtype), rows.standing(v, chain.dtype)

@@ -17,6 +17,8 @@ from walkwise.questions.bookkeeping import add_up, spans
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+#: The most pairs of nodes that are looked at to find where several hops lead.
+_MOST_PAIRS = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +96,11 @@ class Neighbours:
         there, here = self.of(np.arange(self.num_nodes))
         return Neighbours.from_pairs(np.concatenate([here, there]), np.concatenate([there, here]), self.num_nodes)
 
+    def after(self, other: Neighbours) -> Neighbours:
+        """Where a step of these leads, and one of the others after it."""
+        nodes, pair = other.of(self.nodes)
+        return Neighbours.from_pairs(self.here[pair], nodes, self.num_nodes)
+
     def ways(self, steps: int) -> Floats:
         """In how many ways one can come to each node by this many steps.  # (M,)"""
         ways = np.ones(self.num_nodes)
@@ -110,9 +117,9 @@ class Neighbours:
 
 
 def step_neighbours(chain: RelevanceChain) -> Neighbours | None:
-    """The node itself and where a walk that stands there can have come from, by one step.
+    """The node itself and where a walk that stands there can have come from, by one step, which may be of several hops.
 
-    None where walks can step beyond the neighbours that the chain's aggregations name.
+    None where walks can step anywhere, or to so many nodes that it makes no difference.
     """
     memo = chain.memo  # once: of threads that ask a new chain, each may be given its own
     if "step neighbours" not in memo:
@@ -122,8 +129,19 @@ def step_neighbours(chain: RelevanceChain) -> Neighbours | None:
 
 
 def _step_neighbours(chain: RelevanceChain) -> Neighbours | None:
-    if not chain.local:
-        return None
+    near = None if chain.hops is None else hop_neighbours(chain)
+    if near is None or chain.hops is None or chain.local:
+        return near
+    hop = reached = near
+    for _ in range(chain.hops.between - 1):
+        if hop.degree[reached.nodes].sum() > _MOST_PAIRS:
+            return None
+        reached = reached.after(hop)
+    return reached
+
+
+def hop_neighbours(chain: RelevanceChain) -> Neighbours:
+    """The node itself and where messages can come to it from as they are passed once; walks may step further."""
     return Neighbours.along(edges_of(chain.steps), chain.num_nodes)
 
 

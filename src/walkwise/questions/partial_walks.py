@@ -39,6 +39,7 @@ class Stages:
 
     chain: RelevanceChain
     near: Neighbours  # where a walk that stands at a node can have come from
+    nearby: bool = True  # whether that is known
     _weights: dict[tuple[int, int, float], tuple[Edges, Tensor | None, Tensor | None]] = field(default_factory=dict)
 
     @cached_property
@@ -67,7 +68,7 @@ class Stages:
     @property
     def _a_row(self) -> Rows:
         """The fewest rows that a message can have."""
-        if not self.chain.local or self.chain.num_nodes <= DENSE:
+        if self.chain.hops is None or self.chain.num_nodes <= DENSE:
             return all_rows(self.chain)
         first = torch.zeros(1, dtype=torch.long, device=self.chain.device)
         return OwnRows(self.chain.num_nodes, 1, first, first)
@@ -232,16 +233,18 @@ def stages(chain: RelevanceChain) -> Stages:
                 got=chain.num_nodes,
                 remedy="Ask for the relevance of subgraphs instead, or cut the graph to the node's neighbourhood.",
             )
-        memo["stages"] = Stages(chain, Neighbours.everywhere(chain.num_nodes) if near is None else near)
-    known: Stages = memo["stages"]
-    return known
+        known = near is not None
+        memo["stages"] = Stages(chain, Neighbours.everywhere(chain.num_nodes) if near is None else near, known)
+    found: Stages = memo["stages"]
+    return found
 
 
 def step_down(at: Stages, position: int, nodes: Any, message: Tensor) -> Arrival:
     """Where partial walks at these nodes of a position can go on to.  # (B,) in the books, (B, D, N)"""
     pairs, owner = at.pairs(nodes)
     arrived: dict[Visit, Tensor] = {}
-    step = _fan_out if at.chain.local else _reach_anywhere
+    several_hops = at.nearby and not at.chain.local
+    step = _hop_around if several_hops else _fan_out if at.chain.local else _reach_anywhere
     step(at, position, nodes, message, pairs, owner, arrived)
     found = ((p, at.joined(p, arrived)) for p in at.positions if p < position) if arrived else ()
     return Arrival(pairs, owner, {p: message for p, message in found if message is not None})
@@ -258,6 +261,22 @@ def _fan_out(
         fan,
         lambda visit, m: _stop(arrived, visit, fan.spread(m)[:, 0]),
         seeds=[(visit.slot, part.unsqueeze(1)) for visit, part in at.parted(position, message)],
+    )
+
+
+def _hop_around(
+    at: Stages, position: int, nodes: Any, message: Tensor, pairs: Any, owner: Any, arrived: dict[Visit, Tensor]
+) -> None:
+    """One row for every node that a partial walk can step to: messages pass no others on their way."""
+    going, whose = at.there(at.beside(pairs)), at.there(owner)
+    rows = OwnRows(at.chain.num_nodes, len(message), going, whose)
+    here = (going == at.there(nodes)[whose]).nonzero().view(-1)
+    seed = message.new_zeros(len(going), 1, *message.shape[1:]).index_copy_(0, here, message.unsqueeze(1))
+    run_backward(
+        at.chain,
+        rows,
+        lambda visit, m: _stop(arrived, visit, m[:, 0]),
+        seeds=[(visit.slot, part) for visit, part in at.parted(position, seed)],
     )
 
 

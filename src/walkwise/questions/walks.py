@@ -9,14 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from walkwise.core.blocks import Blocks
 from walkwise.core.chain import RelevanceChain, without_gradients
-from walkwise.core.contract import all_rows, contract
-from walkwise.core.rows import Rows
+from walkwise.core.contract import contract
 from walkwise.core.sending import Verdict, sent
 from walkwise.errors import Described, InputError, described
-from walkwise.questions.nodesets import budget
 from walkwise.questions.parts import asked_of_part, named, rows_of
+from walkwise.questions.standing_rows import at_once, standing_rows
 from walkwise.questions.walk_tables import whole_table
 
 
@@ -57,8 +55,8 @@ def walk_relevance(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]
     verdict = _verdict(chain, table)
     table = sent(table, chain.device, torch.long).clamp(-1, chain.num_nodes - 1)
     if chain.part is None:
-        most = max(1, budget(chain) // (chain.width * (table.shape[1] if chain.local else chain.num_nodes)))
-        found = torch.cat([_relevance(chain, batch) for batch in torch.split(table, most)])
+        batches = torch.split(table, at_once(chain, table.shape[1]))
+        found = torch.cat([_relevance(chain, batch) for batch in batches])
     else:
         rows = rows_of(chain, table)
         inside = ((rows >= 0) | (table < 0)).all(1)
@@ -138,18 +136,10 @@ def _verdict(chain: RelevanceChain, table: Tensor) -> Verdict:
 
 def _relevance(chain: RelevanceChain, walks: Tensor) -> Tensor:
     """One batch of walks. Lane d holds what has come through d of a walk's own nodes."""
-    K, M = len(walks), chain.num_nodes
-    rows: Rows
-    if chain.local:
-        rows = blocks = Blocks.of(M, walks)
-        at = [blocks.standing(nodes, chain.dtype) for nodes in walks.T]  # for every position, which row is it?
-    else:
-        rows = all_rows(chain, K)
-        nodes = torch.arange(M, device=walks.device)[:, None]
-        at = [(walks[:, p] == nodes).to(chain.dtype)[:, :, None, None] for p in range(walks.shape[1])]
+    rows, at = standing_rows(chain, walks)
     if chain.straight:
         return contract(chain, rows, lambda visit, m: m * at[visit.position])[:, 0]
     lanes = contract(chain, rows, lambda visit, m: pad(m * at[visit.position], (0, 0, 1, 0)))
     visits = (walks >= 0).sum(dim=1)
     lanes = pad(lanes, (0, max(0, walks.shape[1] + 1 - lanes.shape[1])))
-    return lanes[torch.arange(K, device=walks.device), visits]
+    return lanes[torch.arange(len(walks), device=walks.device), visits]

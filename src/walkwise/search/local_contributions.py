@@ -10,7 +10,8 @@ visits to m: counting the new weight above a visit and the old one below, each s
 with f and h what the old weights send to m from the output and from the input, which one pass in either direction gives
 for all nodes, and r what is new in f: it has left m further up and returned. With L steps in all it comes no further
 than ⌊L/2⌋ steps from m, so that it is followed in that ball alone. With α = 0 the second sum is none, and the ball is
-that of the nodes in S.
+that of the nodes in S. Where messages are passed h times between two positions, the ball is of ⌊h L/2⌋ hops, and of all
+nodes.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.contract import all_rows, run_backward
+from walkwise.core.lazy import cached_property
 from walkwise.core.operators import Visit
 from walkwise.core.rows import OwnRows
 from walkwise.core.sending import sent
-from walkwise.questions.neighbours import Bools, Ints, Neighbours
+from walkwise.questions.neighbours import Bools, Ints, Neighbours, hop_neighbours
 from walkwise.questions.nodesets import budget
 from walkwise.search.contributions import QueryContributions
 
@@ -39,6 +41,11 @@ class LocalContributions(QueryContributions):
     """Contributions for local chains."""
 
     near: Neighbours
+
+    @cached_property
+    def hops(self) -> Neighbours:
+        """The neighbours of every node, both ways; a step may lead further."""
+        return self.near if self.chain.local else hop_neighbours(self.chain).both_ways()
 
     def _begin(self, everyone: Bools) -> None:
         """There is nothing to take differences of."""
@@ -53,7 +60,7 @@ class LocalContributions(QueryContributions):
             inside = np.zeros(self.chain.num_nodes, dtype=bool)
             inside[graphs.nodes] = self.inside[i, graphs.place[graphs.nodes]]
             alpha = self.criterion.alphas[i]
-            change, size = node_contributions(self.chain, self.near, inside, alpha, graphs.node[here])
+            change, size = node_contributions(self.chain, self.hops, inside, alpha, graphs.node[here])
             self.change[i, here], sizes = torch.stack([change, size]).double().cpu().numpy()
             self._round(sizes)
 
@@ -111,14 +118,15 @@ def node_contributions(
 
     Args:
         chain: whose walks lead from neighbour to neighbour.
-        near: the neighbours of every node, both ways.
+        near: the neighbours of every node, both ways, by hops.
         inside: S, (M,).
         alpha: the discount α.
         candidates: the nodes, (C,).
     """
     passing = _passing(chain, inside, alpha)
     found, sizes = [torch.zeros(0, dtype=chain.dtype, device=chain.device)], []
-    for some, keys in _balls(chain, near, inside | (alpha > 0), candidates):
+    among = inside | (alpha > 0 or not chain.local)  # between positions, messages pass nodes outside S
+    for some, keys in _balls(chain, near, among, candidates):
         total, size = _with_returns(chain, passing, some, keys)
         found.append(total)
         sizes.append(size)
@@ -162,13 +170,19 @@ def _balls(chain: RelevanceChain, near: Neighbours, among: Bools, candidates: In
     at_once = max(1, _MOST_ROWS // (int(among.sum()) + 1))
     for begin in range(0, len(candidates), at_once):
         some = candidates[begin : begin + at_once]
-        keys = _ball_keys(near, among, some, chain.num_layers // 2)
+        keys = _ball_keys(near, among, some, radius(chain))
         ends = np.searchsorted(keys, np.arange(1, len(some) + 1) * M)
         first = row = 0
         while first < len(some):
             last = max(first + 1, int(np.searchsorted(ends, row + most, side="right")))
             yield some[first:last], keys[row : ends[last - 1]] - first * M
             first, row = last, int(ends[last - 1])
+
+
+def radius(chain: RelevanceChain) -> int:
+    """How many hops away from a node a walk can go and still return to it."""
+    assert chain.hops is not None
+    return chain.num_layers * max(1, chain.hops.between) // 2
 
 
 def _ball_keys(near: Neighbours, among: Bools, candidates: Ints, radius: int) -> Ints:

@@ -25,7 +25,7 @@ from walkwise.questions.walk_tables import Detail, ListedWalks, listed_walks
 from walkwise.search.contributions import QueryContributions, from_table
 from walkwise.search.greedy import Contributions, Criterion, as_mode, greedy_orders
 from walkwise.search.idle import IdleNodes
-from walkwise.search.local_contributions import LocalContributions
+from walkwise.search.local_contributions import LocalContributions, radius
 from walkwise.search.table_orders import orders_from_table, pays
 
 #: What one pass over the operators of a layer costs besides its arithmetic, in messages of one node.
@@ -246,8 +246,9 @@ def _step_by_step(
     """Orders whose every step is asked of the chain: where walks lead from neighbour to neighbour, of surroundings."""
     near = step_neighbours(chain)
     kind = QueryContributions if near is None else LocalContributions
-    radius = f"every step from the surroundings of {chain.num_layers // 2} steps"
-    route = "every step one batch of subgraphs" if near is None else radius
+    route = "every step one batch of subgraphs"
+    if near is not None:
+        route = f"every step from the surroundings of {radius(chain)} {'steps' if chain.local else 'hops'}"
     steps = functools.partial(_shown, progress=progress, desc=route)
     return [(order, route) for order in _chosen(kind(chain, criterion, near), criterion, idle, steps)]
 

@@ -51,10 +51,6 @@ _SUMS = _PRODUCTS | {
 
 _WITHOUT = "{} in {} has no rule; its plain gradient was used"
 _FAR = "questions about subgraphs cost a pass over the whole graph, because {}"
-_HOPS = (
-    "questions about walks and orders cost a pass over the whole graph, because the model passes messages more than "
-    "once between two positions of a walk"
-)
 #: Graphs in which that is worth a note.
 _MANY_NODES = 1000
 _GATE = "layer '{}' ({}) makes nothing but factors that are held constant (scores, a gate); it is on no walk"
@@ -211,9 +207,8 @@ class Lowering:
 
     def _note_far(self, hops: Hops | None, steps: Sequence[Step]) -> None:
         """Note what costs a pass over the whole graph, where that has many nodes."""
-        if self.num_nodes < _MANY_NODES or (hops is not None and hops.are_steps):
-            return
-        self.run.remarks[_HOPS if hops is not None else _FAR.format(self._why_far(steps))] = None
+        if self.num_nodes >= _MANY_NODES and hops is None:
+            self.run.remarks[_FAR.format(self._why_far(steps))] = None
 
     def _why_far(self, steps: Sequence[Step]) -> str:
         """Why walks do not keep to neighbours: the first step that may lead anywhere."""
