@@ -31,7 +31,15 @@ from torch_geometric.data import Data
 def load():
     return Data(torch.ones(3, 2), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
 """
-READERS = "from typed_graphs import Reader\n\ndef build():\n    return Reader(whole=True)\n"
+READERS = """
+from typed_graphs import Reader
+
+def build():
+    return Reader(whole=True)
+
+def per_node():
+    return Reader()
+"""
 MODELS = "from torch_geometric.nn import GCN\n\ndef build():\n    return GCN(2, 8, num_layers=2, out_channels=3)\n"
 
 
