@@ -130,8 +130,6 @@ def in_batches(
             seeds = [(slot, seed.new_zeros(len(balls.keys), 1, 1, seed.shape[1])) for slot, seed in chain.seeds]
             run_backward(chain, batch.rows, weights(batch, total), seeds=seeds)
         parts.append(total)
-    if not parts:
-        return torch.zeros(0, totals, dtype=chain.dtype, device=chain.device)
     return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
