@@ -20,6 +20,8 @@ from walkwise.tracing.private import buffers_of, children_of, parameters_of
 from walkwise.tracing.shadow import Scripted, Shadow
 
 Named = list[tuple[str, Any]]
+#: Methods of a layer that do not belong to a run of it.
+_NOT_RUNNING = ("__init__", "reset_parameters", "__repr__")
 
 
 #: What to write around messages that are passed by a matrix.
@@ -92,18 +94,20 @@ def modules_of(shadow: Shadow) -> Modules:
 
 
 def _holds_layers(name: str, conv: Any, convs: Named) -> bool:
-    """Whether a message-passing module just runs others inside it: those are the layers then."""
-    if len(convs) == 1 or _propagates(type(conv)):  # type: ignore[arg-type]
-        return False
-    return any(other.startswith(f"{name}." if name else "") for other, inner in convs if inner is not conv)
+    """Whether a message-passing module just runs others that it holds: those are the layers then."""
+    spoken = _spoken_of(type(conv)) if len(convs) > 1 else frozenset()  # type: ignore[arg-type]
+    prefix = f"{name}." if name else ""
+    inside = [other.removeprefix(prefix) for other, inner in convs if inner is not conv and other.startswith(prefix)]
+    return "propagate" not in spoken and any(other.split(".")[0] in spoken for other in inside)
 
 
 @functools.cache
-def _propagates(kind: type) -> bool:
-    """Whether a method of a class of layers speaks of ``propagate``."""
+def _spoken_of(kind: type) -> frozenset[str]:
+    """The names that the methods of a class of layers speak of, when it runs."""
     own = kind.__mro__[: kind.__mro__.index(MessagePassing)]
-    methods = [method for owner in own for method in vars(owner).values() if isinstance(method, FunctionType)]
-    return any("propagate" in method.__code__.co_names for method in methods)
+    methods = {name: method for owner in own for name, method in vars(owner).items()}
+    running = [m for n, m in methods.items() if isinstance(m, FunctionType) and n not in _NOT_RUNNING]
+    return frozenset(name for method in running for name in method.__code__.co_names)
 
 
 @functools.cache
