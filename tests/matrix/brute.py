@@ -43,10 +43,15 @@ class Rule:
         return self.kind in ("zero", "gamma", "generalised")
 
 
+def lifted(weight, gamma=0.0):
+    """A weight with its positive part γ times more; where a path has none (None), there is nothing to lift."""
+    return np.ones((1, 1, 1, 1, 1)) if weight is None else weight + gamma * np.maximum(weight, 0)
+
+
 def shares(rule, z, inputs, biases):
     """∂z / ∂(input) as a rule holds it, for inputs and biases; each is (value, path, weight)."""
     gamma = rule.amount if rule.kind == "gamma" else 0.0
-    gradients = [path * (w + gamma * np.maximum(w, 0)) for _, path, w in (*inputs, *biases)]
+    gradients = [path * lifted(w, gamma) for _, path, w in (*inputs, *biases)]
     values = [value for value, _, _ in (*inputs, *biases)]
     contributions = [value * g for value, g in zip(values, gradients, strict=True)]
     whole = sum(c.sum((0, 1, 2)) for c in contributions)  # (j, k)
@@ -102,7 +107,7 @@ class Stretch:
     """Linear maps side by side under one denominator: Σ input · path · weight + biases."""
 
     rule: Rule
-    inputs: list = field(default_factory=list)  # (Value, path, weight): arrays that broadcast to (i, n, p, j, k)
+    inputs: list = field(default_factory=list)  # (Value, path, weight or None), arrays as wide as (i, n, p, j, k)
     biases: list = field(default_factory=list)  # (path, weight): of an input that is 1
 
 
@@ -126,10 +131,10 @@ class Network:
 
     def ended(self, stretch):
         """The value of a stretch, its relevance shared out by its rule. Biases are sources like all others."""
-        K, N = next(np.broadcast_shapes(p.shape, w.shape)[3:] for _, p, w in stretch.inputs)
+        K, N = _extent(stretch)
         inputs = [(v.value[:, :, None, None, None], p, w) for v, p, w in stretch.inputs]
         biases = [(np.ones((1, 1, 1, 1, 1)), p, w) for p, w in stretch.biases]
-        z = sum((v * p * w).sum((0, 1, 2)) for v, p, w in (*inputs, *biases)) + np.zeros((K, N))
+        z = sum((v * p * lifted(w)).sum((0, 1, 2)) for v, p, w in (*inputs, *biases)) + np.zeros((K, N))
         gradients = shares(stretch.rule, z, inputs, biases)
         sources = [v for v, _, _ in stretch.inputs] + [self.given([[1.0]]) for _ in stretch.biases]
         dense = [
@@ -302,6 +307,18 @@ def weighted(stretch, value, path, weight, bias=None):
     return biased(stretch, bias)
 
 
+def passed(stretch, value, path):
+    """The stretch with a way past its weights: the neurons of a value as they are."""
+    N = value.shape[1]
+    stretch.inputs.append((value, path * np.eye(N)[None, :, None, None, :], None))
+    return stretch
+
+
+def _extent(stretch):
+    """Rows and neurons of a stretch."""
+    return next(np.broadcast_shapes(p.shape, lifted(w).shape)[3:] for _, p, w in stretch.inputs)
+
+
 def biased(stretch, bias, path=None):
     """The stretch with a bias, added at the end, or (``path``) at the source rows and carried along."""
     if bias is not None:
@@ -312,9 +329,8 @@ def biased(stretch, bias, path=None):
 
 def folded(stretch, scale, shift):
     """A batch normalisation folded into the stretch before it: weights and the one bias are those of both.  # (N,)"""
-    shape = next(np.broadcast_shapes(p.shape, w.shape)[3:] for _, p, w in stretch.inputs)
-    inputs = [(v, p, w * scale) for v, p, w in stretch.inputs]
-    bias = sum(((p * w).sum((0, 1, 2)) for p, w in stretch.biases), np.zeros(shape)) * scale + shift
+    inputs = [(v, p * scale, None) if w is None else (v, p, w * scale) for v, p, w in stretch.inputs]
+    bias = sum(((p * w).sum((0, 1, 2)) for p, w in stretch.biases), np.zeros(_extent(stretch))) * scale + shift
     return Stretch(stretch.rule, inputs, [(np.ones((1, 1, 1, 1, 1)), bias[None, None, None])])
 
 

@@ -21,8 +21,8 @@ BY_AUTOGRAD = frozenset({"NNConv"})
 FACTORS = {
     "layer": (
         "GCN", "SG", "TAG", "Cheb", "GraphConv", "GraphConv mean", "GraphConv max", "SAGE", "SAGE sum", "SAGE max",
-        "SAGE mean and max", "GIN", "GINE", "GAT", "GATv2", "Transformer", "ResGated", "NNConv", "LE", "RGCN", "APPNP",
-        "LG", "EdgeConv", "CGConv",
+        "SAGE mean and max", "GIN", "GINE", "GAT", "GATv2", "Transformer", "ResGated", "NNConv", "LE", "General",
+        "RGCN", "APPNP", "LG", "EdgeConv", "CGConv",
     ),
     "rule": (
         "auto", "zero", "epsilon", "gamma", "Gamma(1.5)", "GeneralisedGamma(1)", "alphabeta", "zplus", "positive",
@@ -55,7 +55,7 @@ _OFTEN = {
 }
 
 MEANING = {
-    "layer": "the message-passing layer, in the notation of PyTorch Geometric",
+    "layer": "the message-passing layer, in the notation of PyTorch Geometric; *General* has a path past its weights",
     "rule": "the LRP rule; *one per layer* is γ = 2, αβ and ε in turn",
     "norm": "the normalisation after every layer; *batch* is folded into the layer",
     "activation": "after the normalisation",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matrix.brute import Stretch, Value, after, along, biased, folded, quotient, same, signed, weighted
+from matrix.brute import Stretch, Value, after, along, biased, folded, passed, quotient, same, signed, weighted
 
 
 @dataclass(frozen=True)
@@ -237,6 +237,17 @@ def _le(net, h, p, graph, rule):
     return weighted(stretch, h, same(M), p["lin3.weight"].T, p.get("lin3.bias"))
 
 
+def _general(net, h, p, graph, rule):
+    """Σ (W x_j + b) + x_i, the node itself past all weights, as long as it is as wide."""
+    M, stretch = graph.num_nodes, Stretch(rule)
+    path = along(graph.edges, np.ones(graph.edges.shape[1]), M)
+    weighted(stretch, h, path, p["lin_msg.weight"].T)
+    biased(stretch, p.get("lin_msg.bias"), path)
+    if "lin_self.weight" in p:
+        return weighted(stretch, h, same(M), p["lin_self.weight"].T, p.get("lin_self.bias"))
+    return passed(stretch, h, same(M))
+
+
 def _rgcn(net, h, p, graph, rule):
     """The mean over neighbours, relation by relation."""
     stretch, M = Stretch(rule), graph.num_nodes
@@ -311,6 +322,7 @@ LAYERS = {
     "ResGated": _gated,
     "NNConv": _nn,
     "LE": _le,
+    "General": _general,
     "RGCN": _rgcn,
     "APPNP": _without_weights(2, 0.2),
     "LG": _without_weights(1, 0.0),

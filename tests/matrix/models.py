@@ -35,6 +35,7 @@ CONVS = {
     "ResGated": lambda i, o, bias: pyg.ResGatedGraphConv(i, o, bias=bias),
     "NNConv": lambda i, o, bias: pyg.NNConv(i, o, nn.Linear(2, i * o, bias), bias=bias),
     "LE": lambda i, o, bias: pyg.LEConv(i, o, bias=bias),
+    "General": lambda i, o, bias: pyg.GeneralConv(i, o, bias=bias),
     "RGCN": lambda i, o, bias: pyg.RGCNConv(i, o, num_relations=2, bias=bias),
     "APPNP": lambda i, o, bias: pyg.APPNP(K=2, alpha=0.2),
     "LG": lambda i, o, bias: pyg.LGConv(),
