@@ -34,13 +34,22 @@ test, or it stands here.
 """
 
 
+def _unbroken(words: str) -> str:
+    """Two words, which stay in one line beside a long reason."""
+    return "\N{NO-BREAK SPACE}".join(words.split(" ")) if words.count(" ") == 1 else words
+
+
 def page(results) -> str:
     """The page of these results."""
     exact = sum(result.result.startswith("exact") for result in results)
     refused = sum(result.result.startswith("refused") for result in results)
     parts = [_HEAD.format(count=len(results), exact=exact, refused=refused)]
     for origin in dict.fromkeys(result.origin for result in results):
-        rows = [f"| {r.name} | {r.layers} | {r.route} | {r.cost} | {r.result} |" for r in results if r.origin == origin]
+        rows = [
+            f"| {r.name} | {r.layers} | {_unbroken(r.route)} | {_unbroken(r.cost)} | {r.result} |"
+            for r in results
+            if r.origin == origin
+        ]
         title = origin[0].upper() + origin[1:]
         head = "| model | layers | route | cost | result |\n|---|---|---|---|---|\n"
         parts.append(f"## {title}\n\n{head}" + "\n".join(rows) + "\n")
