@@ -78,7 +78,10 @@ def _ways(
         plain = summed(given, named, new_slot, like.dtype)
         yield Way(plain, hops_of(plain, read), *rows)
         between_nodes = plain if are_nodes(plain) else summed(given, named, new_slot, like.dtype, num_nodes)
-        for written in (between_nodes, given):  # what looks like a sum between nodes may be one between as many others
+        known = {id(o) for step in given for o in step.operators}
+        sums = any(type(o) is Aggregate and id(o) not in known for step in between_nodes for o in step.operators)
+        # What looks like a sum between nodes may be one between as many others.
+        for written in (between_nodes, given) if sums else (between_nodes,):
             if (homed := at_home(written, named, num_nodes, new_slot, like)) is not None:
                 yield Way(homed, hops_of(homed, read), *rows)
 
