@@ -17,7 +17,7 @@ _Side = tuple[int, Tensor] | None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Split:
+class _BySign:
     """The contributions of both signs, with the constants that stand beside them."""
 
     sides: tuple[_Side, _Side]
@@ -31,25 +31,25 @@ class Signs:
 
     emit: Emit
     rule: Rule
-    _made: dict[int, tuple[Term, _Split]] = field(default_factory=dict)
+    _made: dict[int, tuple[Term, _BySign]] = field(default_factory=dict)
 
-    def parts(self, term: Term) -> _Split:
+    def parts(self, term: Term) -> _BySign:
         """What an expression comes to."""
         if id(term) not in self._made:
             self._made[id(term)] = term, (self._leaf(term) if term.slot >= 0 else self._sum(term))
         return self._made[id(term)][1]
 
-    def _leaf(self, term: Term) -> _Split:
+    def _leaf(self, term: Term) -> _BySign:
         low, high = (float(end) for end in torch.aminmax(term.value)) if term.value.numel() else (0.0, 0.0)
         if low >= 0:
-            return _Split(((term.slot, term.value), None))
+            return _BySign(((term.slot, term.value), None))
         if high <= 0:
-            return _Split((None, (term.slot, term.value)))
+            return _BySign((None, (term.slot, term.value)))
         masks = [(term.value > 0).to(term.value.dtype), (term.value < 0).to(term.value.dtype)]
         plus, minus = ((self.emit([Scale(mask)], [term.slot]), term.value * mask) for mask in masks)
-        return _Split((plus, minus))
+        return _BySign((plus, minus))
 
-    def _sum(self, term: Term) -> _Split:
+    def _sum(self, term: Term) -> _BySign:
         """Positive coefficients keep a contribution's sign, negative ones turn it over."""
         inner = [(self.parts(part), part.value, coefficients) for part, coefficients in term.maps]
         signed = [(split, value, coefficients.signed()) for split, value, coefficients in inner]
@@ -67,17 +67,17 @@ class Signs:
         ]
         raw += [] if term.constant is None else [term.constant]
         if not raw:
-            return _Split(sides)
+            return _BySign(sides)
         constant = sum_of(raw)
         if any(coefficients.folds for _, coefficients in term.maps):  # one bias with those before it
             plus, minus = self.rule.hold(constant)
-            return _Split(sides, (plus, minus), constant)
-        return _Split(sides, self._held(term, signed, constant), constant)
+            return _BySign(sides, (plus, minus), constant)
+        return _BySign(sides, self._held(term, signed, constant), constant)
 
     def _held(
         self,
         term: Term,
-        signed: list[tuple[_Split, Tensor, tuple[Operator | None, Operator | None]]],
+        signed: list[tuple[_BySign, Tensor, tuple[Operator | None, Operator | None]]],
         like: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """The constants as they stand in the two denominators."""
