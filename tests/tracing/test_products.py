@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch_geometric.nn import GCNConv
+from torch_geometric.utils import scatter
 
 import walkwise as ww
 
@@ -100,3 +101,47 @@ def test_of_an_outer_product_each_factor_gets_half(outer):
     (gradient,) = torch.autograd.grad(model(x, EDGES)[0, 0], x)
     chain = ww.trace(model, X, EDGES, target=0, rule="zero")
     torch.testing.assert_close(ww.feature_relevance(chain), X * gradient / 2)
+
+
+#: What is done to a gate on its way to a product: it stays one. ``h`` is what it is multiplied with, for its shape.
+ON_THE_WAY = {
+    "as another's type": lambda gate, h: gate.type_as(h),
+    "to another": lambda gate, h: gate.to(h),
+    "expanded as another, by name": lambda gate, h: gate.expand_as(other=h),
+    "expanded as another": lambda gate, h: gate.expand_as(h),
+    "in another's shape": lambda gate, h: gate.flatten().view_as(h),
+    "reshaped as another": lambda gate, h: gate.flatten().reshape_as(h),
+    "moved": lambda gate, h: gate.t().contiguous().t().flip(1).roll(1, 1)[:, [1, 0, 3, 2]],
+    "einsum of one": lambda gate, h: torch.einsum("ij->ji", torch.einsum("ij->ji", gate)),
+    "rectified": lambda gate, h: (gate - 0.4).relu(),
+    "bounded": lambda gate, h: F.hardtanh(gate, 0.4, 0.6),
+    "nothing below": lambda gate, h: F.threshold(gate, 0.4, 0.0),
+    "the larger": lambda gate, h: torch.maximum(gate, gate.flip(1)),
+    "in order": lambda gate, h: gate.sort(1).values,
+    "the best": lambda gate, h: torch.zeros_like(gate).scatter(1, *gate.topk(2, 1)[::-1]),
+    "the largest of some": lambda gate, h: scatter(gate, torch.tensor([0, 0, 1, 1]), reduce="max")[[0, 0, 1, 1]],
+    "normalised": lambda gate, h: F.normalize(gate, p=1, dim=-1),
+    "divided by their sum": lambda gate, h: gate / (gate.sum(-1, keepdim=True) + 1e-9),
+    "what is left": lambda gate, h: 1 - gate,
+}
+
+
+class OnTheWay(nn.Module):
+    def __init__(self, change, gate, detached=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.scores, self.second = GCNConv(3, 4), nn.Linear(4, 4), GCNConv(4, 2)
+        self.change, self.gate, self.detached = change, gate, detached
+
+    def forward(self, x, edge_index):
+        h = self.first(x, edge_index)
+        gate = self.change(self.gate(self.scores(h)), h)
+        return self.second((gate.detach() if self.detached else gate) * h, edge_index).sum(0, keepdim=True)
+
+
+@pytest.mark.parametrize("gate", [torch.sigmoid, lambda z: z.softmax(-1), torch.exp], ids=["sigmoid", "softmax", "exp"])
+@pytest.mark.parametrize("name", ON_THE_WAY)
+def test_a_gate_stays_one_on_its_way(name, gate):
+    models = [OnTheWay(ON_THE_WAY[name], gate, detached).double().eval() for detached in (False, True)]
+    ours, held = (ww.trace(model, X, EDGES, target=0, rule="zero") for model in models)
+    torch.testing.assert_close(ww.feature_relevance(ours), ww.feature_relevance(held))

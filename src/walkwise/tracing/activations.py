@@ -17,8 +17,10 @@ SQUASHED = "{} as h = z · [h / z] turns the sign of relevance where z < 0; if i
 #: How much a factor looks like a gate: in a product the higher one is held constant.
 GATES = {"softmax": 2, "exp": 2, "sigmoid": 2, "hardsigmoid": 2, "tanh": 1}
 
-#: What stays a gate if it was one: the roots and reciprocals that normalise an assignment.
-_NORMALISING = frozenset({"clamp", "pow", "sqrt", "rsqrt", "reciprocal", "rdiv", "square", "abs"})
+#: What stays a gate if it was one: what bounds it, and the roots and reciprocals that normalise an assignment.
+_NORMALISING = frozenset({
+    "clamp", "hardtanh", "relu6", "threshold", "pow", "sqrt", "rsqrt", "reciprocal", "rdiv", "square", "abs",
+})  # fmt: skip
 
 
 @handles(torch.relu)
@@ -26,8 +28,9 @@ def _relu(run: Interpreter, op: Op) -> None:
     """ReLU needs no rule: h / z is its derivative."""
     output = op.outputs[0]
     assert output is not None
-    flow = run.builder.activated(run.flow(op.inputs[0]), run.value(output), _is_positive, rectifies=True)
-    flow.call = op.call
+    before = run.flow(op.inputs[0])
+    flow = run.builder.activated(before, run.value(output), _is_positive, rectifies=True)
+    flow.call, flow.gate = op.call, before.gate
     run.flows[output] = flow
 
 

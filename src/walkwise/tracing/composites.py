@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from walkwise.tracing.interpreter import Interpreter, gradient, leaves
+from walkwise.tracing.interpreter import Interpreter, gradient, leaves, structural
 from walkwise.tracing.recorded import Op, Ref, filled
 from walkwise.tracing.stretch import Flow
 from walkwise.tracing.weights import multilinear
@@ -158,6 +158,8 @@ def _multi_dot(w: Written, tensors: Any) -> Any:
 def _einsum(run: Interpreter, op: Op) -> None:
     """One product after the other."""
     equation, *operands = leaves(op.args)
+    if len(operands) == 1:
+        return structural(run, op)
     if len(operands) < 3 or not isinstance(equation, str):
         return multilinear(run, op)
     w = Written(run, op)

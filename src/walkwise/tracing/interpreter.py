@@ -152,7 +152,10 @@ class Interpreter:
 def gradient(run: Interpreter, op: Op) -> None:
     """No rule: the plain gradient, and the operation is named."""
     selection(run, op)
-    run.uncovered += [(op, run.flows[slot].slot) for slot in op.outputs if slot is not None]
+    made = [run.flows[slot] for slot in op.outputs if slot is not None]
+    for flow in made:
+        flow.gate = 0
+    run.uncovered += [(op, flow.slot) for flow in made]
 
 
 def selection(run: Interpreter, op: Op) -> None:
@@ -162,7 +165,8 @@ def selection(run: Interpreter, op: Op) -> None:
         if slot is not None:
             maps = [run.derivative(op, source, output) for source in flows]
             emitted = run.builder.emit(maps, [flow.slot for flow in flows.values()])
-            run.flows[slot] = Flow(run.value(slot), emitted, call=op.call)
+            gate = min([flow.gate for flow in flows.values()])
+            run.flows[slot] = Flow(run.value(slot), emitted, call=op.call, gate=gate)
 
 
 def structural(run: Interpreter, op: Op) -> None:

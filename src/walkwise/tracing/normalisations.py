@@ -112,7 +112,8 @@ def _normalize(run: Interpreter, op: Op) -> None:
         return gradient(run, op)
     z = run.values[op.inputs[0]]
     norm = z.norm(given["p"], given["dim"], keepdim=True)
-    rescaled(run, op, norm.clamp(min=given["eps"]).reciprocal().expand_as(z))
+    factor = norm.clamp(min=given["eps"]).reciprocal().expand_as(z)
+    rescaled(run, op, factor, gate=run.flow(op.inputs[0]).gate)
 
 
 @handles(F.batch_norm)

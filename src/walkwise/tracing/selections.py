@@ -107,7 +107,7 @@ def _winners(run: Interpreter, op: Op, slot: int, scatter: Scatter) -> None:
     assert op.outputs[0] is not None
     value, flow = run.value(op.outputs[0]), run.read(op, slot)
     picked = run.builder.emit([Scale(shares(run.value(slot), value, scatter))], [flow.slot])
-    run.flows[op.outputs[0]] = Flow(value, run.builder.emit([scatter], [picked]), call=op.call)
+    run.flows[op.outputs[0]] = Flow(value, run.builder.emit([scatter], [picked]), call=op.call, gate=flow.gate)
 
 
 def _multiplied(run: Interpreter, op: Op, slot: int, scatter: Scatter) -> None:

@@ -189,8 +189,11 @@ class Tape(TorchFunctionMode):
         if known.writes or asked_to_write(known, args, kwargs):
             return self._record_write(known, func, args, kwargs)
         result = func(*args, **kwargs)
-        if known.name in _AS_ANOTHER and args and not self.follows(args[:1]):
-            return result
+        if known.name in _AS_ANOTHER and args:
+            if not self.follows(args[:1]):
+                return result
+            args = (args[0], *map(_constant, args[1:]))  # the result hangs on the first alone
+            kwargs = {name: _constant(item) for name, item in kwargs.items()}
         if kwargs.get("rounding_mode") or not self._depends(known, result):
             if known.name in ("detach", "data"):
                 self._aliases.add(result)
@@ -317,6 +320,11 @@ class Tape(TorchFunctionMode):
         if kind is Ref:
             slots.append(item.slot)
         return item
+
+
+def _constant(item: Any) -> Any:
+    """An argument that nothing is followed through."""
+    return item.detach() if isinstance(item, Tensor) else item
 
 
 def _plain_function(func: Any, known: Word) -> Any:
