@@ -244,6 +244,25 @@ def test_a_layer_that_is_handed_edges_alone_begins_at_its_own_table(data, weight
     torch.testing.assert_close(ww.node_relevance(chain), expected)
 
 
+class Named(LINKX):
+    """Its types are names, as in a file that imports annotations."""
+
+    def forward(self, x: Optional[Tensor], edge_index: Tensor):  # noqa: F821
+        return super().forward(x, edge_index)
+
+
+class Needy(LINKX):
+    def forward(self, x: Tensor, edge_index: Tensor):  # noqa: F821
+        return super().forward(x, edge_index)
+
+
+def test_features_that_may_be_none_are_told_by_their_type(data):
+    graph = Data(edge_index=data.edge_index, num_nodes=6)
+    assert ww.trace(Named(6, 3, 4, 2, num_layers=2).double().eval(), graph, target=0, index=1).num_nodes == 6
+    with pytest.raises(InputError, match="wants x, which the graph does not have"):
+        ww.trace(Needy(6, 3, 4, 2, num_layers=2).double().eval(), graph, target=0, index=1)
+
+
 def test_features_beside_such_a_table(data):
     model, x = linkx(), torch.rand(6, 3, dtype=torch.float64)
     chain = ww.trace(model, Data(x=x, edge_index=data.edge_index), target=0, index=1, rule="zero")
