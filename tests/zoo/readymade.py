@@ -190,6 +190,28 @@ def dmon(m, x, e):
     return m.head(m.dense(h, adj).mean(1))
 
 
+def coarsened(function):
+    """Clusters of two nodes in the place of nodes, with the edges between them."""
+
+    def run(m, x, e):
+        data = function(PAIRS, Data(x=m.a(x, e).relu(), edge_index=e, batch=BATCH))
+        return pooled(m.head(m.b(data.x, data.edge_index).relu()))
+
+    return ran(run, a=gcn, b=gcn)
+
+
+def gathered(function):
+    """A read-out by clusters of two nodes."""
+    return ran(lambda m, x, e: pooled(m.head(function(PAIRS, m.b(m.a(x, e).relu(), e), BATCH)[0])), a=gcn, b=gcn)
+
+
+def of_neighbours(function):
+    def run(m, x, e):
+        return pooled(m.head(m.b(function(Data(x=m.a(x, e).relu(), edge_index=e)).x, e)))
+
+    return ran(run, a=gcn, b=gcn)
+
+
 def timed(m, x, e):
     when = torch.linspace(0, 2, e.size(1)).to(x)
     h = m.a(x, e, m.time(when)).relu()
@@ -210,6 +232,7 @@ def whole(make, call):
     return ran(lambda m, x, e: call(m.net, x, e), net=make)
 
 
+PAIRS = torch.arange(M) // 2
 LABELS, KNOWN = torch.tensor([0, 1, 0, 1, 0, 1]), torch.tensor([True, False, True, True, False, False])
 
 
@@ -300,6 +323,12 @@ READYMADE = [
         ran(message_norm, enc=lin(), a=gcn, b=gcn, norm=lambda: pyg.MessageNorm(learn_scale=True)),
     ),
     Entry("ClusterPooling", BETWEEN, hierarchical(lambda: pool.ClusterPooling(4, "sigmoid"))),
+    Entry("max_pool", BETWEEN, coarsened(pool.max_pool)),
+    Entry("avg_pool", BETWEEN, coarsened(pool.avg_pool)),
+    Entry("max_pool_x", BETWEEN, gathered(pool.max_pool_x)),
+    Entry("avg_pool_x", BETWEEN, gathered(pool.avg_pool_x)),
+    Entry("max_pool_neighbor_x", BETWEEN, of_neighbours(pool.max_pool_neighbor_x)),
+    Entry("avg_pool_neighbor_x", BETWEEN, of_neighbours(pool.avg_pool_neighbor_x)),
     Entry(
         "DMoNPooling",
         BETWEEN,
