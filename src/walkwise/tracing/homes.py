@@ -310,6 +310,7 @@ class _Homed:
     gone: set[int]
     known: list[Homes] = field(default_factory=list)
     by_slot: dict[int, Homes] = field(default_factory=dict)
+    between: list[Between] = field(default_factory=list)  # what is the same in several steps is looked up once
 
     def homes(self, slot: int) -> Homes | None:
         """The homes of a slot's rows, the same for all slots where they are; None where rows are nodes."""
@@ -334,11 +335,27 @@ class _Homed:
         if isinstance(operator, (Gather, Scatter)):
             kind: type[Between] = Read if isinstance(operator, Gather) else AddedUp
             parts = operator.parts if isinstance(operator, (_Split, _Join)) else 1
-            return [kind(operator.index, operator.num_rows, before, after, parts)]
+            return [self._once(kind(operator.index, operator.num_rows, before, after, parts))]
         if type(operator) not in _BY_ROW:
             return None
         own: Operator = operator if before is None else AtHome(operator, before)
         if before is after:
             return [own]
         rows = torch.arange(len(self.found[source]), device=self.every.device)
-        return [own, Read(rows, len(rows), before, after)]
+        return [own, self._once(Read(rows, len(rows), before, after))]
+
+    def _once(self, made: Between) -> Between:
+        """A map, or the one that was made before if it is the same."""
+        same = (each for each in self.between if _alike(each, made))
+        found = next(same, made)
+        if found is made:
+            self.between.append(made)
+        return found
+
+
+def _alike(one: Between, other: Between) -> bool:
+    if type(one) is not type(other) or one.before is not other.before or one.after is not other.after:
+        return False
+    if (one.num_rows, one.parts) != (other.num_rows, other.parts):
+        return False
+    return one.index is other.index or torch.equal(one.index, other.index)
