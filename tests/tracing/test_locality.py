@@ -166,7 +166,6 @@ PLAIN = {
     "quantiles, higher": lambda: Two(lambda: Quantiles("higher")),
     "sorted messages": lambda: Two(lambda: Aggregated(aggr.SortAggregation(3), 3)),
     "messages in a row": lambda: Two(lambda: Aggregated(aggr.MLPAggregation(N, N, 9, num_layers=1))),
-    "product": lambda: Two(lambda: Aggregated("mul")),
 }
 #: Aggregations that work on padded tensors, which hold attention or gates constant.
 PADDED = {
@@ -178,6 +177,7 @@ PADDED = {
 }
 HELD = {
     "EdgeConv, max": lambda: Two(lambda: pyg.EdgeConv(perceptron(2 * N), aggr="max")),
+    "product": lambda: Two(lambda: Aggregated("mul")),
     "EGConv": lambda: Two(lambda: pyg.EGConv(N, N, num_heads=2, num_bases=2)),
     "RGATConv": lambda: Two(lambda: pyg.RGATConv(N, N, num_relations=2), KINDS),
     "FiLMConv": lambda: Two(lambda: pyg.FiLMConv(N, N)),

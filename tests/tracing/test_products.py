@@ -52,6 +52,54 @@ def test_each_factor_gets_half(name):
     torch.testing.assert_close(ww.feature_relevance(chain), X * gradient / 2)
 
 
+#: The product of three tensors.
+SEVERAL = {
+    "prod": lambda *factors: torch.stack(factors).prod(0),
+    "prod along the last": lambda *factors: torch.stack(factors, -1).prod(-1, keepdim=True).squeeze(-1),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_each_of_several_factors_gets_the_same(name):
+    model = Product(lambda p, q, weight: SEVERAL[name](p, q, p @ weight)).double().eval()
+    x = X.clone().requires_grad_()
+    chain = ww.trace(model, X, EDGES, target=0, rule="zero")
+    (gradient,) = torch.autograd.grad(model(x, EDGES)[0, 0], x)
+    assert chain.input_relevance == pytest.approx(float(chain.output))
+    assert chain.notes == ()
+    torch.testing.assert_close(ww.feature_relevance(chain), X * gradient / 3)
+
+
+@pytest.mark.parametrize("squared", [lambda p: torch.einsum("nf,nf->nf", p, p), lambda p: torch.stack([p, p]).prod(0)])
+def test_a_tensor_times_itself_is_its_square(squared):
+    models = [Product(lambda p, q, weight, f=f: f(p)).double().eval() for f in (squared, torch.square)]
+    chains = [ww.trace(model, X, EDGES, target=0) for model in models]
+    torch.testing.assert_close(*map(ww.feature_relevance, chains))
+
+
+def test_einsum_of_one_tensor_moves_its_entries():
+    models = [
+        Product(lambda p, q, weight, f=f: f(p * q)).double().eval()
+        for f in (lambda h: torch.einsum("nf->fn", h).t(), lambda h: h)
+    ]
+    chains = [ww.trace(model, X, EDGES, target=0) for model in models]
+    assert chains[0].notes == ()
+    torch.testing.assert_close(*map(ww.feature_relevance, chains))
+
+
+@pytest.mark.parametrize("squash", [torch.tanh, torch.sigmoid, torch.exp])
+def test_what_weights_have_mixed_is_no_gate(squash):
+    """The inner activation of a perceptron does not make a gate of what comes out of it."""
+    model = Product(lambda p, q, weight: (squash(p) @ weight) * q).double().eval()
+    chain = ww.trace(model, X, EDGES, target=0, rule="zero")
+    x = X.clone().requires_grad_()
+    p, q = model.p(x, EDGES), model.q(x, EDGES)
+    p = p * (squash(p) / p).detach()
+    half = ((p @ model.weight) * q.detach() + (p @ model.weight).detach() * q) / 2
+    (gradient,) = torch.autograd.grad(half.sum(0)[0], x)
+    torch.testing.assert_close(ww.feature_relevance(chain), X * gradient)
+
+
 #: h times one number for every node.
 GATED = {
     "mul": lambda h, gate: h * gate,

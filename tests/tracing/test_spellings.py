@@ -213,6 +213,33 @@ def test_rules_tell_the_layers_weights_from_its_edge_weights():
     assert all(not torch.allclose(zero, other, rtol=1e-2) for other in others)
 
 
+#: Ways in which a weight and its bias are not one map: what comes of it is put together, or multiplied, before.
+APART = {"mv", "bilinear"}
+
+
+class Between(nn.Module):
+    """A linear map between two layers."""
+
+    def __init__(self, write):
+        super().__init__()
+        torch.manual_seed(5)
+        self.first, self.second, self.write = GCNConv(4, 4), GCNConv(4, 2), write
+        self.weight, self.bias = nn.Parameter(torch.randn(4, 4)), nn.Parameter(torch.randn(4))
+
+    def forward(self, x, edge_index):
+        h = self.write(self.weight, self.first(x, edge_index).tanh()) + self.bias
+        return self.second(h.relu(), edge_index).sum(0, keepdim=True)
+
+
+@pytest.mark.parametrize("name", [name for name in WEIGHTS if name not in APART])
+def test_a_weight_and_its_bias_between_layers_are_one_map(name):
+    x = torch.randn(M, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    models = [Between(WEIGHTS[way]).double() for way in ("linear", name)]
+    for rule in RULES:
+        plain, written = (ww.trace(model, x, EDGES, target=1, rule=rule) for model in models)
+        torch.testing.assert_close(*(ww.subgraph_relevance(chain, SETS) for chain in (plain, written)))
+
+
 def test_products_in_scatter_are_refused():
     def multiplied(m):
         return torch.ones(M, 4).to(m).scatter(0, TARGET[:, None].expand_as(m), m, reduce="multiply")

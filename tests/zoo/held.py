@@ -22,7 +22,7 @@ _NORMS = (pyg.LayerNorm, pyg.GraphNorm, pyg.PairNorm, pyg.InstanceNorm, pyg.Mean
 class Held(TorchFunctionMode):
     """Gates and divisors detached, activations as z · [h / z], normalisations with their statistics detached.
 
-    Of a product of two that are neither, each gets half.
+    Of a product of two that are neither, each gets half; of several, each the same.
     """
 
     def __init__(self, model, gates):
@@ -72,6 +72,9 @@ def _held(name, result, args, kwargs):
         return _held_product(name, *args[:2])
     if name == "einsum" and len(args) == 3 and all(a.requires_grad for a in args[1:]):
         return _held_einsum(*args)
+    if name == "scatter_reduce" and "prod" in (*args[4:5], kwargs.get("reduce")):
+        count = torch.zeros_like(result.detach()).scatter_add(args[1], args[2], torch.ones_like(args[3]).detach())
+        return result.detach() + (result - result.detach()) / count.clamp(min=1)
     if name == "log_softmax":
         return args[0] + (result - args[0]).detach()
     if name == "normalize":

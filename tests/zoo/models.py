@@ -755,7 +755,7 @@ ZOO = [
         IDIOMS,
         lambda: handmade.Geometric(handmade.VectorFeatures, lambda x: x.new_zeros(len(x), 3, handmade.N)),
     ),
-    Entry("Deep Graph Infomax", IDIOMS, ran(discriminator, conv=gcn, slope=lambda: nn.PReLU(4), head=lin())),
+    Entry("Deep Graph Infomax", IDIOMS, ran(discriminator, conv=gcn, slope=lambda: nn.PReLU(4), head=lin()), gates=()),
     Entry("Covariance read-out", IDIOMS, ran(covariance, a=gcn, b=gcn, out=lambda: nn.Linear(16, 2))),
     Entry("The best nodes, gated", IDIOMS, ran(best_nodes, a=gcn, score=lin(4, 1))),
     Entry("Adjacency matrix in a layer", IDIOMS, lambda: Stack(MatrixLayer(), MatrixLayer())),

@@ -273,7 +273,7 @@ READYMADE = [
     Entry("VGAE", READY, auto_encoder(lambda: models.VGAE(Variational()))),
     Entry("ARGA", READY, auto_encoder(lambda: models.ARGA(two_layers(), nn.Linear(4, 1)))),
     Entry("ARGVA", READY, auto_encoder(lambda: models.ARGVA(Variational(), nn.Linear(4, 1)))),
-    Entry("DeepGraphInfomax", READY, ran(infomax, net=infomax_model)),
+    Entry("DeepGraphInfomax", READY, ran(infomax, net=infomax_model), gates=()),
     Entry("SignedGCN", READY, whole(lambda: models.SignedGCN(4, 4, 2), lambda net, x, e: pooled(net(x, e, e[:, ::2])))),
     Entry("RECT_L", READY, whole(lambda: models.RECT_L(4, 4), nodes)),
     Entry("LINKX", READY, whole(lambda: models.LINKX(M, 4, 4, 2, 2), nodes)),

@@ -50,3 +50,36 @@ def sharing(tensor: Tensor, others: Iterable[Tensor]) -> list[Tensor]:
 def differ(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors of one shape hold different numbers."""
     return not torch.equal(a, b) and not torch.equal(a.nan_to_num(), b.nan_to_num())
+
+
+def place_in(view: Tensor, root: Tensor) -> tuple[int | slice, ...] | None:
+    """The index at which a tensor has one of its views; None where that is not one of slices: turned over, say.
+
+    >>> import torch
+    >>> root = torch.arange(12.0).view(3, 4)
+    >>> place_in(root[1:, ::2], root), place_in(root.t(), root)
+    ((slice(1, 3, 1), slice(0, 3, 2)), None)
+    """
+    offset = rest = int(view.storage_offset() - root.storage_offset())
+    starts = dict.fromkeys(range(root.dim()), 0)
+    for dim in sorted(starts, key=root.stride, reverse=True):
+        starts[dim], rest = divmod(rest, max(root.stride(dim), 1))
+    place: list[int | slice] = []
+    left = list(zip(view.shape, view.stride(), strict=True))
+    for dim, start in starts.items():
+        size, stride = left[0] if left else (0, 0)
+        step, over = divmod(stride, max(root.stride(dim), 1))
+        end = start + (size - 1) * step + 1
+        if over or step < 1 or end > root.shape[dim]:
+            place.append(start)
+        else:
+            place.append(slice(start, end, step))
+            left.pop(0)
+    numbers = torch.arange(1 + sum((size - 1) * step for size, step in zip(root.shape, root.stride(), strict=True)))
+    told = numbers.as_strided(root.shape, root.stride())[tuple(place)]
+    return tuple(place) if torch.equal(told, numbers.as_strided(view.shape, view.stride(), offset)) else None
+
+
+def reshapes(view: Tensor, root: Tensor) -> bool:
+    """Whether a view has all the entries of a tensor, in their order."""
+    return view.numel() == root.numel() and view.is_contiguous() and root.is_contiguous()

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from walkwise.core.differential import MOVING, Differential
+from walkwise.core.operators import Scale
 from walkwise.rules import divide
 from walkwise.tracing.activations import pointwise
 from walkwise.tracing.contractions import contraction
 from walkwise.tracing.expressions import SAME, Coefficients, Term, moved, scaled
-from walkwise.tracing.interpreter import Interpreter, flat, gradient
+from walkwise.tracing.interpreter import Interpreter, flat, gradient, selection
 from walkwise.tracing.recorded import Op, Ref
 from walkwise.tracing.stretch import Flow
 from walkwise.tracing.words import handles
@@ -140,11 +141,13 @@ def scale(run: Interpreter, op: Op, slot: int, factor: Any) -> None:
 def product(run: Interpreter, op: Op) -> None:
     """A product of two followed tensors: the one that is a gate, or is broadcast over the other, is held constant.
 
-    Where neither is, each gets half of the relevance.
+    Where neither is, each gets half of the relevance; of several, each the same.
     """
     refs = [a for a in op.args if isinstance(a, Ref)]
-    if len(refs) != 2 or op.outputs[0] is None:
+    if len(refs) < 2 or op.outputs[0] is None:
         return gradient(run, op)
+    if len(refs) > 2:
+        return in_equal_shares(run, op, torch.tensor(len(refs)))
     entrywise = op.word.name == "mul"
     flows, factors = [run.flow(ref.slot) for ref in refs], [run.values[ref.slot] for ref in refs]
     broadcasts = entrywise or _broadcasts(op, *factors)
@@ -165,6 +168,23 @@ def product(run: Interpreter, op: Op) -> None:
             flow = run.read(op, refs[i].slot, within=op.call is not None and len(moving) == 1)
             terms.append((flow, _bilinear(run, op, i, factor, 1 / len(moving))))
     run.combine(op, terms)
+
+
+@handles(torch.prod)
+def _product_along(run: Interpreter, op: Op) -> None:
+    """The product of all entries, or of those along a dimension."""
+    factors, products = (run.values[slot].numel() for slot in (op.inputs[0], op.outputs[0]))  # type: ignore[index]
+    in_equal_shares(run, op, torch.tensor(factors // max(products, 1)))
+
+
+def in_equal_shares(run: Interpreter, op: Op, count: Tensor) -> None:
+    """A product of so many factors: each has the whole of it for its gradient, and gets as much as any other."""
+    selection(run, op)
+    slot = op.outputs[0]
+    assert slot is not None
+    value = run.value(slot)
+    share = divide(torch.ones((), dtype=value.dtype), count.to(value)).expand(value.shape)
+    run.flows[slot] = Flow(value, run.builder.emit([Scale(share)], [run.flows[slot].slot]), call=op.call)
 
 
 def _broadcasts(op: Op, left: Tensor, right: Tensor) -> bool:

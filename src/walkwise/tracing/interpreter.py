@@ -71,6 +71,12 @@ class Interpreter:
             return self.builder.settle(flow)
         return flow
 
+    def moves_on(self, op: Op) -> bool:
+        """Whether a stretch goes on where entries are moved: inside a layer, and where they all stay."""
+        (given, *others), (made, *more) = op.inputs, op.outputs
+        whole = not others and not more and made is not None
+        return op.call is not None or (whole and self.values[given].numel() == self.values[made].numel())  # type: ignore[index]
+
     def write(self, op: Op, flow: Flow, output: int = 0) -> None:
         """Put a flow into one of the operation's output slots."""
         slot = op.outputs[output]
@@ -169,9 +175,9 @@ def selection(run: Interpreter, op: Op) -> None:
             run.flows[slot] = Flow(run.value(slot), emitted, call=op.call, gate=gate)
 
 
-def structural(run: Interpreter, op: Op) -> None:
+def structural(run: Interpreter, op: Op, *, within: bool = False) -> None:
     """Linear with coefficients ≥ 0, by its own derivative: one map per input, the other inputs being zero."""
-    within = op.call is not None
+    within = within or op.call is not None
     flows = {slot: run.read(op, slot, within=within) for slot in op.inputs}
     several = len(flows) > 1
     for output, slot in enumerate(op.outputs):

@@ -32,7 +32,7 @@ def _reshape(run: Interpreter, op: Op) -> None:
     output = op.outputs[0]
     if output is None or len(op.inputs) != 1:
         return gradient(run, op)
-    flow = run.read(op, op.inputs[0], within=op.call is not None)
+    flow = run.read(op, op.inputs[0], within=True)
     value = run.value(output)
     if value.shape == flow.value.shape:
         return run.write(op, flow)
@@ -67,7 +67,7 @@ def _pick(run: Interpreter, op: Op) -> None:
     index = row_index(op, run.values[op.inputs[0]].dim())
     if index is None or op.outputs[0] is None or run.values[op.inputs[0]].dim() == 0:
         return _within_rows(run, op)
-    flow = run.read(op, op.inputs[0], within=op.call is not None)
+    flow = run.read(op, op.inputs[0], within=run.moves_on(op))
     rows = flow.value.shape[0]
     index = torch.where(index < 0, index + rows, index)  # a copy, too
     run.combine(op, [(flow, moved(Gather(index, rows)))])
@@ -89,10 +89,10 @@ def row_index(op: Op, dims: int) -> Tensor | None:
 @handles(torch.split, torch.chunk, torch.narrow, Tensor.select, torch.unbind, torch.tensor_split)
 def _within_rows(run: Interpreter, op: Op) -> None:
     """A linear map of every row by itself, found by applying it to unit vectors."""
-    matrices = _row_matrices(run, op)
+    matrices, within = _row_matrices(run, op), run.moves_on(op)
     if matrices is None:
-        return structural(run, op)
-    flows = {slot: run.read(op, slot, within=op.call is not None) for slot in op.inputs}
+        return structural(run, op, within=within)
+    flows = {slot: run.read(op, slot, within=within) for slot in op.inputs}
     for output, by_input in matrices.items():
         maps = [(flows[slot], moved(RowMap(matrix))) for slot, matrix in by_input.items()]
         run.combine(op, maps, base_of(run, op, flows, output), output)
@@ -241,11 +241,14 @@ def _filling(run: Interpreter, op: Op) -> None:
     run.combine(op, maps, flat(base.detach()))
 
 
-for _func in named("transpose", "permute", "movedim", "expand", "expand_as", "broadcast_to", "repeat", "tile"):
+for _func in named(
+    "transpose", "permute", "movedim", "t", "T", "mT", "H", "mH", "adjoint", "expand", "expand_as", "broadcast_to",
+    "repeat", "tile",
+):  # fmt: skip
     handles(_func)(_within_rows)
 
 for _func in named(
-    "t", "T", "mT", "H", "mH", "adjoint", "hstack", "vstack", "dstack", "column_stack", "gather", "take_along_dim",
+    "hstack", "vstack", "dstack", "column_stack", "gather", "take_along_dim",
     "take", "index_copy", "repeat_interleave", "roll", "reversed", "flip", "fliplr", "flipud", "rot90",
     "masked_scatter",
     "masked_select", "tril", "triu", "nan_to_num", "to", "type", "float", "double", "half", "bfloat16",

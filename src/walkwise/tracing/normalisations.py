@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from walkwise.rules import divide
 from walkwise.tracing import composites, recurrent, selections  # noqa: F401  (they fill the table of functions, too)
 from walkwise.tracing.activations import SQUASHED, rescaled
+from walkwise.tracing.arithmetic import scale as multiplied
 from walkwise.tracing.expressions import scaled
 from walkwise.tracing.interpreter import Interpreter, gradient
 from walkwise.tracing.recorded import Op, Ref
@@ -106,14 +107,12 @@ def _per_channel(scale: Tensor, weight: Tensor | None) -> Tensor:
 
 @handles(F.normalize)
 def _normalize(run: Interpreter, op: Op) -> None:
-    """The norm is held constant."""
+    """The norm is held constant, as where one divides by it."""
     given = _given(op, "p", "dim", "eps")
     if not _alone(op):
         return gradient(run, op)
-    z = run.values[op.inputs[0]]
-    norm = z.norm(given["p"], given["dim"], keepdim=True)
-    factor = norm.clamp(min=given["eps"]).reciprocal().expand_as(z)
-    rescaled(run, op, factor, gate=run.flow(op.inputs[0]).gate)
+    norm = run.values[op.inputs[0]].norm(given["p"], given["dim"], keepdim=True)
+    multiplied(run, op, op.inputs[0], norm.clamp(min=given["eps"]).reciprocal())
 
 
 @handles(F.batch_norm)

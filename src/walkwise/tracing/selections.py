@@ -83,7 +83,7 @@ def _extreme_of_two(run: Interpreter, op: Op) -> None:
 
 @handles(torch.scatter_reduce, torch.index_reduce, torch.segment_reduce)
 def _scatter_reduce(run: Interpreter, op: Op) -> None:
-    """Sums and means move entries; maxima and minima select; products are not told apart."""
+    """Sums and means move entries; maxima and minima select; of products every factor gets the same."""
     reduce = op.kwargs.get("reduce", next((a for a in op.args if isinstance(a, str)), None))
     if reduce in ("sum", "mean"):
         return structural(run, op)
@@ -111,13 +111,13 @@ def _winners(run: Interpreter, op: Op, slot: int, scatter: Scatter) -> None:
 
 
 def _multiplied(run: Interpreter, op: Op, slot: int, scatter: Scatter) -> None:
-    """The product of the rows that come to each place: the plain gradient of each is the product of the others."""
+    """The product of the rows that come to each place, in equal shares; the gradient of each is that of the others."""
     assert op.outputs[0] is not None
     value, flow = run.value(op.outputs[0]), run.read(op, slot)
     others = run.derivative(op, slot).pull(torch.ones_like(value)[:, None, None], AllNodes(len(value), 1))[:, 0, 0]
-    scaled = run.builder.emit([Scale(others)], [flow.slot])
-    run.flows[op.outputs[0]] = Flow(value, run.builder.emit([scatter], [scaled]), call=op.call)
-    run.uncovered.append((op, run.flows[op.outputs[0]].slot))
+    count = scatter.push(torch.ones_like(others[:, :1])).index_select(0, scatter.index)
+    shared = run.builder.emit([Scale(others / count)], [flow.slot])
+    run.flows[op.outputs[0]] = Flow(value, run.builder.emit([scatter], [shared]), call=op.call)
 
 
 def shares(given: Tensor, picked: Tensor, scatter: Scatter) -> Tensor:

@@ -12,15 +12,17 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from walkwise.errors import TraceError
-from walkwise.tracing.aliases import Aliases, differ, sharing, unseen_write
+from walkwise.tracing.aliases import Aliases, differ, place_in, reshapes, sharing, unseen_write
 from walkwise.tracing.private import autocasting, base_of, innermost, transforming, unwatched
 from walkwise.tracing.recorded import Affine, Call, Op, Ref, not_runnable
 from walkwise.tracing.spellings import exchanges, positional
-from walkwise.tracing.words import Handler, Word, asked_to_write, word
+from walkwise.tracing.words import Handler, Word, asked_to_write, named, word
 
 _NOT_IN_PLACE = {"inplace": False}
 _REDUCE, _OVER = {"sum", "mean"}, {"dim", "keepdim"}
 _DERIVATIVES = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
+#: What makes tensors of whatever is in memory: zeros here, until something is written.
+_UNWRITTEN = named("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted")
 #: Functions that take the shape or the type of another tensor, but nothing of its values.
 _AS_ANOTHER = frozenset({"to", "type_as", "expand_as", "view_as", "reshape_as", "sum_to_size"})
 
@@ -94,7 +96,7 @@ class Tape(TorchFunctionMode):
         if not self.follows(args) and not (kwargs and self.follows(kwargs.values())):
             if transforming() and self.follows(map(innermost, args)):
                 raise TraceError(_TRANSFORMED[0], remedy=_TRANSFORMED[1])
-            return func(*args, **kwargs) if kwargs else func(*args)
+            return _ran(func, args, kwargs or {})
         if transforming():
             raise TraceError(_TRANSFORMED[0], remedy=_TRANSFORMED[1])
         if not torch.is_grad_enabled():
@@ -188,7 +190,9 @@ class Tape(TorchFunctionMode):
         self._check_function(known, func, kwargs)
         if known.writes or asked_to_write(known, args, kwargs):
             return self._record_write(known, func, args, kwargs)
-        result = func(*args, **kwargs)
+        result = _ran(func, args, kwargs)
+        if args and result is args[0]:
+            return result
         if known.name in _AS_ANOTHER and args:
             if not self.follows(args[:1]):
                 return result
@@ -220,12 +224,13 @@ class Tape(TorchFunctionMode):
         changing = self._changing(args[0])
         referred = self._refer(self._saved(args), kwargs)
         result = func(*args, **kwargs)
-        self._changed(args[0], changing)
+        stale = self._stale(changing)
         written = args[0] if known.name == "setitem" else result
         if self._depends(known, written) and not kwargs.get("rounding_mode"):
             self._append(known, OutOfPlace(func), referred, written)
         else:
             self._slot_of.pop(id(args[0]), None)  # overwritten by a constant, it is one
+        self._renew(args[0], stale)
         return result
 
     def _append(self, known: Word, func: Any, referred: tuple[Any, Any, tuple[int, ...]], result: Any) -> None:
@@ -284,17 +289,54 @@ class Tape(TorchFunctionMode):
         shared = [(other, self._slot_of.get(id(other), -1)) for other in sharing(tensor, self._alive)]
         return [(other, slot, self.values[slot].clone()) for other, slot in shared if slot >= 0]
 
-    def _changed(self, tensor: Tensor, changing: list[tuple[Tensor, int, Tensor]]) -> None:
-        """Those that were changed with it keep their recorded values, and may not be read again."""
+    def _stale(self, changing: list[tuple[Tensor, int, Tensor]]) -> list[Tensor]:
+        """Those that a write has changed; what was recorded of them keeps its values."""
         self._aliases.renew()
-        for other, slot, before in changing:
-            if differ(self.values[slot], before):
-                self.values[slot] = before
-                self._slot_of[id(other)] = -1
-        base = base_of(tensor)
-        if base is not None and id(base) not in self._slot_of:  # it has become node features without being followed
-            self._slot_of[id(base)] = -1
-            self._alive.append(base)
+        for _, slot, before in changing:
+            self.values[slot] = before
+        return [other for other, _, before in changing if differ(other, before)]
+
+    def _renew(self, written: Tensor, stale: list[Tensor]) -> None:
+        """Follow what a write into one tensor has changed besides: the tensor it is a view of, and other views of that.
+
+        Where it cannot be told which slices a view is, the others may not be read again.
+        """
+        base = base_of(written)
+        if base is not None and (any(other is base for other in stale) or self._begins(base, written)):
+            before, part = self._constant_or_ref(base), self._constant_or_ref(written)
+            if reshapes(written, base):
+                self._rederive(base, Tensor.view, part, tuple(base.shape))
+            else:
+                self._rederive(base, Tensor.__setitem__, before, place_in(written, base), part)
+        root = written if base is None else base
+        for other in stale:
+            if other is base:
+                continue
+            if id(root) not in self._slot_of:
+                self._slot_of.pop(id(other))
+            elif reshapes(other, root):
+                self._rederive(other, Tensor.view, self._constant_or_ref(root), tuple(other.shape))
+            else:
+                self._rederive(other, Tensor.__getitem__, self._constant_or_ref(root), place_in(other, root))
+
+    def _begins(self, base: Tensor, written: Tensor) -> bool:
+        """Whether a constant has become node features, by what was written into a view of it."""
+        return id(base) not in self._slot_of and id(written) in self._slot_of
+
+    def _constant_or_ref(self, tensor: Tensor) -> Any:
+        slot = self._slot_of.get(id(tensor))
+        return tensor.detach().clone() if slot is None else Ref(slot)
+
+    def _rederive(self, tensor: Tensor, func: Any, first: Any, place: Any, *others: Any) -> None:
+        """Record that a tensor is now what a function makes of another and a place in it."""
+        args = first, place, *others
+        slots = tuple(dict.fromkeys(item.slot for item in args if isinstance(item, Ref)))
+        if place is None or -1 in slots:
+            self._slot_of[id(tensor)] = -1
+            self._alive.append(tensor)
+        else:
+            known = word(func)
+            self._append(known, OutOfPlace(func) if known.writes else func, (args, {}, slots), tensor)
 
     def check_aliases(self) -> None:
         """Refuse a model that has written into a followed tensor out of the tape's sight."""
@@ -325,6 +367,12 @@ class Tape(TorchFunctionMode):
 def _constant(item: Any) -> Any:
     """An argument that nothing is followed through."""
     return item.detach() if isinstance(item, Tensor) else item
+
+
+def _ran(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a function makes; memory that nothing has written is 0."""
+    result = func(*args, **kwargs)
+    return result.zero_() if func in _UNWRITTEN else result
 
 
 def _plain_function(func: Any, known: Word) -> Any:

@@ -71,6 +71,8 @@ def weighted(
     constant = None if bias is None else bias.detach().reshape(1, -1)
     coefficients = Coefficients(make=make, tensor=weight, learned=True, by_neuron=by_neuron, borrowed=run.lasting)
     run.combine(op, [(flow, coefficients)], _repeated(constant, run, op))
+    if op.outputs[0] is not None and run.learned(weight):  # what the model's weights have mixed is no gate any more
+        run.flows[op.outputs[0]].gate = 0
 
 
 def _repeated(bias: Tensor | None, run: Interpreter, op: Op) -> Tensor | None:
@@ -154,9 +156,11 @@ def multilinear(run: Interpreter, op: Op) -> None:
     """Linear in the one followed argument, the other one a weight; with two followed, a product."""
     tensors = [a for a in leaves((op.args, op.kwargs)) if isinstance(a, (Tensor, Ref))]
     followed = [a for a in tensors if isinstance(a, Ref)]
+    if len(tensors) == 1 and op.inputs:
+        return structural(run, op)
     if len(followed) != 1 or len(tensors) != 2 or op.outputs[0] is None:
         flat_args = tuple(leaves(op.args)) if op.word.name == "einsum" else op.args
-        return product(run, replace(op, args=flat_args)) if len(op.inputs) == 2 else gradient(run, op)
+        return product(run, replace(op, args=flat_args))
     (ref,) = followed
     constant = next(a for a in tensors if isinstance(a, Tensor))
     shapes = run.shape(ref.slot), constant.shape

@@ -1,0 +1,339 @@
+"""Models made at random from short statements, each of which can be written in several ways.
+
+The first way to write a statement takes ``held``: detaching what is held constant there must change nothing. All ways
+compute the same, and so must have the same relevance, whatever stands before and after.
+"""
+
+import random
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch_geometric.nn import GCNConv, GINConv, GraphConv, MessagePassing, SAGEConv, global_add_pool, global_max_pool
+from torch_geometric.utils import scatter
+
+WIDTH = 6
+TURN = torch.tensor([3, 4, 5, 0, 1, 2])
+WIDENED = torch.tensor([2.0, 2.0, 1.0, 1.0, 1.0, 1.0])
+
+
+class Weights(nn.Module):
+    """What one statement has learned."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = (nn.Parameter(torch.randn(WIDTH, WIDTH) / 2) for _ in range(3))
+        self.bias, self.score = (nn.Parameter(torch.randn(WIDTH) / 2) for _ in range(2))
+        self.norm, self.cell = nn.LayerNorm(WIDTH), nn.GRUCell(WIDTH, WIDTH)
+        nn.init.normal_(self.norm.weight, 1.0, 0.3)
+        nn.init.normal_(self.norm.bias, 0.0, 0.3)
+
+
+def halved(a, b, held):
+    """A product of which each factor gets half."""
+    return a * b if held is same else (a * b.detach() + a.detach() * b) / 2
+
+
+def same(tensor):
+    return tensor
+
+
+def kept(h, value, held):
+    """A function of single entries, h · [value / h]."""
+    ratio = torch.where(h == 0, 0.0, value / h).detach()
+    return value if held is same else h * ratio + (value - h * ratio).detach()
+
+
+def layer_norm(w, h, held):
+    mean, spread = held(h.mean(-1, keepdim=True)), held((h.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt())
+    return w.norm(h) if held is same else (h - mean) / spread * w.norm.weight + w.norm.bias
+
+
+def gru(w, h, skip, held):
+    if held is same:
+        return w.cell(h, skip)
+    ways = F.linear(h, w.cell.weight_ih, w.cell.bias_ih), F.linear(skip, w.cell.weight_hh, w.cell.bias_hh)
+    (r, z, n), (r2, z2, n2) = (way.chunk(3, 1) for way in ways)
+    r, z = held(torch.sigmoid(r + r2)), held(torch.sigmoid(z + z2))
+    new = n + r * n2
+    return (1 - z) * kept(new, new.tanh(), held) + z * skip
+
+
+def written(h, *statements, **names):
+    """A copy c of a tensor after statements that write into it."""
+    names |= {"torch": torch, "h": h, "c": h.clone()}
+    for statement in statements:
+        exec(statement, names)
+    return names["c"]
+
+
+def attention(w, h, held=same):
+    return h + held((h @ w.a @ (h @ w.b).t()).softmax(-1)) @ (h @ w.c)
+
+
+#: For every statement, ways to write it: functions of its weights, h and what the layer before was given.
+STATEMENTS = {
+    "linear": [
+        lambda w, h, s, held: F.linear(h, w.a, w.bias),
+        lambda w, h, s: h @ w.a.t() + w.bias,
+        lambda w, h, s: torch.addmm(w.bias, h, w.a.t()),
+        lambda w, h, s: torch.einsum("mf,of->mo", h, w.a) + w.bias,
+        lambda w, h, s: (w.a @ h.t()).t() + w.bias,
+        lambda w, h, s: F.linear(h[None], w.a, w.bias)[0],
+        lambda w, h, s: F.conv1d(h.unsqueeze(-1), w.a.unsqueeze(-1), w.bias).squeeze(-1),
+        lambda w, h, s: (h.unsqueeze(1) * w.a).sum(-1) + w.bias,
+        lambda w, h, s: torch.cat([F.linear(h, w.a[:2], w.bias[:2]), F.linear(h, w.a[2:], w.bias[2:])], -1),
+        lambda w, h, s: F.linear(h, w.a).add_(w.bias),
+    ],
+    "relu": [
+        lambda w, h, s, held: F.relu(h),
+        lambda w, h, s: h.clamp(min=0),
+        lambda w, h, s: torch.where(h > 0, h, 0.0),
+        lambda w, h, s: h * (h > 0),
+        lambda w, h, s: torch.maximum(h, torch.zeros_like(h)),
+        lambda w, h, s: F.relu_(h.clone()),
+        lambda w, h, s: h.masked_fill(h < 0, 0),
+        lambda w, h, s: (h + h.abs()) / 2,
+        lambda w, h, s: written(h, "c[h < 0] = 0"),
+    ],
+    "leaky relu": [
+        lambda w, h, s, held: F.leaky_relu(h, 0.2),
+        lambda w, h, s: torch.where(h > 0, h, 0.2 * h),
+        lambda w, h, s: torch.max(h, 0.2 * h),
+        lambda w, h, s: F.relu(h) - 0.2 * F.relu(-h),
+    ],
+    "tanh": [lambda w, h, s, held: kept(h, h.tanh(), held), lambda w, h, s: h.clone().tanh_()],
+    "silu": [
+        lambda w, h, s, held: kept(h, F.silu(h), held),
+        lambda w, h, s: F.silu(h.clone(), inplace=True),
+    ],
+    "residual": [
+        lambda w, h, s, held: h + s,
+        lambda w, h, s: torch.stack([h, s]).sum(0),
+        lambda w, h, s: 2 * torch.stack([h, s], -1).mean(-1),
+        lambda w, h, s: torch.cat([h, s], 1).view(-1, 2, WIDTH).sum(1),
+        lambda w, h, s: torch.lerp(h, s, 0.5) * 2,
+        lambda w, h, s: written(h, "c += s", s=s),
+        lambda w, h, s: written(h, "c[:, :2] += s[:, :2]", "c[:, 2:].add_(s[:, 2:])", s=s),
+    ],
+    "highway": [
+        lambda w, h, s, held: (lambda g: g * h + (1 - g) * s)(held(torch.sigmoid(F.linear(h, w.a, w.bias)))),
+        lambda w, h, s: torch.lerp(s, h, torch.sigmoid(F.linear(h, w.a, w.bias))),
+    ],
+    "gate of a node": [
+        lambda w, h, s, held: h * held(torch.sigmoid(h @ w.score)).view(-1, 1),
+        lambda w, h, s: torch.einsum("m,mf->mf", torch.sigmoid(h @ w.score), h),
+        lambda w, h, s: torch.diag(torch.sigmoid(h @ w.score)) @ h,
+        lambda w, h, s: torch.sigmoid((h * w.score).sum(-1, keepdim=True)).expand_as(h) * h,
+    ],
+    "gate": [
+        lambda w, h, s, held: F.linear(h, w.a) * held(torch.sigmoid(F.linear(h, w.b))),
+        lambda w, h, s: F.glu(torch.cat([h @ w.a.t(), h @ w.b.t()], -1)),
+        lambda w, h, s: F.glu(F.linear(h, torch.cat([w.a, w.b]))),
+        lambda w, h, s: torch.einsum("mf,mf->mf", torch.sigmoid(h @ w.b.t()), h @ w.a.t()),
+    ],
+    "product": [
+        lambda w, h, s, held: halved(F.linear(h, w.a), F.linear(h, w.b), held),
+        lambda w, h, s: torch.einsum("mf,mf->mf", h @ w.a.t(), h @ w.b.t()),
+        lambda w, h, s: torch.stack([h @ w.a.t(), h @ w.b.t()]).prod(0),
+    ],
+    "square": [
+        lambda w, h, s, held: halved(h, h, held),
+        lambda w, h, s: h.pow(2),
+        lambda w, h, s: torch.einsum("mf,mf->mf", h, h),
+    ],
+    "layer norm": [
+        lambda w, h, s, held: layer_norm(w, h, held),
+        lambda w, h, s: F.group_norm(h, 1, w.norm.weight, w.norm.bias),
+    ],
+    "unit": [
+        lambda w, h, s, held: h / held(h.norm(dim=-1, keepdim=True).clamp(min=1e-12)),
+        lambda w, h, s: F.normalize(h, dim=-1),
+        lambda w, h, s: h * torch.rsqrt((h * h).sum(-1, keepdim=True) + 1e-30),
+    ],
+    "gru": [lambda w, h, s, held: gru(w, h, s, held), lambda w, h, s: w.cell(h, s)],
+    "turn": [
+        lambda w, h, s, held: torch.cat([h[:, 3:], h[:, :3]], 1),
+        lambda w, h, s: h.roll(3, 1),
+        lambda w, h, s: h.view(-1, 2, 3).flip(1).reshape(-1, WIDTH),
+        lambda w, h, s: torch.stack(h.view(-1, 2, 3).unbind(1)[::-1], 1).flatten(1),
+        lambda w, h, s: h.t()[TURN].t(),
+        lambda w, h, s: h.gather(1, TURN.expand(len(h), -1)),
+        lambda w, h, s: torch.zeros_like(h).index_copy(1, TURN, h),
+    ],
+    "nothing": [
+        lambda w, h, s, held: h,
+        lambda w, h, s: h.neg().neg(),
+        lambda w, h, s: h.reshape(-1, 2, 3).transpose(1, 2).reshape(-1, 3, 2).transpose(1, 2).reshape(-1, WIDTH),
+        lambda w, h, s: (lambda order: h[order][order.argsort()])(h[:, 0].argsort()),
+        lambda w, h, s: (lambda order: torch.zeros_like(h).index_copy(0, order, h[order]))(h.sum(1).argsort()),
+        lambda w, h, s: torch.cat([h[:2], h[2:]]),
+        lambda w, h, s: h.expand(2, -1, -1).mean(0),
+        lambda w, h, s: h.repeat_interleave(2, 0)[::2],
+    ],
+    "larger half": [
+        lambda w, h, s, held: torch.maximum(h[:, :3], h[:, 3:]).repeat(1, 2),
+        lambda w, h, s: h.view(-1, 2, 3).max(1).values.tile(1, 2),
+        lambda w, h, s: torch.where(h[:, :3] > h[:, 3:], h[:, :3], h[:, 3:]).repeat(1, 2),
+        lambda w, h, s: F.max_pool1d(h.view(-1, 2, 3).transpose(1, 2), 2).squeeze(-1).repeat(1, 2),
+    ],
+    "attention": [
+        lambda w, h, s, held: attention(w, h, held),
+        lambda w, h, s: h + F.scaled_dot_product_attention(*((h @ m)[None] for m in (w.a, w.b, w.c)), scale=1.0)[0],
+        lambda w, h, s: h + torch.einsum("mn,nf->mf", (h @ w.a @ (h @ w.b).t()).softmax(1), h @ w.c),
+    ],
+    "mean of all": [
+        lambda w, h, s, held: h + F.relu(h.mean(0, keepdim=True) @ w.a),
+        lambda w, h, s: h + F.relu(h.mean(0) @ w.a).expand_as(h),
+        lambda w, h, s: h + F.relu(torch.full((1, len(h)), 1 / len(h), dtype=h.dtype) @ h @ w.a),
+    ],
+    "wider": [
+        lambda w, h, s, held: torch.cat([2 * h[:, :2], h[:, 2:]], 1),
+        lambda w, h, s: h * WIDENED.to(h),
+        lambda w, h, s: written(h, "c[:, :2].mul_(2)"),
+        lambda w, h, s: written(h, "for i in range(2): c[:, i].add_(h[:, i])"),
+        lambda w, h, s: written(h, "c.view(-1, 3, 2)[:, 0] += h[:, :2]"),
+        lambda w, h, s: written(h, "c = torch.empty_like(h)", "c[:, :2].copy_(2 * h[:, :2])", "c[:, 2:] = h[:, 2:]"),
+    ],
+    "first node silent": [
+        lambda w, h, s, held: torch.cat([0 * h[:1], h[1:]]),
+        lambda w, h, s: h.masked_fill((torch.arange(len(h)) == 0)[:, None], 0.0),
+        lambda w, h, s: F.pad(h[1:], (0, 0, 1, 0)),
+        lambda w, h, s: written(h, "c[0] = 0"),
+        lambda w, h, s: written(h, "c[0].zero_()"),
+    ],
+}
+#: Those that can stand inside a layer, on nodes or on messages.
+LOCAL = [name for name in STATEMENTS if name not in ("attention", "mean of all", "first node silent")]
+#: Ways that are another thing inside a layer: sums, and entries kept by a mask, go on with the linear maps before.
+NO_ACTIVATION = {*(("relu", way) for way in (2, 3, 6, 7, 8)), ("leaky relu", 1), ("larger half", 2)}
+ACTIVATIONS = ("relu", "leaky relu", "silu")
+
+#: Read-outs, the first of each kind being the plain one.
+READ_OUTS = (
+    [
+        lambda h: h.sum(0, keepdim=True),
+        lambda h: global_add_pool(h, None),
+        lambda h: torch.einsum("mf->f", h)[None],
+        lambda h: scatter(h, torch.zeros(len(h), dtype=torch.long)),
+        lambda h: h.mean(0, keepdim=True) * len(h),
+    ],
+    [
+        lambda h: h.amax(0, keepdim=True),
+        lambda h: global_max_pool(h, None),
+        lambda h: h.sort(0).values[-1:],
+    ],
+)
+
+
+def largest(h):
+    """The largest of every column; those that are equal up to rounding share."""
+    best = (h >= h.amax(0) - 1e-13 * h.abs().amax(0)).to(h.dtype).detach()
+    return (h * best / best.sum(0)).sum(0, keepdim=True)
+
+
+class Weighed(MessagePassing):
+    """A layer of one's own: the mean of neighbours, weighed on their way."""
+
+    def __init__(self):
+        super().__init__(aggr="mean")
+        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH) / 2)
+
+    def forward(self, x, edge_index):
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_j):
+        return x_j @ self.weight
+
+
+class Inside(MessagePassing):
+    """A layer with statements before messages are sent, in the messages, and after they are added up."""
+
+    def __init__(self, names):
+        super().__init__(aggr="add")
+        self.weight, self.names = nn.Parameter(torch.randn(WIDTH, WIDTH) / 2), names
+        self.weights, self.ways, self.held = nn.ModuleList(Weights() for _ in names), (0, 0, 0), same
+
+    def stated(self, place, h):
+        first, *others = STATEMENTS[self.names[place]]
+        way = self.ways[place]
+        given = self.weights[place], h, h
+        return others[way - 1](*given) if way else first(*given, self.held)
+
+    def forward(self, x, edge_index):
+        h = self.propagate(edge_index, x=self.stated(0, x))
+        return self.stated(2, h @ self.weight) + x
+
+    def message(self, x_j):
+        return self.stated(1, x_j)
+
+    def __str__(self):
+        return f"({self.names} {self.drawn})"
+
+
+def perceptron():
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+
+
+LAYERS = (
+    lambda: GCNConv(WIDTH, WIDTH),
+    lambda: GINConv(perceptron()),
+    lambda: SAGEConv(WIDTH, WIDTH),
+    lambda: GraphConv(WIDTH, WIDTH),
+    Weighed,
+)
+
+
+class Program(nn.Module):
+    """Statements before, between and after one to three layers, drawn by a generator."""
+
+    def __init__(self, draw: random.Random):
+        super().__init__()
+        self.parts, self.weights, self.layers = [], nn.ModuleList(), nn.ModuleList()
+        count = draw.randint(1, 3)
+        for number in range(count + 1):
+            names = draw.choices(list(STATEMENTS), k=draw.choice((0, 1, 1, 2)))
+            for name in names:
+                self._state(name)
+            if number < count:
+                self.parts.append(("layer", number))
+                inside = draw.random() < 0.3
+                self.layers.append(Inside(draw.choices(LOCAL, k=3)) if inside else draw.choice(LAYERS)())
+                if draw.random() < 0.7:
+                    self._state(draw.choice(ACTIVATIONS))
+        self.read_out, self.head = READ_OUTS[draw.random() < 0.3], nn.Linear(WIDTH, 2)
+        self.ways = [draw.randrange(len(STATEMENTS[name])) for name, _ in self.parts if name != "layer"]
+        for layer in self._inside():
+            drawn = [(name, draw.randrange(len(STATEMENTS[name]))) for name in layer.names]
+            layer.drawn = [0 if way in NO_ACTIVATION else way[1] for way in drawn]
+        self.way_out = draw.randrange(len(self.read_out))
+        self.plain = True
+
+    def _inside(self):
+        return [layer for layer in self.layers if isinstance(layer, Inside)]
+
+    def _state(self, name):
+        self.parts.append((name, len(self.weights)))
+        self.weights.append(Weights())
+
+    def forward(self, x, edge_index, held=same, standing=None):
+        """Two outputs; ``standing`` is applied to node features wherever walks stand."""
+        standing = standing or (lambda h: h)
+        for layer in self._inside():
+            layer.ways, layer.held = (0, 0, 0) if self.plain else layer.drawn, held
+        h = given = x
+        for name, number in self.parts:
+            if name == "layer":
+                given = standing(h)
+                h = self.layers[number](given, edge_index)
+                h = standing(h) if number == len(self.layers) - 1 else h
+                continue
+            first, *others = STATEMENTS[name]
+            way = 0 if self.plain else self.ways[number]
+            h = others[way - 1](self.weights[number], h, given) if way else first(self.weights[number], h, given, held)
+        if held is not same and self.read_out is READ_OUTS[1]:
+            return self.head(largest(h))
+        return self.head(self.read_out[0 if self.plain else self.way_out](h))
+
+    def __str__(self):
+        return " ".join(f"{name}[{self.ways[n]}]" if name != "layer" else str(self.layers[n]) for name, n in self.parts)
