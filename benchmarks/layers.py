@@ -3,6 +3,7 @@
 ``python benchmarks/layers.py`` prints, for every one that needs no package beside PyG, the processor time of a question
 on 1,000 nodes and on 20,000, and their ratio: 1 where the cost does not grow with the graph, 20 where every node is
 carried. Names as arguments choose some: ``python benchmarks/layers.py EdgeConv MLPAggregation``.
+GPSConv is left out: every node attends to every other, which costs the square of the graph in the model itself.
 """
 
 from __future__ import annotations
@@ -201,7 +202,6 @@ def models(graph: Graph) -> dict[str, Callable[[], nn.Module]]:
         ),
         "LGConv": (lambda: pyg.LGConv(), plain),
         "PointGNNConv": (lambda: pyg.PointGNNConv(perceptron(N, 3), perceptron(N + 3), perceptron()), at_places),
-        "GPSConv": (lambda: pyg.GPSConv(N, pyg.GCNConv(N, N), heads=2), plain),
         "AntiSymmetricConv": (lambda: pyg.AntiSymmetricConv(N), plain),
         "DirGNNConv": (lambda: pyg.DirGNNConv(pyg.SAGEConv(N, N)), plain),
         "MixHopConv": (lambda: pyg.MixHopConv(N, N // 4, powers=[0, 1, 2, 2]), plain),
