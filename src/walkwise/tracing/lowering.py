@@ -14,7 +14,7 @@ from walkwise.core.differential import Differential
 from walkwise.core.operators import Step
 from walkwise.core.rows import AllNodes
 from walkwise.errors import CoverageWarning, TraceError
-from walkwise.rules import Rule, Schedule
+from walkwise.rules import Schedule
 from walkwise.tracing import moves, normalisations, weights  # noqa: F401  (they fill the table of functions)
 from walkwise.tracing.folding import fold_into_layers
 from walkwise.tracing.fusing import fused
@@ -23,6 +23,7 @@ from walkwise.tracing.interpreter import Interpreter, flat, leaves
 from walkwise.tracing.locality import nearest
 from walkwise.tracing.positions import Positions
 from walkwise.tracing.recorded import Call, Op, live
+from walkwise.tracing.sorting import sorted_ops
 from walkwise.tracing.stretch import Builder, ChainBuilder, Flow
 from walkwise.tracing.tape import Tape
 from walkwise.tracing.target import ExplainedScalar
@@ -114,41 +115,9 @@ class Lowering:
         fold_into_layers(self.ops, tape.calls)
         rules = schedule.rules(len(self.calls))
         self.rules = {index: rule for (index, _), rule in zip(self.calls, rules, strict=True)}
-        self.readout_rule, self.rule_note = schedule.readout, schedule.note
         self.positions = Positions(self.ops, self.calls, identities)
-        self._sort()
-
-    # -- sorting ------------------------------------------------------------------------------
-
-    def _sort(self) -> None:
-        before = live(self.ops, set(self.positions.number))  # encoder and chain
-        made = {slot for op in self.ops for slot in op.outputs}.union(self.tape.features)
-        #: Tensors that layers are handed, and that nothing has made: embeddings, parts of them.
-        self.own = [slot for _, call in self.calls for slot in call.handed if slot not in made]
-        after_first: set[int] = {*self.positions.number, *self.own}
-        inner: list[Op] = []
-        for op in before:
-            if not after_first.isdisjoint(op.inputs):
-                after_first.update(slot for slot in op.outputs if slot is not None)
-                inner.append(op)
-        # A position that hangs on no other is where walks begin.
-        reached = {slot for op in inner for slot in op.outputs}
-        self.root_slots = [slot for slot in self.positions.number if slot not in reached]
-        inner_set, before_set = set(map(id, inner)), set(map(id, before))
-        self.encoder_ops = [op for op in before if id(op) not in inner_set]
-        self.chain_ops = inner
-        self.readout_ops = [op for op in self.ops if id(op) not in before_set]
-        for op in before:
-            op.rule = self._rule(op)
-        for op in self.readout_ops:
-            op.rule = self.readout_rule if op.call is None else self._rule(op)
-
-    def _rule(self, op: Op) -> Rule:
-        """The rule of an operation's layer, or of the layer before it."""
-        if op.call is not None:
-            return self.rules[op.call]
-        begun = [index for index in self.rules if index < op.era]
-        return self.rules[begun[-1] if begun else next(iter(self.rules))]
+        self.parts = sorted_ops(self.ops, self.calls, self.positions.number, tape.features)
+        self.parts.put_under(self.rules, schedule.readout)
 
     # -- building -----------------------------------------------------------------------------
 
@@ -180,7 +149,7 @@ class Lowering:
             steps=tuple(fused(near.steps, named, self.num_nodes)),
             seeds=near.places(tuple(seeds)),
             readout=near.places(tuple(readout)),
-            readout_rule=self.readout_rule,
+            readout_rule=self.schedule.readout,
             roots=tuple(roots),
             layers=self._routed(layers, steps),
             num_nodes=self.num_nodes,
@@ -189,7 +158,7 @@ class Lowering:
             edge_index=self.positions.edges(self.tape.calls),
             encoder=tuple(encoder),
             features=tuple(beginning.features),
-            rule_note=self.rule_note,
+            rule_note=self.schedule.note,
             normaliser=self._normaliser(scalar.direction),
             notes=(
                 *run.remarks,
@@ -237,14 +206,14 @@ class Lowering:
         for features in self.tape.features:
             source.append((builder.new_slot(), run.value(features)))
             run.flows[features] = Flow(source[-1][1], source[-1][0])
-        for op in self.encoder_ops if source else ():
+        for op in self.parts.encoder if source else ():
             run.run(op)
         around = [slot for slot in self._read_later() if self.positions.begins_at(slot)]
-        begun = {slot: self._begun(slot) for slot in self.root_slots} | {
+        begun = {slot: self._begun(slot) for slot in self.parts.roots} | {
             slot: builder.apart(self._begun(slot)) for slot in around
         }
         there = {slot: self.positions.by_node(builder, slot, flow) for slot, flow in begun.items()}
-        read = self.encoder_ops or any(features in begun for features in self.tape.features)
+        read = self.parts.encoder or any(features in begun for features in self.tape.features)
         return Beginning(begun, there, source if read else [])
 
     def walk(self, beginning: Beginning) -> dict[int, Layer]:
@@ -261,7 +230,7 @@ class Lowering:
         """What comes of the layers in the end."""
         run = self.run
         run.lasting = False
-        for op in self.readout_ops:
+        for op in self.parts.readout:
             run.run(op)
         end = run.builder.settle(run.flow(self.output))
         run.missing = None  # which holds on to all this
@@ -275,8 +244,8 @@ class Lowering:
 
     def _read_later(self) -> list[int]:
         """The slots before the first layer that are read, past where walks begin, by what comes after."""
-        before = {*self.tape.features, *self.own, *(slot for op in self.encoder_ops for slot in op.outputs)}
-        read = dict.fromkeys(slot for op in (*self.chain_ops, *self.readout_ops) for slot in op.inputs)
+        before = {*self.tape.features, *self.parts.own, *(slot for op in self.parts.encoder for slot in op.outputs)}
+        read = dict.fromkeys(slot for op in (*self.parts.chain, *self.parts.readout) for slot in op.inputs)
         return [slot for slot in read if slot in before and slot not in self.positions.number]
 
     def _around(self, slot: int) -> Flow:
@@ -296,10 +265,10 @@ class Lowering:
     def _run_chain(self) -> dict[int, Layer]:
         layers: dict[int, Layer] = {}
         of_call: dict[int, list[Op]] = {}
-        for op in self.chain_ops:
+        for op in self.parts.chain:
             if op.call is not None:
                 of_call.setdefault(op.call, []).append(op)
-        for op in self.chain_ops:
+        for op in self.parts.chain:
             if op.call is None:
                 self.run.run(op)
                 self._stand(op.outputs)
@@ -368,7 +337,7 @@ class Lowering:
 
     def _normaliser(self, direction: Tensor) -> float:
         """What log-softmax takes off the logit that is explained, if it is the last operation."""
-        last = next((op for op in self.readout_ops if self.output in op.outputs), None)
+        last = next((op for op in self.parts.readout if self.output in op.outputs), None)
         if last is None or last.word.name != "log_softmax":
             return 0.0
         taken = (self.tape.values[self.output] - self.tape.values[last.inputs[0]]) * direction
@@ -379,13 +348,13 @@ class Lowering:
         without: dict[str, dict[str, None]] = {}
         for op, emitted in self.run.uncovered:
             if emitted in self.reached:  # what only makes a gate or a divisor is held constant anyway
-                without.setdefault(op.word.name, {})[self._where(op)] = None
+                without.setdefault(op.word.name, {})[self.parts.where(op, self.tape.calls)] = None
         notes = [_WITHOUT.format(name, " and in ".join(where)) for name, where in without.items()]
-        mixing = self.positions.identities.mixing([op for op in self.chain_ops if self._carries(op)])
-        mixing += [op for op in self.readout_ops if self._mixes_nodes(op)]
+        mixing = self.positions.identities.mixing([op for op in self.parts.chain if self._carries(op)])
+        mixing += [op for op in self.parts.readout if self._mixes_nodes(op)]
         outside: dict[str, dict[str, None]] = {}
         for op in mixing:
-            outside.setdefault(op.word.name, {})[self._where(op)] = None
+            outside.setdefault(op.word.name, {})[self.parts.where(op, self.tape.calls)] = None
         notes += [_OUTSIDE.format(name, " and in ".join(where)) for name, where in outside.items()]
         for note in notes:
             warnings.warn(note + ".", CoverageWarning, stacklevel=5)
@@ -406,13 +375,6 @@ class Lowering:
         if not any(self.num_nodes in shape for shape in (constants if product else shapes)):
             return False
         return self.positions.identities.mixes(op)
-
-    def _where(self, op: Op) -> str:
-        if op.call is None:
-            after = "the read-out" if op in self.readout_ops else "the code between layers"
-            return "the code before the first layer" if op in self.encoder_ops else after
-        call: Call = self.tape.calls[op.call]
-        return f"layer '{call.name}' ({type(call.module).__name__})"
 
 
 def _reachable(steps: list[Step], seeded: set[int]) -> list[Step]:

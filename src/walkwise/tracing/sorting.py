@@ -1,0 +1,67 @@
+"""The operations of a run in three parts: before the first layer, the layers and what is between them, and after."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from walkwise.rules import Rule
+from walkwise.tracing.recorded import Call, Op, live
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The encoder before the first message-passing layer, the chain proper, and the read-out."""
+
+    encoder: list[Op]
+    chain: list[Op]
+    readout: list[Op]
+    roots: list[int]  # the positions that hang on no other: where walks begin
+    own: list[int]  # tensors that layers are handed, and that nothing has made: embeddings, parts of them
+
+    def put_under(self, rules: dict[int, Rule], readout: Rule) -> None:
+        """Give operations the rules of their layers, by call, or that of the read-out."""
+        for op in (*self.encoder, *self.chain):
+            op.rule = _rule(op, rules)
+        for op in self.readout:
+            op.rule = readout if op.call is None else _rule(op, rules)
+
+    def where(self, op: Op, calls: Sequence[Call]) -> str:
+        """Where an operation stands, in words."""
+        if op.call is None:
+            after = "the read-out" if op in self.readout else "the code between layers"
+            return "the code before the first layer" if op in self.encoder else after
+        call = calls[op.call]
+        return f"layer '{call.name}' ({type(call.module).__name__})"
+
+
+def sorted_ops(
+    ops: Sequence[Op], calls: Sequence[tuple[int, Call]], positions: Collection[int], features: Sequence[int]
+) -> Parts:
+    """Sort operations; the read-out is everything that no later position depends on."""
+    before = live(ops, set(positions))  # encoder and chain
+    made = {slot for op in ops for slot in op.outputs}.union(features)
+    own = [slot for _, call in calls for slot in call.handed if slot not in made]
+    after_first: set[int] = {*positions, *own}
+    inner: list[Op] = []
+    for op in before:
+        if not after_first.isdisjoint(op.inputs):
+            after_first.update(slot for slot in op.outputs if slot is not None)
+            inner.append(op)
+    reached = {slot for op in inner for slot in op.outputs}
+    inner_set, before_set = set(map(id, inner)), set(map(id, before))
+    return Parts(
+        encoder=[op for op in before if id(op) not in inner_set],
+        chain=inner,
+        readout=[op for op in ops if id(op) not in before_set],
+        roots=[slot for slot in positions if slot not in reached],
+        own=own,
+    )
+
+
+def _rule(op: Op, rules: dict[int, Rule]) -> Rule:
+    """The rule of an operation's layer, or of the layer before it."""
+    if op.call is not None:
+        return rules[op.call]
+    begun = [index for index in rules if index < op.era]
+    return rules[begun[-1] if begun else next(iter(rules))]
