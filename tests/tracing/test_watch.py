@@ -7,46 +7,46 @@ import torch
 from torch import nn
 from torch_geometric.nn import EdgeConv, GCNConv
 
-from walkwise.tracing.watch import (
+from walkwise.tracing.handed import (
     EnoughError,
-    _edge_index,
-    _handed,
-    _node_tensors,
-    _on_one_node_set,
-    _said,
-    _whole_numbers,
+    about_integers,
+    edge_index_of,
+    handed_nodes,
+    node_tensors,
     note_handed,
+    types_said,
 )
+from walkwise.tracing.watch import _on_one_node_set
 
 X, Y, EDGES = torch.rand(3, 2), torch.rand(4, 2), torch.tensor([[0, 1], [1, 2]])
 SPARSE = torch.eye(3).to_sparse()
 
 
 def test_node_tensors_are_dense_and_of_floating_point_numbers():
-    assert _node_tensors(X) == [X]
+    assert node_tensors(X) == [X]
     for other in (EDGES, SPARSE, None, "x", 3):
-        assert _node_tensors(other) == []
-    assert _node_tensors((X, Y)) == [X, Y]
-    assert _node_tensors([X, None]) == [X]
-    assert _node_tensors((EDGES, Y, X)) == [Y]  # a pair has two ends
-    assert _node_tensors({"a": X, "b": EDGES, "c": (X, Y)}) == [X, X, Y]
+        assert node_tensors(other) == []
+    assert node_tensors((X, Y)) == [X, Y]
+    assert node_tensors([X, None]) == [X]
+    assert node_tensors((EDGES, Y, X)) == [Y]  # a pair has two ends
+    assert node_tensors({"a": X, "b": EDGES, "c": (X, Y)}) == [X, X, Y]
 
 
 def test_nodes_are_the_first_argument_with_any():
-    assert _handed((X, Y), {}) is X
-    assert _handed((EDGES, Y), {}) is Y
+    assert handed_nodes((X, Y), {}) is X
+    assert handed_nodes((EDGES, Y), {}) is Y
     pair = (X, Y)
-    assert _handed((EDGES, pair), {"x": X}) is pair
-    assert _handed((EDGES,), {"edge_attr": Y, "x": X}) is X  # what is called x comes before the rest
-    assert _handed((EDGES,), {"edge_attr": Y}) is Y
-    assert _handed((), {}) is None
+    assert handed_nodes((EDGES, pair), {"x": X}) is pair
+    assert handed_nodes((EDGES,), {"edge_attr": Y, "x": X}) is X  # what is called x comes before the rest
+    assert handed_nodes((EDGES,), {"edge_attr": Y}) is Y
+    assert handed_nodes((), {}) is None
 
 
 def test_edges_are_two_rows_of_whole_numbers():
-    assert torch.equal(_edge_index((X, EDGES), {}), EDGES)
-    assert torch.equal(_edge_index((X,), {"edge_index": EDGES}), EDGES)
+    assert torch.equal(edge_index_of((X, EDGES), {}), EDGES)
+    assert torch.equal(edge_index_of((X,), {"edge_index": EDGES}), EDGES)
     for other in (EDGES.int(), EDGES[0], torch.cat([EDGES, EDGES]), EDGES[None], SPARSE):
-        assert _edge_index((X, other), {}) is None
+        assert edge_index_of((X, other), {}) is None
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_edges_are_two_rows_of_whole_numbers():
     ],
 )
 def test_types_by_the_keys_of_a_dictionary_or_the_name_of_a_layer(name, given, expected):
-    assert _said(name, given, [7, 8]) == expected
+    assert types_said(name, given, [7, 8]) == expected
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_messages_between_the_same_nodes(size, arguments, expected):
 
 def test_features_that_are_integers_are_told():
     for whole in ((EDGES[:, :1].t(), X), (EDGES, EDGES), (EDGES[0],)):
-        assert "x.float()" in _whole_numbers(whole)
+        assert "x.float()" in about_integers(whole)
     for others in ((), (X, EDGES), ("x",), (EDGES,), (EDGES, X[:, 0])):  # edges alone, too
-        assert _whole_numbers(others) is None
+        assert about_integers(others) is None
 
 
 class Twice(nn.Module):

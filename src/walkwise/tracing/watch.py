@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from walkwise.errors import TraceError
 from walkwise.tracing import quantiles
+from walkwise.tracing.handed import (
+    about_integers,
+    after_integers,
+    edge_index_of,
+    handed_nodes,
+    is_edges,
+    node_tensors,
+    opened,
+    own_table,
+    types_said,
+)
 from walkwise.tracing.linearize import ClosedForm, EdgeShelf, PropagateCall, closed_form
 from walkwise.tracing.modules import Modules, torchscript
 from walkwise.tracing.native import Native, is_native
@@ -117,23 +126,23 @@ class Watch:
 
     def _begin(self, name: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Tell the tape that a message-passing call begins."""
-        args = _opened(args)
+        args = opened(args)
         place = _place_of_x(type(module))  # type: ignore[arg-type]
         first = kwargs["x"] if "x" in kwargs else next(iter(args[place:]), None)
         known = self.tape.slot_of(first)  # no look at the tensor: the tape would see it
         given = self._before_edges(args) if known is None else first
-        self.table = _table(module, args, kwargs) if given is None else None
+        self.table = own_table(module, args, kwargs) if given is None else None
         given = self.table if given is None else given
-        given = _handed(args, kwargs) if given is None else given
-        tensors = _node_tensors(given) if known is None else [given]
-        if not tensors or (known is None and self.tape.slot_of(tensors[0]) is None and _after_numbers(args, kwargs)):
-            raise _nothing(name, module, _whole_numbers((*args, *kwargs.values())))
+        given = handed_nodes(args, kwargs) if given is None else given
+        tensors = node_tensors(given) if known is None else [given]
+        if not tensors or (known is None and self.tape.slot_of(tensors[0]) is None and after_integers(args, kwargs)):
+            raise _nothing(name, module, about_integers((*args, *kwargs.values())))
         own = known is None and any(self.tape.slot_of(tensor) is None for tensor in tensors)
         if self.tape.calls and own:
             self.fresh.append(len(self.tape.calls))
         slots = [self.tape.follow(tensor) for tensor in tensors]
         handed = tuple(dict.fromkeys(slots))
-        call = Call(name, module, handed, edge_index=self._edges(args, kwargs), type_of=_said(name, given, slots))
+        call = Call(name, module, handed, edge_index=self._edges(args, kwargs), type_of=types_said(name, given, slots))
         call.beside = (*args, *kwargs.values()) if own else ()
         self.tape.calls.append(call)
         self.tape.active = len(self.tape.calls) - 1
@@ -142,14 +151,14 @@ class Watch:
     def _before_edges(self, args: tuple[Any, ...]) -> Tensor | None:
         """What is followed and stands before a call's edges, where a weight may come first: ``conv(W, x, edges)``."""
         with unwatched():
-            edges = next((i for i, item in enumerate(args) if _is_edges(item)), 0)
+            edges = next((i for i, item in enumerate(args) if is_edges(item)), 0)
         known = (item for item in args[:edges] if isinstance(item, Tensor) and self.tape.slot_of(item) is not None)
         return next(known, None)
 
     def _edges(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
         """The edges that a call was given, as long as no earlier call was."""
         known = any(call.edge_index is not None for call in self.tape.calls)
-        return None if known else _edge_index(args, kwargs)
+        return None if known else edge_index_of(args, kwargs)
 
     def _end(self, name: str, module: Any, result: Any) -> None:
         """Tell the tape what a message-passing call returned."""
@@ -157,7 +166,7 @@ class Watch:
         if isinstance(result, dict):
             keyed = [(self.tape.slot_of(tensor), self._rows_for(key)) for key, tensor in result.items()]
         else:
-            tensors = _opened(result if isinstance(result, (tuple, list)) else (result,))
+            tensors = opened(result if isinstance(result, (tuple, list)) else (result,))
             slots = [self.tape.slot_of(tensor) for tensor in tensors if isinstance(tensor, Tensor)]
             targets = (self._target(module), *(None for _ in slots[1:]))  # the rest may have rows of edges
             keyed = list(zip(slots, targets, strict=False))
@@ -281,43 +290,6 @@ def check_fresh(watch: Watch, handed: Callable[[bool], list[list[Tensor]]]) -> N
             )
 
 
-class EnoughError(Exception):
-    """Ends a run after the last layer that anybody asks about."""
-
-
-def note_handed(modules: Modules, disturbing: bool, last: int | None = None) -> list[list[Tensor]]:
-    """A list that fills with the node tensors that the layers of a shadow are handed, call by call.
-
-    Args:
-        modules: of the shadow.
-        disturbing: whether the first layer's output is changed.
-        last: the call after whose beginning the run ends, if any.
-    """
-    handed: list[list[Tensor]] = []
-    depth = [0]
-
-    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            depth[0] += 1
-            try:
-                if depth[0] == 1:
-                    tensors = {id(tensor): tensor for tensor in _node_tensors(_handed(args, kwargs))}
-                    handed.append([tensor.detach().clone() for tensor in tensors.values()])
-                    if len(handed) - 1 == last:
-                        raise EnoughError
-                result = original(*args, **kwargs)
-            finally:
-                depth[0] -= 1
-            first = disturbing and depth[0] == 0 and len(handed) == 1 and isinstance(result, Tensor)
-            return result + torch.linspace(1, 2, result.numel()).to(result).view_as(result) if first else result
-
-        return forward
-
-    for _, conv in modules.convs:
-        conv.__dict__["forward"] = watched(conv.forward)
-    return handed
-
-
 def _check_affine(form: ClosedForm, module: Any, affine: Affine, result: Tensor, arguments: dict[str, Any]) -> None:
     """A closed form that a user registered must give what the layer computes."""
     if _is_ours(form):
@@ -359,78 +331,6 @@ def _nothing(name: str, module: Any, remedy: str | None = None) -> TraceError:
         "walk could begin with.",
         remedy=remedy or _FEATURELESS,
     )
-
-
-def _whole_numbers(args: tuple[Any, ...]) -> str | None:
-    """What to do where a layer was handed features that are integers."""
-    whole = isinstance(args[0] if args else None, Tensor) and not args[0].is_floating_point()
-    whole = whole and not (_is_edges(args[0]) and not any(_is_edges(item) for item in args[1:]))
-    return "Its features are integers: convert them, x.float(), or embed them before the layer." if whole else None
-
-
-def _after_numbers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether all that stands before a layer's edges is whole numbers: it embeds its nodes, the rest is of edges."""
-    with unwatched():
-        items = (*args, *kwargs.values())
-        edges = next((i for i, item in enumerate(items) if _is_edges(item)), 0)
-        before = [item for item in items[:edges] if item is not None]
-        return bool(before) and all(isinstance(item, Tensor) and not item.is_floating_point() for item in before)
-
-
-def _said(name: str, given: Any, slots: list[int]) -> dict[int, str]:
-    """The node types that tensors are of, by the keys of a dictionary or the name of a layer ("user__rates__item")."""
-    if isinstance(given, dict):
-        keys = [key for key, item in given.items() if _node_tensors(item)]
-        return {slot: key for slot, key in zip(slots, keys, strict=False) if isinstance(key, str)}
-    ends = [part.strip("<>_") for part in name.rsplit(".", 1)[-1].split("__")]
-    return dict(zip(slots, (ends[0], ends[-1]), strict=False)) if len(ends) >= 3 else {}
-
-
-def _opened(items: Sequence[Any]) -> tuple[Any, ...]:
-    """What a layer is handed or returns, with the tensors of a graph (a Data or a Batch) in the place of it."""
-    if not any(isinstance(item, Data) for item in items):
-        return tuple(items)
-    names = ("x", "edge_index", "edge_attr")
-    opened = [[item.get(n) for n in names if n in item] if isinstance(item, Data) else [item] for item in items]
-    return tuple(itertools.chain.from_iterable(opened))
-
-
-def _handed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What is handed to a layer as its nodes: the first argument with a floating-point tensor in it."""
-    items = (*_opened(args), *([kwargs["x"]] if "x" in kwargs else []), *kwargs.values())
-    return next((item for item in items if _node_tensors(item)), None)
-
-
-def _table(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """The layer's own table of nodes, its one matrix, where it is handed edges (and their weights) alone: LINKX."""
-    with unwatched():
-        items = [item for item in (*args, *kwargs.values()) if item is not None]
-        if not items or not _is_edges(items[0]) or any(isinstance(t, Tensor) and t.dim() > 1 for t in items[1:]):
-            return None
-        matrices = [weight for weight in parameters_of(module).values() if weight is not None and weight.dim() == 2]
-    return matrices[0] if len(matrices) == 1 else None
-
-
-def _node_tensors(given: Any) -> list[Tensor]:
-    """The node tensors of what a layer is handed: one, or those of a pair or of a dictionary."""
-    if isinstance(given, Tensor):
-        return [given] if given.is_floating_point() and given.layout == torch.strided else []
-    if isinstance(given, dict):
-        return [tensor for item in given.values() for tensor in _node_tensors(item)]
-    if isinstance(given, (tuple, list)):
-        return [tensor for item in given[:2] if isinstance(item, Tensor) for tensor in _node_tensors(item)]
-    return []
-
-
-def _edge_index(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """The edge index (2, E) handed to a layer, if it was one."""
-    with unwatched():
-        return next((torch.as_tensor(item) for item in (*args, *kwargs.values()) if _is_edges(item)), None)
-
-
-def _is_edges(item: Any) -> bool:
-    """Whether something has the type and the shape of an edge index, (2, E)."""
-    return isinstance(item, Tensor) and item.dtype == torch.long and item.dim() == 2 and item.shape[0] == 2
 
 
 def _lost(name: str, module: Any) -> TraceError:
