@@ -1,5 +1,7 @@
 """Calls that cannot be meant as they stand, and the words in which they are refused."""
 
+import itertools
+
 import pytest
 import torch
 import torch_geometric.nn as pyg
@@ -312,3 +314,74 @@ def test_modules_that_add_up_neighbours_wrapped_as_the_refusal_says(meta):
     torch.testing.assert_close(ww.feature_relevance(chain), gradient * x)
     walks = ww.enumerate_walks(chain)
     assert float(ww.walk_relevance(chain, walks).sum()) == pytest.approx(chain.input_relevance)
+
+
+class Sums(pyg.MessagePassing):
+    """A layer of somebody's own."""
+
+    def forward(self, x, edge_index, size=None):
+        return self.propagate(edge_index, x=x if size is None else (x, None), size=size)
+
+
+class OwnLayer(nn.Module):
+    """Nodes send to each other; with hyperedges, to those, which send to their nodes."""
+
+    def __init__(self, hyperedges=None):
+        super().__init__()
+        self.out, self.back, self.hyperedges = Sums(), Sums(), hyperedges
+
+    def forward(self, x, edge_index):
+        if self.hyperedges is None:
+            return self.out(x, edge_index).sum(0, keepdim=True)
+        there = torch.stack([edge_index[0], edge_index[1] - len(x)])
+        h = self.out(x, there, (len(x), self.hyperedges))
+        return self.back(h, there.flip(0), (self.hyperedges, len(x)))[:1]
+
+
+@pytest.mark.parametrize("ends", [[[0, 1], [1, 9]], [[0, 9], [1, 1]]])
+def test_edges_of_a_layer_of_somebody_s_own(ends):
+    with pytest.raises(InputError, match=r"edge_index names nodes [01] to 9, but x has 4 rows"):
+        ww.trace(OwnLayer(), torch.rand(4, 3), torch.tensor(ends), target=0)
+
+
+def test_a_layer_of_somebody_s_own_may_send_to_hyperedges():
+    incidence = torch.tensor([[0, 1, 2, 2, 3], [4, 4, 4, 5, 5]])
+    model, x = OwnLayer(2), torch.rand(4, 3, dtype=torch.float64)
+    chain = ww.trace(model, x, incidence, target=0, rule="zero")
+    leaf = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(leaf, incidence)[0, 0], leaf)
+    torch.testing.assert_close(ww.feature_relevance(chain), gradient * x)
+    assert chain.edge_index.t().tolist() == [[0, 1], [0, 2], [1, 0], [1, 2], [2, 0], [2, 1], [2, 3], [3, 2]]
+
+
+@pytest.mark.parametrize("first", [0, 4])
+def test_nodes_of_a_hypergraph_are_next_to_those_with_which_they_share_a_hyperedge(first):
+    class Hyper(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = pyg.HypergraphConv(3, 4), pyg.HypergraphConv(4, 2)
+
+        def forward(self, x, hyperedge_index):
+            return self.b(self.a(x, hyperedge_index).relu(), hyperedge_index).sum(0, keepdim=True)
+
+    incidence = torch.tensor([[0, 1, 2, 2, 3], [0, 0, 0, 1, 1]]) + torch.tensor([[0], [first]])
+    chain = ww.trace(Hyper(), torch.rand(4, 3), incidence, target=0)
+    pairs = [[0, 1], [0, 2], [1, 0], [1, 2], [2, 0], [2, 1], [2, 3], [3, 2]]
+    assert chain.edge_index.t().tolist() == pairs
+    steps = {step for walk in ww.enumerate_walks(chain).tolist() for step in itertools.pairwise(walk)}
+    assert {step for step in steps if step[0] != step[1]} == set(map(tuple, pairs))
+    found = ww.find_subgraph(chain, size=2)
+    assert list(found.nodes) in pairs
+
+
+def test_a_forward_that_takes_nothing():
+    class Closed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = pyg.GCNConv(3, 2)
+
+        def forward(self):
+            return self.conv(torch.rand(4, 3), EDGES)
+
+    with pytest.raises(InputError, match="It takes nothing, so the graph is out of sight"):
+        ww.trace(Closed(), torch.rand(4, 3), torch.tensor([[0, 1], [1, 0]]))

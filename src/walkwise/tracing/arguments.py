@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.data.data import BaseData
+from torch_geometric.nn import HypergraphConv
 from torch_geometric.utils import is_sparse
 
 from walkwise.core.node_types import NodeTypes
@@ -146,9 +147,17 @@ class Given:
         except TypeError:
             self._check_call()
             raise
-        except RuntimeError as error:
+        except (IndexError, RuntimeError, ValueError) as error:
             _explain_types(error, self.tensors())
+            self._check_ends()
             raise
+
+    def _check_ends(self) -> None:
+        """Raise what is wrong with edges that a layer of somebody's own was allowed for hyperedges."""
+        from walkwise.tracing.inputs import check_edges
+
+        if self.types is None and not any(isinstance(module, HypergraphConv) for module in self.model.modules()):
+            check_edges(self.edge_index, self.num_nodes)
 
     def _check_call(self) -> None:
         """Raise what is wrong with the call, if it is the call that is wrong and not the model."""
@@ -377,7 +386,9 @@ def _refuse(model: nn.Module, signature: inspect.Signature, given: str, why: str
     names = [p.name for p in signature.parameters.values() if p.kind in _NAMED]
     needed = [p for p in signature.parameters.values() if p.kind in _NAMED and p.default is p.empty]
     remedy = (
-        f"It takes one object: write ww.trace(model, {names[0]}), with a torch_geometric Data or Batch."
+        "It takes nothing, so the graph is out of sight: have it take one, def forward(self, x, edge_index)."
+        if not signature.parameters
+        else f"It takes one object: write ww.trace(model, {names[0]}), with a torch_geometric Data or Batch."
         if len(needed) == 1 and names[0] not in ("x", "edge_index", "adj_t")
         else "Write ww.trace(model, x, edge_index, name=value, ...) with its own names, or ww.trace(model, data) "
         "with a Data object that has them."
@@ -397,7 +408,7 @@ def _written(signature: inspect.Signature) -> str:
     return str(signature.replace(parameters=plain, return_annotation=signature.empty))
 
 
-def _explain_types(error: RuntimeError, tensors: Mapping[str, Tensor]) -> None:
+def _explain_types(error: Exception, tensors: Mapping[str, Tensor]) -> None:
     """Say which arguments are integers where the model's own error is about types of numbers."""
     whole = [n for n, t in tensors.items() if not t.is_floating_point() and n in ("x", "edge_attr", "edge_weight")]
     if whole and any(word in str(error) for word in ("dtype", "Long", "Int")):

@@ -69,15 +69,18 @@ def check_input(modules: Modules, given: Given) -> None:
     check_layers(modules)
     tensors = given.tensors()
     check_tensors({n: value for n, value in tensors.items() if n[:1] != "x"})  # x: where its effect is seen
-    if given.types is None and not any(
-        isinstance(conv, HypergraphConv) for _, conv in modules.convs
-    ):  # whose second row names hyperedges
-        check_edges(given.edge_index, given.num_nodes)
+    if given.types is None and not any(isinstance(conv, HypergraphConv) for _, conv in modules.convs):
+        check_edges(given.edge_index, given.num_nodes, hyper=any(_of_somebody(conv) for _, conv in modules.convs))
     _check_places(a_weight(modules), given.features, tensors)
 
 
-def check_edges(edge_index: Any, num_nodes: int) -> None:
-    """Refuse edges between nodes that do not exist."""
+def _of_somebody(conv: Any) -> bool:
+    """Whether a layer is not torch_geometric's: the second row of its edges may name hyperedges."""
+    return not type(conv).__module__.startswith("torch_geometric.")
+
+
+def check_edges(edge_index: Any, num_nodes: int, *, hyper: bool = False) -> None:
+    """Refuse edges between nodes that do not exist; where the second row may name hyperedges, from such nodes."""
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
         return
     if edge_index.is_floating_point() and edge_index.dim() == 2 and edge_index.shape[0] == 2 != edge_index.shape[1]:
@@ -89,7 +92,7 @@ def check_edges(edge_index: Any, num_nodes: int) -> None:
         raise InputError(argument="edge_index", expected=expected, got=tuple(edge_index.shape))
     if not edge_index.numel():
         return
-    low, high = torch.stack(torch.aminmax(edge_index)).tolist()
+    low, high = torch.stack(torch.aminmax(edge_index[0] if hyper else edge_index)).tolist()
     if low < 0 or high >= num_nodes:
         raise InputError(
             f"edge_index names nodes {low} to {high}, but x has {num_nodes} rows (0 to {num_nodes - 1}).",
@@ -124,7 +127,10 @@ def _check_places(parameter: Tensor | None, features: dict[str, Tensor], tensors
 def _remedy(value: Any, beside: Any = None) -> str | None:
     """What to write where the edges were left out, or a graph was given in the place of its tensors."""
     if value is ...:
-        return "Write ww.trace(model, x, edge_index), or ww.trace(model, data)."
+        return (
+            "Write ww.trace(model, x, edge_index), or ww.trace(model, data); of a model that finds its edges itself, "
+            "as of points, ww.trace(model, Data(x=..., pos=...))."
+        )
     if isinstance(value, BaseData):
         return "Write ww.trace(model, data), or ww.trace(model, data.x, data.edge_index)."
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], BaseData):

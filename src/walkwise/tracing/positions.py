@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch_geometric.nn import HypergraphConv
 
 from walkwise.core.differential import MOVING, Differential
 from walkwise.core.operators import Operator, Scale, Visit
@@ -127,6 +128,8 @@ class Positions:
         call = next((call for call in calls if call.edge_index is not None), None)
         if call is None or call.edge_index is None:
             return torch.empty(2, 0, dtype=torch.long)
+        if isinstance(call.module, HypergraphConv) or self._names_others(call):
+            return _sharing(call.edge_index)
         ends_at = (call.handed[0], call.handed[-1])
         rows = [self._nodes[slot] if slot in self._across else self.identities.nodes(slot) for slot in ends_at]
         if all(self.identities.natural(ids) for ids in rows):
@@ -134,6 +137,15 @@ class Positions:
         ends = [ids.to(end.device)[end] for ids, end in zip(rows, call.edge_index, strict=True)]
         kept = (ends[0] >= 0) & (ends[1] >= 0)
         return torch.stack([end[kept] for end in ends])
+
+    def _names_others(self, call: Call) -> bool:
+        """Whether edges lead from all nodes to what is none: to hyperedges."""
+        assert call.edge_index is not None
+        if len(call.handed) > 1 or not self.identities.natural(self.identities.nodes(call.handed[0])):
+            return False
+        made = [self.identities.tape.values[slot].shape[0] for slot in call.outputs[:1]]
+        M = self.identities.num_nodes
+        return made not in ([], [M]) or bool((call.edge_index[1] >= M).any())
 
     def _are_nodes(self, slot: int, call: Call) -> bool:
         """Whether rows are nodes, each of them once, some of nobody perhaps."""
@@ -253,6 +265,17 @@ class Positions:
         rows = self.identities.tape.values[slot].detach()
         at, shape = (rows.transpose(0, 1), rows.shape) if back else (rows, rows.transpose(0, 1).shape)
         return Differential(Tensor.transpose, (MOVING, 0, 1), {}, at, 0, shape)
+
+
+def _sharing(incidence: Tensor) -> Tensor:
+    """The pairs of nodes that share a hyperedge, both ways round.  # (2, I) -> (2, E)"""
+    nodes, hyperedges = incidence[:, incidence[1].argsort(stable=True)]
+    _, numbered, counts = hyperedges.unique_consecutive(return_inverse=True, return_counts=True)
+    starts, each = counts.cumsum(0) - counts, counts[numbered]
+    within = torch.arange(int(each.sum()), device=nodes.device) - (each.cumsum(0) - each).repeat_interleave(each)
+    pairs = torch.stack([nodes.repeat_interleave(each), nodes[starts[numbered].repeat_interleave(each) + within]])
+    found: Tensor = torch.unique(pairs[:, pairs[0] != pairs[1]], dim=1)
+    return found
 
 
 def is_static(call: Call, shape: Sequence[int]) -> bool:
