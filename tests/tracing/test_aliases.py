@@ -53,6 +53,7 @@ UNSEEN = {
     "no gradients": doing("with torch.no_grad(): h.mul_(2)"),
     "view without gradients": doing("with torch.no_grad(): h[0].mul_(2)"),
     "out": doing("torch.add(h, 1, out=h)"),
+    "dropout in place": doing("torch.nn.functional.dropout(h, 0.5, True, True)"),
 }
 
 
@@ -121,6 +122,40 @@ SOUND = {
     "view of what became constant": (
         doing("v = h[:, :2]", "r = h.tanh()", "h.zero_()", "h = r + torch.cat([v, v], 1)"),
         torch.tanh,
+    ),
+    "constant written after it was used": (
+        doing("w = torch.ones(5, 1).to(h)", "y = h * w", "w.zero_()", "h = y + h * w"),
+        lambda h: h + 0,
+    ),
+    "constant written in a loop": (
+        doing("w, o = torch.ones(5, 1).to(h), 0", "for i in range(3): w.fill_(i + 1); o = o + h * w", "h = o"),
+        lambda h: 6 * h,
+    ),
+    "index written after it was used": (
+        doing("i = torch.tensor([0, 0, 1, 1])", "y = h[:, i]", "i.zero_()", "h = y"),
+        lambda h: h[:, [0, 0, 1, 1]],
+    ),
+    "view of a constant that features come into": (
+        doing(
+            "b = torch.zeros_like(h)", "v, u = b[:, :2], b[:, 1:3]", "v.add_(h[:, :2])", "h = h + torch.cat([u, u], 1)"
+        ),
+        lambda h: h + torch.cat([h[:, 1:2], 0 * h[:, :1], h[:, 1:2], 0 * h[:, :1]], 1),
+    ),
+    "copy of what is detached": (
+        doing("c = h.clone()", "c[:, :2].copy_(h.detach()[:, :2])", "h = c"),
+        lambda h: torch.cat([h.detach()[:, :2], h[:, 2:]], 1),
+    ),
+    "constant, and back": (
+        doing("v, k = h[:, :2], h.clone()", "h.zero_()", "h.add_(k)", "h = torch.cat([v, v], 1)"),
+        lambda h: torch.cat([h[:, :2], h[:, :2]], 1),
+    ),
+    "written twice, then constant": (
+        doing("v, r = h[:, :2], h.tanh()", "v.mul_(2)", "h.zero_()", "h = r + torch.cat([v, v], 1)"),
+        torch.tanh,
+    ),
+    "a single row": (
+        doing("g = h[:, :1].clone().t().clone()", "g[:, 2:].mul_(3)", "h = h * g.detach().t() + 0 * g.t()"),
+        lambda h: h * torch.cat([h[:2, :1], 3 * h[2:, :1]]).detach(),
     ),
     "memory that was not written before": (
         doing(

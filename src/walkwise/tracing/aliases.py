@@ -44,7 +44,32 @@ def sharing(tensor: Tensor, others: Iterable[Tensor]) -> list[Tensor]:
     """Those of the others that are views of the same tensor as this one, or that tensor itself."""
     base = base_of(tensor)
     root = tensor if base is None else base
-    return [other for other in others if other is not tensor and (other is root or base_of(other) is root)]
+    distinct = {id(other): other for other in others if other is not tensor}
+    return [other for other in distinct.values() if other is root or base_of(other) is root]
+
+
+def overlap(a: Tensor, b: Tensor) -> bool:
+    """Whether two views of one tensor have entries in common.
+
+    >>> import torch
+    >>> root = torch.zeros(3, 4)
+    >>> overlap(root[:, :2], root[1]), overlap(root[:, ::2], root[:, 1::2])
+    (True, False)
+    """
+    if not a.numel() or not b.numel():
+        return False
+    if any(_covers(*pair) for pair in ((a, b), (b, a))):
+        return True
+    first = min(a.storage_offset(), b.storage_offset())
+    ends = [t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True)) for t in (a, b)]
+    taken = torch.zeros(max(ends) - first + 1, dtype=torch.bool)
+    taken.as_strided(a.shape, a.stride(), a.storage_offset() - first).fill_(True)
+    return bool(taken.as_strided(b.shape, b.stride(), b.storage_offset() - first).any())
+
+
+def _covers(whole: Tensor, part: Tensor) -> bool:
+    """Whether a tensor that lies in one piece holds the first entry of another."""
+    return whole.is_contiguous() and 0 <= part.storage_offset() - whole.storage_offset() < whole.numel()
 
 
 def differ(a: Tensor, b: Tensor) -> bool:
@@ -63,7 +88,8 @@ def place_in(view: Tensor, root: Tensor) -> tuple[int | slice, ...] | None:
     offset = rest = int(view.storage_offset() - root.storage_offset())
     starts = dict.fromkeys(range(root.dim()), 0)
     for dim in sorted(starts, key=root.stride, reverse=True):
-        starts[dim], rest = divmod(rest, max(root.stride(dim), 1))
+        if root.shape[dim] > 1:
+            starts[dim], rest = divmod(rest, max(root.stride(dim), 1))
     place: list[int | slice] = []
     left = list(zip(view.shape, view.stride(), strict=True))
     for dim, start in starts.items():

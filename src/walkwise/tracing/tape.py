@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +13,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from walkwise.errors import TraceError
-from walkwise.tracing.aliases import Aliases, differ, place_in, reshapes, sharing, unseen_write
-from walkwise.tracing.private import autocasting, base_of, innermost, transforming, unwatched
+from walkwise.tracing.aliases import Aliases, overlap, place_in, reshapes, sharing, unseen_write
+from walkwise.tracing.private import autocasting, base_of, innermost, transforming, unwatched, version_of
 from walkwise.tracing.recorded import Affine, Call, Op, Ref, not_runnable
 from walkwise.tracing.spellings import exchanges, positional
 from walkwise.tracing.words import Handler, Word, asked_to_write, named, word
@@ -64,6 +65,8 @@ class Tape(TorchFunctionMode):
         self._slot_of: dict[int, int] = {}  # by tensor identity
         self._alive: list[Tensor] = []  # keeps identities from being used again
         self._aliases = Aliases()
+        self._constant_views: list[weakref.ref[Tensor]] = []
+        self._held: set[int] = set()  # where the constants of recorded operations lie in memory
 
     def follow(self, tensor: Tensor) -> int:
         """The tensor's slot; it is followed from now on if it was not."""
@@ -93,10 +96,13 @@ class Tape(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run the function, and record it if a followed tensor went in."""
+        known = word(func)
+        if args and (known.writes or asked_to_write(known, args, kwargs or {})):
+            self._keep_constants(args[0])
         if not self.follows(args) and not (kwargs and self.follows(kwargs.values())):
             if transforming() and self.follows(map(innermost, args)):
                 raise TraceError(_TRANSFORMED[0], remedy=_TRANSFORMED[1])
-            return _ran(func, args, kwargs or {})
+            return self._view_of_constant(_ran(func, args, kwargs or {}))
         if transforming():
             raise TraceError(_TRANSFORMED[0], remedy=_TRANSFORMED[1])
         if not torch.is_grad_enabled():
@@ -104,7 +110,6 @@ class Tape(TorchFunctionMode):
         if autocasting():
             self._check_autocast()
         with torch.no_grad():
-            known = word(func)
             if known.simple and (not kwargs or kwargs == _NOT_IN_PLACE):
                 return self._record_simple(known, func, args, {})
             if known.name in _REDUCE and args and kwargs and kwargs.keys() <= _OVER and not self.normalising:
@@ -153,6 +158,21 @@ class Tape(TorchFunctionMode):
                 return True
         return False
 
+    def _view_of_constant(self, result: Any) -> Any:
+        """What a function made of constants, remembered if it is a view: node features may be written into it."""
+        for item in result if type(result) in (tuple, list) else (result,):
+            if isinstance(item, Tensor) and base_of(item) is not None and item.is_floating_point():
+                self._constant_views.append(weakref.ref(item))
+        return result
+
+    def _keep_constants(self, written: Any) -> None:
+        """Copy what recorded operations took for constants, where it is about to be written into."""
+        if transforming() or not isinstance(written, Tensor) or (place := _memory(written)) not in self._held:
+            return
+        for op in self.ops:
+            op.args, op.kwargs = _copied((op.args, op.kwargs), place)
+        self._held.discard(place)
+
     def _out_of_sight(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function that is not meant to be followed."""
         self.hidden.add("through torch.no_grad() or a custom autograd.Function")
@@ -181,6 +201,8 @@ class Tape(TorchFunctionMode):
             slot = self.slot_of(item)
             if slot is not None:
                 slots.append(slot)
+            elif isinstance(item, Tensor):
+                self._held.add(_memory(item))
             refs.append(item if slot is None else Ref(slot))
         return tuple(refs), tuple(slots) if len(slots) < 2 else tuple(dict.fromkeys(slots))
 
@@ -190,9 +212,10 @@ class Tape(TorchFunctionMode):
         self._check_function(known, func, kwargs)
         if known.writes or asked_to_write(known, args, kwargs):
             return self._record_write(known, func, args, kwargs)
+        before = _version(args)
         result = _ran(func, args, kwargs)
         if args and result is args[0]:
-            return result
+            return _unchanged(result, before, known)
         if known.name in _AS_ANOTHER and args:
             if not self.follows(args[:1]):
                 return result
@@ -224,7 +247,7 @@ class Tape(TorchFunctionMode):
         changing = self._changing(args[0])
         referred = self._refer(self._saved(args), kwargs)
         result = func(*args, **kwargs)
-        stale = self._stale(changing)
+        stale = self._stale(args[0], changing)
         written = args[0] if known.name == "setitem" else result
         if self._depends(known, written) and not kwargs.get("rounding_mode"):
             self._append(known, OutOfPlace(func), referred, written)
@@ -283,18 +306,24 @@ class Tape(TorchFunctionMode):
         self._alive.append(tensor)
         return slot
 
-    def _changing(self, tensor: Tensor) -> list[tuple[Tensor, int, Tensor]]:
-        """The followed tensors that share memory with one about to be written into: their slots and values."""
+    def _changing(self, tensor: Tensor) -> list[tuple[Tensor, int | None, Tensor]]:
+        """The tensors that share memory with one about to be written into: their slots, if followed, and values."""
         self._aliases.check()
-        shared = [(other, self._slot_of.get(id(other), -1)) for other in sharing(tensor, self._alive)]
-        return [(other, slot, self.values[slot].clone()) for other, slot in shared if slot >= 0]
+        views = [view for ref in self._constant_views if (view := ref()) is not None]
+        shared = [(other, self._slot_of.get(id(other))) for other in sharing(tensor, [*self._alive, *views])]
+        return [
+            (other, slot, (other if slot is None else self.values[slot]).clone())
+            for other, slot in shared
+            if slot != -1
+        ]
 
-    def _stale(self, changing: list[tuple[Tensor, int, Tensor]]) -> list[Tensor]:
-        """Those that a write has changed; what was recorded of them keeps its values."""
+    def _stale(self, written: Tensor, changing: list[tuple[Tensor, int | None, Tensor]]) -> list[Tensor]:
+        """Those that a write has reached; what was recorded of them keeps its values."""
         self._aliases.renew()
         for _, slot, before in changing:
-            self.values[slot] = before
-        return [other for other, _, before in changing if differ(other, before)]
+            if slot is not None:
+                self.values[slot] = before
+        return [other for other, _, _ in changing if overlap(other, written)]
 
     def _renew(self, written: Tensor, stale: list[Tensor]) -> None:
         """Follow what a write into one tensor has changed besides: the tensor it is a view of, and other views of that.
@@ -313,7 +342,7 @@ class Tape(TorchFunctionMode):
             if other is base:
                 continue
             if id(root) not in self._slot_of:
-                self._slot_of.pop(id(other))
+                self._slot_of.pop(id(other), None)
             elif reshapes(other, root):
                 self._rederive(other, Tensor.view, self._constant_or_ref(root), tuple(other.shape))
             else:
@@ -361,6 +390,8 @@ class Tape(TorchFunctionMode):
             return kind([self._referred(i, slots) for i in item])
         if kind is Ref:
             slots.append(item.slot)
+        elif isinstance(item, Tensor):
+            self._held.add(_memory(item))
         return item
 
 
@@ -369,10 +400,39 @@ def _constant(item: Any) -> Any:
     return item.detach() if isinstance(item, Tensor) else item
 
 
+def _memory(tensor: Tensor) -> int:
+    """Where a tensor's numbers lie; 0 where they lie in several places."""
+    return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else 0
+
+
+def _copied(nested: Any, place: int) -> Any:
+    """Recorded arguments with copies of the tensors that lie in one place in memory."""
+    if type(nested) in (list, tuple):
+        return type(nested)([_copied(item, place) for item in nested])
+    if type(nested) is dict:
+        return {key: _copied(value, place) for key, value in nested.items()}
+    return nested.detach().clone() if isinstance(nested, Tensor) and _memory(nested) == place else nested
+
+
+def _version(args: tuple[Any, ...]) -> int:
+    """How often the first argument has been written into."""
+    return version_of(args[0]) if args and isinstance(args[0], Tensor) else 0
+
+
+def _unchanged(result: Any, before: int, known: Word) -> Any:
+    """What a function has returned as it was given, if it has not written into it."""
+    if isinstance(result, Tensor) and version_of(result) != before:
+        raise unseen_write(f"{known.name}(inplace=True)")
+    return result
+
+
 def _ran(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What a function makes; memory that nothing has written is 0."""
     result = func(*args, **kwargs)
-    return result.zero_() if func in _UNWRITTEN else result
+    if func in _UNWRITTEN:
+        with torch.no_grad():
+            result.zero_()
+    return result
 
 
 def _plain_function(func: Any, known: Word) -> Any:
