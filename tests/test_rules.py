@@ -15,6 +15,7 @@ from walkwise.rules import (
     Gamma,
     GeneralisedGamma,
     PositivePart,
+    Rule,
     Schedule,
     Zero,
     ZPlus,
@@ -144,6 +145,30 @@ def test_shares_conserve_relevance():
             AlphaBeta(alpha, beta)
     assert AlphaBeta(1.0, 0.0).shares == (1, 0)
     assert (ZPlus().shares, PositivePart().shares, Zero().shares) == ((1, 0), (1, 0), None)
+
+
+def test_a_rule_that_says_half_of_what_it_means_is_refused():
+    """Without splits the factors would never be asked for, and the rule would be LRP-0."""
+
+    class Factors(Rule):
+        def factors(self, value, z, plus, minus):
+            return 2 * self.ratio(value, plus), None
+
+    class Splits(Rule):
+        @property
+        def splits(self):
+            return True
+
+    class Both(Factors, Splits):
+        pass
+
+    for half, words in ((Factors(), "splits return True"), (Splits(), "shares or factors")):
+        for given in (half, [half], Schedule.constant(half)):
+            with pytest.raises(InputError, match=words):
+                as_schedule(given).rules(1)
+        with pytest.raises(InputError, match=words):
+            Schedule.constant(Zero(), readout=half)
+    assert as_schedule(Both()).rules(2) == (Both(), Both())
 
 
 def test_what_rules_are_by_default():

@@ -258,6 +258,16 @@ class PositivePart(Rule):
         return bias.abs(), -bias.abs()
 
 
+def _whole(rule: Rule) -> Rule:
+    """The rule, if it splits where it says what the parts get, and says so where it splits."""
+    own = any(getattr(type(rule), name) is not getattr(Rule, name) for name in ("factors", "size_factors"))
+    if own != rule.splits and rule.shares is None and not rule.exact:
+        expected = "with factors (or shares) and with splits" if own else "with shares or factors, since it splits"
+        remedy = "Let splits return True, or the factors are never asked for." if own else "Write one of the two."
+        raise InputError(argument="rule", expected=expected, got=repr(rule), remedy=remedy)
+    return rule
+
+
 @dataclass(frozen=True)
 class Schedule:
     """One rule for every layer, and one for the read-out.
@@ -269,6 +279,10 @@ class Schedule:
     layers: Callable[[int], Sequence[Rule]]
     readout: Rule = Zero()
     note: str = ""  # what to tell people of it
+
+    def __post_init__(self) -> None:
+        """Refuse a rule that says half of what it means."""
+        _whole(self.readout)
 
     @classmethod
     def constant(cls, rule: Rule, readout: Rule | None = None) -> Schedule:
@@ -299,7 +313,7 @@ class Schedule:
 
     def rules(self, num_layers: int) -> tuple[Rule, ...]:
         """The rules of a model with that many layers, in order."""
-        rules = tuple(self.layers(num_layers))
+        rules = tuple(map(_whole, self.layers(num_layers)))
         if len(rules) != num_layers:
             raise InputError(
                 f"{len(rules)} rules were given, but the model has {num_layers} message-passing layers (one per call).",
