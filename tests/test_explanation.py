@@ -1,6 +1,7 @@
 """One call that explains a prediction: its parts against the functions they come from, its check against the model."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -263,3 +264,10 @@ def test_graphs_from_smiles_name_their_atoms():
     assert node_labels(graph, 3) == ()
     graph.smiles = "O(("
     assert node_labels(graph, 3) == ()
+
+
+def test_nodes_that_are_equal_but_for_rounding_are_listed_by_their_numbers(model, data):
+    relevance = torch.tensor([0.1, 0.7, 0.3, 0.7, 0.2, -0.7, 0.0], dtype=torch.float64)
+    apart = relevance + torch.tensor([0, 0, 0, 1e-12, 0, -2e-12, 0], dtype=torch.float64)
+    found = replace(ww.explain(model, data, target=1), node_relevance=apart)
+    assert "nodes: 1 C +0.7, 3 O +0.7, 5 C −0.7, 2 N" in str(found)

@@ -106,9 +106,11 @@ def _report(
 
 
 def _show(traced: TracedPrediction, report: dict[str, Any]) -> None:
+    from walkwise.questions.ties import by_size
+
     say(traced.headline(), wrap=True)
     scores = report["node_relevance"]
-    best = sorted(range(len(scores)), key=lambda node: -abs(scores[node]))[:_SHOWN]
+    best = by_size(traced.node_relevance)[:_SHOWN]
     truth = set(report["truth"]["nodes"]) if report["truth"] else set()
     rows = [
         (traced.listed([node]), scores[node], *(["yes" if node in truth else ""] if truth else [])) for node in best

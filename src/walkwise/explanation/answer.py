@@ -18,6 +18,7 @@ from walkwise.display import count, html_box, html_line, html_table, listed, num
 from walkwise.errors import InputError, MissingExtraError
 from walkwise.explanation import saved
 from walkwise.explanation.check import Check, Outcome
+from walkwise.questions.ties import by_size
 from walkwise.search.best_subgraph import FoundSubgraph
 from walkwise.search.best_walks import TopWalks
 
@@ -171,8 +172,7 @@ class Explanation:
         )
 
     def _top_nodes(self) -> list[tuple[int, float]]:
-        best = self.node_relevance.abs().argsort(descending=True, stable=True)[:_SHOWN].tolist()
-        return [(i, float(self.node_relevance[i])) for i in best]
+        return [(i, float(self.node_relevance[i])) for i in by_size(self.node_relevance)[:_SHOWN]]
 
     def _subgraph_words(self) -> str:
         nodes = listed([self.node(i) for i in self.subgraph.nodes])

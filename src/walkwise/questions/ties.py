@@ -38,6 +38,19 @@ def tie_runs(scores: Sequence[float], relative: float, scale: float | None = Non
     return runs
 
 
+def by_size(values: Tensor) -> list[int]:
+    """The places of numbers, the largest in size first; of those that tie, the first place comes first.
+
+    >>> by_size(torch.tensor([1.0, 3.0 - 1e-7, -3.0, 3.0]))
+    [1, 2, 3, 0]
+    """
+    sizes = values.detach().abs().double()
+    places = sizes.argsort(descending=True, stable=True).tolist()
+    scale = float(sizes.max()) if places else 0.0
+    runs = tie_runs(sizes[places].tolist(), rounding(values.dtype), scale)
+    return [place for _, place in sorted(zip(runs, places, strict=True))]
+
+
 def ties_in_order(walks: Tensor, score: Tensor) -> Tensor:
     """How to list walks so that, of those that tie, the lexicographically smallest comes first: (K,).
 

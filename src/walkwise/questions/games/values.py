@@ -12,6 +12,7 @@ from walkwise.core.chain import RelevanceChain
 from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.display import html_box, html_table, number
 from walkwise.questions.parts import per_node
+from walkwise.questions.ties import by_size
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,7 +69,7 @@ def _largest_html(
     title: str, sets: Tensor, values: Tensor, errors: Tensor, route: str, most: int = 20, types: NodeTypes | None = None
 ) -> str:
     """A table of the sets of nodes with the largest values."""
-    best = values.abs().argsort(descending=True, stable=True)[:most]
+    best = by_size(values)[:most]
     sampled = bool((errors > 0).any())
     rows = [
         (
@@ -76,7 +77,7 @@ def _largest_html(
             float(values[i]),
             *([float(errors[i])] if sampled else []),
         )
-        for i in best.tolist()
+        for i in best
     ]
     columns = ["node" if sets.shape[1] == 1 else "nodes", ">value", *([">standard error"] if sampled else [])]
     left = len(values) - len(best)
