@@ -86,6 +86,16 @@ def test_every_command_runs(run, folder):
             assert found.out
 
 
+def test_the_read_me_has_one_number_for_its_molecule(run):
+    """The lines of Python and the command explain the same."""
+    pytest.importorskip("rdkit")
+    (said,) = re.findall(r"^Prediction: .*? (-?[\d.]+: walks sum to .*)\.$", README, flags=re.MULTILINE)
+    (command,) = [
+        arguments for line, arguments in COMMANDS.items() if f"{line}\n" in README and arguments[0] == "explain"
+    ]
+    assert said in " ".join(run(*command).out.split())
+
+
 def documented(command: str) -> list[str]:
     """The keys that the guide promises, without those in parentheses."""
     row = re.search(rf"^\| `{command}` \| (.*) \|$", GUIDE, flags=re.MULTILINE)
