@@ -68,6 +68,9 @@ STALE = {
     "base of a view that is turned over": doing("h.t()[:2].mul_(2)"),
     "view that is turned over": doing("v = h.t()", "h.mul_(2)", "h = v.t()"),
     "copy of a view that is turned over": doing("c = h.clone()", "c.t()[:2].mul_(2)", "h = c"),
+    "constant detached in another shape": doing(
+        "b = torch.zeros(20).to(h)", "b.view(5, 4).detach()[:, :2].add_(h[:, :2])", "h = h + b.view(5, 4)"
+    ),
     "constant behind such a view": doing("b = torch.zeros_like(h)", "b.t()[:2].add_(h.t()[:2])", "h = b"),
 }
 
@@ -141,6 +144,18 @@ SOUND = {
         ),
         lambda h: h + torch.cat([h[:, 1:2], 0 * h[:, :1], h[:, 1:2], 0 * h[:, :1]], 1),
     ),
+    "constant that was detached": (
+        doing("b = torch.zeros_like(h)", "v = b[:, :2].detach()", "b += h", "h = h + torch.cat([v, v], 1)"),
+        lambda h: h + torch.cat([h[:, :2], h[:, :2]], 1),
+    ),
+    "what a constant was detached from": (
+        doing("b = torch.zeros_like(h)", "b[:, :2].detach().add_(h[:, :2])", "h = h + b"),
+        twice_on_the_left,
+    ),
+    "data of a constant": (
+        doing("b = torch.zeros_like(h)", "b.data[:, :2] = h[:, :2]", "h = h + b"),
+        twice_on_the_left,
+    ),
     "copy of what is detached": (
         doing("c = h.clone()", "c[:, :2].copy_(h.detach()[:, :2])", "h = c"),
         lambda h: torch.cat([h.detach()[:, :2], h[:, 2:]], 1),
@@ -166,6 +181,14 @@ SOUND = {
             "b[:, 2:].copy_(h[:, 2:])",
             "h = b",
         ),
+        twice_on_the_left,
+    ),
+    "new memory": (
+        doing("b = h.new(5, 4)", "b[:, :2] = 2 * h[:, :2]", "b[:, 2:] = h[:, 2:]", "h = b"),
+        twice_on_the_left,
+    ),
+    "new memory with numbers in it": (
+        doing("b = h.new([2.0, 2.0, 1.0, 1.0])", "h = h * b"),
         twice_on_the_left,
     ),
     "part that became constant": (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,12 +42,36 @@ class Aliases:
         self._known = [(alias, alias.clone()) for alias, _ in self._known]
 
 
-def sharing(tensor: Tensor, others: Iterable[Tensor]) -> list[Tensor]:
-    """Those of the others that are views of the same tensor as this one, or that tensor itself."""
-    base = base_of(tensor)
-    root = tensor if base is None else base
-    distinct = {id(other): other for other in others if other is not tensor}
-    return [other for other in distinct.values() if other is root or base_of(other) is root]
+class ConstantViews:
+    """Views of constants, into which node features may be written later: slices, and constants that were detached."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._views: list[weakref.ref[Tensor]] = []
+        self._detached: dict[int, tuple[Tensor, Tensor]] = {}  # by identity, each with what it was detached from
+
+    def add(self, result: Any, detached_from: Tensor | None = None) -> Any:
+        """What a function made of constants, remembered if it is a view."""
+        if detached_from is not None:
+            self._detached[id(result)] = result, detached_from
+        for item in result if type(result) in (tuple, list) else (result,):
+            if isinstance(item, Tensor) and self.root(item) is not item and item.is_floating_point():
+                self._views.append(weakref.ref(item))
+        return result
+
+    def root(self, tensor: Tensor) -> Tensor:
+        """The tensor that another is a view of, or that other one itself."""
+        base = base_of(tensor)
+        root = tensor if base is None else base
+        found = self._detached.get(id(root))
+        return root if found is None else self.root(found[1])
+
+    def sharing(self, tensor: Tensor, others: Iterable[Tensor]) -> list[Tensor]:
+        """Those of the others, and of the views, that have the same root as this one, or are it."""
+        root = self.root(tensor)
+        views = [view for ref in self._views if (view := ref()) is not None]
+        distinct = {id(other): other for other in (*others, *views) if other is not tensor}
+        return [other for other in distinct.values() if self.root(other) is root]
 
 
 def overlap(a: Tensor, b: Tensor) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from walkwise.errors import TraceError
-from walkwise.tracing.aliases import Aliases, overlap, place_in, reshapes, sharing, unseen_write
+from walkwise.tracing.aliases import Aliases, ConstantViews, overlap, place_in, reshapes, unseen_write
 from walkwise.tracing.private import autocasting, base_of, innermost, transforming, unwatched, version_of
 from walkwise.tracing.recorded import Affine, Call, Op, Ref, not_runnable
 from walkwise.tracing.spellings import exchanges, positional
@@ -21,6 +20,7 @@ from walkwise.tracing.words import Handler, Word, asked_to_write, named, word
 
 _NOT_IN_PLACE = {"inplace": False}
 _REDUCE, _OVER = {"sum", "mean"}, {"dim", "keepdim"}
+_DETACHING = frozenset({"detach", "data"})
 _DERIVATIVES = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
 #: What makes tensors of whatever is in memory: zeros here, until something is written.
 _UNWRITTEN = named("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted")
@@ -65,7 +65,7 @@ class Tape(TorchFunctionMode):
         self._slot_of: dict[int, int] = {}  # by tensor identity
         self._alive: list[Tensor] = []  # keeps identities from being used again
         self._aliases = Aliases()
-        self._constant_views: list[weakref.ref[Tensor]] = []
+        self._views = ConstantViews()
         self._held: set[int] = set()  # where the constants of recorded operations lie in memory
 
     def follow(self, tensor: Tensor) -> int:
@@ -102,7 +102,8 @@ class Tape(TorchFunctionMode):
         if not self.follows(args) and not (kwargs and self.follows(kwargs.values())):
             if transforming() and self.follows(map(innermost, args)):
                 raise TraceError(_TRANSFORMED[0], remedy=_TRANSFORMED[1])
-            return self._view_of_constant(_ran(func, args, kwargs or {}))
+            from_constant = args[0] if known.name in _DETACHING and args and not transforming() else None
+            return self._views.add(_ran(func, args, kwargs or {}), from_constant)
         if transforming():
             raise TraceError(_TRANSFORMED[0], remedy=_TRANSFORMED[1])
         if not torch.is_grad_enabled():
@@ -157,13 +158,6 @@ class Tape(TorchFunctionMode):
             if id(item) in slots or (type(item) in (list, tuple) and self.follows(item)):
                 return True
         return False
-
-    def _view_of_constant(self, result: Any) -> Any:
-        """What a function made of constants, remembered if it is a view: node features may be written into it."""
-        for item in result if type(result) in (tuple, list) else (result,):
-            if isinstance(item, Tensor) and base_of(item) is not None and item.is_floating_point():
-                self._constant_views.append(weakref.ref(item))
-        return result
 
     def _keep_constants(self, written: Any) -> None:
         """Copy what recorded operations took for constants, where it is about to be written into."""
@@ -222,7 +216,7 @@ class Tape(TorchFunctionMode):
             args = (args[0], *map(_constant, args[1:]))  # the result hangs on the first alone
             kwargs = {name: _constant(item) for name, item in kwargs.items()}
         if kwargs.get("rounding_mode") or not self._depends(known, result):
-            if known.name in ("detach", "data"):
+            if known.name in _DETACHING:
                 self._aliases.add(result)
             return result
         if known.same and isinstance(result, Tensor):
@@ -270,7 +264,7 @@ class Tape(TorchFunctionMode):
 
     def _depends(self, known: Word, result: Any) -> bool:
         """Whether a result depends differentiably on what went in."""
-        if known.name in ("detach", "data"):
+        if known.name in _DETACHING:
             self.cut = True
         if known.constant or (self.normalising and known.statistic):
             return False
@@ -309,8 +303,7 @@ class Tape(TorchFunctionMode):
     def _changing(self, tensor: Tensor) -> list[tuple[Tensor, int | None, Tensor]]:
         """The tensors that share memory with one about to be written into: their slots, if followed, and values."""
         self._aliases.check()
-        views = [view for ref in self._constant_views if (view := ref()) is not None]
-        shared = [(other, self._slot_of.get(id(other))) for other in sharing(tensor, [*self._alive, *views])]
+        shared = [(other, self._slot_of.get(id(other))) for other in self._views.sharing(tensor, self._alive)]
         return [
             (other, slot, (other if slot is None else self.values[slot]).clone())
             for other, slot in shared
@@ -330,14 +323,14 @@ class Tape(TorchFunctionMode):
 
         Where it cannot be told which slices a view is, the others may not be read again.
         """
-        base = base_of(written)
+        root = self._views.root(written)
+        base = None if root is written else root
         if base is not None and (any(other is base for other in stale) or self._begins(base, written)):
             before, part = self._constant_or_ref(base), self._constant_or_ref(written)
             if reshapes(written, base):
                 self._rederive(base, Tensor.view, part, tuple(base.shape))
             else:
                 self._rederive(base, Tensor.__setitem__, before, place_in(written, base), part)
-        root = written if base is None else base
         for other in stale:
             if other is base:
                 continue
@@ -429,7 +422,7 @@ def _unchanged(result: Any, before: int, known: Word) -> Any:
 def _ran(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What a function makes; memory that nothing has written is 0."""
     result = func(*args, **kwargs)
-    if func in _UNWRITTEN:
+    if func in _UNWRITTEN or (func is Tensor.new and all(isinstance(size, (int, torch.Size)) for size in args[1:])):
         with torch.no_grad():
             result.zero_()
     return result

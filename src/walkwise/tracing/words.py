@@ -44,7 +44,7 @@ def named(*names: str) -> frozenset[Function]:
 #: Floating-point results that do not depend differentiably on their input.
 CONSTANT = named(
     "detach", "detach_copy", "data", "zeros_like", "ones_like", "full_like", "empty_like", "rand_like",
-    "randn_like", "randint_like", "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor", "sign", "sgn",
+    "randn_like", "randint_like", "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor", "new", "sign", "sgn",
     "signbit", "round", "floor", "ceil", "trunc", "fix", "floor_divide", "floordiv", "rfloordiv", "ifloordiv",
     "bernoulli", "heaviside", "grad", "rand", "randn", "isfinite", "isnan", "isinf", "nonzero", "argmax", "argmin",
     "argsort", "bincount", "histc", "poisson", "new_empty_strided", "zero", "normal", "uniform", "exponential",
