@@ -205,8 +205,6 @@ STATEMENTS = {
 }
 #: Those that can stand inside a layer, on nodes or on messages.
 LOCAL = [name for name in STATEMENTS if name not in ("attention", "mean of all", "first node silent")]
-#: Ways that are another thing inside a layer: sums, and entries kept by a mask, go on with the linear maps before.
-NO_ACTIVATION = {*(("relu", way) for way in (2, 3, 6, 7, 8)), ("leaky relu", 1), ("larger half", 2)}
 ACTIVATIONS = ("relu", "leaky relu", "silu")
 
 #: Read-outs, the first of each kind being the plain one.
@@ -304,8 +302,7 @@ class Program(nn.Module):
         self.read_out, self.head = READ_OUTS[draw.random() < 0.3], nn.Linear(WIDTH, 2)
         self.ways = [draw.randrange(len(STATEMENTS[name])) for name, _ in self.parts if name != "layer"]
         for layer in self._inside():
-            drawn = [(name, draw.randrange(len(STATEMENTS[name]))) for name in layer.names]
-            layer.drawn = [0 if way in NO_ACTIVATION else way[1] for way in drawn]
+            layer.drawn = [draw.randrange(len(STATEMENTS[name])) for name in layer.names]
         self.way_out = draw.randrange(len(self.read_out))
         self.plain = True
 

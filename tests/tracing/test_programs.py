@@ -7,6 +7,9 @@ import torch
 
 import walkwise as ww
 from programs import WIDTH, Program
+from walkwise.rules import Epsilon
+
+RULES = ("zero", "auto", "alphabeta", Epsilon(0.1))
 
 
 def case(seed):
@@ -45,7 +48,7 @@ def close(actual, expected):
 def check(seed):
     model, x, edges, sets = case(seed)
     expected = torch.stack([masked(model, x, edges, nodes) for nodes in sets])
-    for rule in ("zero", "auto"):
+    for rule in RULES:
         found = []
         for model.plain in (True, False):
             chain = ww.trace(model, x, edges, target=1, rule=rule)

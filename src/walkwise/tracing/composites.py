@@ -39,6 +39,7 @@ class Written:
         slot = len(run.values)
         run.values = [*run.values, value]
         part = replace(op, word=word(func), func=func, args=args, kwargs=kwargs, inputs=inputs, outputs=(slot,))
+        run.made[slot] = part
         run.run(part)
         run.uncovered = [(op if found is part else found, emitted) for found, emitted in run.uncovered]
         return Ref(slot)

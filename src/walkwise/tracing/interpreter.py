@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from walkwise.core.differential import MOVING, Differential
+from walkwise.tracing.entrywise import MERGING, as_activation
 from walkwise.tracing.expressions import Coefficients, Term, moved
+from walkwise.tracing.origins import Origins
 from walkwise.tracing.recorded import Op, Ref, filled
 from walkwise.tracing.stretch import Builder, Flow
 
@@ -30,6 +32,9 @@ class Interpreter:
             None
         )  # whether a dimension runs over them
         self.parameters: frozenset[int] = frozenset()  # where the model's parameters lie in memory
+        self.origins = Origins()  # of the constants that are made of followed tensors
+        self.made: dict[int | None, Op] = {}  # the operations of the run, by what they made
+        self.standing: Container[int] = ()  # the slots at which walks stand
         self.lasting = True  # whether what is made must outlive later changes of the model's weights
         self.uncovered: list[tuple[Op, int]] = []  # operations that no rule speaks of, and the slots they emit
         self.remarks: dict[str, None] = {}
@@ -41,6 +46,8 @@ class Interpreter:
     def run(self, op: Op) -> None:
         """Make the flows of an operation's outputs."""
         (op.word.handler or gradient)(self, op)
+        if op.word.pointwise or op.word.name in MERGING:
+            as_activation(self, op)
 
     def value(self, slot: int) -> Tensor:
         """A recorded value, flat.  # (K, N)"""

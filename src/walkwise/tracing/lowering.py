@@ -102,6 +102,7 @@ class Lowering:
         self.num_nodes = identities.num_nodes
         ops = [replace(op, call=None) if op.call in silent else op for op in tape.ops]
         self.ops = live(ops, {output})
+        self.made = {slot: op for op in ops for slot in op.outputs}
         calls_run = {op.call for op in self.ops}
         self.calls = [(i, call) for i, call in enumerate(tape.calls) if i in calls_run]
         #: Layers that ran, but not for the explained output.
@@ -200,6 +201,7 @@ class Lowering:
         """Where walks begin, after what stands before the first layer was written."""
         self.run = run = Interpreter(self.tape.values, builder)
         run.along_nodes, run.parameters = self.positions.identities.along_nodes, self.tape.parameters
+        run.origins, run.made, run.standing = self.tape.origins, dict(self.made), self.positions.number
         run.missing = self._around
         self.gates: dict[int, int] = {}  # how much what stands before the first layer looks like a gate
         source = []

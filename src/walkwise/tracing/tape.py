@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from walkwise.errors import TraceError
 from walkwise.tracing.aliases import Aliases, ConstantViews, overlap, place_in, reshapes, unseen_write
+from walkwise.tracing.origins import Origins
 from walkwise.tracing.private import autocasting, base_of, innermost, transforming, unwatched, version_of
 from walkwise.tracing.recorded import Affine, Call, Op, Ref, not_runnable
 from walkwise.tracing.spellings import exchanges, positional
@@ -66,6 +67,7 @@ class Tape(TorchFunctionMode):
         self._alive: list[Tensor] = []  # keeps identities from being used again
         self._aliases = Aliases()
         self._views = ConstantViews()
+        self.origins = Origins()
         self._held: set[int] = set()  # where the constants of recorded operations lie in memory
 
     def follow(self, tensor: Tensor) -> int:
@@ -103,7 +105,9 @@ class Tape(TorchFunctionMode):
             if transforming() and self.follows(map(innermost, args)):
                 raise TraceError(_TRANSFORMED[0], remedy=_TRANSFORMED[1])
             from_constant = args[0] if known.name in _DETACHING and args and not transforming() else None
-            return self._views.add(_ran(func, args, kwargs or {}), from_constant)
+            result = self._views.add(_ran(func, args, kwargs or {}), from_constant)
+            self.origins.passed_on(known, args, result)
+            return result
         if transforming():
             raise TraceError(_TRANSFORMED[0], remedy=_TRANSFORMED[1])
         if not torch.is_grad_enabled():
@@ -218,6 +222,7 @@ class Tape(TorchFunctionMode):
         if kwargs.get("rounding_mode") or not self._depends(known, result):
             if known.name in _DETACHING:
                 self._aliases.add(result)
+            self.origins.cut(known, args, result, self.slot_of)
             return result
         if known.same and isinstance(result, Tensor):
             if "dropout" not in known.name or result is args[0]:
