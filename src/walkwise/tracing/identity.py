@@ -250,11 +250,10 @@ class Identities:
             self._putting.append((op, output, ids))
         return ids
 
-    def mixing(self, ops: Sequence[Op]) -> list[Op]:
-        """Those of some operations outside of the layers that carry something from node to node."""
-        among = set(map(id, ops))
-        found = [op for op in self._mixing if id(op) in among]
-        return found + [made[0] for made in self._putting if id(made[0]) in among and self._mixes(*made)]
+    def mixing(self, among: Callable[[Op], bool]) -> list[Op]:
+        """The operations outside of the layers that carry something from node to node, among those asked about."""
+        found = [op for op in self._mixing if among(op)]
+        return found + [made[0] for made in self._putting if among(made[0]) and self._mixes(*made)]
 
     def mixes(self, op: Op) -> bool:
         """Whether rows of what an operation makes are nodes, and depend on others than their own."""
@@ -262,7 +261,7 @@ class Identities:
             found = [self._of(slot) for slot in op.outputs if slot is not None]
         except UnfollowedError:
             return False
-        return any(bool((ids >= 0).any()) for ids in found) and bool(self.mixing([op]))
+        return any(bool((ids >= 0).any()) for ids in found) and bool(self.mixing(lambda other: other is op))
 
     @torch.enable_grad()
     def _mixes(self, op: Op, output: int, ids: Tensor) -> bool:

@@ -103,18 +103,18 @@ class Interpreter:
             return
         value, rule = self.value(slot), op.rule
         terms = [(self._in_type(flow, value.dtype), coefficients) for flow, coefficients in terms]
-        learned = any(coefficients.learned for _, coefficients in terms)
-        begun = next((flow.rule for flow, _ in terms if flow.term is not None), None)
+        learned = weighted = False
+        begun, gate = None, terms[0][0].gate
+        for flow, coefficients in terms:
+            learned, weighted = learned or coefficients.learned, weighted or flow.weighted
+            begun, gate = begun or flow.rule, min(gate, flow.gate)
         begins = (learned and not rule.exact) or (rule.splits and op.call is not None and not op.activated)
         if begun is None and not begins:
             emitted = self.builder.emit([c.whole() for _, c in terms], [f.slot for f, _ in terms])
-            flow = Flow(value, emitted)
+            self.flows[slot] = Flow(value, emitted, call=op.call, gate=gate)
         else:
             term = Term(value, maps=[(f.as_term(), c) for f, c in terms], constant=constant)
-            weighted = learned or any(f.weighted for f, _ in terms)
-            flow = Flow(value, term=term, rule=begun or rule, weighted=weighted)
-        flow.call, flow.gate = op.call, min([f.gate for f, _ in terms])
-        self.flows[slot] = flow
+            self.flows[slot] = Flow(value, -1, term, begun or rule, learned or weighted, op.call, gate)
 
     def _in_type(self, flow: Flow, dtype: torch.dtype) -> Flow:
         """A flow in the type of what is made of it: a constant of another type may have changed that."""

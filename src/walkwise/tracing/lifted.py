@@ -72,15 +72,15 @@ class Lifted:
 
     def _sum(self, term: Term, turn: Tensor | None) -> _Part:
         operators, sources, pushing, held, raw = [], [], [], [], []
-        folds, as_it_is = False, term.constant is None
-        for inner, coefficients in [way for each in term.maps for way in _ways(*each)]:
+        as_it_is = term.constant is None
+        folding = any(coefficients.folds for _, coefficients in term.maps)
+        for inner, coefficients in [way for each in term.maps for way in _ways(*each)] if folding else term.maps:
             operator = coefficients.lifted(self.rule, turn)
             part = self.part(inner, _turned(turn, coefficients, operator))
             operators.append(operator)
             sources.append(part.slot)
             as_it_is = as_it_is and part.known is inner.value and not coefficients.learned
             pushing.append((operator, part.total()))
-            folds = folds or coefficients.folds
             if part.held is not None and part.constant is not None:
                 held.append(push_constant(operator, part.held, inner.value))
                 raw.append(push_constant(coefficients.whole(), part.constant, inner.value))
@@ -90,7 +90,7 @@ class Lifted:
         made = _Part(self.emit(operators, sources), term.value if as_it_is and not raw else None, pushing)
         if raw:
             made.constant = sum_of(raw)  # once folded, the biases before a normalisation and its shift are one bias
-            made.held = self.rule.hold(made.constant)[0] if folds else sum_of(held)
+            made.held = self.rule.hold(made.constant)[0] if folding else sum_of(held)
         return made
 
 
@@ -119,6 +119,8 @@ _KEEPING = (Aggregate, Gather, Identity, Scale, Scatter, Send, Embed, RowMap)
 
 def _turned(turn: Tensor | None, coefficients: Coefficients, operator: Operator) -> Tensor | None:
     """Which neurons of a map's input are turned over after it, given those of its output.  # (N,) or None"""
+    if turn is None and not coefficients.folds:
+        return None
     if coefficients.folds and coefficients.tensor is not None and bool((coefficients.tensor <= 0).all()):
         return None if turn is EVERY else EVERY if turn is None else -turn
     if turn is EVERY and not coefficients.folds:

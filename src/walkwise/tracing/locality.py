@@ -30,8 +30,15 @@ class Way:
     turned: Mapping[int, Axis] = field(default_factory=dict)  # where slots have other rows than before
     layouts: Layouts | None = None  # where slots have a row for every node
 
+    @property
+    def moves(self) -> bool:
+        """Whether slots have other rows than before."""
+        return bool(self.turned) or self.layouts is not None
+
     def places(self, given: Places) -> Places:
         """Slots and values, with the rows that the slots have here."""
+        if not self.moves:
+            return given
         by_row = tuple((slot, self.turned[slot].by_row(v) if slot in self.turned else v) for slot, v in given)
         return by_row if self.layouts is None else self.layouts.places(by_row)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from walkwise.core.chain import Hops, Layer, RelevanceChain
 from walkwise.core.contract import pull_back, unweighted
 from walkwise.core.differential import Differential
-from walkwise.core.operators import Step
+from walkwise.core.operators import Step, Visit
 from walkwise.core.rows import AllNodes
 from walkwise.errors import CoverageWarning, TraceError
 from walkwise.rules import Schedule
@@ -133,9 +133,10 @@ class Lowering:
         end = self.read_out()
         seeds, readout = self._seeds(end, builder.taken(), scalar.direction)
         steps = _reachable(steps, {slot for slot, _ in seeds})
-        begun = {slot for step in steps if step.visit is not None for slot in step.sources}
+        visits = [step.operators[0] for step in steps if type(step.operators[0]) is Visit]
+        begun = {visit.slot for visit in visits}
         roots = [root for root in roots if root[0] in begun] or roots
-        late = {slot for step in steps if step.visit and step.visit.position for slot in step.sources}
+        late = {visit.slot for visit in visits if visit.position}
         if silent := self.silent_of(layers, {slot for slot, _ in seeds}.union(*(step.sources for step in steps))):
             gates = dict.fromkeys(_GATE.format(layers[i].name, layers[i].kind) for i in sorted(silent))
             return self.again(silent).chain(scalar, [*notes, *gates])
@@ -145,7 +146,10 @@ class Lowering:
         named = {*passed, *(slot for slot, _ in (*seeds, *roots))}
         near = nearest(steps, named, tuple(seeds), self.num_nodes, run.builder.new_slot)
         self._note_far(near.hops, near.steps)
-        layers = {i: replace(la, starts=near.places(la.starts), ends=near.places(la.ends)) for i, la in layers.items()}
+        if near.moves:
+            layers = {
+                i: replace(la, starts=near.places(la.starts), ends=near.places(la.ends)) for i, la in layers.items()
+            }
         return RelevanceChain(
             steps=tuple(fused(near.steps, named, self.num_nodes)),
             seeds=near.places(tuple(seeds)),
@@ -302,16 +306,18 @@ class Lowering:
 
     def _routed(self, layers: dict[int, Layer], steps: Sequence[Step]) -> tuple[Layer, ...]:
         """The layers, those that steps by autograd carry named so."""
-        by_autograd = [step.target for step in steps if any(type(o) is Differential for o in step.operators)]
+        by_autograd = [step.target for step in steps if Differential in map(type, step.operators)]
         carried = {index for index in layers for slot in by_autograd if slot in self.slots_of[index]}
         return tuple(replace(layer, route="autograd") if i in carried else layer for i, layer in layers.items())
 
     def _position(self, call: Call) -> int:
         """The position of a layer's input; of one that walks pass by, that of the last layer before it."""
         number = self.positions.number
-        own = [number[slot] for slot in call.handed if slot in number]
+        for slot in call.handed:
+            if slot in number:
+                return number[slot]
         begun = [number[s] for _, other in self.calls for s in other.handed if s in number and s <= call.handed[0]]
-        return own[0] if own else max(begun, default=0)
+        return max(begun, default=0)
 
     def _seeds(
         self, end: Flow, steps: list[Step], direction: Tensor
@@ -352,7 +358,8 @@ class Lowering:
             if emitted in self.reached:  # what only makes a gate or a divisor is held constant anyway
                 without.setdefault(op.word.name, {})[self.parts.where(op, self.tape.calls)] = None
         notes = [_WITHOUT.format(name, " and in ".join(where)) for name, where in without.items()]
-        mixing = self.positions.identities.mixing([op for op in self.parts.chain if self._carries(op)])
+        chain = set(map(id, self.parts.chain))
+        mixing = self.positions.identities.mixing(lambda op: id(op) in chain and self._carries(op))
         mixing += [op for op in self.parts.readout if self._mixes_nodes(op)]
         outside: dict[str, dict[str, None]] = {}
         for op in mixing:

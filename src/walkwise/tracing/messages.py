@@ -73,7 +73,7 @@ def summed(
         dtype: of the messages.
         num_nodes: if given, sums between as many rows alone are put together.
     """
-    if not any(type(operator) is Scatter for step in steps for operator in step.operators):
+    if Scatter not in {type(operator) for step in steps for operator in step.operators}:
         return list(steps)
     known = [o.edges for step in steps for o in step.operators if type(o) is Aggregate]
     sums = _Sums(frozenset(named), new_slot, dtype, known, num_nodes)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from walkwise.core.chain import RelevanceChain
 from walkwise.errors import InputError, TraceError
 from walkwise.tracing.modules import Modules, check_weights
+from walkwise.tracing.private import parameters_of
 from walkwise.tracing.recorded import Op
 from walkwise.tracing.tape import Tape
 
@@ -37,7 +38,7 @@ _SWALLOWED = (
 
 def half_of(model: nn.Module, features: Mapping[str, Tensor]) -> torch.dtype | None:
     """The half-precision type that all of a model's weights are in (its features, if it has none), or None."""
-    weights = model.parameters()
+    weights = (t for module in model.modules() for t in parameters_of(module).values() if t is not None)
     first = next(weights, None)  # to go through all of them takes its time
     tensors = features.values() if first is None else itertools.chain([first], weights)
     floating = (t.dtype for t in tensors if t.is_floating_point())

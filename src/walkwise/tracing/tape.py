@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -451,5 +452,6 @@ class OutOfPlace:
         return copy if result is None else result
 
 
+@functools.cache
 def _propagation(handler: Handler) -> Word:
     return Word("propagate", handler, False, False, False, False, False, False)
