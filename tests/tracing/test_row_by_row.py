@@ -11,7 +11,7 @@ from walkwise.core.operators import Cast, Embed, Identity, RowMap, Scale, Step, 
 from walkwise.core.row_function import RowFunction
 from walkwise.core.row_maps import Gather, Reshape, Scatter, Send, SumRows
 from walkwise.core.rows import AllNodes
-from walkwise.tracing.row_by_row import Axis
+from walkwise.tracing.axes import Axis
 from walkwise.tracing.row_by_row import row_by_row as told_by_row
 
 K, N = 6, 4

@@ -12,10 +12,11 @@ from walkwise.core.chain import Hops, hops_of
 from walkwise.core.differential import Differential
 from walkwise.core.operators import Aggregate, Step
 from walkwise.core.row_maps import Reshape, Send
+from walkwise.tracing.axes import Axis
 from walkwise.tracing.homes import at_home
 from walkwise.tracing.layouts import Layouts, by_node, layouts
 from walkwise.tracing.messages import summed
-from walkwise.tracing.row_by_row import Axis, row_by_row
+from walkwise.tracing.row_by_row import row_by_row
 
 #: Slots of a chain and the values there.
 Places = tuple[tuple[int, Tensor], ...]
