@@ -65,6 +65,7 @@ NATIVE = {
     "GAT-heads": (lambda: pyg.GATConv(6, 2, heads=3, dropout=0.4), dict),
     "GAT-no-loops": (lambda: pyg.GATConv(6, 3, heads=2, add_self_loops=False, bias=False), dict),
     "GAT-back": (lambda: pyg.GATConv(6, 6, flow="target_to_source"), dict),
+    "GAT-one-head": (lambda: pyg.GATConv(6, 6, concat=False), dict),
 }
 
 

@@ -159,7 +159,7 @@ class RowMap(Operator):
 
     def growth(self, largest: Largest) -> float:
         """The largest entry, as often as it can be added up."""
-        return largest(self.matrix) * len(self.matrix)
+        return largest(self.matrix) * self.matrix.shape[0]
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """message · matrix."""
@@ -196,7 +196,7 @@ class Perceptron(Operator):
 
     def growth(self, largest: Largest) -> float:
         """That of every matrix and factor."""
-        found = [largest(matrix) * len(matrix) for matrix, _, _ in self.maps]
+        found = [largest(matrix) * matrix.shape[0] for matrix, _, _ in self.maps]
         return math.prod(found + [largest(factor) for _, factor, _ in self.maps if factor is not None])
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
@@ -226,7 +226,7 @@ class Perceptron(Operator):
 
 def _product(rows: Tensor, matrix: Tensor) -> Tensor:
     """rows · matrix; many rows and few columns are multiplied several times faster as the transposed product."""
-    if len(rows) >= _MANY_ROWS and 1 < matrix.shape[1] < _FEW_COLUMNS and rows.device.type == "cpu":
+    if rows.shape[0] >= _MANY_ROWS and 1 < matrix.shape[1] < _FEW_COLUMNS and rows.device.type == "cpu":
         return (matrix.t() @ rows.t()).t().contiguous()
     return rows @ matrix
 
@@ -271,7 +271,7 @@ class Aggregate(Operator):
     def growth(self, largest: Largest) -> float:
         """All edges could leave one node."""
         each = 1.0 if self.weight is None else largest(self.weight)
-        return each * len(self.edges.source) + abs(self.root)
+        return each * self.edges.source.shape[0] + abs(self.root)
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """(Λᵀ + root) · message over the rows at hand."""

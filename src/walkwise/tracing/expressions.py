@@ -24,7 +24,7 @@ Emit = Callable[[Sequence[Operator], Sequence[int]], int]
 EVERY = torch.full((1,), -1.0)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Coefficients:
     """A linear map: ``make(tensor)``, or an operator without negative coefficients."""
 
@@ -171,13 +171,13 @@ def with_held(total: Tensor, held: Tensor | None, *, own: bool = False) -> Tenso
 
 def _fits(part: Tensor, total: Tensor) -> bool:
     """Whether a part can be added to a total in its place."""
-    return part.dtype == total.dtype and part.shape[1] == total.shape[1] and len(part) in (1, len(total))
+    return part.dtype == total.dtype and part.shape[1] == total.shape[1] and part.shape[0] in (1, total.shape[0])
 
 
 def push_constant(operator: Operator, constant: Tensor, value: Tensor) -> Tensor:
     """What a map makes of a constant that was added to a value; a single row stays one where all nodes are alike."""
-    by_row = isinstance(operator, (Identity, RowMap)) or (isinstance(operator, Scale) and len(operator.factor) == 1)
-    alike = by_row and len(constant) == 1 and constant.shape[1] == value.shape[1]
+    by_row = isinstance(operator, (Identity, RowMap)) or (isinstance(operator, Scale) and operator.factor.shape[0] == 1)
+    alike = by_row and constant.shape[0] == 1 and constant.shape[1] == value.shape[1]
     return operator.push(constant if alike else _rows_like(constant, value))
 
 
@@ -193,7 +193,7 @@ _MAKING = (Aggregate, RowMap, Scale)
 def total_of(pushing: Sequence[tuple[Operator, Tensor]], held: Tensor | None = None) -> tuple[Tensor, bool]:
     """The sum of what maps make of tensors and of constants, and whether it is a tensor of its own."""
     (first, values), *others = pushing
-    if held is not None and type(first) is RowMap and len(held) == 1 and held.dtype == values.dtype:
+    if held is not None and type(first) is RowMap and held.shape[0] == 1 and held.dtype == values.dtype:
         total, own, held = torch.addmm(held, values, first.matrix.t()), True, None  # takes hardly longer without it
     else:
         total, own = first.push(values), type(first) in _MAKING

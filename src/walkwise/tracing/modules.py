@@ -16,7 +16,7 @@ from torch_geometric.nn.aggr import QuantileAggregation
 from torch_geometric.nn.dense.linear import Linear as PygLinear
 
 from walkwise.errors import InputError, TraceError
-from walkwise.tracing.private import buffers_of, children_of, parameters_of
+from walkwise.tracing.private import BUFFERS, MODULES, PARAMETERS, buffers_of, parameters_of
 from walkwise.tracing.shadow import Scripted, Shadow
 
 Named = list[tuple[str, Any]]
@@ -62,6 +62,7 @@ class Modules:
     norms: Named = field(default_factory=list)  # of torch_geometric, written out in torch functions
     quantiles: Named = field(default_factory=list)  # of messages
     scripts: Named = field(default_factory=list)  # whose attributes Python does not hold
+    holders: Named = field(default_factory=list)  # of parameters or buffers
     functions: tuple[str, ...] = ()  # TorchScript functions that modules hold
 
     @property
@@ -81,14 +82,15 @@ def modules_of(shadow: Shadow) -> Modules:
         if module is None or id(module) in seen:
             continue
         seen.add(id(module))
-        named = (name, module)
+        named, own = (name, module), module.__dict__
         found.all.append(named)
         for role in _roles(type(module)):  # type: ignore[arg-type]
             getattr(found, role).append(named)
-        children = children_of(module)
-        if children:
+        if own[PARAMETERS] or own[BUFFERS]:
+            found.holders.append(named)
+        if own[MODULES]:
             prefix = f"{name}." if name else ""
-            todo += [(prefix + key, child) for key, child in reversed(children.items())]
+            todo += [(prefix + key, child) for key, child in reversed(own[MODULES].items())]
     found.convs = [(name, conv) for name, conv in found.convs if not _holds_layers(name, conv, found.convs)]
     return found
 
@@ -177,9 +179,9 @@ def check_layers(modules: Modules) -> None:
 
 def a_weight(modules: Modules) -> Tensor | None:
     """The model's first floating-point weight, which tells its device and type; lazy ones are refused."""
-    owned = [held for holder in (parameters_of, buffers_of) for _, module in modules.all if (held := holder(module))]
+    owned = [holder(module) for holder in (parameters_of, buffers_of) for _, module in modules.holders]
     tensors = [t for held in owned for t in held.values() if t is not None]
-    if any(is_lazy(t) for t in tensors):
+    if any(map(is_lazy, tensors)):
         raise InputError(
             "The model has lazy parameters that are not initialised.",
             argument="model",
@@ -192,7 +194,7 @@ def a_weight(modules: Modules) -> Tensor | None:
 def exchange(modules: Modules, change: Callable[[Tensor], Tensor]) -> None:
     """Give the modules of a shadow other weights and buffers: what is made of each, once however often it is held."""
     made: dict[int, Tensor] = {}
-    for _, module in modules.all:
+    for _, module in modules.holders:
         for held in (parameters_of(module), buffers_of(module)):
             for name, tensor in held.items():
                 if tensor is not None:
@@ -203,13 +205,13 @@ def exchange(modules: Modules, change: Callable[[Tensor], Tensor]) -> None:
 
 def where_parameters_lie(modules: Modules) -> frozenset[int]:
     """The places in memory that hold parameters, whatever shape they are looked at in."""
-    owned = (t for _, module in modules.all for t in parameters_of(module).values())
-    return frozenset(t.untyped_storage().data_ptr() for t in owned if t is not None and t.layout == torch.strided)
+    owned = [t for _, module in modules.holders for t in parameters_of(module).values() if t is not None]
+    return frozenset([t.untyped_storage().data_ptr() for t in owned if t.layout == torch.strided])
 
 
 def check_weights(modules: Modules) -> None:
     """Refuse weights that no relevance can be computed with."""
-    owned = [(name, holder(module)) for holder in (parameters_of, buffers_of) for name, module in modules.all]
+    owned = [(name, holder(module)) for holder in (parameters_of, buffers_of) for name, module in modules.holders]
     named = [(f"{n}.{key}", t) for n, tensors in owned for key, t in tensors.items() if t is not None]
     for name, tensor in named:
         if tensor.is_floating_point() and not bool(tensor.detach().isfinite().all()):

@@ -232,7 +232,7 @@ def _ready(conv: Any) -> bool:
     if kind is pyg.GINConv:
         return type(conv.eps) in _TENSORS and conv.eps.numel() == 1
     if kind is pyg.GATConv:
-        simple = conv.concat and conv.res is None and conv.lin is not None and conv.node_dim == 0
+        simple = (conv.concat or conv.heads == 1) and conv.res is None and conv.lin is not None and conv.node_dim == 0
         return simple and type(aggr) is SumAggregation and _is_linear(conv.lin)
     if kind is pyg.GCNConv:
         simple = conv.normalize and not conv.cached and type(aggr) is SumAggregation

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from walkwise.errors import TraceError
@@ -166,7 +166,10 @@ class Tape(TorchFunctionMode):
 
     def _keep_constants(self, written: Any) -> None:
         """Copy what recorded operations took for constants, where it is about to be written into."""
-        if transforming() or not isinstance(written, Tensor) or (place := _memory(written)) not in self._held:
+        if transforming() or not isinstance(written, Tensor):
+            return
+        place = _memory(written)
+        if place not in self._held and place not in self.parameters:
             return
         for op in self.ops:
             op.args, op.kwargs = _copied((op.args, op.kwargs), place)
@@ -197,12 +200,14 @@ class Tape(TorchFunctionMode):
         slots: list[int] = []
         refs: list[Any] = []
         for item in args:
-            slot = self.slot_of(item)
+            slot = self.slot_of(item) if isinstance(item, Tensor) else None
             if slot is not None:
                 slots.append(slot)
-            elif isinstance(item, Tensor):
+                refs.append(Ref(slot))
+                continue
+            if isinstance(item, Tensor) and not isinstance(item, nn.Parameter):  # where those lie is known
                 self._held.add(_memory(item))
-            refs.append(item if slot is None else Ref(slot))
+            refs.append(item)
         return tuple(refs), tuple(slots) if len(slots) < 2 else tuple(dict.fromkeys(slots))
 
     def _record(self, known: Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
