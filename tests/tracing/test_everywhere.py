@@ -50,7 +50,7 @@ def divided(w, h, held):
 
 
 def normalised(w, h, held):
-    return (h - h.mean(-1, keepdim=True)) / held(h.std(-1, keepdim=True) + 1e-5)
+    return (h - held(h.mean(-1, keepdim=True))) / held(h.std(-1, keepdim=True) + 1e-5)
 
 
 def layer_norm(w, h, held):

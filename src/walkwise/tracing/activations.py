@@ -16,10 +16,12 @@ SQUASHED = "{} as h = z · [h / z] turns the sign of relevance where z < 0; if i
 
 #: How much a factor looks like a gate: in a product the higher one is held constant.
 GATES = {"softmax": 2, "exp": 2, "sigmoid": 2, "hardsigmoid": 2, "tanh": 1}
+#: A factor that divides, 1 / y, is held constant before any gate, as in x / y.
+_DIVISOR = 3
 
 #: What stays a gate if it was one: what bounds it, and the roots and reciprocals that normalise an assignment.
 _NORMALISING = frozenset({
-    "clamp", "hardtanh", "relu6", "threshold", "pow", "sqrt", "rsqrt", "reciprocal", "rdiv", "square", "abs",
+    "clamp", "hardtanh", "relu6", "threshold", "pow", "sqrt", "rsqrt", "reciprocal", "rdiv", "div", "square", "abs",
 })  # fmt: skip
 
 
@@ -61,10 +63,18 @@ def pointwise(run: Interpreter, op: Op) -> None:
 
     made = run.builder.activated(flow, value, slope)
     kept = flow.gate if op.word.name in _NORMALISING else 0
-    made.call, made.gate = op.call, max(GATES.get(op.word.name, 0), kept)
+    made.call, made.gate = op.call, max(GATES.get(op.word.name, 0), kept) or _DIVISOR * _divides(op)
     run.flows[output] = made
     if op.word.name == "sigmoid" and op.call is None:
         run.squashes.append((SQUASHED.format("sigmoid"), made.slot))
+
+
+def _divides(op: Op) -> bool:
+    """Whether a function is one over something: a reciprocal, or a negative power."""
+    if op.word.name in ("pow", "float_power"):
+        power = op.args[1] if len(op.args) > 1 else op.kwargs.get("exponent")
+        return isinstance(power, (int, float)) and power < 0
+    return op.word.name in ("reciprocal", "rsqrt", "rdiv", "div")
 
 
 for _handler in (_relu, pointwise):

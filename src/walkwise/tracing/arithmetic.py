@@ -12,6 +12,7 @@ from walkwise.core.differential import MOVING, Differential
 from walkwise.core.operators import Scale
 from walkwise.rules import divide
 from walkwise.tracing.activations import pointwise
+from walkwise.tracing.centring import centred
 from walkwise.tracing.contractions import contraction
 from walkwise.tracing.expressions import SAME, Coefficients, Term, moved, scaled
 from walkwise.tracing.interpreter import Interpreter, flat, gradient, selection
@@ -112,7 +113,7 @@ def _mul(run: Interpreter, op: Op) -> None:
     ref, factor = (left, right) if isinstance(left, Ref) else (right, left)
     if isinstance(factor, Tensor) and factor.dim() and run.learned(factor):
         run.factors[op.outputs[0]] = ref.slot, factor
-    scale(run, op, ref.slot, factor)
+    scale(run, op, centred(run, op, ref.slot, factor) if isinstance(factor, Tensor) else ref.slot, factor)
 
 
 @handles(torch.div)
@@ -123,7 +124,8 @@ def _div(run: Interpreter, op: Op) -> None:
         return pointwise(run, op)
     divisor = run.values[right.slot] if isinstance(right, Ref) else right
     divisor = torch.as_tensor(divisor, dtype=run.values[left.slot].dtype)
-    scale(run, op, left.slot, divide(torch.ones_like(divisor), divisor))
+    slot = centred(run, op, left.slot, right) if isinstance(right, (Ref, Tensor)) else left.slot
+    scale(run, op, slot, divide(torch.ones_like(divisor), divisor))
 
 
 def scale(run: Interpreter, op: Op, slot: int, factor: Any) -> None:
@@ -157,7 +159,8 @@ def product(run: Interpreter, op: Op) -> None:
     if len(moving) == 1 and flows[0].gate == flows[1].gate:
         run.remarks[_BROADCAST_GATE] = None
     if entrywise and len(moving) == 1:
-        return scale(run, op, refs[moving[0]].slot, factors[1 - moving[0]])
+        (ref,) = (refs[i] for i in moving)
+        return scale(run, op, centred(run, op, ref.slot, refs[1 - moving[0]]), factors[1 - moving[0]])
     terms = []
     for i in moving:
         factor = factors[1 - i].detach()

@@ -6,7 +6,6 @@ import functools
 import inspect
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,10 +13,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from walkwise.tracing.interpreter import Interpreter, gradient, leaves, structural
-from walkwise.tracing.recorded import Op, Ref, filled
+from walkwise.tracing.recorded import Op, Ref
 from walkwise.tracing.stretch import Flow
 from walkwise.tracing.weights import multilinear
-from walkwise.tracing.words import handles, named, word
+from walkwise.tracing.words import handles, named
 
 
 class Written:
@@ -30,19 +29,7 @@ class Written:
 
     def __call__(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """One function of followed tensors and constants; of constants alone it is a constant."""
-        run, op = self.run, self.op
-        given, named_ = filled((args, kwargs), lambda slot: run.values[slot], {})
-        value = func(*given, **named_).detach()
-        inputs = tuple(dict.fromkeys(a.slot for a in leaves((args, kwargs)) if isinstance(a, Ref)))
-        if not inputs:
-            return value
-        slot = len(run.values)
-        run.values = [*run.values, value]
-        part = replace(op, word=word(func), func=func, args=args, kwargs=kwargs, inputs=inputs, outputs=(slot,))
-        run.made[slot] = part
-        run.run(part)
-        run.uncovered = [(op if found is part else found, emitted) for found, emitted in run.uncovered]
-        return Ref(slot)
+        return self.run.written(self.op, func, *args, **kwargs)
 
     def value(self, item: Any) -> Tensor:
         """The value of a followed tensor or a constant."""
@@ -54,7 +41,7 @@ class Written:
         self.run.write(self.op, self.run.flow(result.slot))
 
 
-def _written(write: Callable[..., Any]) -> Callable[[Interpreter, Op], None]:
+def written_out(write: Callable[..., Any]) -> Callable[[Interpreter, Op], None]:
     """The handler of a function that is written out; where ``write`` gives None, the plain gradient is taken.
 
     ``write`` gets the writer and the function's arguments, followed tensors among them as references.
@@ -76,7 +63,7 @@ def _scaled_sum(w: Written, base: Any, beta: float, part: Any, alpha: float) -> 
 
 
 @handles(F.glu)
-@_written
+@written_out
 def _glu(w: Written, input: Any, dim: int = -1) -> Any:
     """One half times the sigmoid of the other, which is a gate."""
     half = w.value(input).shape[dim] // 2
@@ -85,7 +72,7 @@ def _glu(w: Written, input: Any, dim: int = -1) -> Any:
 
 
 @handles(torch.lerp)
-@_written
+@written_out
 def _lerp(w: Written, input: Any, end: Any, weight: Any) -> Any:
     """(1 - weight) · input + weight · end."""
     kept = 1 - weight if not isinstance(weight, Ref) else w(torch.rsub, weight, 1)
@@ -93,63 +80,63 @@ def _lerp(w: Written, input: Any, end: Any, weight: Any) -> Any:
 
 
 @handles(torch.addcmul)
-@_written
+@written_out
 def _addcmul(w: Written, input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
     """input + value · a · b."""
     return _scaled_sum(w, input, 1, w(torch.mul, tensor1, tensor2), value)
 
 
 @handles(torch.addcdiv)
-@_written
+@written_out
 def _addcdiv(w: Written, input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
     """input + value · a / b."""
     return _scaled_sum(w, input, 1, w(torch.div, tensor1, tensor2), value)
 
 
 @handles(torch.addmm, *named("sparse_addmm"))
-@_written
+@written_out
 def _addmm(w: Written, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta · input + alpha · (the product of matrices)."""
     return _scaled_sum(w, input, beta, w(torch.matmul, mat1, mat2), alpha)
 
 
 @handles(torch.addmv)
-@_written
+@written_out
 def _addmv(w: Written, input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta · input + alpha · matrix · vector."""
     return _scaled_sum(w, input, beta, w(torch.mv, mat, vec), alpha)
 
 
 @handles(torch.addr)
-@_written
+@written_out
 def _addr(w: Written, input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta · input + alpha · (the outer product)."""
     return _scaled_sum(w, input, beta, w(torch.outer, vec1, vec2), alpha)
 
 
 @handles(torch.baddbmm)
-@_written
+@written_out
 def _baddbmm(w: Written, input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta · input + alpha · (products of matrices)."""
     return _scaled_sum(w, input, beta, w(torch.bmm, batch1, batch2), alpha)
 
 
 @handles(torch.addbmm)
-@_written
+@written_out
 def _addbmm(w: Written, input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta · input + alpha · (the sum of products of matrices)."""
     return _scaled_sum(w, input, beta, w(torch.sum, w(torch.bmm, batch1, batch2), 0), alpha)
 
 
 @handles(torch.chain_matmul)
-@_written
+@written_out
 def _chain_matmul(w: Written, *matrices: Any) -> Any:
     """One product after the other."""
     return functools.reduce(lambda left, right: w(torch.matmul, left, right), matrices)
 
 
 @handles(torch.linalg.multi_dot)
-@_written
+@written_out
 def _multi_dot(w: Written, tensors: Any) -> Any:
     """One product after the other."""
     return functools.reduce(lambda left, right: w(torch.matmul, left, right), tensors)
@@ -182,7 +169,7 @@ def _once(given: str) -> set[str]:
 
 
 @handles(torch.diff)
-@_written
+@written_out
 def _diff(w: Written, input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """What comes after, less what comes before."""
     size = w.value(input).shape[dim] if isinstance(input, Ref) else 0
@@ -192,7 +179,7 @@ def _diff(w: Written, input: Any, n: int = 1, dim: int = -1, prepend: Any = None
 
 
 @handles(F.bilinear)
-@_written
+@written_out
 def _bilinear(w: Written, input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     """A weight on the first, and its product with the second."""
     if isinstance(weight, Ref):
@@ -220,7 +207,7 @@ def _convolution(run: Interpreter, op: Op) -> None:
 
 
 @handles(F.embedding)
-@_written
+@written_out
 def _embedding(
     w: Written, input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None, *rest: Any,
     **given: Any,
@@ -234,7 +221,7 @@ def _embedding(
 
 
 @handles(F.embedding_bag)
-@_written
+@written_out
 def _embedding_bag(
     w: Written, input: Any, weight: Any, offsets: Any = None, max_norm: float | None = None, norm_type: float = 2,
     scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, per_sample_weights: Any = None,
@@ -256,7 +243,7 @@ def _embedding_bag(
 
 
 @handles(F.cosine_similarity)
-@_written
+@written_out
 def _cosine_similarity(w: Written, x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     """The product of both, over their norms, which are held constant."""
     norms = [w.value(x).norm(dim=dim).clamp(min=eps) for x in (x1, x2)]
@@ -264,7 +251,7 @@ def _cosine_similarity(w: Written, x1: Any, x2: Any, dim: int = 1, eps: float = 
 
 
 @handles(F.scaled_dot_product_attention)
-@_written
+@written_out
 def _attention(
     w: Written, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
     is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,

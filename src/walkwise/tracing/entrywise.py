@@ -40,7 +40,7 @@ def as_activation(run: Interpreter, op: Op) -> None:
 
     def slope(at: Tensor) -> Tensor:
         near = torch.where(at == 0, -1e-6, at)
-        image = _again(run, op, root, near.view(run.shape(root))).reshape(at.shape)
+        image = run.replayed(output, root, near.view(run.shape(root))).reshape(at.shape)
         limit = torch.where(value == 0, image / near, 0.0).nan_to_num(0.0, 0.0, 0.0)  # none where it jumps
         return torch.where(at == 0, limit, divide(value, at))
 
@@ -175,13 +175,3 @@ def _bends(run: Interpreter, slot: int, root: int) -> bool:
     if made.word.name in _SUMS or _linear(made, sources):
         return any(_bends(run, source, root) for source in sources)
     return True
-
-
-def _again(run: Interpreter, op: Op, root: int, value: Tensor) -> Tensor:
-    """What an operation gives for another value of the root."""
-
-    def fill(slot: int) -> Tensor:
-        return value if slot == root else _again(run, run.made[slot], root, value)
-
-    result: Tensor = op.run(fill)[0]
-    return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from walkwise.tracing.expressions import Coefficients, Term, moved
 from walkwise.tracing.origins import Origins
 from walkwise.tracing.recorded import Op, Ref, filled
 from walkwise.tracing.stretch import Builder, Flow
+from walkwise.tracing.words import word
 
 
 class Interpreter:
@@ -48,6 +50,29 @@ class Interpreter:
         (op.word.handler or gradient)(self, op)
         if op.word.pointwise or op.word.name in MERGING:
             as_activation(self, op)
+
+    def written(self, op: Op, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """One of the functions that an operation is written out in; of constants alone it is a constant."""
+        given, named = filled((args, kwargs), lambda slot: self.values[slot], {})
+        value = func(*given, **named).detach()
+        inputs = tuple(dict.fromkeys(a.slot for a in leaves((args, kwargs)) if isinstance(a, Ref)))
+        if not inputs:
+            return value
+        slot = len(self.values)
+        self.values = [*self.values, value]
+        part = replace(op, word=word(func), func=func, args=args, kwargs=kwargs, inputs=inputs, outputs=(slot,))
+        self.made[slot] = part
+        self.run(part)
+        self.uncovered = [(op if found is part else found, emitted) for found, emitted in self.uncovered]
+        return Ref(slot)
+
+    def replayed(self, slot: int, root: int, value: Tensor) -> Tensor:
+        """What a slot would hold for another value of a root that it was made of."""
+        if slot == root:
+            return value
+        op = self.made[slot]
+        result: Tensor = op.run(lambda inner: self.replayed(inner, root, value))[op.outputs.index(slot)]
+        return result
 
     def value(self, slot: int) -> Tensor:
         """A recorded value, flat.  # (K, N)"""

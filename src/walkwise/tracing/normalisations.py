@@ -9,9 +9,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from walkwise.rules import divide
-from walkwise.tracing import composites, recurrent, selections  # noqa: F401  (they fill the table of functions, too)
+from walkwise.tracing import recurrent, selections  # noqa: F401  (they fill the table of functions, too)
 from walkwise.tracing.activations import SQUASHED, rescaled
 from walkwise.tracing.arithmetic import scale as multiplied
+from walkwise.tracing.composites import Written, written_out
 from walkwise.tracing.expressions import scaled
 from walkwise.tracing.interpreter import Interpreter, gradient
 from walkwise.tracing.recorded import Op, Ref
@@ -48,61 +49,76 @@ def _log_softmax(run: Interpreter, op: Op) -> None:
     rescaled(run, op, torch.ones_like(run.value(op.inputs[0])))
 
 
+def _statistics(z: Tensor, dims: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:
+    """The mean over dimensions, and one over the spread."""
+    return z.mean(dims, keepdim=True), (z.var(dims, unbiased=False, keepdim=True) + eps).rsqrt()
+
+
+def _standard(w: Written, given: Any, mean: Any, scale: Tensor, weight: Any = None, bias: Any = None) -> Any:
+    """(given − mean) · scale · weight + bias, as it would be written by hand with mean and scale held constant."""
+    made = given if mean is None else w(torch.sub, given, mean)
+    made = w(torch.mul, made, scale)
+    made = made if weight is None else w(torch.mul, made, weight)
+    return made if bias is None else w(torch.add, made, bias)
+
+
 @handles(F.layer_norm)
-def _layer_norm(run: Interpreter, op: Op) -> None:
+@written_out
+def _layer_norm(
+    w: Written, input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
+) -> Any:
     """Mean and variance are held constant."""
-    given = _given(op, "normalized_shape", "weight", "bias", "eps")
-    if not _alone(op):
-        return gradient(run, op)
-    z, weight = run.values[op.inputs[0]], given.get("weight")
-    dims = tuple(range(-len(given["normalized_shape"]), 0))
-    scale = (z.var(dims, unbiased=False, keepdim=True) + given.get("eps", 1e-5)).rsqrt().expand(z.shape)
-    rescaled(run, op, scale if weight is None else scale * weight.detach())
+    if any(isinstance(item, Ref) for item in (weight, bias)):
+        return None
+    dims = tuple(range(-len(normalized_shape), 0))
+    return _standard(w, input, *_statistics(w.value(input), dims, eps), weight, bias)
 
 
 @handles(F.rms_norm)
-def _rms_norm(run: Interpreter, op: Op) -> None:
+@written_out
+def _rms_norm(w: Written, input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
     """The mean square is held constant."""
-    given = _given(op, "normalized_shape", "weight", "eps")
-    if not _alone(op):
-        return gradient(run, op)
-    z, weight, eps = run.values[op.inputs[0]], given.get("weight"), given.get("eps")
-    dims = tuple(range(-len(given["normalized_shape"]), 0))
+    if isinstance(weight, Ref):
+        return None
+    z, dims = w.value(input), tuple(range(-len(normalized_shape), 0))
     eps = torch.finfo(z.dtype).eps if eps is None else eps
-    scale = (z.square().mean(dims, keepdim=True) + eps).rsqrt().expand(z.shape)
-    rescaled(run, op, scale if weight is None else scale * weight.detach())
+    return _standard(w, input, None, (z.square().mean(dims, keepdim=True) + eps).rsqrt(), weight)
 
 
 @handles(F.group_norm)
-def _group_norm(run: Interpreter, op: Op) -> None:
+@written_out
+def _group_norm(
+    w: Written, input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
+) -> Any:
     """Mean and variance of every group of channels are held constant."""
-    given = _given(op, "num_groups", "weight", "bias", "eps")
-    if not _alone(op):
-        return gradient(run, op)
-    z, groups = run.values[op.inputs[0]], given["num_groups"]
-    grouped = z.reshape(z.shape[0], groups, -1)
-    scale = (grouped.var(-1, unbiased=False, keepdim=True) + given.get("eps", 1e-5)).rsqrt().expand_as(grouped)
-    rescaled(run, op, _per_channel(scale.reshape(z.shape), given.get("weight")))
+    if any(isinstance(item, Ref) for item in (weight, bias)):
+        return None
+    z = w.value(input)
+    grouped = z.reshape(z.shape[0], num_groups, -1)
+    mean, scale = (t.expand_as(grouped).reshape(z.shape) for t in _statistics(grouped, (-1,), eps))
+    return _standard(w, input, mean, scale, _per_channel(z, weight), _per_channel(z, bias))
 
 
 @handles(F.instance_norm)
-def _instance_norm(run: Interpreter, op: Op) -> None:
+@written_out
+def _instance_norm(
+    w: Written, input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
+    use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5, *_: Any,
+) -> Any:  # fmt: skip
     """Mean and variance of every instance (or the running ones) are held constant."""
-    given = _given(op, "running_mean", "running_var", "weight", "bias", "use_input_stats", "momentum", "eps")
-    if not _alone(op):
-        return gradient(run, op)
-    z, eps = run.values[op.inputs[0]], given["eps"]
-    if given["use_input_stats"]:
-        dims = tuple(range(2, z.dim()))
-        scale = (z.var(dims, unbiased=False, keepdim=True) + eps).rsqrt().expand(z.shape)
+    if any(isinstance(item, Ref) for item in (running_mean, running_var, weight, bias)):
+        return None
+    z = w.value(input)
+    if use_input_stats:
+        mean, scale = _statistics(z, tuple(range(2, z.dim())), eps)
     else:
-        scale = _per_channel(torch.ones_like(z), (given["running_var"] + eps).rsqrt())
-    rescaled(run, op, _per_channel(scale, given.get("weight")))
+        mean, scale = _per_channel(z, running_mean), _per_channel(z, (running_var + eps).rsqrt())
+    return _standard(w, input, mean, scale, _per_channel(z, weight), _per_channel(z, bias))
 
 
-def _per_channel(scale: Tensor, weight: Tensor | None) -> Tensor:
-    """The scale times one weight per channel, the second dimension."""
-    return scale if weight is None else scale * weight.detach().view(1, -1, *[1] * (scale.dim() - 2))
+def _per_channel(z: Tensor, numbers: Any) -> Any:
+    """One number for every channel, the second dimension; nothing where there is none."""
+    return None if numbers is None else numbers.view(1, -1, *[1] * (z.dim() - 2))
 
 
 @handles(F.normalize)
@@ -124,9 +140,9 @@ def _batch_norm(run: Interpreter, op: Op) -> None:
     if not _alone(op):
         return gradient(run, op)
     if mean is None or given["training"]:  # batch statistics: held constant
-        dims = (0, *range(2, z.dim()))
-        scale = (z.var(dims, unbiased=False, keepdim=True) + eps).rsqrt().expand(z.shape)
-        return rescaled(run, op, _per_channel(scale, weight))
+        w = Written(run, op)
+        statistics = _statistics(z, (0, *range(2, z.dim())), eps)
+        return w.end(_standard(w, op.args[0], *statistics, _per_channel(z, weight), _per_channel(z, bias)))
     scale = (var + eps).rsqrt() if weight is None else weight * (var + eps).rsqrt()
     shift = -mean * scale if bias is None else bias - mean * scale
     flow = run.read(op, op.inputs[0], within=True)
