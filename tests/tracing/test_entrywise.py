@@ -104,3 +104,14 @@ def test_the_larger_of_two_may_be_chosen_by_comparing_them(rule):
     first, *others = (traced(lambda w, h, held, f=f: f(w, h), "inside", same, rule) for f in ways)
     for other in others:
         check_same(other, first)
+
+
+@pytest.mark.parametrize("rule", ["zero", GeneralisedGamma(3.0)], ids=repr)
+def test_a_number_that_is_added_to_an_activation_gets_its_share(rule):
+    """As a bias does; what ReLU has silenced stays silent."""
+    each = torch.full((5, 4), 0.1, dtype=torch.float64)
+    ours, theirs = (
+        traced(lambda w, h, held, b=b: (F.relu(w.a(h)) + b).clamp(min=0.2).pow(2), "inside", same, rule)
+        for b in (0.1, each)
+    )
+    check_same(ours, theirs)

@@ -65,14 +65,17 @@ def _root(run: Interpreter, op: Op) -> int | None:
 
 
 def _before_a_number(run: Interpreter, op: Op, slot: int) -> int | None:
-    """What a function was made of to which a number was added: of ``1 / (1 + exp(-x))`` it is ``-x``."""
+    """What a power was made of to which a number was added: of ``1 / (1 + exp(-x))`` it is ``-x``.
+
+    A number that is added to other functions, ``relu(x) + 1e-7``, is a constant, and gets its share.
+    """
     added = False
     for _ in range(_LONGEST):
         made = run.made.get(slot)
         if made is None or made.call != op.call or slot in run.standing or not (sources := _sources(run, made)):
             return None
         if not _linear(made, sources):
-            return _common(run, op, sources) if added else None
+            return _common(run, op, sources) if added and made.word.name in ("exp", "exp2") else None
         added, slot = added or made.word.name in _SUMS, sources[0]
     return None
 
