@@ -19,7 +19,7 @@ from torch_geometric.nn import MessagePassing
 
 import walkwise as ww
 from walkwise.errors import TraceError
-from walkwise.tracing.recorded import Affine
+from walkwise.tracing.linearize import Affine
 
 
 def test_there_are_few_names():

@@ -74,6 +74,11 @@ class ConstantViews:
         return [other for other in distinct.values() if self.root(other) is root]
 
 
+def memory_of(tensor: Tensor) -> int:
+    """Where a tensor's numbers lie; 0 where they lie in several places."""
+    return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else 0
+
+
 def overlap(a: Tensor, b: Tensor) -> bool:
     """Whether two views of one tensor have entries in common.
 

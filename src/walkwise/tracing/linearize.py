@@ -13,7 +13,7 @@ It returns an :class:`Affine`, or None to leave this call to autograd.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -28,13 +28,36 @@ from walkwise.core.edges import Edges
 from walkwise.core.operators import Aggregate, Operator, Scale
 from walkwise.core.row_maps import Send
 from walkwise.tracing.private import MESSAGE_HOOKS, hooked, version_of
-from walkwise.tracing.recorded import Affine
 
 T = TypeVar("T")
 ClosedForm = Callable[[Any, "PropagateCall"], "Affine | None"]
 
 _FORMS: dict[type, ClosedForm] = {}
 _PARTS = ("message", "aggregate", "update", "message_and_aggregate")
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """What a closed form says of ``propagate``: Σ operator(tensor) + constant.
+
+    Attributes:
+        terms: the node tensors among propagate's arguments, each with the linear map applied to it.
+        constant: what is added whatever those tensors are, (M, N), if anything.
+        activated: whether messages go through an activation, which ends a rule's stretch before it.
+    """
+
+    terms: Sequence[tuple[Tensor, Operator]]
+    constant: Tensor | None = None
+    activated: bool = False
+
+    def value(self) -> Tensor:
+        """What comes out."""
+        (first, operator), *rest = self.terms
+        total = operator.push(_flat(first))
+        for tensor, operator in rest:
+            total = total + operator.push(_flat(tensor))
+        total = total if self.constant is None else total + self.constant
+        return total if first.dim() == 2 else total.view(-1, *first.shape[1:])
 
 
 def register(kind: type) -> Callable[[ClosedForm], ClosedForm]:
@@ -188,6 +211,12 @@ class PropagateCall:
             return None
         each = self.weights(edges, weight, x)
         return Affine([(x, Aggregate(edges, each) if senders == receivers else Send(edges, each, senders, receivers))])
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """A node tensor's values, flat.  # (M, …) -> (M, N)"""
+    tensor = tensor.detach() if tensor.requires_grad else tensor
+    return tensor if tensor.dim() == 2 else tensor.flatten(1)
 
 
 def _weighted(name: str) -> ClosedForm:

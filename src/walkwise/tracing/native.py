@@ -23,7 +23,7 @@ from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from walkwise.core.edges import Edges
 from walkwise.core.operators import Aggregate
-from walkwise.tracing.linearize import EdgeShelf
+from walkwise.tracing.linearize import Affine, EdgeShelf
 from walkwise.tracing.private import (
     EDGE_HOOKS,
     autocasting,
@@ -32,7 +32,6 @@ from walkwise.tracing.private import (
     hooked,
     unwatched,
 )
-from walkwise.tracing.recorded import Affine
 from walkwise.tracing.tape import Tape
 from walkwise.tracing.weights import propagate
 

@@ -27,7 +27,7 @@ _BY_ENTRY = frozenset({
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Origin:
+class Provenance:
     """What a constant was made of."""
 
     tensor: Tensor  # the constant; keeps its identity from being used again
@@ -40,9 +40,9 @@ class Origins:
 
     def __init__(self) -> None:
         """None yet."""
-        self._known: dict[int, Origin] = {}
+        self._known: dict[int, Provenance] = {}
 
-    def of(self, item: Any) -> Origin | None:
+    def of(self, item: Any) -> Provenance | None:
         """What a constant was made of, if that is known."""
         return self._known.get(id(item)) if self._known else None
 
@@ -75,4 +75,4 @@ class Origins:
                 slots |= origin.slots
             whole = slot is not None or (origin is not None and origin.by_entry)
             by_entry &= item.shape == result.shape if whole else item.numel() == 1
-        self._known[id(result)] = Origin(result, frozenset(slots), by_entry)
+        self._known[id(result)] = Provenance(result, frozenset(slots), by_entry)

@@ -21,30 +21,6 @@ class Ref:
     slot: int
 
 
-@dataclass(frozen=True, eq=False)
-class Affine:
-    """What a closed form says of ``propagate``: Σ operator(tensor) + constant.
-
-    Attributes:
-        terms: the node tensors among propagate's arguments, each with the linear map applied to it.
-        constant: what is added whatever those tensors are, (M, N), if anything.
-        activated: whether messages go through an activation, which ends a rule's stretch before it.
-    """
-
-    terms: Sequence[tuple[Tensor, Operator]]
-    constant: Tensor | None = None
-    activated: bool = False
-
-    def value(self) -> Tensor:
-        """What comes out."""
-        (first, operator), *rest = self.terms
-        total = operator.push(_plain(first))
-        for tensor, operator in rest:
-            total = total + operator.push(_plain(tensor))
-        total = total if self.constant is None else total + self.constant
-        return total if first.dim() == 2 else total.view(-1, *first.shape[1:])
-
-
 @dataclass(eq=False, slots=True)
 class Op:
     """One recorded operation."""
@@ -115,9 +91,3 @@ def filled(nested: Any, fill: Callable[[int], Any], swap: dict[int, Tensor]) -> 
 def not_runnable(*args: Any, **kwargs: Any) -> Any:
     """Stands where a recorded operation has no function to run again."""
     raise AssertionError("this operation is carried by its closed form")
-
-
-def _plain(tensor: Tensor) -> Tensor:
-    """A node tensor's values, flat.  # (M, …) -> (M, N)"""
-    tensor = tensor.detach() if tensor.requires_grad else tensor
-    return tensor if tensor.dim() == 2 else tensor.flatten(1)

@@ -23,11 +23,11 @@ from walkwise.tracing.handed import (
     own_table,
     types_said,
 )
-from walkwise.tracing.linearize import ClosedForm, EdgeShelf, PropagateCall, closed_form
+from walkwise.tracing.linearize import Affine, ClosedForm, EdgeShelf, PropagateCall, closed_form
 from walkwise.tracing.modules import Modules, torchscript
 from walkwise.tracing.native import Native, is_native
 from walkwise.tracing.private import parameters_of, unwatched
-from walkwise.tracing.recorded import Affine, Call
+from walkwise.tracing.recorded import Call
 from walkwise.tracing.tape import Tape
 from walkwise.tracing.weights import propagate as propagation
 
