@@ -87,6 +87,11 @@ class Given:
         return {"x": self.x} if isinstance(self.x, Tensor) and self.x.is_floating_point() else {}
 
     @property
+    def has_all_features(self) -> bool:
+        """Whether every node has features that relevance is traced to."""
+        return sum(map(len, self.features.values())) >= self.num_nodes
+
+    @property
     def num_nodes(self) -> int:
         """M, the nodes of the graph."""
         return self.x.shape[0] if self.x is not None else int((self.data and self.data.num_nodes) or 0)

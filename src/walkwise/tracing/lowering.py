@@ -117,7 +117,7 @@ class Lowering:
         rules = schedule.rules(len(self.calls))
         self.rules = {index: rule for (index, _), rule in zip(self.calls, rules, strict=True)}
         self.positions = Positions(self.ops, self.calls, identities)
-        self.parts = sorted_ops(self.ops, self.calls, self.positions.number, tape.features)
+        self.parts = sorted_ops(self.ops, self.calls, self.positions.number, [*tape.features, *tape.beginnings])
         self.parts.put_under(self.rules, schedule.readout)
 
     # -- building -----------------------------------------------------------------------------
@@ -212,7 +212,9 @@ class Lowering:
         for features in self.tape.features:
             source.append((builder.new_slot(), run.value(features)))
             run.flows[features] = Flow(source[-1][1], source[-1][0])
-        for op in self.parts.encoder if source else ():
+        for slot in self.tape.beginnings:
+            run.flows[slot] = Flow(run.value(slot), builder.new_slot())
+        for op in self.parts.encoder if run.flows else ():
             run.run(op)
         around = [slot for slot in self._read_later() if self.positions.begins_at(slot)]
         begun = {slot: self._begun(slot) for slot in self.parts.roots} | {
@@ -250,7 +252,8 @@ class Lowering:
 
     def _read_later(self) -> list[int]:
         """The slots before the first layer that are read, past where walks begin, by what comes after."""
-        before = {*self.tape.features, *self.parts.own, *(slot for op in self.parts.encoder for slot in op.outputs)}
+        given = (*self.tape.features, *self.tape.beginnings, *self.parts.own)
+        before = {*given, *(slot for op in self.parts.encoder for slot in op.outputs)}
         read = dict.fromkeys(slot for op in (*self.parts.chain, *self.parts.readout) for slot in op.inputs)
         return [slot for slot in read if slot in before and slot not in self.positions.number]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,16 @@ class Op:
         args, kwargs = filled((self.args, self.kwargs), fill, {})
         result = self.func(*args, **kwargs)
         return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Made:
+    """What a function outside of layers has made of constants."""
+
+    number: int  # of the function, among all outside of layers
+    name: str
+    tensors: list[tuple[int, Tensor]]  # what it was given of numbers that are no whole ones, and in which place
+    results: list[Tensor]
 
 
 @dataclass(eq=False)
@@ -86,6 +96,18 @@ def filled(nested: Any, fill: Callable[[int], Any], swap: dict[int, Tensor]) -> 
     if type(nested) is dict:
         return {key: filled(value, fill, swap) for key, value in nested.items()}
     return swap.get(id(nested), nested)
+
+
+def floating(nested: Any, place: int = 0) -> Iterator[tuple[int, Tensor]]:
+    """The tensors of floating-point numbers in nested arguments, numbered."""
+    if isinstance(nested, Tensor):
+        if nested.is_floating_point() and nested.dim():
+            yield place, nested
+    elif type(nested) in (list, tuple, dict):
+        for item in nested.values() if type(nested) is dict else nested:
+            for found in floating(item, place):
+                yield found
+                place = found[0] + 1
 
 
 def not_runnable(*args: Any, **kwargs: Any) -> Any:

@@ -36,6 +36,7 @@ class ModelRuns:
     index: Index
     wide: bool  # whether a model in half precision runs in float32
     closed: bool = True  # whether layers are recorded by their closed forms
+    early: tuple[tuple[int, int], ...] = ()  # where constants are first read, to be followed from there
 
     def run(self, suspects: Sequence[str] = ()) -> tuple[Tape, Watch, ExplainedScalar]:
         """What the tape saw, and the explained scalar."""
@@ -51,6 +52,7 @@ class ModelRuns:
         model, modules, given = self._shadowed()
         tape = Tape()
         tape.parameters = where_parameters_lie(modules)
+        tape.early, tape.making = dict.fromkeys(self.early), not self.early and not given.has_all_features
         watch = Watch(tape, modules, suspects, self.closed)
         for features in given.features.values():
             tape.follow_features(features)

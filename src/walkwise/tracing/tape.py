@@ -15,7 +15,7 @@ from walkwise.tracing.aliases import Aliases, ConstantViews, unseen_write
 from walkwise.tracing.linearize import Affine
 from walkwise.tracing.origins import Origins
 from walkwise.tracing.private import autocasting, base_of, innermost, transforming, unwatched, version_of
-from walkwise.tracing.recorded import Call, Op, not_runnable
+from walkwise.tracing.recorded import Call, Made, Op, floating, not_runnable
 from walkwise.tracing.slots import Referred, Slots
 from walkwise.tracing.spellings import exchanges, positional
 from walkwise.tracing.words import Handler, Word, asked_to_write, named, word
@@ -67,6 +67,11 @@ class Tape(TorchFunctionMode):
         self.parameters: frozenset[int] = frozenset()  # where the model's parameters lie in memory
         self.cut = False  # whether the model has detached something
         self.hidden: set[str] = set()  # where followed tensors went out of sight
+        self.own: list[Tensor] = []  # tensors that nothing was known of when a layer was handed them
+        self.made: list[Made] = []  # what was made of constants outside of layers, if that is asked for
+        self.making = False  # whether it is
+        self.early: dict[tuple[int, int], int | None] = {}  # constants to follow, by where they are read: their slots
+        self._outside = 0  # how many functions were called outside of layers
         self.aliases = Aliases()
         self.views = ConstantViews()
         self.origins = Origins()
@@ -75,6 +80,7 @@ class Tape(TorchFunctionMode):
         """The tensor's slot; it is followed from now on if it was not."""
         slot = self.slot_of(tensor)
         if slot is None:
+            self.own.append(tensor)
             slot = self.slots.new(tensor)
             with unwatched():
                 self.values[slot] = self.values[slot].clone()  # it may be a weight, which training may change
@@ -89,15 +95,12 @@ class Tape(TorchFunctionMode):
     ) -> Any:
         """Run the function, and record it if a followed tensor went in."""
         known = word(func)
+        if self.active is None:
+            self._begin_outside(args, kwargs)
         if args and (known.writes or asked_to_write(known, args, kwargs or {})):
             keep_constants(self, args[0])
         if not self.follows(args) and not (kwargs and self.follows(kwargs.values())):
-            if transforming() and self.follows(map(innermost, args)):
-                raise TraceError(_TRANSFORMED[0], remedy=_TRANSFORMED[1])
-            from_constant = args[0] if known.name in _DETACHING and args and not transforming() else None
-            result = self.views.add(_ran(func, args, kwargs or {}), from_constant)
-            self.origins.passed_on(known, args, result)
-            return result
+            return self._of_constants(known, func, args, kwargs or {})
         if transforming():
             raise TraceError(_TRANSFORMED[0], remedy=_TRANSFORMED[1])
         if not torch.is_grad_enabled():
@@ -110,6 +113,35 @@ class Tape(TorchFunctionMode):
             if known.name in _REDUCE and args and kwargs and kwargs.keys() <= _OVER and not self.normalising:
                 return self._record_simple(known, func, args, kwargs)
             return self._record(known, func, args, kwargs or {})
+
+    @property
+    def beginnings(self) -> list[int]:
+        """The slots of the constants that were followed from where they are first read."""
+        return [slot for slot in self.early.values() if slot is not None]
+
+    def _begin_outside(self, *given: Any) -> None:
+        """Count a function outside of layers, and follow what it is given where that is asked for."""
+        self._outside += 1
+        if self.early:
+            with unwatched():
+                for place, tensor in floating(given):
+                    if (self._outside, place) in self.early:
+                        self.early[self._outside, place] = self.follow(tensor)
+
+    def _of_constants(self, known: Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function that nothing followed goes into."""
+        if transforming() and self.follows(map(innermost, args)):
+            raise TraceError(_TRANSFORMED[0], remedy=_TRANSFORMED[1])
+        from_constant = args[0] if known.name in _DETACHING and args and not transforming() else None
+        result = self.views.add(_ran(func, args, kwargs), from_constant)
+        self.origins.passed_on(known, args, result)
+        if self.making and self.active is None:
+            with unwatched():
+                tensors = list(floating((args, kwargs)))
+                results = [t for _, t in floating(result) if not any(t is given for _, given in tensors)]
+            if results:
+                self.made.append(Made(self._outside, known.name, tensors, results))
+        return result
 
     @property
     def lost(self) -> str:

@@ -42,6 +42,7 @@ from walkwise.tracing.precision import (
 from walkwise.tracing.private import compiled_from, watched
 from walkwise.tracing.reach import Surveyor, is_several, ran_as_before
 from walkwise.tracing.runs import ModelRuns
+from walkwise.tracing.sources import read_around
 from walkwise.tracing.tape import Tape
 from walkwise.tracing.target import ExplainedScalar, Index, Target
 from walkwise.tracing.watch import check_fresh
@@ -195,6 +196,14 @@ def lowered(
     with torch.no_grad(), _differentiable():
         own, unsure = rows_of_own(tape, given, runs.handed_for)
         identities = Identities(tape, given.num_nodes, given.types, own)
+        if early := read_around(tape, identities):
+            runs.early = tuple(early)
+            tape, watch, scalar = runs.run()
+            slot = tape.slot_of(scalar.tensor)
+            assert slot is not None
+            own = rows_of_own(tape, given, runs.handed_for)[0]
+            own |= {begun: early[place] for place, begun in tape.early.items() if begun is not None}
+            identities = Identities(tape, given.num_nodes, given.types, own)
         if _has_matrices(given.x) and not given.static and _are_matrices(tape, given.x, identities):
             return lowered(whole.turned(), target, index, schedule, None, notes, closed=closed)
         lowering = Lowering(tape, slot, schedule, identities)
