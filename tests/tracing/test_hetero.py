@@ -311,3 +311,28 @@ def test_features_by_type_are_left_as_they_are(data):
     chain = ww.trace(Writing(), data, index=1, target=0, rule="zero")
     assert all(torch.equal(data[name].x, x) for name, x in kept.items())
     assert chain.num_nodes == 8
+
+
+def test_what_one_type_has_is_given_by_its_name():
+    """Pairs to score lie at their edge type, where RandomLinkSplit puts them; the graph stays as it was."""
+    torch.manual_seed(0)
+    data = HeteroData()
+    data["user"].x, data["item"].x = torch.randn(3, 4), torch.randn(2, 4)
+    data["user", "rates", "item"].edge_index = torch.tensor([[0, 1, 2], [0, 1, 1]])
+    data["item", "rated", "user"].edge_index = torch.tensor([[0, 1, 1], [0, 1, 2]])
+    data["user", "rates", "item"].edge_label_index = torch.tensor([[0, 2], [1, 0]])
+
+    class Pairs(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = pyg.HeteroConv({kind: pyg.SAGEConv(4, 4) for kind in data.edge_types})
+
+        def forward(self, x_dict, edge_index_dict, edge_label_index):
+            z, (first, second) = self.conv(x_dict, edge_index_dict), edge_label_index
+            return (z["user"][first] * z["item"][second]).sum(-1)
+
+    model, types = Pairs(), data.node_types
+    chain = ww.trace(model, data, index=1)
+    expected = model(data.x_dict, data.edge_index_dict, data["user", "rates", "item"].edge_label_index)[1]
+    torch.testing.assert_close(chain.outputs[0], expected.detach())
+    assert data.node_types == types

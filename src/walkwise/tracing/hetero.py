@@ -149,12 +149,16 @@ def of_hetero_graph(model: nn.Module, data: HeteroData, given: Mapping[str, Any]
 
 
 def _held(data: HeteroData, parameter: inspect.Parameter) -> Any:
-    """What a parameter gets from a graph: ``edge_attr_dict`` its edge_attr by type."""
+    """What a parameter gets from a graph: ``edge_attr_dict`` its edge_attr by type.
+
+    An attribute by its own name is the graph's, or that of the one type which has it: ``edge_label_index``, say.
+    """
     name = parameter.name
     if name.endswith(_DICT):
         return data.collect(name.removesuffix(_DICT), True) or None
-    held: Any = data[name] if name in data else None  # noqa: SIM401  (it is no dict)
-    return held
+    graph, *types = [store.get(name) for store in data.stores]  # data[name] would make a type of that name
+    held = [value for value in types if value is not None]
+    return graph if graph is not None else held[0] if len(held) == 1 else None
 
 
 @dataclass(frozen=True)
