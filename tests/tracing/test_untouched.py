@@ -271,3 +271,26 @@ def test_a_chain_does_not_change_when_training_goes_on(net, graph, kind, rule):
     x.mul_(3)
     edge_index.zero_()
     torch.testing.assert_close(ww.subgraph_relevance(chain, [[0, 1], [0, 1, 2]], alpha=0.5), before)
+
+
+class SpeaksOfItself(nn.Module):
+    """Its forward calls a variable outside of it, which happens to be itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = GCNConv(4, 4), GCNConv(4, 2)
+
+    def encode(self, x, edge_index):
+        return self.b(self.a(x, edge_index).relu(), edge_index)
+
+    def forward(self, x, edge_index):
+        return model.encode(x, edge_index)  # noqa: F821  (set by the test)
+
+
+def test_a_forward_may_speak_of_the_model_by_its_name_outside(monkeypatch):
+    torch.manual_seed(0)
+    monkeypatch.setitem(globals(), "model", SpeaksOfItself().eval())
+    x, edges = torch.randn(3, 4), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    chain = ww.trace(globals()["model"], x, edges, index=1, target=0)
+    assert [layer.name for layer in chain.layers] == ["a", "b"]
+    assert "forward" not in globals()["model"].__dict__

@@ -116,6 +116,7 @@ class _Shadows:
         children = own[MODULES].items()
         own[MODULES] = {name: None if child is None else self.of(child) for name, child in children}
         self._rest(own)
+        self._speaks_of_itself(type(module), twin)
         own["training"] = False
         if isinstance(module, GroupAddRev):
             own["disable"] = True  # its trick to save memory runs out of sight
@@ -196,6 +197,13 @@ class _Shadows:
         twin = FunctionType(code, space, function.__name__, function.__defaults__, cells or None)
         twin.__kwdefaults__, twin.__dict__ = function.__kwdefaults__, function.__dict__.copy()
         return twin
+
+    def _speaks_of_itself(self, kind: type[nn.Module], twin: nn.Module) -> None:
+        """Have a ``forward`` that speaks of a variable outside, ``model.encode(x)``, speak of the shadow."""
+        if type(kind.forward) is FunctionType and "forward" not in twin.__dict__:
+            rebound = self._rebound(kind.forward)
+            if rebound is not kind.forward:
+                twin.__dict__["forward"] = MethodType(rebound, twin)
 
     def _cell(self, cell: CellType) -> CellType:
         """A variable that a function closes over, with the shadow in it where it held a module of the model."""
