@@ -458,14 +458,33 @@ class Featureless(Relational):
 
 
 def test_no_features_that_stand_for_one_hot_ones():
-    """The remedy is true: the identity gives what None gives, and its relevance adds up."""
+    """The identity gives what None gives, and so does its relevance."""
     model, kinds = Relational().double().eval(), torch.arange(13) % 2
     asked = Featureless().double().eval()
-    with pytest.raises(
-        TraceError, match=re.escape("as in RGCNConv with x=None, write those out: torch.eye(num_nodes)")
-    ):
-        ww.trace(asked, Data(edge_index=EDGES, edge_type=kinds, num_nodes=M), index=0, target=0)
+    found = ww.trace(asked, Data(edge_index=EDGES, edge_type=kinds, num_nodes=M), index=0, target=0, rule="zero")
     with pytest.raises(ww.errors.InputError, match=re.escape("as RGCNConv does, torch.eye(data.num_nodes)")):
         ww.trace(model, Data(edge_index=EDGES, edge_type=kinds, num_nodes=M), index=0, target=0)
     chain = ww.trace(model, torch.eye(M).double(), EDGES, edge_type=kinds, index=0, target=0, rule="zero")
+    torch.testing.assert_close(ww.node_relevance(found), ww.node_relevance(chain))
     torch.testing.assert_close(chain.outputs[0], model(None, EDGES, kinds)[0, 0].detach())
+
+
+@pytest.mark.parametrize("conv", [pyg.RGCNConv, pyg.FastRGCNConv])
+@pytest.mark.parametrize("bases", [None, 2])
+def test_numbers_of_nodes_stand_for_one_hot_features(conv, bases):
+    torch.manual_seed(0)
+    kinds, numbers = torch.arange(13) % 2, torch.arange(M).flip(0)
+
+    class Numbered(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = conv(M, 4, 2, num_bases=bases), conv(4, 2, 2, num_bases=bases)
+
+        def forward(self, x, edge_index):
+            return self.b(self.a(x, edge_index, kinds).relu(), edge_index, kinds)
+
+    model = Numbered().double().eval()
+    found = ww.trace(model, numbers, EDGES, index=0, target=0)
+    expected = ww.trace(model, torch.eye(M).double()[numbers], EDGES, index=0, target=0)
+    torch.testing.assert_close(found.outputs, expected.outputs)
+    torch.testing.assert_close(ww.node_relevance(found), ww.node_relevance(expected))

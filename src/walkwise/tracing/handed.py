@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 from torch_geometric.data import Data
+from torch_geometric.nn import RGCNConv
 
 from walkwise.tracing.modules import Modules
 from walkwise.tracing.private import parameters_of, unwatched
@@ -75,6 +77,22 @@ def opened(items: Sequence[Any]) -> tuple[Any, ...]:
     names = ("x", "edge_index", "edge_attr")
     opened = [[item.get(n) for n in names if n in item] if isinstance(item, Data) else [item] for item in items]
     return tuple(itertools.chain.from_iterable(opened))
+
+
+def with_features(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a layer is handed, with the one-hot features that None or numbers of nodes stand for, as RGCNConv takes."""
+    if not isinstance(module, RGCNConv) or not (args or "x" in kwargs):
+        return args, kwargs
+    x = kwargs["x"] if "x" in kwargs else args[0]
+    pair = tuple(x) if isinstance(x, (tuple, list)) else (x,)
+    if all(isinstance(part, Tensor) and part.is_floating_point() for part in pair):
+        return args, kwargs
+    with unwatched():
+        weight, width = module.weight, module.in_channels_l
+        numbers = [torch.arange(width, device=weight.device) if part is None else part for part in pair]
+        hot = tuple(n if n.is_floating_point() else one_hot(n, width).to(weight.dtype) for n in numbers)
+    made = hot if isinstance(x, (tuple, list)) else hot[0]
+    return (args, kwargs | {"x": made}) if "x" in kwargs else ((made, *args[1:]), kwargs)
 
 
 def own_table(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:

@@ -22,6 +22,7 @@ from walkwise.tracing.handed import (
     opened,
     own_table,
     types_said,
+    with_features,
 )
 from walkwise.tracing.linearize import Affine, ClosedForm, EdgeShelf, PropagateCall, closed_form
 from walkwise.tracing.modules import Modules, torchscript
@@ -31,10 +32,7 @@ from walkwise.tracing.recorded import Call
 from walkwise.tracing.tape import Tape
 from walkwise.tracing.weights import propagate as propagation
 
-_FEATURELESS = (
-    "Give it node features (an embedding, say). Where no features stand for one-hot ones, as in RGCNConv with x=None, "
-    "write those out: torch.eye(num_nodes)."
-)
+_FEATURELESS = "Give it node features: an embedding, say, or one-hot ones, torch.eye(num_nodes)."
 _OUT_OF_SIGHT = (
     "Something computes in TorchScript, a custom autograd.Function, NumPy or under torch.no_grad(). Relevance "
     "would be wrong without it: write it with ordinary torch functions, or detach() what is meant to be constant."
@@ -111,6 +109,7 @@ class Watch:
             try:
                 if self.depth > 1:
                     return original(*args, **kwargs)
+                args, kwargs = with_features(conv, args, kwargs)
                 self._begin(name, conv, args, kwargs)
                 result = self.native.layer(conv, args, kwargs) if natively else None
                 result = original(*args, **kwargs) if result is None else result
