@@ -385,3 +385,15 @@ def test_a_forward_that_takes_nothing():
 
     with pytest.raises(InputError, match="It takes nothing, so the graph is out of sight"):
         ww.trace(Closed(), torch.rand(4, 3), torch.tensor([[0, 1], [1, 0]]))
+
+
+def test_a_model_without_a_forward_is_told_so():
+    class Parts(nn.Module):
+        """Its encode and decode are called one by one, as in many link predictors."""
+
+        def __init__(self):
+            super().__init__()
+            self.conv = pyg.GCNConv(4, 4)
+
+    with pytest.raises(InputError, match=r"Parts has no forward.*def forward\(self, x, edge_index, edge_label_index\)"):
+        ww.trace(Parts(), torch.randn(3, 4), torch.tensor([[0, 1], [1, 2]]), index=0)

@@ -265,7 +265,18 @@ def _unwrapped(model: nn.Module) -> nn.Module:
     """The model itself, where torch.compile has wrapped it."""
     if not isinstance(model, nn.Module):
         raise InputError(argument="model", expected="a torch.nn.Module", got=described(model))
-    return compiled_from(model) or model
+    model = compiled_from(model) or model
+    looks = not isinstance(model, torch.jit.ScriptModule) and "forward" not in model.__dict__
+    if looks and type(model).forward is nn.Module.forward:
+        raise InputError(
+            f"{type(model).__name__} has no forward, so that it cannot be run.",
+            argument="model",
+            expected="a torch.nn.Module with a forward",
+            got=described(model),
+            remedy="Give it one that makes the number to explain: def forward(self, x, edge_index, edge_label_index): "
+            "return self.decode(self.encode(x, edge_index), edge_label_index).",
+        )
+    return model
 
 
 def _crosses(given: Given, edges: Callable[[], Tensor]) -> bool:
