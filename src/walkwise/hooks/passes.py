@@ -15,6 +15,7 @@ from walkwise.errors import Described, InputError, TraceError, described
 from walkwise.hooks.masked_run import MaskedRun
 from walkwise.rules import RuleLike, as_schedule
 from walkwise.tracing.arguments import Given
+from walkwise.tracing.coverage import notes_of_coverage
 from walkwise.tracing.lowering import Lowering
 from walkwise.tracing.target import Target
 from walkwise.tracing.tracer import given_to, lowered
@@ -107,7 +108,7 @@ def _pass(lowering: Lowering, direction: Tensor, weights: Tensor) -> tuple[float
     if silent := lowering.silent_of(layers, set(gradients)):  # a gate is all that these layers make
         return _pass(lowering.again(silent), direction, weights)
     lowering.reached = set(gradients)
-    lowering.uncovered()
+    notes_of_coverage(lowering)
     roots = [(gradients[slot] * H).sum() for slot, H in beginning.roots if slot in gradients]
     return float(sum(roots)), lowering.again()
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from walkwise.core.chain import Hops, Layer, RelevanceChain
+from walkwise.core.chain import Layer, RelevanceChain
 from walkwise.core.contract import pull_back, unweighted
 from walkwise.core.differential import Differential
 from walkwise.core.operators import Step, Visit
 from walkwise.core.rows import AllNodes
-from walkwise.errors import CoverageWarning, TraceError
+from walkwise.errors import TraceError
 from walkwise.rules import Schedule
 from walkwise.tracing import moves, normalisations, weights  # noqa: F401  (they fill the table of functions)
+from walkwise.tracing.coverage import note_of_distance, notes_of_coverage
 from walkwise.tracing.folding import fold_into_layers
 from walkwise.tracing.fusing import fused
 from walkwise.tracing.identity import Identities
-from walkwise.tracing.interpreter import Interpreter, flat, leaves
+from walkwise.tracing.interpreter import Interpreter, flat
 from walkwise.tracing.locality import nearest
 from walkwise.tracing.positions import Positions
 from walkwise.tracing.recorded import Call, Op, live
@@ -38,22 +38,6 @@ _LATE = (
 )
 
 
-_OUTSIDE = (
-    "{} adds up rows of nodes outside of any message-passing layer, in {}; walks do not stand at nodes there, and "
-    "their steps need not follow edges. Put it into a torch_geometric.nn.MessagePassing layer to make it one of them"
-)
-_PRODUCTS = frozenset({"matmul", "rmatmul", "sparse_mm", "bmm", "baddbmm", "einsum"})
-#: What may add up rows of nodes at nodes, in a read-out, too.
-_SUMS = _PRODUCTS | {
-    "scatter_add", "index_add", "scatter_reduce", "index_reduce", "index_put", "cumsum", "scaled_dot_product_attention",
-    "multi_head_attention_forward", "conv1d",
-}  # fmt: skip
-
-
-_WITHOUT = "{} in {} has no rule; its plain gradient was used"
-_FAR = "questions about subgraphs cost a pass over the whole graph, because {}"
-#: Graphs in which that is worth a note.
-_MANY_NODES = 1000
 _GATE = "layer '{}' ({}) makes nothing but factors that are held constant (scores, a gate); it is on no walk"
 
 
@@ -145,7 +129,8 @@ class Lowering:
         passed = [slot for layer in layers.values() for slot, _ in (*layer.starts, *layer.ends)]
         named = {*passed, *(slot for slot, _ in (*seeds, *roots))}
         near = nearest(steps, named, tuple(seeds), self.num_nodes, run.builder.new_slot)
-        self._note_far(near.hops, near.steps)
+        if (far := note_of_distance(self, near.hops, near.steps)) is not None:
+            run.remarks[far] = None
         if near.moves:
             layers = {
                 i: replace(la, starts=near.places(la.starts), ends=near.places(la.ends)) for i, la in layers.items()
@@ -169,7 +154,7 @@ class Lowering:
                 *run.remarks,
                 *squashes,
                 *self.positions.remarks,
-                *self.uncovered(),
+                *notes_of_coverage(self),
                 *([_LATE] if any(slot in late for slot, _ in roots) else ()),
                 *notes,
             ),
@@ -178,20 +163,6 @@ class Lowering:
     def again(self, silent: frozenset[int] = frozenset()) -> Lowering:
         """The same prediction, not written yet; with more calls that are silent, perhaps."""
         return Lowering(self.tape, self.output, self.schedule, self.positions.identities, silent | self.silent)
-
-    def _note_far(self, hops: Hops | None, steps: Sequence[Step]) -> None:
-        """Note what costs a pass over the whole graph, where that has many nodes."""
-        if self.num_nodes >= _MANY_NODES and hops is None:
-            self.run.remarks[_FAR.format(self._why_far(steps))] = None
-
-    def _why_far(self, steps: Sequence[Step]) -> str:
-        """Why walks do not keep to neighbours: the first step that may lead anywhere."""
-        far = [step for step in steps if any(operator.reach is None for operator in step.operators)]
-        index = next((i for i, slots in self.slots_of.items() if far[0].target in slots), None)
-        if index is None:
-            return "rows of nodes are put together between the layers"
-        call = self.tape.calls[index]
-        return f"what layer '{call.name}' ({type(call.module).__name__}) does cannot be told edge by edge"
 
     def silent_of(self, layers: dict[int, Layer], reached: set[int]) -> frozenset[int]:
         """The calls that no relevance passes, where there are others: a gate is all that is made of them.
@@ -353,40 +324,6 @@ class Lowering:
             return 0.0
         taken = (self.tape.values[self.output] - self.tape.values[last.inputs[0]]) * direction
         return float(taken.sum())
-
-    def uncovered(self) -> tuple[str, ...]:
-        """Warn about operations that no rule covers; returns the notes for the report."""
-        without: dict[str, dict[str, None]] = {}
-        for op, emitted in self.run.uncovered:
-            if emitted in self.reached:  # what only makes a gate or a divisor is held constant anyway
-                without.setdefault(op.word.name, {})[self.parts.where(op, self.tape.calls)] = None
-        notes = [_WITHOUT.format(name, " and in ".join(where)) for name, where in without.items()]
-        chain = set(map(id, self.parts.chain))
-        mixing = self.positions.identities.mixing(lambda op: id(op) in chain and self._carries(op))
-        mixing += [op for op in self.parts.readout if self._mixes_nodes(op)]
-        outside: dict[str, dict[str, None]] = {}
-        for op in mixing:
-            outside.setdefault(op.word.name, {})[self.parts.where(op, self.tape.calls)] = None
-        notes += [_OUTSIDE.format(name, " and in ".join(where)) for name, where in outside.items()]
-        for note in notes:
-            warnings.warn(note + ".", CoverageWarning, stacklevel=5)
-        return tuple(notes)
-
-    def _carries(self, op: Op) -> bool:
-        """Whether relevance passes an operation: what only makes a gate is held constant."""
-        flows = [self.run.flows[slot] for slot in op.outputs if slot in self.run.flows]
-        return any(flow.term is not None or flow.slot in self.reached for flow in flows)
-
-    def _mixes_nodes(self, op: Op) -> bool:
-        """Whether an operation of the read-out carries messages from nodes to nodes."""
-        if op.call is not None or op.word.name not in _SUMS or not self._carries(op):
-            return False
-        shapes = [self.tape.values[slot].shape for slot in op.outputs if slot is not None]
-        constants = [item.shape for item in leaves((op.args, op.kwargs)) if isinstance(item, Tensor)]
-        product = len(op.inputs) == 1 and op.word.name in _PRODUCTS  # h @ weights mixes nothing
-        if not any(self.num_nodes in shape for shape in (constants if product else shapes)):
-            return False
-        return self.positions.identities.mixes(op)
 
 
 def _reachable(steps: list[Step], seeded: set[int]) -> list[Step]:

@@ -1,0 +1,85 @@
+"""What a chain says of its limits: functions without a rule, sums outside of layers, questions that cost the graph."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from walkwise.core.chain import Hops
+from walkwise.core.operators import Step
+from walkwise.errors import CoverageWarning
+from walkwise.tracing.interpreter import leaves
+from walkwise.tracing.recorded import Op
+
+if TYPE_CHECKING:
+    from walkwise.tracing.lowering import Lowering
+
+_OUTSIDE = (
+    "{} adds up rows of nodes outside of any message-passing layer, in {}; walks do not stand at nodes there, and "
+    "their steps need not follow edges. Put it into a torch_geometric.nn.MessagePassing layer to make it one of them"
+)
+_WITHOUT = "{} in {} has no rule; its plain gradient was used"
+_FAR = "questions about subgraphs cost a pass over the whole graph, because {}"
+#: Graphs in which that is worth a note.
+_MANY_NODES = 1000
+_PRODUCTS = frozenset({"matmul", "rmatmul", "sparse_mm", "bmm", "baddbmm", "einsum"})
+#: What may add up rows of nodes at nodes, in a read-out, too.
+_SUMS = _PRODUCTS | {
+    "scatter_add", "index_add", "scatter_reduce", "index_reduce", "index_put", "cumsum", "scaled_dot_product_attention",
+    "multi_head_attention_forward", "conv1d",
+}  # fmt: skip
+
+
+def notes_of_coverage(lowering: Lowering) -> tuple[str, ...]:
+    """Warn about operations that no rule covers, or that carry messages outside of layers; the notes for the report."""
+    run = lowering.run  # what only makes a gate or a divisor is held constant anyway
+    without = _by_name(lowering, (op for op, emitted in run.uncovered if emitted in lowering.reached))
+    chain = set(map(id, lowering.parts.chain))
+    mixing = lowering.positions.identities.mixing(lambda op: id(op) in chain and _carries(lowering, op))
+    mixing += [op for op in lowering.parts.readout if _mixes_nodes(lowering, op)]
+    notes = [_WITHOUT.format(name, where) for name, where in without]
+    notes += [_OUTSIDE.format(name, where) for name, where in _by_name(lowering, mixing)]
+    for note in notes:
+        warnings.warn(note + ".", CoverageWarning, stacklevel=5)
+    return tuple(notes)
+
+
+def note_of_distance(lowering: Lowering, hops: Hops | None, steps: Sequence[Step]) -> str | None:
+    """What costs a pass over the whole graph, where that has many nodes: the first step that may lead anywhere."""
+    if lowering.num_nodes < _MANY_NODES or hops is not None:
+        return None
+    far = [step for step in steps if any(operator.reach is None for operator in step.operators)]
+    index = next((i for i, slots in lowering.slots_of.items() if far[0].target in slots), None)
+    if index is None:
+        return _FAR.format("rows of nodes are put together between the layers")
+    call = lowering.tape.calls[index]
+    return _FAR.format(f"what layer '{call.name}' ({type(call.module).__name__}) does cannot be told edge by edge")
+
+
+def _by_name(lowering: Lowering, ops: Iterable[Op]) -> list[tuple[str, str]]:
+    """The names of operations, and in words where each of them stands."""
+    places: dict[str, dict[str, None]] = {}
+    for op in ops:
+        places.setdefault(op.word.name, {})[lowering.parts.where(op, lowering.tape.calls)] = None
+    return [(name, " and in ".join(where)) for name, where in places.items()]
+
+
+def _carries(lowering: Lowering, op: Op) -> bool:
+    """Whether relevance passes an operation: what only makes a gate is held constant."""
+    flows = [lowering.run.flows[slot] for slot in op.outputs if slot in lowering.run.flows]
+    return any(flow.term is not None or flow.slot in lowering.reached for flow in flows)
+
+
+def _mixes_nodes(lowering: Lowering, op: Op) -> bool:
+    """Whether an operation of the read-out carries messages from nodes to nodes."""
+    if op.call is not None or op.word.name not in _SUMS or not _carries(lowering, op):
+        return False
+    shapes = [lowering.tape.values[slot].shape for slot in op.outputs if slot is not None]
+    constants = [item.shape for item in leaves((op.args, op.kwargs)) if isinstance(item, Tensor)]
+    product = len(op.inputs) == 1 and op.word.name in _PRODUCTS  # h @ weights mixes nothing
+    if not any(lowering.num_nodes in shape for shape in (constants if product else shapes)):
+        return False
+    return lowering.positions.identities.mixes(op)
