@@ -1,12 +1,15 @@
 """What a model is called with, of a graph and of what is given beside it, whatever its ``forward`` calls it."""
 
+import functools
+
 import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Batch, Data
 
 from walkwise.errors import InputError
-from walkwise.tracing.arguments import Manner, given_as, of_graph, wants
+from walkwise.tracing.arguments import given_as, of_graph, wants
+from walkwise.tracing.manners import Manner
 
 X, EDGES = torch.rand(4, 2), torch.tensor([[0, 1, 2], [1, 2, 3]])
 
@@ -153,7 +156,84 @@ def test_a_forward_that_names_nothing_is_given_the_graph_if_that_has_more_than_f
     weighted = graph(edge_attr=torch.rand(EDGES.shape[1], 1))
     assert bound(lambda *argv: argv, weighted).manner.whole is weighted
     assert called(lambda *argv: argv, graph()) == (X, EDGES)
-    assert called(lambda *argv, **named: argv, weighted) == (X, EDGES)
+
+
+def of_a_library(*args, **named):
+    """Takes a graph as data=..., or two or three tensors in order, or those by name."""
+    if "data" in named:
+        return named["data"].x, named["data"].edge_index, named["data"].batch
+    if not args:
+        return named["x"], named["edge_index"], named["batch"]
+    if len(args) not in (2, 3):
+        raise ValueError(len(args))
+    return (*args, None)[:3]
+
+
+def by_object(*args, **named):
+    data = named.get("data")
+    return data.x, data.edge_index, data.batch
+
+
+def by_the_only_object(*args, **named):
+    (data,) = args
+    return data.x, data.edge_index, data.batch
+
+
+def strict(*args, **named):
+    def inner(x, edge_index, batch):
+        return x, edge_index, batch
+
+    return inner(*args, **named)
+
+
+@pytest.mark.parametrize("forward", [of_a_library, by_object, by_the_only_object, strict])
+def test_a_forward_that_takes_anything_is_given_all_that_most_models_read(forward):
+    """No graph of a batch is lost because a model did not name its arguments."""
+    data = three()
+    data.y = torch.zeros(3)
+    x, edge_index, batch = called(forward, data)
+    assert torch.equal(x, data.x)
+    assert torch.equal(edge_index, data.edge_index)
+    assert torch.equal(batch, data.batch)
+
+
+def test_tensors_for_a_forward_that_takes_anything_have_names():
+    batch = torch.tensor([0, 0, 1, 1])
+    given = given_as(model_with(of_a_library), X, EDGES, {"batch": batch})
+    assert given.run(given.model)[2] is batch
+    given = given_as(model_with(lambda *args, **named: (*args, named["batch"])), X, EDGES, {"batch": batch})
+    assert given.run(given.model) == (batch,)
+    given = given_as(model_with(lambda *args, **named: args[0]), X, EDGES, {})
+    assert given.run(given.model) is X
+
+
+def test_what_is_wrapped_is_called_by_its_names():
+    def inner(self, x, edge_index, edge_attr, batch):
+        return x, edge_index, edge_attr, batch
+
+    @functools.wraps(inner)
+    def forward(*args, **named):
+        if len(args) != 1 or len(named) != 4:
+            raise RuntimeError
+        return inner(*args, **named)
+
+    model = type("Wrapped", (nn.Module,), {"forward": forward})()
+    weight = torch.rand(EDGES.shape[1])
+    for given in (
+        given_as(model, graph(edge_attr=weight, y=torch.ones(1)), ..., {}),
+        given_as(model, X, EDGES, {"edge_attr": weight, "batch": torch.zeros(4)}),
+    ):
+        x, edge_index, edge_attr, batch = given.run(model)
+        assert (x is X, edge_index is EDGES, edge_attr is weight) == (True, True, True)
+        assert batch.tolist() == [0, 0, 0, 0]
+
+
+def test_what_no_way_of_giving_a_graph_helps_against_is_told_as_it_came_first():
+    def forward(*args, **named):
+        raise ValueError(len(args), sorted(named))
+
+    with pytest.raises(ValueError, match="'edge_index', 'x'"):
+        called(forward, graph())
 
 
 def test_what_is_given_beside_a_whole_graph_stays_beside_it():

@@ -19,6 +19,7 @@ from torch_geometric.utils import is_sparse
 
 from walkwise.core.node_types import NodeTypes
 from walkwise.errors import InputError, described, noted
+from walkwise.tracing.manners import Manner
 from walkwise.tracing.precision import HALVES
 from walkwise.tracing.private import compiled_from
 
@@ -31,38 +32,6 @@ ONES = (
 )
 
 
-@dataclass(frozen=True)
-class Manner:
-    """How a model's ``forward`` takes a graph: in order (x, edge_index), by name, or whole, as one object."""
-
-    x: str | None = None  # the parameters of these names take the features and the edges ...
-    edges: str | None = None
-    ordered: bool = True  # ... or the first two do
-    whole: BaseData | None = None  # the graph of which the object is a copy
-    beside: frozenset[str] = frozenset()  # what the model gets beside the object
-
-    def call(self, model: nn.Module, x: Any, edge_index: Any, arguments: Mapping[str, Any]) -> Any:
-        """The model's output."""
-        if self.whole is not None:
-            beside = {name: value for name, value in arguments.items() if name in self.beside}
-            return model(self._graph(x, edge_index, arguments), **beside)
-        if self.ordered:
-            return model(x, edge_index, **arguments)
-        named = {self.x: x, self.edges: edge_index} | dict(arguments)
-        return model(**{name: value for name, value in named.items() if name is not None})
-
-    def _graph(self, x: Any, edge_index: Any, arguments: Mapping[str, Any]) -> Any:
-        """The object that the model gets, with these features and edges in it."""
-        assert self.whole is not None
-        same = "batch" not in arguments or arguments["batch"] is getattr(self.whole, "batch", None)
-        graph: Any = copy.copy(self.whole) if same else Batch()  # other nodes, and perhaps other graphs
-        held = {self.x: x, self.edges: edge_index} | dict(arguments)
-        for name, value in held.items():
-            if name is not None and name not in self.beside:
-                graph[name] = value
-        return graph
-
-
 @dataclass(frozen=True, eq=False)
 class Given:
     """One input of a model."""
@@ -71,7 +40,7 @@ class Given:
     x: Any  # the features (M, F), or what stands in their place; None of a model that has its own
     edge_index: Any
     arguments: dict[str, Any] = field(default_factory=dict)  # what else the model gets
-    manner: Manner = Manner()
+    manner: Manner = field(default_factory=Manner)
     data: Any = None  # the graph that all this was taken from
     static: bool = False  # whether the model takes x, (M, T, F) here, as T matrices on one graph, (T, M, F)
     here: bool = False  # whether it was brought into main memory, where the model is not
@@ -205,7 +174,10 @@ def given_as(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any
     if isinstance(x, BaseData) and edge_index is ...:
         return of_graph(model, x, arguments)
     parameters = parameters_of(model)
-    return Given(model, x, edge_index, arguments, Manner() if _in_place(parameters, arguments) else _manner(parameters))
+    manner = Manner() if _in_place(parameters, arguments) else _manner(parameters)
+    if _takes_anything(model):
+        manner = Manner("x", "edge_index", False, instead=manner)
+    return Given(model, x, edge_index, arguments, manner)
 
 
 def of_graph(model: nn.Module, data: Any, given: Mapping[str, Any]) -> Given:
@@ -224,6 +196,8 @@ def of_graph(model: nn.Module, data: Any, given: Mapping[str, Any]) -> Given:
         raise InputError(argument="graph", expected="a torch_geometric Data, HeteroData or Batch", got=described(data))
     held = {name: data[name] for name in data.keys() if data[name] is not None}  # noqa: SIM118  (it is no dict)
     parameters = parameters_of(model)
+    if _takes_anything(model) and not parameters:
+        return _by_any_name(model, data, held, given)
     if _takes_whole(parameters, held, given) or (_takes_any_order(model) and not held.keys().isdisjoint(_READ)):
         return _whole(model, data, held, given)
     return _by_name(model, data, held, given, parameters)
@@ -240,6 +214,16 @@ def _whole(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[st
     has_x, has_edges = "x" in held, edges in held
     manner = Manner("x" if has_x else None, edges if has_edges else None, False, data, frozenset(given))
     return Given(model, held.get("x"), held.get(edges), arguments, manner, data)
+
+
+def _by_any_name(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[str, Any]) -> Given:
+    """What goes to a ``forward(*args, **kwargs)``: what most models read, by name, or else the graph itself."""
+    whole = _whole(model, data, held, given)
+    read = frozenset(given).union(_READ)
+    in_order = Manner(only=frozenset({*given, "batch"}))
+    as_object = replace(whole.manner, name="data", instead=replace(whole.manner, instead=in_order))
+    by_name = replace(whole.manner, whole=None, beside=frozenset(), only=read, instead=as_object)
+    return replace(whole, manner=by_name)
 
 
 def _by_name(
@@ -262,7 +246,7 @@ def _by_name(
     signature = _signature(model)
     if missing and signature is not None:
         _missing(model, signature, missing, held)
-    usual = _ordered(parameters)[:2] == [manner.x, manner.edges]
+    usual = _ordered(parameters)[:2] == [manner.x, manner.edges] and not _takes_anything(model)
     return Given(model, x, edge_index, arguments, Manner() if usual else manner, data)
 
 
@@ -311,6 +295,20 @@ def _takes_any_order(model: nn.Module) -> bool:
     signature = _signature(model)
     kinds = [] if signature is None else [parameter.kind for parameter in signature.parameters.values()]
     return kinds == [inspect.Parameter.VAR_POSITIONAL]
+
+
+def _takes_anything(model: nn.Module) -> bool:
+    """Whether ``forward(*args, **kwargs)`` finds its arguments itself, or hands them on to what it wraps."""
+    model = compiled_from(model) or model
+    if hasattr(getattr(model, "signature", None), "param_dict"):  # torch_geometric.nn.Sequential, which names them
+        return False
+    forward = model.__dict__.get("forward", getattr(type(model), "forward", None))
+    try:
+        signature = inspect.signature(forward, follow_wrapped=False)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    kinds = [parameter.kind for name, parameter in signature.parameters.items() if name != "self"]
+    return kinds == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
 
 
 def _value(parameter: inspect.Parameter, data: Data, held: Mapping[str, Any], given: Mapping[str, Any]) -> Any:

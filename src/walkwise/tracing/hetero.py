@@ -16,7 +16,8 @@ from torch_geometric.utils import is_sparse, to_edge_index
 from walkwise.core.lazy import cached_property
 from walkwise.core.node_types import EdgeType, NodeTypes
 from walkwise.errors import Described, InputError, described
-from walkwise.tracing.arguments import Given, Manner, parameters_of
+from walkwise.tracing.arguments import Given, parameters_of
+from walkwise.tracing.manners import Manner
 from walkwise.tracing.precision import HALVES
 
 _DICT = "_dict"
