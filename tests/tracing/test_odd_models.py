@@ -488,3 +488,33 @@ def test_numbers_of_nodes_stand_for_one_hot_features(conv, bases):
     expected = ww.trace(model, torch.eye(M).double()[numbers], EDGES, index=0, target=0)
     torch.testing.assert_close(found.outputs, expected.outputs)
     torch.testing.assert_close(ww.node_relevance(found), ww.node_relevance(expected))
+
+
+class TwoGraphs(nn.Module):
+    """Compares the graph that is given with another one, of its own, by the same layers."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(2)
+        self.layers = nn.ModuleList([pyg.GCNConv(3, 4), pyg.GCNConv(4, 4)])
+        self.other = torch.rand(3, 3, dtype=torch.float64), torch.tensor([[0, 1, 2], [1, 2, 0]])
+
+    def embedded(self, x, edge_index):
+        for layer in self.layers:
+            x = layer(x, edge_index).tanh()
+        return x.sum(0)
+
+    def forward(self, x, edge_index):
+        return (self.embedded(x, edge_index) * self.embedded(*self.other)).sum().view(1, 1)
+
+
+@pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
+def test_a_graph_of_the_model_s_own_is_on_no_walk():
+    """Its rows are none of the nodes that walks are asked for."""
+    model, edges = TwoGraphs().double().eval(), torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
+    chain = ww.trace(model, torch.rand(6, 3, dtype=torch.float64), edges, target=0, rule="zero")
+    walks = ww.enumerate_walks(chain)
+    relevance = ww.walk_relevance(chain, walks)
+    assert float(relevance.sum()) == pytest.approx(chain.input_relevance)
+    assert int(walks.max()) == 5
+    assert float(relevance.abs().max()) > 1e-6

@@ -120,6 +120,8 @@ class Lowering:
         visits = [step.operators[0] for step in steps if type(step.operators[0]) is Visit]
         begun = {visit.slot for visit in visits}
         roots = [root for root in roots if root[0] in begun] or roots
+        walked = {slot for slot, _ in roots}.union(step.target for step in steps)
+        seeds, readout = ([pair for pair in pairs if pair[0] in walked] or pairs for pairs in (seeds, readout))
         late = {visit.slot for visit in visits if visit.position}
         if silent := self.silent_of(layers, {slot for slot, _ in seeds}.union(*(step.sources for step in steps))):
             gates = dict.fromkeys(_GATE.format(layers[i].name, layers[i].kind) for i in sorted(silent))
