@@ -33,7 +33,7 @@ class Net(nn.Module):
         ((X, EDGES, torch.ones(5)), {}, r"given by name, got 1 more in order .*shape \(5,\).*edge_weight=\.\.\."),
         ((), {"data": Data(X, EDGES)}, r"x was left out\. data was given by name\..*ww\.trace\(model, data\)"),
         ((EDGES, X), {}, r"stand in each other's place.*ww\.trace\(model, x, edge_index\)"),
-        ((X.long(), EDGES), {}, r"integers.*x\.float\(\)"),
+        ((X.long(), EDGES), {}, r"int64.*x\.float\(\)"),
     ],
     ids=["in order", "by name", "swapped", "integers"],
 )

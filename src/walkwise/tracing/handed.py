@@ -28,29 +28,51 @@ def note_handed(modules: Modules, disturbing: bool, last: int | None = None) -> 
         disturbing: whether the first layer's output is changed.
         last: the call after whose beginning the run ends, if any.
     """
-    handed: list[list[Tensor]] = []
-    depth = [0]
+    notes = _Handed(disturbing, last)
+    for _, conv in modules.convs:
+        conv.__dict__["forward"] = notes.forward(conv.forward)
+        conv.__dict__["propagate"] = notes.propagate(conv.propagate)
+    return notes.handed
 
-    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
+
+class _Handed:
+    """Notes what layers are handed; of one that embeds its nodes itself, what it sends first."""
+
+    def __init__(self, disturbing: bool, last: int | None) -> None:
+        self.handed: list[list[Tensor]] = []
+        self._disturbing, self._last = disturbing, last
+        self._depth, self._embeds = 0, False
+
+    def forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def forward(*args: Any, **kwargs: Any) -> Any:
-            depth[0] += 1
+            self._depth += 1
             try:
-                if depth[0] == 1:
-                    tensors = {id(tensor): tensor for tensor in node_tensors(handed_nodes(args, kwargs))}
-                    handed.append([tensor.detach().clone() for tensor in tensors.values()])
-                    if len(handed) - 1 == last:
-                        raise EnoughError
+                if self._depth == 1:
+                    self._embeds = after_integers(args, kwargs)
+                    if not self._embeds:
+                        self._note(handed_nodes(args, kwargs))
                 result = original(*args, **kwargs)
             finally:
-                depth[0] -= 1
-            first = disturbing and depth[0] == 0 and len(handed) == 1 and isinstance(result, Tensor)
+                self._depth -= 1
+            first = self._disturbing and self._depth == 0 and len(self.handed) == 1 and isinstance(result, Tensor)
             return result + torch.linspace(1, 2, result.numel()).to(result).view_as(result) if first else result
 
         return forward
 
-    for _, conv in modules.convs:
-        conv.__dict__["forward"] = watched(conv.forward)
-    return handed
+    def propagate(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def propagate(*args: Any, **kwargs: Any) -> Any:
+            if self._embeds:
+                self._embeds = False
+                self._note(handed_nodes((), kwargs))
+            return original(*args, **kwargs)
+
+        return propagate
+
+    def _note(self, given: Any) -> None:
+        tensors = {id(tensor): tensor for tensor in node_tensors(given)}
+        self.handed.append([tensor.detach().clone() for tensor in tensors.values()])
+        if len(self.handed) - 1 == self._last:
+            raise EnoughError
 
 
 def handed_nodes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -82,7 +82,8 @@ class ModelRuns:
         with same_random_numbers(), torch.no_grad(), suppress(EnoughError):
             given.run(model)
         for _, conv in modules.convs:
-            conv.__dict__.pop("forward")  # which holds on to the shadow, as the shadow does to it
+            for name in ("forward", "propagate"):  # which hold on to the shadow, as the shadow does to them
+                conv.__dict__.pop(name)
         return seen
 
     def handed_for(self, x: Any, last: int) -> list[list[Tensor]]:

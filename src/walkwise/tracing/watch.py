@@ -55,6 +55,7 @@ class Watch:
         self.depth = 0
         self.given: Any = None  # what the call under way was handed: a node tensor, a pair or a dictionary of them
         self.table: Any = None  # the layer's own, where it was handed edges alone
+        self.embedding: tuple[Any, ...] | None = None  # what a call under way was given that embeds its nodes itself
         self.fresh: list[int] = []  # later calls that were handed a tensor nothing is known of
         for name, conv in modules.convs:
             form = closed_form(conv)
@@ -118,7 +119,7 @@ class Watch:
             finally:  # the model may go on after an error
                 self.depth -= 1
                 if not self.depth:
-                    self.tape.active = None
+                    self.tape.active = self.embedding = None
 
         forward.__wrapped__ = original  # type: ignore[attr-defined]  # a model may look at its signature
         return forward
@@ -134,9 +135,17 @@ class Watch:
         given = self.table if given is None else given
         given = handed_nodes(args, kwargs) if given is None else given
         tensors = node_tensors(given) if known is None else [given]
-        if not tensors or (known is None and self.tape.slot_of(tensors[0]) is None and after_integers(args, kwargs)):
+        if known is None and not self.tape.follows(tensors) and after_integers(args, kwargs):
+            self.embedding = (args, kwargs)  # it embeds its nodes itself: they are what it sends
+            return
+        if not tensors:
             raise _nothing(name, module, about_integers((*args, *kwargs.values())))
-        own = known is None and any(self.tape.slot_of(tensor) is None for tensor in tensors)
+        self._call(name, module, given, args, kwargs)
+
+    def _call(self, name: str, module: Any, given: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A message-passing call that is given these nodes."""
+        tensors = node_tensors(given) if self.tape.slot_of(given) is None else [given]
+        own = any(self.tape.slot_of(tensor) is None for tensor in tensors)
         if self.tape.calls and own:
             self.fresh.append(len(self.tape.calls))
         slots = [self.tape.follow(tensor) for tensor in tensors]
@@ -146,6 +155,15 @@ class Watch:
         self.tape.calls.append(call)
         self.tape.active = len(self.tape.calls) - 1
         self.given = given
+
+    def _begin_sending(self, name: str, module: Any, arguments: dict[str, Any]) -> None:
+        """Tell the tape that a call begins which has embedded its nodes itself, with what it sends."""
+        assert self.embedding is not None
+        (args, kwargs), self.embedding = self.embedding, None
+        given = handed_nodes((), arguments)
+        if given is None:
+            raise _nothing(name, module, about_integers((*args, *kwargs.values())))
+        self._call(name, module, given, args, kwargs)
 
     def _before_edges(self, args: tuple[Any, ...]) -> Tensor | None:
         """What is followed and stands before a call's edges, where a weight may come first: ``conv(W, x, edges)``."""
@@ -161,6 +179,9 @@ class Watch:
 
     def _end(self, name: str, module: Any, result: Any) -> None:
         """Tell the tape what a message-passing call returned."""
+        if self.embedding is not None:  # it has sent nothing
+            args, kwargs = self.embedding
+            raise _nothing(name, module, about_integers((*args, *kwargs.values())))
         call = self.tape.calls[-1]
         if isinstance(result, dict):
             keyed = [(self.tape.slot_of(tensor), self._rows_for(key)) for key, tensor in result.items()]
@@ -192,6 +213,8 @@ class Watch:
         original = conv.propagate
 
         def propagate(edge_index: Any, size: Any = None, **arguments: Any) -> Any:
+            if self.embedding is not None:
+                self._begin_sending(name, conv, arguments)
             if self.depth == 0 or self.tape.active is None:
                 raise TraceError(
                     f"propagate of '{name}' ({type(conv).__name__}) was called past the module itself.",

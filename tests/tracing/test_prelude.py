@@ -1,0 +1,166 @@
+"""What a model makes of an embedding before its first layer hangs on it as what it makes afterwards does."""
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv, LayerNorm, LightGCN, MessagePassing
+
+import walkwise as ww
+
+M, F = 6, 4
+EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 0], [1, 0, 2, 1, 3, 2, 4, 3, 5, 4, 0, 5]])
+NUMBERS = torch.tensor([2, 0, 1, 2, 3, 0])
+ORDER = torch.tensor([3, 0, 5, 1, 4, 2])
+SETS = [[0], [1, 2], [0, 3, 4], list(range(M)), []]
+
+
+class Net(nn.Module):
+    """Layers on an embedding, or on its rows given as features, in one of several arrangements."""
+
+    def __init__(self, arrangement):
+        super().__init__()
+        torch.manual_seed(3)
+        self.arrangement = arrangement
+        self.table, self.other = nn.Embedding(4, F), nn.Embedding(4, F)
+        self.first, self.second = GCNConv(F, F), GCNConv(F, F)
+        self.norm, self.pyg_norm, self.skip, self.head = nn.LayerNorm(F), LayerNorm(F), nn.Linear(F, F), nn.Linear(F, 2)
+
+    def embedded(self, numbers):
+        x = 0
+        for table in (self.table, self.other):
+            x += table(numbers)  # in place from the second on
+        return x
+
+    def forward(self, x, edge_index):
+        x = x if x.is_floating_point() else self.embedded(x)
+        return self.head(getattr(self, self.arrangement)(x, edge_index))
+
+    def past_the_layer(self, x, edge_index):
+        skip = self.skip(x).relu()
+        return self.second(self.first(x, edge_index).relu(), edge_index) + skip
+
+    def past_a_normalisation(self, x, edge_index):
+        h = x + self.first(self.norm(x).relu(), edge_index)
+        return h + self.second(self.norm(h), edge_index)
+
+    def past_statistics(self, x, edge_index):
+        return self.second(x + self.first(self.pyg_norm(x), edge_index), edge_index)
+
+    def along_edges(self, x, edge_index):
+        scores = x[edge_index[0]] - x[edge_index[1]]  # rows of edges, made before the first layer
+        h = self.first(x, edge_index)
+        return self.second(h.index_add(0, edge_index[1], self.skip(scores)), edge_index)
+
+    def gated(self, x, edge_index):
+        gate = self.skip(x).sigmoid()
+        return self.second(self.first(x, edge_index) * gate, edge_index)
+
+    def in_another_order(self, x, edge_index):
+        x = x[ORDER]
+        skip = self.skip(x)
+        return self.second(self.first(x, ORDER.argsort()[edge_index]).relu() + skip, ORDER.argsort()[edge_index])
+
+
+ARRANGEMENTS = [
+    "past_the_layer", "past_a_normalisation", "past_statistics", "along_edges", "gated", "in_another_order",
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize("arrangement", ARRANGEMENTS)
+def test_an_embedding_is_followed_as_features_are(arrangement, rule):
+    model = Net(arrangement).double().eval()
+    rows = model.embedded(NUMBERS).detach()
+    ours, theirs = (ww.trace(model, x, EDGES, target=0, index=1, rule=rule) for x in (NUMBERS, rows))
+    scale = abs(theirs.output)
+    for alpha in (0.0, 0.3):
+        asked = [ww.subgraph_relevance(chain, SETS, alpha=alpha).tolist() for chain in (ours, theirs)]
+        assert asked[0] == pytest.approx(asked[1], abs=1e-12 * scale)
+    nodes = [ww.node_relevance(chain, layer="start") for chain in (ours, theirs)]
+    torch.testing.assert_close(*nodes)
+    assert float(nodes[0].abs().max()) > 1e-6
+
+
+def test_a_table_that_is_read_before_the_first_layer_loses_nothing():
+    torch.manual_seed(0)
+    model = LightGCN(M, F, num_layers=2).double().eval()  # linear, and without biases: all relevance arrives
+    pair = torch.tensor([[0], [3]])
+    data = Data(edge_index=EDGES, num_nodes=M)
+    chain = ww.trace(model, data, edge_label_index=pair, target=lambda scores: scores[0], rule="zero")
+    assert chain.input_relevance == pytest.approx(chain.output)
+
+
+def test_what_is_written_into_before_the_first_layer_is_told():
+    class Written(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(3)
+            self.table, self.layer, self.skip = nn.Embedding(4, F), GCNConv(F, F), nn.Linear(F, F)
+
+        def forward(self, x, edge_index):
+            x = self.table(x)
+            kept = torch.zeros(len(x), F, dtype=x.dtype)
+            kept += self.skip(x)
+            return self.layer(x, edge_index) + kept
+
+    with pytest.warns(ww.errors.CoverageWarning, match="before the first layer into a tensor"):
+        chain = ww.trace(Written().double().eval(), NUMBERS, EDGES, target=0, index=1)
+    assert any("before the first layer" in note for note in chain.notes)
+
+
+class Embeds(MessagePassing):
+    """Embeds its nodes itself, or is given them embedded."""
+
+    def __init__(self, table=None):
+        super().__init__(aggr="add")
+        torch.manual_seed(5)
+        self.table, self.lin, self.edge = table, nn.Linear(F, F), nn.Linear(2, F)
+
+    def forward(self, x, edge_index, edge_attr):
+        x = x if self.table is None else self.table(x)
+        return self.lin(self.propagate(edge_index, x=x, edge_attr=self.edge(edge_attr))).relu() + x
+
+    def message(self, x_j, edge_attr):
+        return (x_j + edge_attr).relu()
+
+
+class Stack(nn.Module):
+    def __init__(self, inside):
+        super().__init__()
+        torch.manual_seed(7)
+        self.table = nn.Embedding(4, F)
+        self.inside, self.first, self.second = inside, Embeds(self.table if inside else None), GCNConv(F, 2)
+
+    def forward(self, x, edge_index, edge_attr):
+        x = x if self.inside else self.table(x)
+        return self.second(self.first(x, edge_index, edge_attr), edge_index)
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize("order", [None, ORDER])
+def test_a_layer_may_embed_its_nodes_itself(rule, order):
+    """Walks begin where they begin if the embedding stands before the layer."""
+    attributes = torch.rand(EDGES.shape[1], 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    x, edges = (NUMBERS, EDGES) if order is None else (NUMBERS[order], order.argsort()[EDGES])
+    ours, theirs = (
+        ww.trace(Stack(inside).double().eval(), x, edges, edge_attr=attributes, target=0, index=1, rule=rule)
+        for inside in (True, False)
+    )
+    assert ours.num_layers == 2
+    asked = [ww.subgraph_relevance(chain, SETS).tolist() for chain in (ours, theirs)]
+    assert asked[0] == pytest.approx(asked[1], rel=1e-9)
+    torch.testing.assert_close(ww.node_relevance(ours), ww.node_relevance(theirs))
+
+
+def test_a_layer_that_sends_no_nodes_is_refused():
+    class Counts(MessagePassing):
+        def forward(self, x, edge_index):
+            return self.propagate(edge_index, number=x).to(torch.float64)
+
+        def message(self, number_j):
+            return number_j.view(-1, 1)
+
+    with pytest.raises(ww.errors.TraceError, match="was handed no floating-point node tensor"):
+        ww.trace(Counts(), NUMBERS, EDGES, target=0, index=1)
