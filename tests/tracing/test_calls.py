@@ -356,15 +356,16 @@ def test_integers_where_numbers_are_wanted(data, molecule):
         ww.trace(Linear(), molecule)
 
 
-class EmbedsItself(MessagePassing):
-    """A layer that is handed the numbers of atoms, and what edges have."""
+class Embeds(MessagePassing):
+    """A layer that is handed the numbers of atoms and embeds them itself, or their embedding, and what edges have."""
 
-    def __init__(self):
+    def __init__(self, itself):
         super().__init__()
-        self.atoms = nn.Embedding(7, 2)
+        torch.manual_seed(0)
+        self.itself, self.atoms = itself, nn.Embedding(7, 2)
 
     def forward(self, x, edge_index, edge_attr):
-        return self.propagate(edge_index, x=self.atoms(x), edge_attr=edge_attr)
+        return self.propagate(edge_index, x=self.atoms(x) if self.itself else x, edge_attr=edge_attr)
 
     def message(self, x_j, edge_attr):
         return x_j * edge_attr
@@ -373,18 +374,23 @@ class EmbedsItself(MessagePassing):
 @pytest.mark.parametrize("by_name", [False, True])
 def test_what_edges_have_is_not_taken_for_nodes_of_which_there_are_as_many(by_name):
     class Model(nn.Module):
-        def __init__(self):
+        def __init__(self, itself):
             super().__init__()
-            self.conv = EmbedsItself()
+            self.conv = Embeds(itself)
 
         def forward(self, x, edge_index, edge_attr):
+            x = x if self.conv.itself else self.conv.atoms(x)
             if by_name:
                 return self.conv(x=x, edge_index=edge_index, edge_attr=edge_attr)
             return self.conv(x, edge_index, edge_attr)
 
-    ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
-    with pytest.raises(TraceError, match=r"no floating-point node tensor.*integers.*embed them before the layer"):
-        ww.trace(Model(), torch.arange(4), ring, edge_attr=torch.rand(4, 2), index=0, target=0)
+    ring, edge_attr = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]), torch.rand(4, 2)
+    ours, theirs = (
+        ww.trace(Model(itself), torch.arange(4), ring, edge_attr=edge_attr, index=0, target=0)
+        for itself in (True, False)
+    )
+    torch.testing.assert_close(ww.node_relevance(ours), ww.node_relevance(theirs))
+    assert ww.node_relevance(ours).nonzero().flatten().tolist() == [3]  # the one that sends to node 0
 
 
 class WeightFirst(MessagePassing):
