@@ -8,7 +8,9 @@ import random
 
 import torch
 from torch import nn
+from torch.func import functional_call
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn import GCNConv, GINConv, GraphConv, MessagePassing, SAGEConv, global_add_pool, global_max_pool
 from torch_geometric.utils import scatter
 
@@ -24,7 +26,7 @@ class Weights(nn.Module):
         super().__init__()
         self.a, self.b, self.c = (nn.Parameter(torch.randn(WIDTH, WIDTH) / 2) for _ in range(3))
         self.bias, self.score = (nn.Parameter(torch.randn(WIDTH) / 2) for _ in range(2))
-        self.norm, self.cell = nn.LayerNorm(WIDTH), nn.GRUCell(WIDTH, WIDTH)
+        self.norm, self.cell, self.map = nn.LayerNorm(WIDTH), nn.GRUCell(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
         nn.init.normal_(self.norm.weight, 1.0, 0.3)
         nn.init.normal_(self.norm.bias, 0.0, 0.3)
 
@@ -47,6 +49,11 @@ def kept(h, value, held):
 def layer_norm(w, h, held):
     mean, spread = held(h.mean(-1, keepdim=True)), held((h.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt())
     return w.norm(h) if held is same else (h - mean) / spread * w.norm.weight + w.norm.bias
+
+
+def by_moments(h):
+    centred = h - h.sum(-1, keepdim=True) / WIDTH
+    return centred * torch.rsqrt(centred.pow(2).mean(-1, keepdim=True) + 1e-5)
 
 
 def gru(w, h, skip, held):
@@ -84,6 +91,56 @@ STATEMENTS = {
         lambda w, h, s: (h.unsqueeze(1) * w.a).sum(-1) + w.bias,
         lambda w, h, s: torch.cat([F.linear(h, w.a[:2], w.bias[:2]), F.linear(h, w.a[2:], w.bias[2:])], -1),
         lambda w, h, s: F.linear(h, w.a).add_(w.bias),
+        lambda w, h, s: torch.baddbmm(w.bias.expand(1, len(h), -1), h[None], w.a.t()[None])[0],
+        lambda w, h, s: functional_call(w.map, {"weight": w.a, "bias": w.bias}, (h,)),
+        lambda w, h, s: checkpoint(F.linear, h, w.a, w.bias, use_reentrant=False),
+        lambda w, h, s: torch.tensordot(h, w.a, dims=([1], [1])) + w.bias,
+    ],
+    "made weight": [
+        lambda w, h, s, held: F.linear(h, w.a.softmax(-1)),
+        lambda w, h, s: h @ (w.a.exp() / w.a.exp().sum(-1, keepdim=True)).t(),
+        lambda w, h, s: torch.einsum("mf,of->mo", h, torch.softmax(w.a, 1)),
+    ],
+    "turned weight": [
+        lambda w, h, s, held: F.linear(h, w.a.t()),
+        lambda w, h, s: h @ w.a,
+        lambda w, h, s: torch.matmul(w.a.t(), h.t()).t(),
+        lambda w, h, s: F.linear(h, w.a.detach().t()),
+    ],
+    "two inputs": [
+        lambda w, h, s, held: F.linear(torch.cat([h, s], 1), torch.cat([w.a, w.b], 1), w.bias),
+        lambda w, h, s: F.linear(h, w.a) + F.linear(s, w.b, w.bias),
+        lambda w, h, s: torch.addmm(F.linear(s, w.b, w.bias), h, w.a.t()),
+        lambda w, h, s: torch.einsum("kmf,kof->mo", torch.stack([h, s]), torch.stack([w.a, w.b])) + w.bias,
+    ],
+    "own share": [
+        lambda w, h, s, held: (1 + w.score[0]) * h,
+        lambda w, h, s: h + w.score[0] * h,
+        lambda w, h, s: torch.addcmul(h, h, w.score[0]),
+        lambda w, h, s: h.clone().mul_(1 + w.score[0]),
+    ],
+    "scaled residual": [
+        lambda w, h, s, held: h + 0.3 * s,
+        lambda w, h, s: torch.add(h, s, alpha=0.3),
+        lambda w, h, s: h - (-0.3) * s,
+        lambda w, h, s: torch.sub(h, s, alpha=-0.3),
+        lambda w, h, s: h.clone().add_(s, alpha=0.3),
+        lambda w, h, s: torch.addcmul(h, s, torch.full_like(s, 0.3)),
+        lambda w, h, s: torch.addcdiv(h, s, torch.ones_like(s), value=0.3),
+    ],
+    "gated residual": [
+        lambda w, h, s, held: h + held(torch.sigmoid(F.linear(h, w.a))) * s,
+        lambda w, h, s: torch.addcmul(h, torch.sigmoid(F.linear(h, w.a)), s),
+        lambda w, h, s: h + s / (1 + torch.exp(-F.linear(h, w.a))),
+        lambda w, h, s: h + s * (1 / (1 + torch.exp(-F.linear(h, w.a)))),
+        lambda w, h, s: h.clone().addcmul_(s, F.linear(h, w.a).sigmoid()),
+    ],
+    "channel gate": [
+        lambda w, h, s, held: h * held((h @ w.a).softmax(-1)),
+        lambda w, h, s: h * (lambda e: e / e.sum(-1, keepdim=True))((h @ w.a).exp()),
+        lambda w, h, s: h * (h @ w.a - (h @ w.a).logsumexp(-1, keepdim=True)).exp(),
+        lambda w, h, s: h * F.log_softmax(h @ w.a, -1).exp(),
+        lambda w, h, s: h * (lambda z: (lambda e: e / e.sum(-1, keepdim=True))((z - z.amax(-1, True)).exp()))(h @ w.a),
     ],
     "relu": [
         lambda w, h, s, held: F.relu(h),
@@ -105,6 +162,8 @@ STATEMENTS = {
     "tanh": [lambda w, h, s, held: kept(h, h.tanh(), held), lambda w, h, s: h.clone().tanh_()],
     "silu": [
         lambda w, h, s, held: kept(h, F.silu(h), held),
+        lambda w, h, s: h * torch.sigmoid(h),
+        lambda w, h, s: h / (1 + torch.exp(-h)),
         lambda w, h, s: F.silu(h.clone(), inplace=True),
     ],
     "residual": [
@@ -144,6 +203,8 @@ STATEMENTS = {
     ],
     "layer norm": [
         lambda w, h, s, held: layer_norm(w, h, held),
+        lambda w, h, s: (h - h.mean(1, True)) / (h.var(1, False, True) + 1e-5).sqrt() * w.norm.weight + w.norm.bias,
+        lambda w, h, s: by_moments(h) * w.norm.weight + w.norm.bias,
         lambda w, h, s: F.group_norm(h, 1, w.norm.weight, w.norm.bias),
     ],
     "unit": [
@@ -170,6 +231,16 @@ STATEMENTS = {
         lambda w, h, s: torch.cat([h[:2], h[2:]]),
         lambda w, h, s: h.expand(2, -1, -1).mean(0),
         lambda w, h, s: h.repeat_interleave(2, 0)[::2],
+        lambda w, h, s: torch.zeros_like(h).index_put((torch.arange(len(h)),), h),
+        lambda w, h, s: torch.zeros_like(h).scatter_add_(0, torch.arange(len(h))[:, None].expand_as(h), h),
+        lambda w, h, s: torch.zeros_like(h).index_add_(0, torch.arange(len(h)), h),
+        lambda w, h, s: torch.zeros_like(h).masked_scatter(torch.ones_like(h, dtype=torch.bool), h),
+        lambda w, h, s: F.dropout(h, 0.5, training=False),
+        lambda w, h, s: torch.stack(h.unbind(0)),
+        lambda w, h, s: torch.cat(h.split(2, 0)),
+        lambda w, h, s: torch.stack(h.chunk(3, 1), 1).flatten(1),
+        lambda w, h, s: torch.where(torch.ones_like(h, dtype=torch.bool), h, 0.0),
+        lambda w, h, s: written(h, "c = h.new_empty(h.shape)", "for i in range(len(h)): c[i] = h[i]"),
     ],
     "larger half": [
         lambda w, h, s, held: torch.maximum(h[:, :3], h[:, 3:]).repeat(1, 2),
@@ -181,6 +252,10 @@ STATEMENTS = {
         lambda w, h, s, held: attention(w, h, held),
         lambda w, h, s: h + F.scaled_dot_product_attention(*((h @ m)[None] for m in (w.a, w.b, w.c)), scale=1.0)[0],
         lambda w, h, s: h + torch.einsum("mn,nf->mf", (h @ w.a @ (h @ w.b).t()).softmax(1), h @ w.c),
+        lambda w, h, s: h + torch.bmm((h @ w.a @ (h @ w.b).t()).softmax(1)[None], (h @ w.c)[None])[0],
+        lambda w, h, s: h + (lambda e: e / e.sum(1, keepdim=True))((h @ w.a @ (h @ w.b).t()).exp()) @ (h @ w.c),
+        lambda w, h, s: h + (lambda e: e @ (h @ w.c) / e.sum(1, keepdim=True))((h @ w.a @ (h @ w.b).t()).exp()),
+        lambda w, h, s: torch.addmm(h, torch.einsum("mf,nf->mn", h @ w.a, h @ w.b).softmax(-1), h @ w.c),
     ],
     "mean of all": [
         lambda w, h, s, held: h + F.relu(h.mean(0, keepdim=True) @ w.a),

@@ -8,7 +8,7 @@ from torch_geometric.nn import MessagePassing, TransformerConv
 
 import walkwise as ww
 from everywhere import EDGES, SETS, Model, check_same, detached, same, traced
-from walkwise.rules import Gamma, GeneralisedGamma
+from walkwise.rules import AlphaBeta, Epsilon, Gamma, GeneralisedGamma
 
 
 def attention(w, h, held):
@@ -200,3 +200,33 @@ def test_of_two_factors_that_are_no_gates_each_gets_half(place):
             "zero",
         )
         check_same(ours, theirs)
+
+
+RULES = ["zero", Gamma(2.0), GeneralisedGamma(3.0), AlphaBeta(), Epsilon(0.1)]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+@pytest.mark.parametrize("place", ["before", "between", "inside", "after"])
+def test_a_sum_of_linear_maps_is_one_map_of_their_inputs_side_by_side(place, rule):
+    def side_by_side(w, h, held):
+        both = torch.cat([h, h.tanh()], 1)
+        return F.linear(both, torch.cat([w.a.weight, w.b.weight], 1), w.a.bias)
+
+    ours = traced(lambda w, h, held: w.a(h) + F.linear(h.tanh(), w.b.weight), place, same, rule)
+    check_same(ours, traced(side_by_side, place, same, rule))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+@pytest.mark.parametrize("place", ["before", "between", "inside", "after"])
+def test_a_sum_of_multiples_is_a_multiple(place, rule):
+    """What speaks for and against in the same entry cancels before a rule tells signs apart."""
+    half = torch.tensor(0.5, dtype=torch.float64)
+    ways = [
+        lambda w, h, held: 0.5 * w.a(h),
+        lambda w, h, held: (lambda z: z - 0.5 * z)(w.a(h)),
+        lambda w, h, held: (lambda z: 2 * z - z * 1.5)(w.a(h)),
+        lambda w, h, held: (lambda z: torch.sub(z, half * z))(w.a(h)),
+    ]
+    first, *others = (traced(way, place, same, rule) for way in ways)
+    for other in others:
+        check_same(other, first)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -49,21 +51,48 @@ def _neg(run: Interpreter, op: Op) -> None:
     run.combine(op, [(flow, _times(flow, -1.0))])
 
 
-def _sum(run: Interpreter, op: Op, left: Any, right: Any, scale: float) -> None:
-    """left + scale · right; what is not followed is a bias."""
-    followed = [(side, factor) for side, factor in ((left, 1.0), (right, scale)) if isinstance(side, Ref)]
+def _sum(run: Interpreter, op: Op, left: Any, right: Any, times: float) -> None:
+    """left + times · right; what is not followed is a bias."""
+    followed = [(side, factor) for side, factor in ((left, 1.0), (right, times)) if isinstance(side, Ref)]
     if not followed or op.outputs[0] is None:
         return gradient(run, op)
     if len(followed) == 2:
-        flows = [(_spread(run, op, side.slot, within=op.call is not None), factor) for side, factor in followed]
+        if (multiple := _multiple(run, op, followed)) is not None:
+            return scale(run, op, *multiple)
+        within = op.call is not None or _both_weighed(run, op, [side.slot for side, _ in followed])
+        flows = [(_spread(run, op, side.slot, within=within), factor) for side, factor in followed]
         return run.combine(op, [(flow, _times(flow, factor)) for flow, factor in flows])
     ((side, factor),) = followed
-    other, other_factor = (right, scale) if side is left else (left, 1.0)
+    other, other_factor = (right, times) if side is left else (left, 1.0)
     flow = _spread(run, op, side.slot, within=True)
     constant = None
     if flow.term is not None or op.call is not None:  # a bias absorbs its share in the stretch's denominator
         constant = _flat_constant(other, run.values[op.outputs[0]]) * other_factor
     run.combine(op, [(flow, _times(flow, factor))], constant)
+
+
+def _both_weighed(run: Interpreter, op: Op, slots: Sequence[int]) -> bool:
+    """Whether two linear maps are added that belong together: they are one map of both inputs side by side."""
+    flows = [run.flow(slot) for slot in slots]
+    alike = all(flow.weighted and flow.call == op.call and flow.rule == flows[0].rule for flow in flows)
+    return alike and all(run.shape(slot) == run.shape(op.outputs[0]) for slot in slots)  # type: ignore[arg-type]
+
+
+def _multiple(run: Interpreter, op: Op, followed: Sequence[tuple[Ref, float]]) -> tuple[int, Any] | None:
+    """The tensor of which a sum is a multiple, and how many times: x + s · x is (1 + s) · x, not two ways of x."""
+    (left, first), (right, second) = followed
+    ways = itertools.product(_multiples(run, op, left.slot), _multiples(run, op, right.slot))
+    found = ((slot, first * s + second * t) for (slot, s), (other, t) in ways if slot == other)
+    return next(((slot, s) for slot, s in found if run.shape(slot) == run.shape(op.outputs[0])), None)  # type: ignore[arg-type]
+
+
+def _multiples(run: Interpreter, op: Op, slot: int) -> list[tuple[int, Any]]:
+    """A tensor, once; and what it was made of by a constant factor, that many times."""
+    made = run.made.get(slot)
+    if made is None or made.word.name != "mul" or made.call != op.call or len(made.inputs) != 1 or made.kwargs:
+        return [(slot, 1.0)]
+    (inner, factor) = made.args if isinstance(made.args[0], Ref) else reversed(made.args)
+    return [(slot, 1.0)] if isinstance(factor, Ref) or slot in run.standing else [(slot, 1.0), (inner.slot, factor)]
 
 
 def _times(flow: Flow, number: float) -> Coefficients:
