@@ -74,6 +74,11 @@ def written(h, *statements, **names):
     return names["c"]
 
 
+def raised(scores):
+    """Powers of e, as softmax takes them."""
+    return (scores - scores.amax(-1, keepdim=True)).exp()
+
+
 def attention(w, h, held=same):
     return h + held((h @ w.a @ (h @ w.b).t()).softmax(-1)) @ (h @ w.c)
 
@@ -137,10 +142,9 @@ STATEMENTS = {
     ],
     "channel gate": [
         lambda w, h, s, held: h * held((h @ w.a).softmax(-1)),
-        lambda w, h, s: h * (lambda e: e / e.sum(-1, keepdim=True))((h @ w.a).exp()),
+        lambda w, h, s: h * (lambda e: e / e.sum(-1, keepdim=True))(raised(h @ w.a)),
         lambda w, h, s: h * (h @ w.a - (h @ w.a).logsumexp(-1, keepdim=True)).exp(),
         lambda w, h, s: h * F.log_softmax(h @ w.a, -1).exp(),
-        lambda w, h, s: h * (lambda z: (lambda e: e / e.sum(-1, keepdim=True))((z - z.amax(-1, True)).exp()))(h @ w.a),
     ],
     "relu": [
         lambda w, h, s, held: F.relu(h),
@@ -253,8 +257,8 @@ STATEMENTS = {
         lambda w, h, s: h + F.scaled_dot_product_attention(*((h @ m)[None] for m in (w.a, w.b, w.c)), scale=1.0)[0],
         lambda w, h, s: h + torch.einsum("mn,nf->mf", (h @ w.a @ (h @ w.b).t()).softmax(1), h @ w.c),
         lambda w, h, s: h + torch.bmm((h @ w.a @ (h @ w.b).t()).softmax(1)[None], (h @ w.c)[None])[0],
-        lambda w, h, s: h + (lambda e: e / e.sum(1, keepdim=True))((h @ w.a @ (h @ w.b).t()).exp()) @ (h @ w.c),
-        lambda w, h, s: h + (lambda e: e @ (h @ w.c) / e.sum(1, keepdim=True))((h @ w.a @ (h @ w.b).t()).exp()),
+        lambda w, h, s: h + (lambda e: e / e.sum(1, keepdim=True))(raised(h @ w.a @ (h @ w.b).t())) @ (h @ w.c),
+        lambda w, h, s: h + (lambda e: e @ (h @ w.c) / e.sum(1, keepdim=True))(raised(h @ w.a @ (h @ w.b).t())),
         lambda w, h, s: torch.addmm(h, torch.einsum("mf,nf->mn", h @ w.a, h @ w.b).softmax(-1), h @ w.c),
     ],
     "mean of all": [
