@@ -294,3 +294,19 @@ def test_a_forward_may_speak_of_the_model_by_its_name_outside(monkeypatch):
     chain = ww.trace(globals()["model"], x, edges, index=1, target=0)
     assert [layer.name for layer in chain.layers] == ["a", "b"]
     assert "forward" not in globals()["model"].__dict__
+
+
+def test_what_a_forward_closes_over_is_not_copied():
+    kept = {"scale": 1.0, "function": len}
+
+    class Keeps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = GCNConv(4, 2)
+
+        def forward(self, x, edge_index):
+            kept["x"] = x
+            return self.a(kept["x"] * kept["scale"], edge_index)
+
+    ww.trace(Keeps().eval(), torch.randn(3, 4), torch.tensor([[0, 1], [1, 2]]), index=1, target=0)
+    assert "x" in kept

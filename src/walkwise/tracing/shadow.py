@@ -182,11 +182,11 @@ class _Shadows:
             self.functions.append(value.name)
         return self._rebound(value) if kind is FunctionType else value
 
-    def _rebound(self, function: Any) -> Any:
+    def _rebound(self, function: Any, seen: Callable[[CellType], CellType] | None = None) -> Any:
         """A function that speaks of modules of the model (``model.forward = lambda x: model.conv(x)``)."""
         if function.__module__ is not None and function.__module__.split(".")[0] in _LIBRARIES:
             return function
-        cells = tuple(self._cell(cell) for cell in function.__closure__ or ())
+        cells = tuple(map(seen or self._cell, function.__closure__ or ()))
         names = function.__globals__
         spoken = {
             name: self.made[id(names[name])] for name in function.__code__.co_names if id(names.get(name)) in self.made
@@ -201,9 +201,17 @@ class _Shadows:
     def _speaks_of_itself(self, kind: type[nn.Module], twin: nn.Module) -> None:
         """Have a ``forward`` that speaks of a variable outside, ``model.encode(x)``, speak of the shadow."""
         if type(kind.forward) is FunctionType and "forward" not in twin.__dict__:
-            rebound = self._rebound(kind.forward)
+            rebound = self._rebound(kind.forward, self._known_cell)
             if rebound is not kind.forward:
                 twin.__dict__["forward"] = MethodType(rebound, twin)
+
+    def _known_cell(self, cell: CellType) -> CellType:
+        """A variable that a method closes over, with the shadow in it where it held the model or a part of it."""
+        try:
+            known = self.made.get(id(cell.cell_contents))
+        except ValueError:  # it is not set yet
+            return cell
+        return cell if known is None else CellType(known)
 
     def _cell(self, cell: CellType) -> CellType:
         """A variable that a function closes over, with the shadow in it where it held a module of the model."""
