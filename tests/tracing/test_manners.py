@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Batch, Data
+from torch_geometric.nn import GCNConv
 
+import walkwise as ww
 from walkwise.errors import InputError
 from walkwise.tracing.arguments import given_as, of_graph, wants
 from walkwise.tracing.manners import Manner
@@ -346,3 +348,53 @@ def test_the_tensors_of_a_graph_by_type():
 def test_names_of_parameters():
     model = model_with(lambda x, *rest, batch=None, **named: 0)
     assert [wants(model, name) for name in ("x", "batch", "rest", "named", "pos")] == [True, True, False, False, False]
+
+
+class ReadsOutside(nn.Module):
+    """Takes nothing: its graph is a variable outside, as in many examples."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = GCNConv(4, 4), GCNConv(4, 2)
+
+    def forward(self):
+        return self.b(self.a(outside.x, outside.edge_index).relu(), outside.edge_index)  # noqa: F821  (set by tests)
+
+
+class Taking(ReadsOutside):
+    def forward(self, x, edge_index):
+        return self.b(self.a(x, edge_index).relu(), edge_index)
+
+
+def _outside():
+    return Data(torch.arange(12.0).view(3, 4) / 10, torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+
+
+def test_a_graph_is_read_from_a_variable_outside(monkeypatch):
+    data = _outside()
+    monkeypatch.setitem(globals(), "outside", data)
+    model, x = ReadsOutside().eval(), data.x
+    chain = ww.trace(model, data, index=1, target=0)
+    expected = ww.trace(Taking().eval(), data, index=1, target=0)
+    torch.testing.assert_close(ww.feature_relevance(chain), ww.feature_relevance(expected))
+    assert data.x is x
+    assert "forward" not in model.__dict__
+
+
+def test_a_graph_is_read_from_a_variable_that_forward_closes_over():
+    data = _outside()
+
+    class Closes(ReadsOutside):
+        def forward(self):
+            return self.b(self.a(data.x, data.edge_index).relu(), data.edge_index)
+
+    chain = ww.trace(Closes().eval(), data, index=1, target=0)
+    expected = ww.trace(Taking().eval(), data, index=1, target=0)
+    torch.testing.assert_close(ww.feature_relevance(chain), ww.feature_relevance(expected))
+
+
+def test_another_graph_than_the_one_that_is_read_is_refused(monkeypatch):
+    monkeypatch.setitem(globals(), "outside", _outside())
+    with pytest.raises(InputError, match=r"It takes nothing.*hand that very object over, ww.trace\(model, data\)"):
+        ww.trace(ReadsOutside().eval(), _outside(), index=1, target=0)

@@ -383,7 +383,7 @@ def test_a_forward_that_takes_nothing():
         def forward(self):
             return self.conv(torch.rand(4, 3), EDGES)
 
-    with pytest.raises(InputError, match="It takes nothing, so the graph is out of sight"):
+    with pytest.raises(InputError, match="It takes nothing: have it take a graph"):
         ww.trace(Closed(), torch.rand(4, 3), torch.tensor([[0, 1], [1, 0]]))
 
 

@@ -20,6 +20,7 @@ from torch_geometric.utils import is_sparse
 from walkwise.core.node_types import NodeTypes
 from walkwise.errors import InputError, described, noted
 from walkwise.tracing.manners import Manner
+from walkwise.tracing.outside import reads
 from walkwise.tracing.precision import HALVES
 from walkwise.tracing.private import compiled_from
 
@@ -196,6 +197,9 @@ def of_graph(model: nn.Module, data: Any, given: Mapping[str, Any]) -> Given:
         raise InputError(argument="graph", expected="a torch_geometric Data, HeteroData or Batch", got=described(data))
     held = {name: data[name] for name in data.keys() if data[name] is not None}  # noqa: SIM118  (it is no dict)
     parameters = parameters_of(model)
+    if not parameters and reads(model, data):
+        whole = _whole(model, data, held, given)
+        return replace(whole, manner=replace(whole.manner, outside=True))
     if _takes_anything(model) and not parameters:
         return _by_any_name(model, data, held, given)
     if _takes_whole(parameters, held, given) or (_takes_any_order(model) and not held.keys().isdisjoint(_READ)):
@@ -389,7 +393,8 @@ def _refuse(model: nn.Module, signature: inspect.Signature, given: str, why: str
     names = [p.name for p in signature.parameters.values() if p.kind in _NAMED]
     needed = [p for p in signature.parameters.values() if p.kind in _NAMED and p.default is p.empty]
     remedy = (
-        "It takes nothing, so the graph is out of sight: have it take one, def forward(self, x, edge_index)."
+        "It takes nothing: have it take a graph, def forward(self, x, edge_index), or, where it reads one from a "
+        "variable outside, hand that very object over, ww.trace(model, data)."
         if not signature.parameters
         else f"It takes one object: write ww.trace(model, {names[0]}), with a torch_geometric Data or Batch."
         if len(needed) == 1 and names[0] not in ("x", "edge_index", "adj_t")

@@ -11,6 +11,8 @@ from torch import nn
 from torch_geometric.data import Batch
 from torch_geometric.data.data import BaseData
 
+from walkwise.tracing.outside import run_on
+
 #: What a model raises that is given its graph in another way than it takes it.
 _NOT_TAKEN = (TypeError, ValueError, AttributeError, LookupError, AssertionError)
 
@@ -26,6 +28,7 @@ class Manner:
     beside: frozenset[str] = frozenset()  # what the model gets beside the object
     only: frozenset[str] | None = None  # of what else is given, what the model gets
     name: str | None = None  # the object's, where it is given by name
+    outside: bool = False  # whether the model takes nothing, and reads the object from a variable
     instead: Manner | None = None  # what is tried where the model does not take it so
 
     def call(self, model: nn.Module, x: Any, edge_index: Any, arguments: Mapping[str, Any]) -> Any:
@@ -43,6 +46,8 @@ class Manner:
     def _call(self, model: nn.Module, x: Any, edge_index: Any, arguments: Mapping[str, Any]) -> Any:
         if self.whole is not None:
             graph = self._graph(x, edge_index, arguments)
+            if self.outside:
+                return run_on(model, self.whole, graph)
             beside = {name: value for name, value in arguments.items() if name in self.beside}
             return model(graph, **beside) if self.name is None else model(**{self.name: graph}, **beside)
         if self.only is not None:
