@@ -120,7 +120,7 @@ class NodeModel(nn.Module):
 
 
 class GraphNetwork(pyg.MessagePassing):
-    """A MetaLayer, wrapped as its refusal says."""
+    """A MetaLayer inside a layer, which is the layer then."""
 
     def __init__(self):
         super().__init__()
@@ -136,6 +136,10 @@ def with_edges(net, x, e):
 
 def meta_layer():
     return models.MetaLayer(EdgeModel(), NodeModel())
+
+
+def meta_layers(m, x, e):
+    return pooled(m.head(with_edges(m.b, with_edges(m.a, x, e), e)))
 
 
 class ByType(Stack):
@@ -310,6 +314,7 @@ READYMADE = [
         lambda: Molecule(models.ViSNet(num_heads=2, num_layers=2, hidden_channels=4, num_rbf=4), "visnet"),
         graph="numbers",
     ),
+    Entry("MetaLayer", READY, ran(meta_layers, a=meta_layer, b=meta_layer)),
     Entry("MetaLayer in a layer", READY, lambda: Stack(GraphNetwork(), GraphNetwork())),
     Entry("HeteroJumpingKnowledge", BETWEEN, hetero_jumping, graph="hetero"),
     Entry("HeteroBatchNorm", BETWEEN, hetero_normed(lambda: pyg.HeteroBatchNorm(4, 2)), graph="hetero"),
@@ -363,7 +368,6 @@ READYMADE = [
         graph="numbers",
     ),
     Entry("GNNFF", OUTSIDE, lambda: Molecule(models.GNNFF(4, 4, 2), "gnnff"), refused=_NO_LAYER, graph="numbers"),
-    Entry("MetaLayer", OUTSIDE, whole(meta_layer, lambda net, x, e: pooled(with_edges(net, x, e))), refused=_NO_LAYER),
     Entry("ARLinkPredictor", OUTSIDE, whole(lambda: models.ARLinkPredictor(4, 4), nodes), refused=_NO_LAYER),
     Entry("LabelPropagation", OUTSIDE, whole(lambda: models.LabelPropagation(2, 0.5), nodes), refused=_NO_GRADIENTS),
     Entry(

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import QuantileAggregation
 from torch_geometric.nn.dense.linear import Linear as PygLinear
+from torch_geometric.nn.models import MetaLayer
 
 from walkwise.errors import InputError, TraceError
 from walkwise.tracing.private import BUFFERS, MODULES, PARAMETERS, buffers_of, parameters_of
@@ -99,14 +100,15 @@ def _holds_layers(name: str, conv: Any, convs: Named) -> bool:
     """Whether a message-passing module just runs others that it holds: those are the layers then."""
     spoken = _spoken_of(type(conv)) if len(convs) > 1 else frozenset()  # type: ignore[arg-type]
     prefix = f"{name}." if name else ""
-    inside = [other.removeprefix(prefix) for other, inner in convs if inner is not conv and other.startswith(prefix)]
+    others = [n for n, inner in convs if inner is not conv and isinstance(inner, MessagePassing)]
+    inside = [other.removeprefix(prefix) for other in others if other.startswith(prefix)]
     return "propagate" not in spoken and any(other.split(".")[0] in spoken for other in inside)
 
 
 @functools.cache
 def _spoken_of(kind: type) -> frozenset[str]:
     """The names that the methods of a class of layers speak of, when it runs."""
-    own = kind.__mro__[: kind.__mro__.index(MessagePassing)]
+    own = kind.__mro__[: kind.__mro__.index(MessagePassing if issubclass(kind, MessagePassing) else nn.Module)]
     methods = {name: method for owner in own for name, method in vars(owner).items()}
     running = [m for n, m in methods.items() if isinstance(m, FunctionType) and n not in _NOT_RUNNING]
     return frozenset(name for method in running for name in method.__code__.co_names)
@@ -116,7 +118,7 @@ def _spoken_of(kind: type) -> frozenset[str]:
 def _roles(kind: type) -> tuple[str, ...]:
     """What modules of a type are to tracing: names of fields of Modules."""
     roles = []
-    if issubclass(kind, MessagePassing):
+    if issubclass(kind, (MessagePassing, MetaLayer)):
         roles.append("convs")
     if issubclass(kind, (nn.Linear, PygLinear, nn.Bilinear)):
         roles.append("linears")

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
 
 from walkwise.errors import TraceError
 from walkwise.tracing import quantiles
@@ -62,7 +63,8 @@ class Watch:
             form = form if closed or form is None or not _is_ours(form) else None
             natively = form is not None and _is_ours(form) and is_native(conv)
             conv.__dict__["forward"] = self._forward(name, conv, natively)
-            conv.__dict__["propagate"] = self._propagate(name, conv, form)
+            if isinstance(conv, MessagePassing):
+                conv.__dict__["propagate"] = self._propagate(name, conv, form)
         for _, norm in modules.norms:
             norm.__dict__["forward"] = self._normalise(norm)
         for _, quantile in modules.quantiles:
