@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Batch, Data
-from torch_geometric.nn import GCNConv
+from torch_geometric.nn import DeepGraphInfomax, GCNConv, LabelPropagation
 
 import walkwise as ww
-from walkwise.errors import InputError
+from walkwise.errors import InputError, TraceError
 from walkwise.tracing.arguments import given_as, of_graph, wants
 from walkwise.tracing.manners import Manner
 
@@ -398,3 +398,19 @@ def test_another_graph_than_the_one_that_is_read_is_refused(monkeypatch):
     monkeypatch.setitem(globals(), "outside", _outside())
     with pytest.raises(InputError, match=r"It takes nothing.*hand that very object over, ww.trace\(model, data\)"):
         ww.trace(ReadsOutside().eval(), _outside(), index=1, target=0)
+
+
+def test_a_layer_that_is_handed_the_graph_itself_is_no_refusal_while_other_ways_are_left():
+    """Deep Graph Infomax hands on what it is given; a corruption with names of its own takes it in order alone."""
+    torch.manual_seed(0)
+    model = DeepGraphInfomax(4, GCNConv(4, 4), lambda z, *_: z.mean(0), lambda x, e: (x.flip(0), e)).eval()
+    data = _outside()
+    chain = ww.trace(model, data, target=lambda out: out[0][1].sum())
+    expected = ww.trace(model, data.x, data.edge_index, target=lambda out: out[0][1].sum())
+    torch.testing.assert_close(ww.feature_relevance(chain), ww.feature_relevance(expected))
+
+
+def test_what_is_wrong_with_a_model_is_said_and_not_which_ways_it_was_tried_in():
+    data = _outside()
+    with pytest.raises(TraceError, match=r"\(LabelPropagation\) took in node features"):
+        ww.trace(LabelPropagation(2, 0.5), data, target=0, index=1)

@@ -11,10 +11,11 @@ from torch import nn
 from torch_geometric.data import Batch
 from torch_geometric.data.data import BaseData
 
+from walkwise.errors import TraceError
 from walkwise.tracing.outside import run_on
 
 #: What a model raises that is given its graph in another way than it takes it.
-_NOT_TAKEN = (TypeError, ValueError, AttributeError, LookupError, AssertionError)
+_NOT_TAKEN = (TypeError, ValueError, AttributeError, LookupError, AssertionError, TraceError)
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Manner:
         except _NOT_TAKEN as error:
             try:
                 return self.instead.call(model, x, edge_index, arguments)
+            except TraceError:  # the model has taken it so, and this is what is wrong
+                raise
             except _NOT_TAKEN:
                 raise error from None
 
