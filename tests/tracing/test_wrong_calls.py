@@ -399,3 +399,13 @@ def test_a_model_without_a_forward_is_told_so():
 
     with pytest.raises(InputError, match=r"Parts has no forward.*def forward\(self, x, edge_index, edge_label_index\)"):
         ww.trace(Parts(), torch.randn(3, 4), torch.tensor([[0, 1], [1, 2]]), index=0)
+
+
+def test_what_the_refusal_says_to_wrap_may_be_called_by_name():
+    """As the layers of public models are: layer(h, edge_index, edge_attr=...)."""
+    names, _ = code_of(Products())
+    summed, edges = Summed().double(), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+    x, attributes = torch.rand(4, 3, dtype=torch.float64), torch.rand(4, 2, dtype=torch.float64)
+    in_order, by_name = summed(x, edges, attributes), names["Layer"](summed)(x, edges, edge_attr=attributes)
+    for ours, theirs in zip(by_name, in_order, strict=True):
+        assert ours is theirs or torch.equal(ours, theirs)

@@ -46,8 +46,8 @@ _LAYER = """class Layer(MessagePassing):
         super().__init__()
         self.module = module
 
-    def forward(self, x, *rest):
-        return self.module(x, *rest)
+    def forward(self, x, *rest, **named):
+        return self.module(x, *rest, **named)
 
 """
 _EDGES_OF = "Of a matrix adj, (M, M), the edges and their weights are dense_to_sparse(adj.t())."
