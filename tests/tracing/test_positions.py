@@ -147,3 +147,42 @@ def test_walks_stand_at_all_that_a_layer_is_handed_of_its_nodes(in_pairs, static
         assert float(ww.subgraph_relevance(chain, [nodes])) == pytest.approx(expected, abs=1e-12)
         within = torch.isin(walks, torch.tensor(nodes)).all(1)
         assert float(relevance[within].sum()) == pytest.approx(expected, abs=1e-12)
+
+
+class Vectors(MessagePassing):
+    """Numbers and vectors of nodes, returned side by side or in one tensor."""
+
+    def __init__(self, apart):
+        super().__init__(aggr="add")
+        torch.manual_seed(4)
+        self.apart, self.lin = apart, nn.Linear(8, 8)
+
+    def forward(self, x, edge_index):
+        made = self.propagate(edge_index, x=self.lin(x)).relu()
+        return (made[:, :2], made[:, 2:].reshape(-1, 2, 3)) if self.apart else made
+
+    def message(self, x_i, x_j):
+        return x_j - 0.3 * x_i
+
+
+class WithVectors(nn.Module):
+    def __init__(self, apart):
+        super().__init__()
+        self.layers, self.apart = nn.ModuleList([Vectors(apart), Vectors(apart)]).double(), apart
+
+    def forward(self, x, edge_index):
+        for layer in self.layers:
+            made = layer(x, edge_index)
+            numbers, vectors = made if self.apart else (made[:, :2], made[:, 2:].reshape(-1, 2, 3))
+            x = torch.cat([numbers, vectors.flatten(1)], dim=1)
+        return (numbers.sum(1) + (vectors * vectors).sum((1, 2))).view(-1, 1)
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+def test_walks_end_at_all_that_a_layer_returns_of_its_nodes(rule):
+    x = torch.rand(4, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    ours, theirs = (ww.trace(WithVectors(apart), x, EDGES, target=0, index=1, rule=rule) for apart in (True, False))
+    sets = [[1], [0, 1], [0, 1, 2], [0, 2, 3], [0, 1, 2, 3]]
+    asked = [ww.subgraph_relevance(chain, sets).tolist() for chain in (ours, theirs)]
+    assert asked[0] == pytest.approx(asked[1], rel=1e-9)
+    assert abs(asked[0][0] - asked[0][-1]) > 1e-3

@@ -56,6 +56,7 @@ class Watch:
         self.depth = 0
         self.given: Any = None  # what the call under way was handed: a node tensor, a pair or a dictionary of them
         self.table: Any = None  # the layer's own, where it was handed edges alone
+        self.num_edges: int | None = None  # that the call under way was given, if they were an edge index
         self.embedding: tuple[Any, ...] | None = None  # what a call under way was given that embeds its nodes itself
         self.fresh: list[int] = []  # later calls that were handed a tensor nothing is known of
         for name, conv in modules.convs:
@@ -154,6 +155,8 @@ class Watch:
         handed = tuple(dict.fromkeys(slots))
         call = Call(name, module, handed, edge_index=self._edges(args, kwargs), type_of=types_said(name, given, slots))
         call.beside = (*args, *kwargs.values()) if own else ()
+        edges = edge_index_of(args, kwargs)
+        self.num_edges = None if edges is None else edges.shape[1]
         self.tape.calls.append(call)
         self.tape.active = len(self.tape.calls) - 1
         self.given = given
@@ -190,13 +193,21 @@ class Watch:
         else:
             tensors = opened(result if isinstance(result, (tuple, list)) else (result,))
             slots = [self.tape.slot_of(tensor) for tensor in tensors if isinstance(tensor, Tensor)]
-            targets = (self._target(module), *(None for _ in slots[1:]))  # the rest may have rows of edges
+            target = self._target(module)
+            targets = (target, *(target if self._has_rows_of(target, slot) else None for slot in slots[1:]))
             keyed = list(zip(slots, targets, strict=False))
         call.outputs = [slot for slot, _ in keyed if slot is not None]
         call.by_type = isinstance(result, dict)
         call.rows_of = {slot: rows for slot, rows in keyed if slot is not None and rows is not None}
         if not call.outputs:
             raise _lost(name, module)
+
+    def _has_rows_of(self, target: int | None, slot: int | None) -> bool:
+        """Whether a further tensor that a layer returned has a row for every node, and not for every edge."""
+        if target is None or slot is None:
+            return False
+        rows, values = len(self.tape.values[target]), self.tape.values[slot]
+        return values.dim() > 1 and len(values) == rows and self.num_edges not in (None, rows)
 
     def _target(self, module: Any) -> int | None:
         """The slot of the tensor whose rows a layer's output has; None where no tensor says."""
