@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv, LayerNorm, LightGCN, MessagePassing
+from torch_geometric.nn import GCNConv, LayerNorm, LightGCN, MessagePassing, global_mean_pool
 
 import walkwise as ww
 
@@ -52,6 +52,34 @@ class Net(nn.Module):
         h = self.first(x, edge_index)
         return self.second(h.index_add(0, edge_index[1], self.skip(scores)), edge_index)
 
+    def with_a_virtual_node(self, x, edge_index):
+        whole = global_mean_pool(x, torch.zeros(len(x), dtype=torch.long))  # written into new memory
+        return self.second(self.first(x, edge_index) + self.skip(whole), edge_index)
+
+    def summed_in_place(self, x, edge_index):
+        kept = torch.zeros_like(x)
+        kept += self.skip(x)
+        twice = kept * 2
+        kept.div_(3)
+        return self.second(self.first(x, edge_index).relu() + kept - twice, edge_index)
+
+    def written_row_by_row(self, x, edge_index):
+        kept = torch.ones(len(x), F, dtype=x.dtype)
+        kept[2:] = self.skip(x)[2:]
+        return self.second(self.first(x, edge_index).relu() + kept, edge_index)
+
+    def by_a_factor_that_changes(self, x, edge_index):
+        factor = torch.ones_like(x)
+        kept = self.skip(x) * factor
+        factor += 1
+        return self.second(self.first(x, edge_index) + kept, edge_index)
+
+    def written_through_a_view(self, x, edge_index):
+        kept = torch.zeros_like(x)
+        part = kept[:, :2]
+        part += self.skip(x)[:, 2:]
+        return self.second(self.first(x, edge_index) + kept, edge_index)
+
     def gated(self, x, edge_index):
         gate = self.skip(x).sigmoid()
         return self.second(self.first(x, edge_index) * gate, edge_index)
@@ -64,6 +92,8 @@ class Net(nn.Module):
 
 ARRANGEMENTS = [
     "past_the_layer", "past_a_normalisation", "past_statistics", "along_edges", "gated", "in_another_order",
+    "with_a_virtual_node", "summed_in_place", "written_row_by_row", "by_a_factor_that_changes",
+    "written_through_a_view",
 ]  # fmt: skip
 
 
