@@ -5,7 +5,7 @@ import torch
 from torch.func import jacrev
 from torch.nn import functional as F
 
-from walkwise.tracing.contractions import Contraction, contraction
+from walkwise.tracing.meaning.contractions import Contraction, contraction
 
 #: A function, its other arguments in their places, and the shapes of the followed tensor and the constant.
 PRODUCTS = [

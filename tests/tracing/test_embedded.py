@@ -6,10 +6,10 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 import walkwise as ww
-from walkwise.tracing.embedded import _decoded, _differ, _disturbed, _others, _own_change
-from walkwise.tracing.modules import exchange, modules_of
+from walkwise.tracing.nodes.embedded import _decoded, _differ, _disturbed, _others, _own_change
+from walkwise.tracing.running.modules import exchange, modules_of
+from walkwise.tracing.running.shadow import shadow_of
 from walkwise.tracing.runs import ModelRuns
-from walkwise.tracing.shadow import shadow_of
 
 
 def changes(make, x):

@@ -212,8 +212,15 @@ def test_a_sum_of_linear_maps_is_one_map_of_their_inputs_side_by_side(place, rul
         both = torch.cat([h, h.tanh()], 1)
         return F.linear(both, torch.cat([w.a.weight, w.b.weight], 1), w.a.bias)
 
-    ours = traced(lambda w, h, held: w.a(h) + F.linear(h.tanh(), w.b.weight), place, same, rule)
-    check_same(ours, traced(side_by_side, place, same, rule))
+    ways = [
+        lambda w, h, held: w.a(h) + F.linear(h.tanh(), w.b.weight),
+        lambda w, h, held: torch.stack([w.a(h), F.linear(h.tanh(), w.b.weight)]).sum(0),
+        lambda w, h, held: torch.stack([w.a(h), F.linear(h.tanh(), w.b.weight)], dim=-1).mean(-1) * 2,
+        lambda w, h, held: 2 * (w.a(h) / 2 + F.linear(h.tanh(), w.b.weight) * 0.5),
+    ]
+    theirs = traced(side_by_side, place, same, rule)
+    for way in ways:
+        check_same(traced(way, place, same, rule), theirs)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)

@@ -7,12 +7,12 @@ from torch_geometric.nn import GAT, GCN, GIN, PNA, GraphSAGE
 import walkwise as ww
 from walkwise.core.operators import Embed, Identity, RowMap
 from walkwise.rules import AlphaBeta, Gamma, PositivePart
-from walkwise.tracing import expressions
-from walkwise.tracing.expressions import SAME, Coefficients, Plain, Term, moved, one_sided, scaled
-from walkwise.tracing.lifted import Lifted
 from walkwise.tracing.lowering import Lowering
-from walkwise.tracing.signs import Signs
-from walkwise.tracing.sizes import Sizes
+from walkwise.tracing.stretches import expressions
+from walkwise.tracing.stretches.expressions import SAME, Coefficients, Plain, Term, moved, one_sided, scaled
+from walkwise.tracing.stretches.lifted import Lifted
+from walkwise.tracing.stretches.signs import Signs
+from walkwise.tracing.stretches.sizes import Sizes
 
 X = torch.tensor([[1.0, -2.0, 3.0], [-4.0, 5.0, 0.5]], dtype=torch.float64)
 W = torch.tensor([[2.0, -1.0, 0.5], [-3.0, 1.0, -2.0]], dtype=torch.float64)  # (2, 3)

@@ -8,7 +8,7 @@ from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
 import walkwise as ww
 from walkwise.core.operators import Identity, Perceptron, RowMap, Scale, Step
 from walkwise.tracing import lowering
-from walkwise.tracing.fusing import fused
+from walkwise.tracing.steps.fusing import fused
 
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 4], [1, 0, 2, 1, 3, 2, 4]])
 KINDS = {"GCN": GCN, "GIN": GIN, "SAGE": GraphSAGE, "GAT": GAT}

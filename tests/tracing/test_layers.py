@@ -10,7 +10,7 @@ import walkwise as ww
 from walkwise import reference
 from walkwise.questions import subgraphs
 from walkwise.rules import AlphaBeta, Epsilon, Gamma, GeneralisedGamma, PositivePart, ZPlus, as_schedule
-from walkwise.tracing import locality
+from walkwise.tracing.steps import locality
 
 M = 5
 # Directed, with a self-loop (3), edges given twice (2 -> 0) and an isolated node (4).

@@ -12,7 +12,7 @@ from walkwise.core.operators import Aggregate, Identity, Scale, Step, Visit
 from walkwise.core.report import balances
 from walkwise.core.row_maps import Gather, Scatter, Send, SumRows
 from walkwise.questions import subgraphs
-from walkwise.tracing import layouts, locality
+from walkwise.tracing.steps import layouts, locality
 
 USERS, ITEMS = 7, 5
 RATES = torch.tensor([[0, 1, 1, 2, 3, 4, 6, 6], [0, 0, 1, 2, 2, 3, 4, 0]])

@@ -14,7 +14,7 @@ from walkwise.core.contract import all_rows, contract
 from walkwise.core.operators import Aggregate
 from walkwise.questions.neighbours import step_neighbours
 from walkwise.tracing import lowering
-from walkwise.tracing.locality import Way
+from walkwise.tracing.steps.locality import Way
 from zoo.handmade import Triplets
 
 M, N = 40, 4

@@ -10,8 +10,8 @@ from torch_geometric.nn import DeepGraphInfomax, GCNConv, LabelPropagation
 
 import walkwise as ww
 from walkwise.errors import InputError, TraceError
-from walkwise.tracing.arguments import given_as, of_graph, wants
-from walkwise.tracing.manners import Manner
+from walkwise.tracing.given.arguments import given_as, of_graph, wants
+from walkwise.tracing.given.manners import Manner
 
 X, EDGES = torch.rand(4, 2), torch.tensor([[0, 1, 2], [1, 2, 3]])
 

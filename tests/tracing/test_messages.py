@@ -6,7 +6,7 @@ import torch
 from walkwise.core.edges import Edges
 from walkwise.core.operators import Aggregate, Embed, Identity, RowMap, Scale, Step
 from walkwise.core.row_maps import Gather, Reshape, Scatter, Send
-from walkwise.tracing.messages import by_head, summed
+from walkwise.tracing.steps.messages import by_head, summed
 
 M, E, N = 4, 6, 4
 SOURCE, TARGET = torch.tensor([0, 1, 1, 2, 3, 0]), torch.tensor([1, 0, 2, 3, 3, 2])

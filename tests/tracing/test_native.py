@@ -7,10 +7,10 @@ from torch_geometric.nn import MLP
 from torch_geometric.nn import conv as pyg
 
 import walkwise as ww
-from walkwise.tracing import watch
 from walkwise.tracing.linearize import EdgeShelf
-from walkwise.tracing.native import Native
-from walkwise.tracing.tape import Tape
+from walkwise.tracing.recording.tape import Tape
+from walkwise.tracing.running import watch
+from walkwise.tracing.running.native import Native
 
 #: A self-loop at 1, a node without edges (5), a doubled edge (0-1), one way only (3 to 4).
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 1, 3, 0], [1, 0, 2, 1, 3, 2, 1, 4, 1]])

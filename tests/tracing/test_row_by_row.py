@@ -11,8 +11,8 @@ from walkwise.core.operators import Cast, Embed, Identity, RowMap, Scale, Step, 
 from walkwise.core.row_function import RowFunction
 from walkwise.core.row_maps import Gather, Reshape, Scatter, Send, SumRows
 from walkwise.core.rows import AllNodes
-from walkwise.tracing.axes import Axis
-from walkwise.tracing.row_by_row import row_by_row as told_by_row
+from walkwise.tracing.steps.axes import Axis
+from walkwise.tracing.steps.row_by_row import row_by_row as told_by_row
 
 K, N = 6, 4
 GENERATOR = torch.Generator().manual_seed(0)

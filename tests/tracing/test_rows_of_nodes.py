@@ -5,10 +5,9 @@ import torch
 from torch.nn import functional as F
 
 from walkwise.core.node_types import NodeTypes
-from walkwise.tracing import lowering  # noqa: F401  (it fills the table of functions)
-from walkwise.tracing.identity import Identities, UnfollowedError
-from walkwise.tracing.recorded import Call
-from walkwise.tracing.tape import Tape
+from walkwise.tracing.nodes.identity import Identities, UnfollowedError
+from walkwise.tracing.recording.recorded import Call
+from walkwise.tracing.recording.tape import Tape
 
 M = 5
 ORDER = torch.tensor([3, 0, 4, 1, 2])

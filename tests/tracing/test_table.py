@@ -11,10 +11,9 @@ import pytest
 import torch
 from torch.overrides import get_overridable_functions
 
-from walkwise.tracing import lowering  # noqa: F401  (it fills the table)
 from walkwise.tracing.private import overridable_functions
-from walkwise.tracing.spellings import by_name, plain_name, writes
-from walkwise.tracing.words import word
+from walkwise.tracing.recording.spellings import by_name, plain_name, writes
+from walkwise.tracing.recording.words import word
 
 #: Kinds of functions that no handler speaks for: what is made of them is not followed, or by the plain gradient.
 UNHANDLED = {"no floating-point tensor", "plain gradient"}

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from walkwise.errors import TargetError
-from walkwise.tracing.target import COLUMN_0, column_of, explained
+from walkwise.tracing.given.target import COLUMN_0, column_of, explained
 
 TABLE = torch.tensor([[1.0, 5.0, 2.0], [7.0, 3.0, 4.0]], dtype=torch.float64)  # of two graphs, or two nodes
 COLUMN, ROW = TABLE[:, :1], TABLE[0]

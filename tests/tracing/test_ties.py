@@ -16,7 +16,7 @@ from torch_geometric.nn import (
 
 import walkwise as ww
 from walkwise.core.contract import tapped_messages
-from walkwise.tracing.selections import _parts, _windows, evened, shared
+from walkwise.tracing.meaning.selections import _parts, _windows, evened, shared
 
 AROUND = torch.stack([torch.arange(6), torch.arange(1, 7) % 6])
 EDGES = torch.cat([AROUND, AROUND.flip(0)], dim=1)  # a ring: every node is like every other

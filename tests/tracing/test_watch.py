@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch_geometric.nn import EdgeConv, GCNConv
 
-from walkwise.tracing.handed import (
+from walkwise.tracing.running.handed import (
     EnoughError,
     about_integers,
     edge_index_of,
@@ -16,7 +16,7 @@ from walkwise.tracing.handed import (
     note_handed,
     types_said,
 )
-from walkwise.tracing.watch import _on_one_node_set
+from walkwise.tracing.running.watch import _on_one_node_set
 
 X, Y, EDGES = torch.rand(3, 2), torch.rand(4, 2), torch.tensor([[0, 1], [1, 2]])
 SPARSE = torch.eye(3).to_sparse()

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from walkwise.tracing.weights import is_weight
+from walkwise.tracing.meaning.weights import is_weight
 
 T, F, N = True, False, None
 

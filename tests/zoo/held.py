@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from walkwise.tracing.spellings import plain_name, writes
+from walkwise.tracing.recording.spellings import plain_name, writes
 
 _BENT = {
     "sigmoid", "softmax", "exp",

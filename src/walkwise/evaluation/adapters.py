@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from walkwise.tracing.manners import Manner
+from walkwise.tracing.given.manners import Manner
 
 
 class Adapted(nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from walkwise.errors import Described, InputError, described
-from walkwise.tracing.arguments import Given, given_as, of_graph, wants
+from walkwise.tracing.given.arguments import Given, given_as, of_graph, wants
 
 #: What a graph holds that is not true of its subgraphs, or nothing that a model computes with.
 _OF_THE_WHOLE = ("y", "ptr", "num_nodes")

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from walkwise.errors import LEFT_OUT, Described, InputError, TargetError, noted
-from walkwise.tracing.target import CLASSES
+from walkwise.tracing.given.target import CLASSES
 
 
 def table(output: Any, rows: int) -> Tensor:

@@ -21,7 +21,7 @@ from walkwise.evaluation.outputs import explained_row, made_by, named_column, ta
 from walkwise.evaluation.types import AllTypes
 from walkwise.rules import RuleLike
 from walkwise.tracing import trace
-from walkwise.tracing.shadow import same_random_numbers, shadow_of
+from walkwise.tracing.running.shadow import same_random_numbers, shadow_of
 
 #: An output column, or a function that makes a scalar from the model's whole output.
 Column = int | Callable[[Any], Tensor]

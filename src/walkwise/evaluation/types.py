@@ -12,7 +12,7 @@ from torch_geometric.data import Data, HeteroData
 
 from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.errors import Described, InputError
-from walkwise.tracing.hetero import HeteroGiven, of_hetero_graph
+from walkwise.tracing.given.hetero import HeteroGiven, of_hetero_graph
 
 
 def node_types(data: Data | HeteroData) -> NodeTypes | None:

@@ -22,7 +22,7 @@ from walkwise.questions.marginals import at_nodes, edge_relevance, feature_relev
 from walkwise.questions.subgraphs import subgraph_relevance
 from walkwise.rules import RuleLike, as_schedule
 from walkwise.tracing import trace
-from walkwise.tracing.ending import Ending
+from walkwise.tracing.running.ending import Ending
 
 #: From signed relevance to [0, 1], before division by the largest entry.
 _MAPS: dict[str, Callable[[Tensor], Tensor]] = {"positive": lambda r: r.clamp(min=0), "magnitude": torch.abs}

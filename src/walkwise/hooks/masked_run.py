@@ -11,8 +11,8 @@ from torch import Tensor
 from walkwise.core.differential import Differential
 from walkwise.core.operators import Operator, Visit
 from walkwise.hooks.surrogates import Surrogate
-from walkwise.tracing.expressions import UNCHANGED, Term
-from walkwise.tracing.stretch import Builder, Flow
+from walkwise.tracing.stretches.expressions import UNCHANGED, Term
+from walkwise.tracing.stretches.stretch import Builder, Flow
 
 
 @dataclass(eq=False)

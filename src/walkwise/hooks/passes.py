@@ -14,10 +14,10 @@ from torch_geometric.data import Data, HeteroData
 from walkwise.errors import Described, InputError, TraceError, described
 from walkwise.hooks.masked_run import MaskedRun
 from walkwise.rules import RuleLike, as_schedule
-from walkwise.tracing.arguments import Given
 from walkwise.tracing.coverage import notes_of_coverage
+from walkwise.tracing.given.arguments import Given
+from walkwise.tracing.given.target import Target
 from walkwise.tracing.lowering import Lowering
-from walkwise.tracing.target import Target
 from walkwise.tracing.tracer import given_to, lowered
 
 #: The nodes of a subgraph; of a heterogeneous graph by type.

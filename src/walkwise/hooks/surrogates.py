@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from walkwise.rules import Rule
-from walkwise.tracing.expressions import Coefficients, Term
+from walkwise.tracing.stretches.expressions import Coefficients, Term
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,8 +23,8 @@ from walkwise.rules import RuleLike
 from walkwise.runs.batches import AnyGraph, TypedRows, attribute, is_typed, part_of, side_by_side
 from walkwise.runs.kinds import as_molecule, node_kinds
 from walkwise.tracing import trace
-from walkwise.tracing.arguments import of_graph
-from walkwise.tracing.target import column_of
+from walkwise.tracing.given.arguments import of_graph
+from walkwise.tracing.given.target import column_of
 
 #: Nodes of a batch, (G,); of heterogeneous graphs (type, i) of each graph.
 Rows = Tensor | list[TypedNode]

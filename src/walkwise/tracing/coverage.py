@@ -11,8 +11,7 @@ from torch import Tensor
 from walkwise.core.chain import Hops
 from walkwise.core.operators import Step
 from walkwise.errors import CoverageWarning
-from walkwise.tracing.interpreter import leaves
-from walkwise.tracing.recorded import Op
+from walkwise.tracing.recording.recorded import Op, leaves
 
 if TYPE_CHECKING:
     from walkwise.tracing.lowering import Lowering

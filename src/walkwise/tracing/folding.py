@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from walkwise.tracing.recorded import Call, Op
+from walkwise.tracing.recording.recorded import Call, Op
 
 _FOLDED = frozenset({"batch_norm", "relu"})
 

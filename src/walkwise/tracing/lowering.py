@@ -14,19 +14,18 @@ from walkwise.core.operators import Step, Visit
 from walkwise.core.rows import AllNodes
 from walkwise.errors import TraceError
 from walkwise.rules import Schedule
-from walkwise.tracing import moves, normalisations, weights  # noqa: F401  (they fill the table of functions)
 from walkwise.tracing.coverage import note_of_distance, notes_of_coverage
 from walkwise.tracing.folding import fold_into_layers
-from walkwise.tracing.fusing import fused
-from walkwise.tracing.identity import Identities
-from walkwise.tracing.interpreter import Interpreter, flat
-from walkwise.tracing.locality import nearest
-from walkwise.tracing.positions import Positions
-from walkwise.tracing.recorded import Call, Op, live
+from walkwise.tracing.given.target import ExplainedScalar
+from walkwise.tracing.meaning.interpreter import Interpreter, flat
+from walkwise.tracing.nodes.identity import Identities
+from walkwise.tracing.nodes.positions import Positions
+from walkwise.tracing.recording.recorded import Call, Op, live
+from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.sorting import sorted_ops
-from walkwise.tracing.stretch import Builder, ChainBuilder, Flow
-from walkwise.tracing.tape import Tape
-from walkwise.tracing.target import ExplainedScalar
+from walkwise.tracing.steps.fusing import fused
+from walkwise.tracing.steps.locality import nearest
+from walkwise.tracing.stretches.stretch import Builder, ChainBuilder, Flow
 
 _AROUND = (
     "the model reads its input features around the first message-passing layer; that part of the output is on no walk"

@@ -19,10 +19,10 @@ from torch_geometric.nn import GATConv, GATv2Conv, GINConv, GINEConv, GraphConv,
 from walkwise.core.chain import Origin
 from walkwise.core.edges import Adjacency, Edges, running_totals
 from walkwise.core.lazy import cached_property
-from walkwise.tracing.arguments import Given
-from walkwise.tracing.modules import Modules
+from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.private import version_of
-from walkwise.tracing.tape import Tape
+from walkwise.tracing.recording.tape import Tape
+from walkwise.tracing.running.modules import Modules
 
 #: Layers that read no degree of the nodes that send.
 _WITHOUT_DEGREES = (GINConv, GINEConv, SAGEConv, GraphConv, GATConv, GATv2Conv)

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.errors import InputError, TraceError
-from walkwise.tracing.modules import Modules, check_weights
 from walkwise.tracing.private import parameters_of
-from walkwise.tracing.recorded import Op
-from walkwise.tracing.tape import Tape
+from walkwise.tracing.recording.recorded import Op
+from walkwise.tracing.recording.tape import Tape
+from walkwise.tracing.running.modules import Modules, check_weights
 
 #: The half-precision types, in which relevance is not computed.
 HALVES = (torch.float16, torch.bfloat16)

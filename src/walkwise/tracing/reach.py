@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from walkwise.errors import InputError, TargetError
-from walkwise.tracing.arguments import Given
+from walkwise.tracing.given.arguments import Given
+from walkwise.tracing.given.target import ExplainedScalar
 from walkwise.tracing.neighbourhoods import (
     BeyondError,
     GraphIndex,
@@ -25,9 +26,8 @@ from walkwise.tracing.neighbourhoods import (
     sends_backward,
     what_ran,
 )
-from walkwise.tracing.tape import Tape
-from walkwise.tracing.target import ExplainedScalar
-from walkwise.tracing.watch import Watch
+from walkwise.tracing.recording.tape import Tape
+from walkwise.tracing.running.watch import Watch
 
 #: From this many nodes on, the neighbourhood of a node is traced in the place of its graph.
 _MANY_NODES = 4096

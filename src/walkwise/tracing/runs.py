@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from walkwise.core.lazy import cached_property
-from walkwise.tracing.arguments import Given, in_main_memory
-from walkwise.tracing.handed import EnoughError, note_handed
-from walkwise.tracing.inputs import check_input
-from walkwise.tracing.modules import Modules, exchange, modules_of, where_parameters_lie
+from walkwise.tracing.given.arguments import Given, in_main_memory
+from walkwise.tracing.given.inputs import check_input
+from walkwise.tracing.given.target import ExplainedScalar, Index, Target, explained
 from walkwise.tracing.precision import widened
-from walkwise.tracing.shadow import same_random_numbers, shadow_of
-from walkwise.tracing.tape import Tape
-from walkwise.tracing.target import ExplainedScalar, Index, Target, explained
-from walkwise.tracing.watch import Watch
+from walkwise.tracing.recording.tape import Tape
+from walkwise.tracing.running.handed import EnoughError, note_handed
+from walkwise.tracing.running.modules import Modules, exchange, modules_of, where_parameters_lie
+from walkwise.tracing.running.shadow import same_random_numbers, shadow_of
+from walkwise.tracing.running.watch import Watch
 
 _RANDOM = (
     "the model draws random numbers in evaluation mode, too (a dropout that is always on, say): this is the chain of "

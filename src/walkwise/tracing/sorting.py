@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from walkwise.rules import Rule
-from walkwise.tracing.recorded import Call, Op, live
+from walkwise.tracing.recording.recorded import Call, Op, live
 
 
 @dataclass(frozen=True, eq=False)

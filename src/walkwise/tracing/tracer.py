@@ -23,14 +23,16 @@ from walkwise.errors import (
 )
 from walkwise.rules import RuleLike, Schedule, as_schedule
 from walkwise.tracing import linearize
-from walkwise.tracing.arguments import Given, given_as
-from walkwise.tracing.embedded import rows_of_own
-from walkwise.tracing.hetero import HeteroGiven
-from walkwise.tracing.identity import Identities
-from walkwise.tracing.inputs import check_call, check_edges, check_given
+from walkwise.tracing.given.arguments import Given, given_as
+from walkwise.tracing.given.hetero import HeteroGiven
+from walkwise.tracing.given.inputs import check_call, check_edges, check_given
+from walkwise.tracing.given.target import ExplainedScalar, Index, Target
 from walkwise.tracing.lowering import Lowering
 from walkwise.tracing.neighbourhoods import Neighbourhoods
-from walkwise.tracing.positions import is_static
+from walkwise.tracing.nodes.embedded import rows_of_own
+from walkwise.tracing.nodes.identity import Identities
+from walkwise.tracing.nodes.positions import is_static
+from walkwise.tracing.nodes.sources import read_around
 from walkwise.tracing.precision import (
     CAST,
     WIDENED,
@@ -41,11 +43,9 @@ from walkwise.tracing.precision import (
 )  # fmt: skip
 from walkwise.tracing.private import compiled_from, watched
 from walkwise.tracing.reach import Surveyor, is_several, ran_as_before
+from walkwise.tracing.recording.tape import Tape
+from walkwise.tracing.running.watch import check_fresh
 from walkwise.tracing.runs import ModelRuns
-from walkwise.tracing.sources import read_around
-from walkwise.tracing.tape import Tape
-from walkwise.tracing.target import ExplainedScalar, Index, Target
-from walkwise.tracing.watch import check_fresh
 
 
 def trace(

@@ -1,0 +1,431 @@
+"""What a model is called with: x, edge_index and the rest of what the caller gave, as its ``forward`` takes them."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import FunctionType
+from typing import Any, NoReturn, get_args
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data.data import BaseData
+from torch_geometric.nn import HypergraphConv
+from torch_geometric.utils import is_sparse
+
+from walkwise.core.node_types import NodeTypes
+from walkwise.errors import InputError, described, noted
+from walkwise.tracing.given.manners import Manner
+from walkwise.tracing.given.outside import reads
+from walkwise.tracing.precision import HALVES
+from walkwise.tracing.private import compiled_from
+
+_EDGES = ("edge_index", "adj_t")
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+#: What a graph without features may be given; and the call where x and edge_index were meant.
+ONES = (
+    "Where there are no features, give ones: data.x = torch.ones(data.num_nodes, 1); where the model takes None for "
+    "one-hot features, as RGCNConv does, torch.eye(data.num_nodes)."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """One input of a model."""
+
+    model: nn.Module  # whose forward says what it takes
+    x: Any  # the features (M, F), or what stands in their place; None of a model that has its own
+    edge_index: Any
+    arguments: dict[str, Any] = field(default_factory=dict)  # what else the model gets
+    manner: Manner = field(default_factory=Manner)
+    data: Any = None  # the graph that all this was taken from
+    static: bool = False  # whether the model takes x, (M, T, F) here, as T matrices on one graph, (T, M, F)
+    here: bool = False  # whether it was brought into main memory, where the model is not
+
+    @property
+    def types(self) -> NodeTypes | None:
+        """The node types of a heterogeneous graph."""
+        return None
+
+    @property
+    def features(self) -> dict[str, Tensor]:
+        """The features that relevance is traced to, by name."""
+        return {"x": self.x} if isinstance(self.x, Tensor) and self.x.is_floating_point() else {}
+
+    @property
+    def has_all_features(self) -> bool:
+        """Whether every node has features that relevance is traced to."""
+        return sum(map(len, self.features.values())) >= self.num_nodes
+
+    @property
+    def num_nodes(self) -> int:
+        """M, the nodes of the graph."""
+        return self.x.shape[0] if self.x is not None else int((self.data and self.data.num_nodes) or 0)
+
+    @property
+    def num_graphs(self) -> int:
+        """G, the graphs of a batch."""
+        if (graphs := _graphs_of(self.data)) is not None:
+            return graphs
+        batch = self.arguments.get("batch", getattr(self.data, "batch", None))
+        return int(batch.max()) + 1 if isinstance(batch, Tensor) and batch.numel() else 1
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors, by name, that the model computes with; of a graph taken whole, those that most models read."""
+        read = (
+            self.arguments
+            if self.manner.whole is None
+            else {n: v for n, v in self.arguments.items() if n in self.manner.beside or n in _READ}
+        )
+        named = {"x": self.x, "edge_index": self.edge_index} | read
+        return {name: value for name, value in named.items() if isinstance(value, Tensor)}
+
+    def copied(self, dtype: torch.dtype | None = None) -> Given:
+        """The input anew, for every run, since a model may write into it; half-precision numbers in another type."""
+
+        def again(value: Any) -> Any:
+            dense = isinstance(value, Tensor) and value.is_floating_point() and value.layout == torch.strided
+            if dtype is not None and isinstance(value, Tensor) and value.dtype in HALVES:
+                return value.detach().to(dtype)
+            return value.clone() if dense else value
+
+        x = self.x if self.x is None else again(self.x.detach())
+        x = x.clone() if x is not None and x.data_ptr() == self.x.data_ptr() else x
+        arguments = {name: x if value is self.x else again(value) for name, value in self.arguments.items()}
+        return replace(self, x=x, edge_index=self.edge_index, arguments=arguments)
+
+    def in_main_memory(self) -> Given:
+        """The same input in main memory, wherever the model is."""
+        made: dict[int, Any] = {}  # what stands in several places is one thing there, too
+        whole: Any = self.manner.whole
+        if whole is not None:
+            whole, given = copy.copy(whole), whole
+            for store, kept in zip(whole.stores, given.stores, strict=True):
+                store.update({name: in_main_memory(value, made) for name, value in kept.items()})
+        x, edge_index, arguments = (in_main_memory(part, made) for part in (self.x, self.edge_index, self.arguments))
+        manner = replace(self.manner, whole=whole)
+        return replace(self, x=x, edge_index=edge_index, arguments=arguments, manner=manner, here=True)
+
+    def turned(self) -> Given:
+        """The same input, its x taken for several matrices on one static graph."""
+        return replace(self, x=self.x.transpose(0, 1), static=True)
+
+    def run(self, model: nn.Module) -> Any:
+        """The output of the model, or of its shadow. A call that does not fit its ``forward`` is explained in words."""
+        x = self.x.transpose(0, 1) if self.static else self.x
+        try:
+            return self.manner.call(model, x, self.edge_index, self.arguments)
+        except TypeError:
+            self._check_call()
+            raise
+        except (IndexError, RuntimeError, ValueError) as error:
+            _explain_types(error, self.tensors())
+            self._check_ends()
+            raise
+
+    def _check_ends(self) -> None:
+        """Raise what is wrong with edges that a layer of somebody's own was allowed for hyperedges."""
+        from walkwise.tracing.given.inputs import check_edges
+
+        if self.types is None and not any(isinstance(module, HypergraphConv) for module in self.model.modules()):
+            check_edges(self.edge_index, self.num_nodes)
+
+    def _check_call(self) -> None:
+        """Raise what is wrong with the call, if it is the call that is wrong and not the model."""
+        signature = _signature(self.model)
+        if signature is None:
+            return
+        try:
+            self.manner.call(signature.bind, self.x, self.edge_index, self.arguments)  # type: ignore[arg-type]
+        except TypeError as error:
+            whole = self.manner.whole is not None
+            names = ["the graph", *sorted(self.manner.beside)] if whole else ["x", "edge_index", *self.arguments]
+            _refuse(self.model, signature, ", ".join(names), str(error))
+
+
+def in_main_memory(nested: Any, made: dict[int, Any] | None = None) -> Any:
+    """Tensors, and those in lists and dictionaries, in main memory; ``made`` keeps what each has become."""
+    made = {} if made is None else made
+    if id(nested) in made:
+        return made[id(nested)]
+    if isinstance(nested, Tensor) or is_sparse(nested):
+        made[id(nested)] = nested.cpu()
+    elif isinstance(nested, dict):
+        made[id(nested)] = {key: in_main_memory(value, made) for key, value in nested.items()}
+    elif type(nested) in (list, tuple):
+        made[id(nested)] = type(nested)([in_main_memory(value, made) for value in nested])
+    else:
+        return nested
+    return made[id(nested)]
+
+
+_READ = ("edge_attr", "edge_weight", "pos", "batch")
+
+
+def given_as(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any]) -> Given:
+    """What the model is to be called with; of a PyG graph in the place of x, what its ``forward`` takes."""
+    if isinstance(x, Mapping) or isinstance(edge_index, Mapping):
+        from walkwise.tracing.given.hetero import of_types
+
+        return of_types(model, x, edge_index, arguments)
+    if isinstance(x, BaseData) and edge_index is ...:
+        return of_graph(model, x, arguments)
+    parameters = parameters_of(model)
+    manner = Manner() if _in_place(parameters, arguments) else _manner(parameters)
+    if _takes_anything(model):
+        manner = Manner("x", "edge_index", False, instead=manner)
+    return Given(model, x, edge_index, arguments, manner)
+
+
+def of_graph(model: nn.Module, data: Any, given: Mapping[str, Any]) -> Given:
+    """What the model is called with of a PyG graph: attributes by the names of parameters, or the graph itself.
+
+    Args:
+        model: the model; the parameters of its ``forward`` tell.
+        data: a Data or a Batch.
+        given: what was given beside it, by name; it takes precedence.
+    """
+    if isinstance(data, HeteroData):
+        from walkwise.tracing.given.hetero import of_hetero_graph
+
+        return of_hetero_graph(model, data, given)
+    if not isinstance(data, Data):
+        raise InputError(argument="graph", expected="a torch_geometric Data, HeteroData or Batch", got=described(data))
+    held = {name: data[name] for name in data.keys() if data[name] is not None}  # noqa: SIM118  (it is no dict)
+    parameters = parameters_of(model)
+    if not parameters and reads(model, data):
+        whole = _whole(model, data, held, given)
+        return replace(whole, manner=replace(whole.manner, outside=True))
+    if _takes_anything(model) and not parameters:
+        return _by_any_name(model, data, held, given)
+    if _takes_whole(parameters, held, given) or (_takes_any_order(model) and not held.keys().isdisjoint(_READ)):
+        return _whole(model, data, held, given)
+    return _by_name(model, data, held, given, parameters)
+
+
+def wants(model: nn.Module, name: str) -> bool:
+    """Whether the model's ``forward`` has a parameter of this name."""
+    return any(parameter.name == name for parameter in parameters_of(model))
+
+
+def _whole(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[str, Any]) -> Given:
+    edges = next((name for name in _EDGES if name in held), "edge_index")
+    arguments = {name: value for name, value in held.items() if name not in ("x", edges)} | dict(given)
+    has_x, has_edges = "x" in held, edges in held
+    manner = Manner("x" if has_x else None, edges if has_edges else None, False, data, frozenset(given))
+    return Given(model, held.get("x"), held.get(edges), arguments, manner, data)
+
+
+def _by_any_name(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[str, Any]) -> Given:
+    """What goes to a ``forward(*args, **kwargs)``: what most models read, by name, or else the graph itself."""
+    whole = _whole(model, data, held, given)
+    read = frozenset(given).union(_READ)
+    in_order = Manner(only=frozenset({*given, "batch"}))
+    as_object = replace(whole.manner, name="data", instead=replace(whole.manner, instead=in_order))
+    by_name = replace(whole.manner, whole=None, beside=frozenset(), only=read, instead=as_object)
+    return replace(whole, manner=by_name)
+
+
+def _by_name(
+    model: nn.Module,
+    data: Data,
+    held: dict[str, Any],
+    given: Mapping[str, Any],
+    parameters: list[inspect.Parameter],
+) -> Given:
+    edge_index, x = next((held[name] for name in _EDGES if name in held), None), held.get("x")
+    manner = _manner(parameters, {**held, **given})
+    if manner.edges == "adj_t":
+        edge_index = held.get("adj_t", edge_index)
+    taken = [p for p in parameters if p.name not in (manner.x, manner.edges)]
+    arguments = {p.name: value for p in taken if (value := _value(p, data, held, given)) is not None} | dict(given)
+    manner = replace(manner, x=None if x is None else manner.x, edges=None if edge_index is None else manner.edges)
+    arguments |= {p.name: None for p in parameters if x is None and p.name == "x" and _takes_none(p)}
+    bound = {manner.x, manner.edges, *arguments}
+    missing = [p.name for p in parameters if p.default is p.empty and p.name not in bound]
+    signature = _signature(model)
+    if missing and signature is not None:
+        _missing(model, signature, missing, held)
+    usual = _ordered(parameters)[:2] == [manner.x, manner.edges] and not _takes_anything(model)
+    return Given(model, x, edge_index, arguments, Manner() if usual else manner, data)
+
+
+def _manner(parameters: list[inspect.Parameter], known: Mapping[str, Any] | None = None) -> Manner:
+    """How a ``forward`` with these parameters is given x and edge_index; with ``known``, always by name.
+
+    Those of other names (``h``, ``adj``) are found by their places, the first and the second.
+    """
+    names = [parameter.name for parameter in parameters]
+    if known is None:  # tensors: in order, unless their names stand elsewhere
+        by_name = {"x", "edge_index"} <= set(names) and _ordered(parameters)[:2] != ["x", "edge_index"]
+        return Manner("x", "edge_index", False) if by_name else Manner()
+    if not names:
+        return Manner()
+    unknown = [p.name if p.default is p.empty and p.name not in known else None for p in parameters[:2]] + [None, None]
+    x = "x" if "x" in names else unknown[0]
+    edges = next((name for name in _EDGES if name in names), unknown[1])
+    return Manner(x, edges, False)
+
+
+def _in_place(parameters: list[inspect.Parameter], given: Mapping[str, Any]) -> bool:
+    """Whether features go to a ``forward(z, edge_index, x=None)`` as ``z``: the first, which nothing else is given."""
+    first, others = parameters[:1], {p.name: p for p in parameters[1:]}
+    optional = "x" in others and others["x"].default is not inspect.Parameter.empty
+    return optional and _ordered(parameters)[1:2] == ["edge_index"] and first[0].name not in given
+
+
+def _ordered(parameters: list[inspect.Parameter]) -> list[str]:
+    """The names of the parameters that may be given in order."""
+    return [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+
+
+def _takes_whole(parameters: list[inspect.Parameter], held: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Whether ``forward`` takes the graph as one object: ``forward(data)``, ``forward(batch)``, ..."""
+    names = {parameter.name for parameter in parameters}
+    if not parameters or names & {"x", *_EDGES}:
+        return False
+    first, *others = parameters
+    if first.name in given or (first.name in held and first.name != "batch"):
+        return False
+    return all(p.default is not p.empty or p.name in given for p in others)
+
+
+def _takes_any_order(model: nn.Module) -> bool:
+    """Whether ``forward(*argv)`` takes things by their places alone, of which only the first two are known."""
+    signature = _signature(model)
+    kinds = [] if signature is None else [parameter.kind for parameter in signature.parameters.values()]
+    return kinds == [inspect.Parameter.VAR_POSITIONAL]
+
+
+def _takes_anything(model: nn.Module) -> bool:
+    """Whether ``forward(*args, **kwargs)`` finds its arguments itself, or hands them on to what it wraps."""
+    model = compiled_from(model) or model
+    if hasattr(getattr(model, "signature", None), "param_dict"):  # torch_geometric.nn.Sequential, which names them
+        return False
+    forward = model.__dict__.get("forward", getattr(type(model), "forward", None))
+    try:
+        signature = inspect.signature(forward, follow_wrapped=False)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    kinds = [parameter.kind for name, parameter in signature.parameters.items() if name != "self"]
+    return kinds == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
+
+
+def _value(parameter: inspect.Parameter, data: Data, held: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    """What a parameter gets from a graph, or None."""
+    name = parameter.name
+    if name in given:
+        return given[name]
+    if name == "batch_size" and "batch" not in held:  # of a sampled graph: how many nodes were asked for
+        return None
+    if name in held:
+        return held[name]
+    if parameter.default is not parameter.empty:
+        return None
+    num_nodes = int(data.num_nodes or 0)
+    if name == "batch":
+        edges = next((held[n] for n in (*_EDGES, "x") if isinstance(held.get(n), Tensor)), None)
+        return torch.zeros(num_nodes, dtype=torch.long, device=None if edges is None else edges.device)
+    graphs = _graphs_of(data) or 1
+    return {"num_nodes": num_nodes, "num_edges": data.num_edges, "num_graphs": graphs, "batch_size": graphs}.get(name)
+
+
+def _takes_none(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter that must be given may be None, as its type says."""
+    kind = parameter.annotation
+    named = isinstance(kind, str) and any(word in kind for word in ("Optional", "OptTensor", "None"))
+    return parameter.default is parameter.empty and (named or type(None) in get_args(kind))
+
+
+def _graphs_of(data: Any) -> int | None:
+    """How many graphs a Batch holds, or None if it is no Batch."""
+    return int(data.num_graphs) if isinstance(data, Batch) else None
+
+
+def parameters_of(model: nn.Module) -> list[inspect.Parameter]:
+    """The parameters of a model's ``forward`` that have names."""
+    signature = _signature(model)
+    return [] if signature is None else [p for p in signature.parameters.values() if p.kind in _NAMED]
+
+
+def _signature(model: nn.Module) -> inspect.Signature | None:
+    """How a model is called, or None where Python does not know."""
+    model = compiled_from(model) or model
+    declared = getattr(getattr(model, "signature", None), "param_dict", None)  # torch_geometric.nn.Sequential
+    if isinstance(declared, dict) and all(isinstance(name, str) for name in declared):
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Signature([inspect.Parameter(name, kind) for name in declared])
+    if "forward" not in model.__dict__ and type(type(model).forward) is FunctionType:
+        return _method_signature(type(model).forward)
+    try:
+        return inspect.signature(model.forward)
+    except (TypeError, ValueError):
+        return None
+
+
+@functools.lru_cache(maxsize=256)
+def _method_signature(method: FunctionType) -> inspect.Signature:
+    """How a method of a class is called, without the object."""
+    signature = inspect.signature(method)
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+def _missing(model: nn.Module, signature: inspect.Signature, missing: list[str], held: Mapping[str, Any]) -> NoReturn:
+    """Refuse a graph that lacks what the model takes."""
+    has, name = ", ".join(sorted(held)) or "nothing", missing[0]
+    remedy = ONES if name == "x" else f"Set data.{name}, or give it by name: ww.trace(model, data, {name}=...)."
+    raise InputError(
+        f"{type(model).__name__}.forward{_written(signature)} wants {', '.join(missing)}, which the graph does not "
+        f"have; it has {has}.",
+        argument=name,
+        expected="given, or a part of the graph",
+        got=has,
+        remedy=remedy,
+    )
+
+
+def _refuse(model: nn.Module, signature: inspect.Signature, given: str, why: str) -> NoReturn:
+    """Refuse a call that does not fit a model's ``forward``."""
+    names = [p.name for p in signature.parameters.values() if p.kind in _NAMED]
+    needed = [p for p in signature.parameters.values() if p.kind in _NAMED and p.default is p.empty]
+    remedy = (
+        "It takes nothing: have it take a graph, def forward(self, x, edge_index), or, where it reads one from a "
+        "variable outside, hand that very object over, ww.trace(model, data)."
+        if not signature.parameters
+        else f"It takes one object: write ww.trace(model, {names[0]}), with a torch_geometric Data or Batch."
+        if len(needed) == 1 and names[0] not in ("x", "edge_index", "adj_t")
+        else "Write ww.trace(model, x, edge_index, name=value, ...) with its own names, or ww.trace(model, data) "
+        "with a Data object that has them."
+    )
+    raise InputError(
+        f"{type(model).__name__}.forward{_written(signature)} was given {given}, which does not fit: {why}.",
+        argument="x",
+        expected="what the model's forward takes",
+        got=given,
+        remedy=remedy,
+    ) from None
+
+
+def _written(signature: inspect.Signature) -> str:
+    """A signature as it is called: without annotations."""
+    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
+
+
+def _explain_types(error: Exception, tensors: Mapping[str, Tensor]) -> None:
+    """Say which arguments are integers where the model's own error is about types of numbers."""
+    whole = [n for n, t in tensors.items() if not t.is_floating_point() and n in ("x", "edge_attr", "edge_weight")]
+    if whole and any(word in str(error) for word in ("dtype", "Long", "Int")):
+        one = whole[0]
+        raise InputError(
+            f"The model cannot compute with {one} of {tensors[one].dtype} ({error}).",
+            argument=one,
+            expected="of floating-point numbers",
+            got=tensors[one].dtype,
+            remedy=f"If these are features, not numbers of categories, convert them: data.{one} = data.{one}.float().",
+        ) from error
+    noted(error, "Raised by the model, which got " + ", ".join(f"{n} {tuple(t.shape)}" for n, t in tensors.items()))

@@ -1,0 +1,184 @@
+"""What a model of heterogeneous graphs is called with: features and edges by type, or a HeteroData."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import HeteroData
+from torch_geometric.utils import is_sparse, to_edge_index
+
+from walkwise.core.lazy import cached_property
+from walkwise.core.node_types import EdgeType, NodeTypes
+from walkwise.errors import Described, InputError, described
+from walkwise.tracing.given.arguments import Given, parameters_of
+from walkwise.tracing.given.manners import Manner
+from walkwise.tracing.precision import HALVES
+
+_DICT = "_dict"
+
+
+@dataclass(frozen=True, eq=False)
+class HeteroGiven(Given):
+    """One input of a model that tells types apart: x is {type: features}, edge_index {edge type: edges}."""
+
+    x: dict[str, Any]
+    edge_index: dict[EdgeType, Any]
+
+    @cached_property
+    def types(self) -> NodeTypes:
+        """The node types, their nodes counted by features, by the graph, or by the edges that name them."""
+        counts: dict[str, int] = {}
+        stores = {} if self.data is None else {name: self.data[name].num_nodes for name in self.data.node_types}
+        for name in [*self.x, *stores, *(end for source, _, target in self.edge_index for end in (source, target))]:
+            x = self.x.get(name)
+            counts[name] = int(x.shape[0] if isinstance(x, Tensor) else stores.get(name) or self._named(name))
+        edges = {kind: self.edges_of(kind).shape[1] for kind in self.edge_index}
+        return NodeTypes(counts, edges, [name for name in self.x if name in self.features])
+
+    @property
+    def features(self) -> dict[str, Tensor]:
+        """The features that relevance is traced to, by type."""
+        return {n: x for n, x in self.x.items() if isinstance(x, Tensor) and x.is_floating_point() and x.dim() > 0}
+
+    @property
+    def num_nodes(self) -> int:
+        """M, the nodes of all types."""
+        return self.types.num_nodes
+
+    @property
+    def num_graphs(self) -> int:
+        """G, the graphs of a batch."""
+        batch = self.arguments.get("batch_dict")
+        if isinstance(batch, Mapping):
+            return 1 + max((int(b.max()) for b in batch.values() if isinstance(b, Tensor) and b.numel()), default=0)
+        return 1
+
+    def edges_of(self, kind: EdgeType) -> Tensor:
+        """The edges of a type.  # (2, E_t)"""
+        edges = self.edge_index[kind]
+        if is_sparse(edges):
+            return to_edge_index(edges)[0].flip(0)
+        return torch.as_tensor(edges)
+
+    @property
+    def edges(self) -> Tensor:
+        """All edges, between nodes of all types.  # (2, E)"""
+        first = self.types.offsets
+        held = {kind: self.edges_of(kind) for kind in self.edge_index}
+        shifted = [e + e.new_tensor([[first[kind[0]]], [first[kind[2]]]]) for kind, e in held.items()]
+        return torch.cat(shifted, 1) if shifted else torch.empty(2, 0, dtype=torch.long)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors that the model computes with, by name and type."""
+        named = {"x": self.x, "edge_index": self.edge_index} | self.arguments
+        pairs = [
+            (f"{n}[{key!r}]", v) for n, held in named.items() if isinstance(held, Mapping) for key, v in held.items()
+        ]
+        return {name: value for name, value in pairs if isinstance(value, Tensor) and value.layout == torch.strided}
+
+    def copied(self, dtype: torch.dtype | None = None) -> HeteroGiven:
+        """The input anew, for every run, since a model may write into it; half-precision numbers in another type."""
+        return replace(self, x=_again(self.x, dtype), arguments=_again(self.arguments, dtype))
+
+    def check(self) -> None:
+        """Refuse what is no heterogeneous graph."""
+        for kind in self.edge_index:
+            if not isinstance(kind, tuple) or len(kind) != 3:
+                raise InputError(
+                    f"The keys of edge_index must be (source type, relation, target type), got {kind!r}.",
+                    argument="edge_index",
+                    expected="a dictionary from (source type, relation, target type) to edges",
+                    got=kind,
+                )
+            edges = self.edges_of(kind)
+            if edges.dim() != 2 or edges.shape[0] != 2:
+                raise InputError(argument=f"edge_index[{kind!r}]", expected="of shape (2, E)", got=tuple(edges.shape))
+            for row, name in ((0, kind[0]), (1, kind[2])):
+                count, end = self.types.counts[name], edges[row]
+                if end.numel() and not 0 <= int(end.min()) <= int(end.max()) < count:
+                    named = Described(f"{int(end.min())} to {int(end.max())}")
+                    raise InputError(
+                        f"edge_index[{kind!r}] names {name} nodes {named}, but there are {count} of them, 0 to "
+                        f"{count - 1}.",
+                        argument=f"edge_index[{kind!r}]",
+                        expected=f"ids of {name} nodes from 0 to {count - 1}",
+                        got=named,
+                    )
+        if not self.num_nodes:
+            raise InputError(
+                "x has no nodes: a graph needs at least one.", argument="x", expected="of at least one node"
+            )
+
+    def _named(self, name: str) -> int:
+        """How many nodes of a type the edges name."""
+        ends = [self.edges_of(k)[row] for k in self.edge_index for row in (0, 1) if k[2 * row] == name]
+        return max((int(end.max()) + 1 for end in ends if end.numel()), default=0)
+
+
+def of_types(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any]) -> HeteroGiven:
+    """What the model is called with of features and edges by type."""
+    if not isinstance(x, Mapping) or not isinstance(edge_index, Mapping):
+        got = Described(f"{described(x)} and {described(edge_index)}")
+        raise InputError(
+            f"Of a heterogeneous graph, x and edge_index must be dictionaries by type, got {got}.",
+            argument="x" if isinstance(edge_index, Mapping) else "edge_index",
+            expected="a dictionary by type, of a heterogeneous graph",
+            got=got,
+            remedy="Write ww.trace(model, data) with a HeteroData, or ww.trace(model, x_dict, edge_index_dict).",
+        )
+    return HeteroGiven(model, dict(x), dict(edge_index), arguments)
+
+
+def of_hetero_graph(model: nn.Module, data: HeteroData, given: Mapping[str, Any]) -> HeteroGiven:
+    """What the model is called with of a HeteroData: ``x_dict``, ``edge_index_dict``, ..., or the graph itself."""
+    x, edges = data.collect("x", True), data.collect("edge_index", True) or data.collect("adj_t", True)
+    parameters = parameters_of(model)
+    names = [p.name for p in parameters]
+    whole = len([p for p in parameters if p.default is p.empty]) == 1 and not any(n.endswith(_DICT) for n in names)
+    if whole:
+        manner: Manner = _Graph("x", "edge_index", False, data, frozenset(given))
+        return HeteroGiven(model, x, edges, dict(given), manner, data)  # type: ignore[arg-type]
+    held = {p.name: _held(data, p) for p in parameters[2:]} | dict(given)
+    arguments = {name: value for name, value in held.items() if value is not None}
+    return HeteroGiven(model, x, edges, arguments, data=data)  # type: ignore[arg-type]
+
+
+def _held(data: HeteroData, parameter: inspect.Parameter) -> Any:
+    """What a parameter gets from a graph: ``edge_attr_dict`` its edge_attr by type.
+
+    An attribute by its own name is the graph's, or that of the one type which has it: ``edge_label_index``, say.
+    """
+    name = parameter.name
+    if name.endswith(_DICT):
+        return data.collect(name.removesuffix(_DICT), True) or None
+    graph, *types = [store.get(name) for store in data.stores]  # data[name] would make a type of that name
+    held = [value for value in types if value is not None]
+    return graph if graph is not None else held[0] if len(held) == 1 else None
+
+
+@dataclass(frozen=True)
+class _Graph(Manner):
+    """A ``forward(data)``: it gets a copy of the graph with these features."""
+
+    def _graph(self, x: Any, edge_index: Any, arguments: Mapping[str, Any]) -> Any:
+        assert self.whole is not None
+        graph = copy.copy(self.whole)
+        for name, value in x.items():
+            graph[name].x = value
+        return graph
+
+
+def _again(value: Any, dtype: torch.dtype | None) -> Any:
+    """Nested arguments with copies of their floating-point tensors, half-precision ones in another type."""
+    if isinstance(value, Mapping):
+        return {key: _again(item, dtype) for key, item in value.items()}
+    if dtype is not None and isinstance(value, Tensor) and value.dtype in HALVES:
+        return value.detach().to(dtype)
+    dense = isinstance(value, Tensor) and value.is_floating_point() and value.layout == torch.strided
+    return value.detach().clone() if dense else value

@@ -1,0 +1,148 @@
+"""What a caller gives to a trace, looked at before the model runs: a mistake is told in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data.data import BaseData
+from torch_geometric.nn import HypergraphConv
+
+from walkwise.errors import Described, InputError, described
+from walkwise.tracing.given.arguments import Given
+from walkwise.tracing.precision import check_tensors
+from walkwise.tracing.running.modules import Modules, a_weight, check_layers
+
+
+def check_call(x: Any, rest: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Refuse a call whose arguments stand in the wrong places."""
+    if rest:
+        raise InputError(
+            f"After x and edge_index, what the model takes must be given by name, got {len(rest)} more in order "
+            f"({', '.join(_kind(value) for value in rest)}).",
+            argument="model_kwargs",
+            expected="given by name",
+            remedy="Write ww.trace(model, x, edge_index, edge_weight=...), with the names of the model's parameters.",
+        )
+    if x is ...:
+        graph = next((name for name, value in named.items() if isinstance(value, BaseData)), None)
+        raise InputError(
+            "There is no graph to trace: x was left out." + (f" {graph} was given by name." if graph else ""),
+            argument="x",
+            expected="given",
+            remedy="Write ww.trace(model, data), or ww.trace(model, x, edge_index).",
+        )
+
+
+def check_given(given: Given) -> None:
+    """Refuse what is no graph."""
+    x, edge_index, data = given.x, given.edge_index, given.data
+    if isinstance(x, Tensor) and isinstance(edge_index, Tensor) and _are_edges(x) and edge_index.is_floating_point():
+        raise InputError(
+            f"x and edge_index stand in each other's place: x is {x.dtype} {tuple(x.shape)}, edge_index "
+            f"{edge_index.dtype} {tuple(edge_index.shape)}.",
+            argument="x",
+            expected="a tensor with one row per node",
+            got=described(x),
+            remedy="Write ww.trace(model, x, edge_index).",
+        )
+    if (x is not None or data is None) and (not isinstance(x, Tensor) or x.dim() == 0):
+        expected, remedy = "a tensor with one row per node", _remedy(x, edge_index)
+        raise InputError(argument="x", expected=expected, got=Described(_kind(x)), remedy=remedy)
+    if given.num_nodes == 0:
+        raise InputError("x has no nodes: a graph needs at least one.", argument="x", expected="of at least one node")
+    if edge_index is ... or isinstance(edge_index, BaseData):
+        expected = "the edges, (2, E), or a sparse adjacency"
+        came = "but was left out" if edge_index is ... else f"got {_kind(edge_index)}"
+        raise InputError(
+            f"edge_index must be {expected}, {came}.",
+            argument="edge_index",
+            expected=expected,
+            got=None if edge_index is ... else Described(_kind(edge_index)),
+            remedy=_remedy(edge_index),
+        )
+
+
+def check_input(modules: Modules, given: Given) -> None:
+    """Refuse what no relevance can be computed with, before the model runs."""
+    check_layers(modules)
+    tensors = given.tensors()
+    check_tensors({n: value for n, value in tensors.items() if n[:1] != "x"})  # x: where its effect is seen
+    if given.types is None and not any(isinstance(conv, HypergraphConv) for _, conv in modules.convs):
+        check_edges(given.edge_index, given.num_nodes, hyper=any(_of_somebody(conv) for _, conv in modules.convs))
+    _check_places(a_weight(modules), given.features, tensors)
+
+
+def _of_somebody(conv: Any) -> bool:
+    """Whether a layer is not torch_geometric's: the second row of its edges may name hyperedges."""
+    return not type(conv).__module__.startswith("torch_geometric.")
+
+
+def check_edges(edge_index: Any, num_nodes: int, *, hyper: bool = False) -> None:
+    """Refuse edges between nodes that do not exist; where the second row may name hyperedges, from such nodes."""
+    if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
+        return
+    if edge_index.is_floating_point() and edge_index.dim() == 2 and edge_index.shape[0] == 2 != edge_index.shape[1]:
+        raise InputError(argument="edge_index", expected="node ids, of torch.long", got=edge_index.dtype)
+    if edge_index.dtype != torch.long:
+        return
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        expected = "of shape (2, E), one column per edge"
+        raise InputError(argument="edge_index", expected=expected, got=tuple(edge_index.shape))
+    if not edge_index.numel():
+        return
+    low, high = torch.stack(torch.aminmax(edge_index[0] if hyper else edge_index)).tolist()
+    if low < 0 or high >= num_nodes:
+        raise InputError(
+            f"edge_index names nodes {low} to {high}, but x has {num_nodes} rows (0 to {num_nodes - 1}).",
+            argument="edge_index",
+            expected=f"node ids from 0 to {num_nodes - 1}",
+            got=Described(f"{low} to {high}"),
+        )
+
+
+def _check_places(parameter: Tensor | None, features: dict[str, Tensor], tensors: dict[str, Tensor]) -> None:
+    """Refuse tensors on another device or of another type than the model's weights."""
+    if parameter is None:
+        return
+    for name, tensor in tensors.items():
+        if tensor.device != parameter.device:
+            raise InputError(
+                f"{name} is on {tensor.device} but the model is on {parameter.device}; move one of them.",
+                argument=name,
+                expected=f"on {parameter.device}",
+                got=tensor.device,
+            )
+    for x in features.values():
+        if x.dtype != parameter.dtype:
+            raise InputError(
+                f"x is {x.dtype} but the model's weights are {parameter.dtype}; convert one of them.",
+                argument="x",
+                expected=f"of {parameter.dtype}",
+                got=x.dtype,
+            )
+
+
+def _remedy(value: Any, beside: Any = None) -> str | None:
+    """What to write where the edges were left out, or a graph was given in the place of its tensors."""
+    if value is ...:
+        return (
+            "Write ww.trace(model, x, edge_index), or ww.trace(model, data); of a model that finds its edges itself, "
+            "as of points, ww.trace(model, Data(x=..., pos=...))."
+        )
+    if isinstance(value, BaseData):
+        return "Write ww.trace(model, data), or ww.trace(model, data.x, data.edge_index)."
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], BaseData):
+        return "Of several graphs make one: ww.trace(model, Batch.from_data_list(graphs))."
+    if value is None and beside is not ...:
+        return "Of a model without features, give the graph: ww.trace(model, Data(edge_index=..., num_nodes=...))."
+    return None
+
+
+def _are_edges(value: Tensor) -> bool:
+    return value.dtype == torch.long and value.dim() == 2 and value.shape[0] == 2 != value.shape[1]
+
+
+def _kind(value: Any) -> str:
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else described(value)

@@ -1,0 +1,241 @@
+"""The interpreter: carries flows through recorded operations, each under the rule of its layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from walkwise.core.differential import MOVING, Differential
+from walkwise.tracing.meaning.entrywise import MERGING, as_activation
+from walkwise.tracing.recording.origins import Origins
+from walkwise.tracing.recording.recorded import Op, Ref, filled, leaves
+from walkwise.tracing.recording.words import word
+from walkwise.tracing.stretches.expressions import Coefficients, Term, moved
+from walkwise.tracing.stretches.stretch import Builder, Flow
+
+
+class Interpreter:
+    """What handlers work with: the recorded values, the flows made so far, and the chain under construction.
+
+    Values and messages are flat here: a tensor of shape (K, …) is (K, N), whatever its rows are.
+    """
+
+    def __init__(self, values: Sequence[Tensor], builder: Builder) -> None:
+        """An interpreter that knows the recorded values, and writes with a builder."""
+        self.values = values
+        self.builder = builder
+        self.flows: dict[int, Flow] = {}
+        self.missing: Callable[[int], Flow] | None = None  # makes the flow of a slot that nothing here has made
+        self.along_nodes: Callable[[int, int], bool | None] = lambda slot, dim: (
+            None
+        )  # whether a dimension runs over them
+        self.parameters: frozenset[int] = frozenset()  # where the model's parameters lie in memory
+        self.origins = Origins()  # of the constants that are made of followed tensors
+        self.made: dict[int | None, Op] = {}  # the operations of the run, by what they made
+        self.standing: Container[int] = ()  # the slots at which walks stand
+        self.lasting = True  # whether what is made must outlive later changes of the model's weights
+        self.uncovered: list[tuple[Op, int]] = []  # operations that no rule speaks of, and the slots they emit
+        self.remarks: dict[str, None] = {}
+        self.stacks: dict[
+            int, tuple[int, list[int]]
+        ] = {}  # what was put together: along which dimension, of which slots
+        self.factors: dict[int, tuple[int, Tensor]] = {}  # products with what is learned: the other factor, and that
+        self.squashes: list[tuple[str, int]] = []  # remarks on what an operation emits, and the slot of that
+        self._copies: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def run(self, op: Op) -> None:
+        """Make the flows of an operation's outputs."""
+        (op.word.handler or gradient)(self, op)
+        if op.word.pointwise or op.word.name in MERGING:
+            as_activation(self, op)
+
+    def written(self, op: Op, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """One of the functions that an operation is written out in; of constants alone it is a constant."""
+        given, named = filled((args, kwargs), lambda slot: self.values[slot], {})
+        value = func(*given, **named).detach()
+        inputs = tuple(dict.fromkeys(a.slot for a in leaves((args, kwargs)) if isinstance(a, Ref)))
+        if not inputs:
+            return value
+        slot = len(self.values)
+        self.values = [*self.values, value]
+        part = replace(op, word=word(func), func=func, args=args, kwargs=kwargs, inputs=inputs, outputs=(slot,))
+        self.made[slot] = part
+        self.run(part)
+        self.uncovered = [(op if found is part else found, emitted) for found, emitted in self.uncovered]
+        return Ref(slot)
+
+    def replayed(self, slot: int, root: int, value: Tensor) -> Tensor:
+        """What a slot would hold for another value of a root that it was made of."""
+        if slot == root:
+            return value
+        op = self.made[slot]
+        result: Tensor = op.run(lambda inner: self.replayed(inner, root, value))[op.outputs.index(slot)]
+        return result
+
+    def value(self, slot: int) -> Tensor:
+        """A recorded value, flat.  # (K, N)"""
+        return flat(self.values[slot])
+
+    def shape(self, slot: int) -> torch.Size:
+        """The shape of a recorded value."""
+        return self.values[slot].shape
+
+    def learned(self, constant: Tensor) -> bool:
+        """Whether a constant is a parameter of the model or made of some; frozen ones are told by where they lie."""
+        if constant.requires_grad or not self.parameters or constant.layout != torch.strided:
+            return constant.requires_grad
+        return constant.untyped_storage().data_ptr() in self.parameters
+
+    def flow(self, slot: int) -> Flow:
+        """The flow in a slot, whatever its state."""
+        flow = self.flows.get(slot)
+        if flow is None:
+            assert self.missing is not None
+            flow = self.flows[slot] = self.missing(slot)
+        return flow
+
+    def read(self, op: Op, slot: int, *, within: bool = False) -> Flow:
+        """The flow in a slot. Its stretch goes on only ``within`` the call it began in."""
+        flow = self.flow(slot)
+        if flow.term is not None and not (within and flow.call == op.call):
+            return self.builder.settle(flow)
+        return flow
+
+    def moves_on(self, op: Op) -> bool:
+        """Whether a stretch goes on where entries are moved: inside a layer, and where they all stay."""
+        (given, *others), (made, *more) = op.inputs, op.outputs
+        whole = not others and not more and made is not None
+        return op.call is not None or (whole and self.values[given].numel() == self.values[made].numel())  # type: ignore[index]
+
+    def write(self, op: Op, flow: Flow, output: int = 0) -> None:
+        """Put a flow into one of the operation's output slots."""
+        slot = op.outputs[output]
+        if slot is not None:
+            self.flows[slot] = Flow(flow.value, flow.slot, flow.term, flow.rule, flow.weighted, op.call, flow.gate)
+
+    def combine(
+        self,
+        op: Op,
+        terms: Sequence[tuple[Flow, Coefficients]],
+        constant: Tensor | None = None,
+        output: int = 0,
+    ) -> None:
+        """Write Σ map(flow) + constant: into the chain where the rule has nothing to say, else into the stretch."""
+        slot = op.outputs[output]
+        if slot is None:
+            return
+        value, rule = self.value(slot), op.rule
+        terms = [(self._in_type(flow, value.dtype), coefficients) for flow, coefficients in terms]
+        learned = weighted = False
+        begun, gate = None, terms[0][0].gate
+        for flow, coefficients in terms:
+            learned, weighted = learned or coefficients.learned, weighted or flow.weighted
+            begun, gate = begun or flow.rule, min(gate, flow.gate)
+        begins = (learned and not rule.exact) or (rule.splits and op.call is not None and not op.activated)
+        if begun is None and not begins:
+            emitted = self.builder.emit([c.whole() for _, c in terms], [f.slot for f, _ in terms])
+            self.flows[slot] = Flow(value, emitted, call=op.call, gate=gate)
+        else:
+            term = Term(value, maps=[(f.as_term(), c) for f, c in terms], constant=constant)
+            self.flows[slot] = Flow(value, -1, term, begun or rule, learned or weighted, op.call, gate)
+
+    def _in_type(self, flow: Flow, dtype: torch.dtype) -> Flow:
+        """A flow in the type of what is made of it: a constant of another type may have changed that."""
+        if flow.value.dtype == dtype:
+            return flow
+        flow = self.builder.settle(flow)
+        value = flow.value.to(dtype)
+        convert = Differential(Tensor.to, (MOVING, dtype), {}, flow.value, 0, value.shape)
+        return Flow(value, self.builder.emit([convert], [flow.slot]), call=flow.call, gate=flow.gate)
+
+    def settled(self, op: Op, value: Tensor, operators: Sequence[tuple[Flow, Any]], *, gate: int = 0) -> None:
+        """Write Σ operator(flow) of settled flows as it is, whatever the rule."""
+        slot = self.builder.emit([operator for _, operator in operators], [flow.slot for flow, _ in operators])
+        assert op.outputs[0] is not None
+        self.flows[op.outputs[0]] = Flow(value, slot, call=op.call, gate=gate)
+
+    def derivative(
+        self, op: Op, slot: int, output: int = 0, *, others_zero: bool = False, swap: dict[int, Tensor] | None = None
+    ) -> Differential:
+        """An operation as a map of one of its inputs, the others at their values (or zero)."""
+        values = self.values
+
+        def fill(other: int) -> Any:
+            if other == slot:
+                return MOVING
+            return torch.zeros_like(values[other]) if others_zero else values[other].detach()
+
+        args, kwargs = filled((op.args, op.kwargs), fill, swap or {})
+        args, kwargs = (self.kept(args), self.kept(kwargs)) if self.lasting else (args, kwargs)
+        shape = values[op.outputs[output]].shape  # type: ignore[index]
+        return Differential(op.func, args, kwargs, values[slot].detach(), output, shape)
+
+    def kept(self, nested: Any) -> Any:
+        """Arguments with copies of their tensors: the model's own may change, the chain must not."""
+        if isinstance(nested, Tensor):
+            if nested.layout != torch.strided:
+                return nested
+            if id(nested) not in self._copies:
+                self._copies[id(nested)] = nested, nested.detach().clone()
+            return self._copies[id(nested)][1]
+        if type(nested) in (list, tuple):
+            return type(nested)([self.kept(item) for item in nested])
+        if type(nested) is dict:
+            return {key: self.kept(item) for key, item in nested.items()}
+        return nested
+
+
+def gradient(run: Interpreter, op: Op) -> None:
+    """No rule: the plain gradient, and the operation is named."""
+    selection(run, op)
+    made = [run.flows[slot] for slot in op.outputs if slot is not None]
+    for flow in made:
+        flow.gate = 0
+    run.uncovered += [(op, flow.slot) for flow in made]
+
+
+def selection(run: Interpreter, op: Op) -> None:
+    """The plain gradient, where that is the rule: a value that was picked gets it all."""
+    flows = {slot: run.read(op, slot) for slot in op.inputs}
+    for output, slot in enumerate(op.outputs):
+        if slot is not None:
+            maps = [run.derivative(op, source, output) for source in flows]
+            emitted = run.builder.emit(maps, [flow.slot for flow in flows.values()])
+            gate = min([flow.gate for flow in flows.values()])
+            run.flows[slot] = Flow(run.value(slot), emitted, call=op.call, gate=gate)
+
+
+def structural(run: Interpreter, op: Op, *, within: bool = False) -> None:
+    """Linear with coefficients ≥ 0, by its own derivative: one map per input, the other inputs being zero."""
+    within = within or op.call is not None
+    flows = {slot: run.read(op, slot, within=within) for slot in op.inputs}
+    several = len(flows) > 1
+    for output, slot in enumerate(op.outputs):
+        if slot is None:
+            continue
+        maps = [
+            (flow, moved(run.derivative(op, source, output, others_zero=several))) for source, flow in flows.items()
+        ]
+        run.combine(op, maps, base_of(run, op, flows, output), output)
+
+
+def base_of(run: Interpreter, op: Op, flows: dict[int, Flow], output: int) -> Tensor | None:
+    """What an operation gives where all its inputs are zero, if a stretch needs to know."""
+    if op.call is None and all(flow.settled for flow in flows.values()):
+        return None
+    constants = (a for a in leaves((op.args, op.kwargs)) if isinstance(a, Tensor) and a.is_floating_point())
+    if not any(True for _ in constants):
+        return None
+    zero: Tensor = op.run(lambda slot: torch.zeros_like(run.values[slot]))[output]
+    return flat(zero.detach())
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """A tensor's values by rows.  # (K, …) -> (K, N)"""
+    if tensor.dim() == 2:
+        return tensor
+    return tensor.reshape(tensor.shape[0] if tensor.dim() else 1, tensor.shape[1:].numel())

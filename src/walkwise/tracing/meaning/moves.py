@@ -1,0 +1,329 @@
+"""Operations that move, copy, sum or average entries: linear, with coefficients that are 0 or positive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from walkwise.core.operators import Embed, RowMap, Scale
+from walkwise.core.row_maps import Gather, Reshape, Scatter, SumRows
+from walkwise.errors import TraceError
+from walkwise.tracing.meaning.arithmetic import weighed_together
+from walkwise.tracing.meaning.interpreter import Interpreter, base_of, flat, gradient, structural
+from walkwise.tracing.meaning.weights import of_product
+from walkwise.tracing.recording.recorded import Op, Ref, filled, leaves
+from walkwise.tracing.recording.words import handles, named, word
+from walkwise.tracing.stretches.expressions import SAME, moved, scaled
+
+#: Rows no wider than that are probed for the matrix that an operation is on each of them.
+_PROBED = 2048
+#: In so many rows it is checked.
+_LOOKED_AT = 256
+
+
+@handles(
+    Tensor.view, torch.reshape, torch.flatten, torch.unflatten, torch.squeeze, torch.unsqueeze, Tensor.view_as,
+    Tensor.reshape_as, torch.ravel,
+)  # fmt: skip
+def _reshape(run: Interpreter, op: Op) -> None:
+    """The same entries in another shape."""
+    output = op.outputs[0]
+    if output is None or len(op.inputs) != 1:
+        return gradient(run, op)
+    flow = run.read(op, op.inputs[0], within=True)
+    value = run.value(output)
+    if value.shape == flow.value.shape:
+        return run.write(op, flow)
+    run.combine(op, [(flow, moved(Reshape(flow.value.shape, value.shape)))])
+
+
+@handles(torch.cat)
+def _cat(run: Interpreter, op: Op) -> None:
+    """Columns side by side; other things that are put together are moved."""
+    tensors = op.args[0] if op.args else op.kwargs["tensors"]
+    dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim", op.kwargs.get("axis", 0))
+    natural = [run.values[t.slot] if isinstance(t, Ref) else t for t in tensors]
+    output = op.outputs[0]
+    if output is None or {t.dim() for t in natural} != {2} or dim not in (1, -1):
+        return _within_rows(run, op) if dim else structural(run, op)
+    width, start, terms = run.shape(output)[1], 0, []
+    constant = torch.zeros_like(run.values[output]) if op.call is not None else None
+    for given, tensor in zip(tensors, natural, strict=True):
+        length = tensor.shape[1]
+        if isinstance(given, Ref):
+            flow = run.read(op, given.slot, within=op.call is not None)
+            terms.append((flow, moved(Embed(start, length, width))))
+        elif constant is not None:
+            constant[:, start : start + length] = tensor.detach()
+        start += length
+    run.combine(op, terms, constant if len(terms) < len(tensors) else None)
+
+
+@handles(Tensor.__getitem__, Tensor.index_select)
+def _pick(run: Interpreter, op: Op) -> None:
+    """Rows picked by number are gathered; parts of every row are a matrix."""
+    index = row_index(op, run.values[op.inputs[0]].dim())
+    if index is None or op.outputs[0] is None or run.values[op.inputs[0]].dim() == 0:
+        return _within_rows(run, op)
+    flow = run.read(op, op.inputs[0], within=run.moves_on(op))
+    rows = flow.value.shape[0]
+    index = torch.where(index < 0, index + rows, index)  # a copy, too
+    run.combine(op, [(flow, moved(Gather(index, rows)))])
+
+
+def row_index(op: Op, dims: int) -> Tensor | None:
+    """The rows an operation picks, if it does nothing but that.  # (K,)"""
+    if len(op.inputs) != 1 or not op.args or not isinstance(op.args[0], Ref):
+        return None
+    index: Any = op.args[1] if len(op.args) == 2 and op.word.name == "getitem" else None
+    if op.word.name == "index_select":
+        dim, index = (*op.args[1:], *op.kwargs.values())[:2] if len(op.args) + len(op.kwargs) == 3 else (None, None)
+        if dim not in (0, -dims):
+            return None
+    plain = isinstance(index, Tensor) and index.dtype in (torch.long, torch.int32) and index.dim() == 1
+    return index if plain else None
+
+
+@handles(torch.split, torch.chunk, torch.narrow, Tensor.select, torch.unbind, torch.tensor_split)
+def _within_rows(run: Interpreter, op: Op) -> None:
+    """A linear map of every row by itself, found by applying it to unit vectors."""
+    matrices, within = _row_matrices(run, op), run.moves_on(op)
+    if matrices is None:
+        return structural(run, op, within=within)
+    flows = {slot: run.read(op, slot, within=within) for slot in op.inputs}
+    for output, by_input in matrices.items():
+        maps = [(flows[slot], moved(RowMap(matrix))) for slot, matrix in by_input.items()]
+        run.combine(op, maps, base_of(run, op, flows, output), output)
+
+
+def _row_matrices(run: Interpreter, op: Op) -> dict[int, dict[int, Tensor]] | None:
+    """The matrix of every output by every input, or None where rows are mixed or too wide to look."""
+    shapes = [run.shape(slot) for slot in (*op.inputs, *op.outputs) if slot is not None]
+    rows = shapes[0][:1]
+    if any(len(s) < 2 or s[:1] != rows or not 0 < s[1:].numel() <= _PROBED for s in shapes):
+        return None
+    found: dict[int, dict[int, Tensor]] = {o: {} for o, slot in enumerate(op.outputs) if slot is not None}
+    for given in op.inputs:
+        images = _images(run, op, given)
+        for output, matrices in found.items():
+            shape = run.value(given).shape[1], run.value(op.outputs[output]).shape[1]  # type: ignore[arg-type]
+            if images is None or images[output].numel() != shape[0] * shape[1]:
+                return None
+            matrices[given] = images[output].reshape(shape).t().contiguous()
+    return found if all(_agree(run, op, output, by_input) for output, by_input in found.items()) else None
+
+
+def _images(run: Interpreter, op: Op, given: int) -> tuple[Tensor, ...] | None:
+    """What an operation makes of the unit vectors of one of its inputs, all else being zero."""
+    before = run.value(given)
+    units = torch.eye(before.shape[1], dtype=before.dtype, device=before.device)
+
+    def rows_like(tensor: Tensor, values: Tensor | None = None) -> Tensor:
+        shape = len(units), *tensor.shape[1:]
+        return tensor.new_zeros(shape) if values is None else values.view(shape)
+
+    def fill(slot: int) -> Tensor:
+        return rows_like(run.values[slot], units if slot == given else None)
+
+    constants = [a for a in leaves((op.args, op.kwargs)) if isinstance(a, Tensor) and a.shape[:1] == before.shape[:1]]
+    args, kwargs = filled((op.args, op.kwargs), fill, {id(a): rows_like(a) for a in constants})
+    try:
+        result = op.func(*args, **kwargs)
+    except Exception:  # it asks for as many rows as there are
+        return None
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
+def _agree(run: Interpreter, op: Op, output: int, matrices: dict[int, Tensor]) -> bool:
+    """Whether matrices give what an operation has given, constants aside, in some rows all over."""
+    value = run.value(op.outputs[output])  # type: ignore[arg-type]
+    some = torch.linspace(0, len(value) - 1, min(len(value), _LOOKED_AT), device=value.device).long()
+    total = sum(run.value(slot)[some] @ matrix.t() for slot, matrix in matrices.items())
+    constants = any(isinstance(a, Tensor) for a in leaves((op.args, op.kwargs)))
+    if constants:
+        total = total + flat(op.run(lambda slot: torch.zeros_like(run.values[slot]))[output])[some]
+    return _alike(total, value[some])  # type: ignore[arg-type]
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    """Equal within rounding, whatever their scale."""
+    return not b.numel() or bool((a - b).abs().max() <= 1e-4 * b.abs().max())
+
+
+@handles(torch.sum, torch.mean)
+def _reduce(run: Interpreter, op: Op) -> None:
+    """A sum or mean over the rows, or over parts of every row."""
+    if _reduce_stack(run, op) or of_product(run, op):
+        return None
+    given = dict(zip(("dim", "keepdim"), op.args[1:], strict=False)) | op.kwargs
+    value, output = run.values[op.inputs[0]], op.outputs[0]
+    over_rows = given.get("dim") in (0, -2, (0,), [0], (-2,), [-2]) and value.dim() == 2
+    if output is None or not over_rows or given.get("dtype") is not None or not value.shape[0]:
+        return _within_rows(run, op)
+    flow = run.read(op, op.inputs[0], within=op.call is not None)
+    share = 1 / value.shape[0] if op.word.name == "mean" else 1.0
+    run.combine(
+        op, [(flow, moved(SumRows(value.shape[0], share, run.shape(output)[0] != 1 or not given.get("keepdim"))))]
+    )
+
+
+@handles(torch.stack)
+def _stack(run: Interpreter, op: Op) -> None:
+    """Tensors on top of each other, or side by side, of which a sum or mean is perhaps to be made."""
+    given = dict(zip(("tensors", "dim"), op.args, strict=False)) | op.kwargs
+    tensors, output = given["tensors"], op.outputs[0]
+    if output is not None and all(isinstance(tensor, Ref) for tensor in tensors):
+        dim = given.get("dim", 0) % run.values[output].dim()
+        run.stacks[output] = dim, [tensor.slot for tensor in tensors]
+    _within_rows(run, op)
+
+
+def _reduce_stack(run: Interpreter, op: Op) -> bool:
+    """Write the sum or mean of tensors that were put on top of each other; whether that is what is asked for."""
+    dim, slots = run.stacks.get(op.inputs[0], (None, ()))
+    given = dict(zip(("dim", "keepdim"), op.args[1:], strict=False)) | op.kwargs
+    over = given.get("dim")
+    over = over[0] if isinstance(over, (list, tuple)) and len(over) == 1 else over
+    if dim is None or op.outputs[0] is None or not isinstance(over, int) or given.keys() - {"dim", "keepdim"}:
+        return False
+    if over % run.values[op.inputs[0]].dim() != dim or given.get("keepdim"):
+        return False
+    share = 1 / len(slots) if op.word.name == "mean" else 1.0
+    within = op.call is not None or weighed_together(run, op, slots)
+    flows = [run.read(op, slot, within=within) for slot in slots]
+    times = SAME if share == 1 else scaled(flows[0].value.new_full((1, 1), share))
+    run.combine(op, [(flow, times) for flow in flows])
+    return True
+
+
+@handles(torch.scatter_add, torch.index_add)
+def _scatter(run: Interpreter, op: Op) -> None:
+    """Rows added up by number."""
+    found = None if op.kwargs else row_scatter(run, op)
+    if found is None:
+        return structural(run, op)
+    slot, operator = found
+    flow = run.read(op, slot, within=op.call is not None)
+    constant = flat(op.args[0].detach()).clone() if op.call is not None else None
+    run.combine(op, [(flow, moved(operator))], constant)
+
+
+def row_scatter(run: Interpreter, op: Op) -> tuple[int, Scatter] | None:
+    """What is put together at its places in a constant, and how, if that is all an operation does."""
+    if len(op.args) < 4 or op.outputs[0] is None:
+        return None
+    base, dim, index, source = op.args[:4]
+    if isinstance(base, Ref) or not isinstance(source, Ref) or not isinstance(index, Tensor):
+        return None
+    value = run.values[source.slot]
+    if (dim != 0 and dim != -value.dim()) or value.dim() == 0 or base.dim() != value.dim():
+        return None
+    if op.word.name.startswith("scatter") and value.dim() > 1:
+        if index.shape != value.shape or not _same_in_every_column(index):
+            return None
+        index = index.reshape(index.shape[0], -1)[:, 0] if index.numel() else index.new_zeros(index.shape[0])
+    if index.shape[0] != value.shape[0] or value.shape[1:] != base.shape[1:]:
+        return None
+    return source.slot, Scatter(index.clone(), base.shape[0])
+
+
+def _same_in_every_column(index: Tensor) -> bool:
+    if all(stride == 0 or size == 1 for stride, size in zip(index.stride()[1:], index.shape[1:], strict=True)):
+        return True
+    columns = index.reshape(index.shape[0], -1)
+    return bool((columns == columns[:, :1]).all())
+
+
+def _filling(run: Interpreter, op: Op) -> None:
+    """Entries moved, and numbers put in the place of others: those stand where a bias does."""
+    numbers = [a for a in leaves((op.args, op.kwargs)) if isinstance(a, float) and a]
+    if op.call is None or not numbers:
+        return structural(run, op)
+    flows = {slot: run.read(op, slot, within=True) for slot in op.inputs}
+    several = len(flows) > 1
+    maps = [(flow, moved(run.derivative(op, source, others_zero=several))) for source, flow in flows.items()]
+    base: Tensor = op.run(lambda slot: torch.zeros_like(run.values[slot]))[0]
+    run.combine(op, maps, flat(base.detach()))
+
+
+for _func in named(
+    "transpose", "permute", "movedim", "t", "T", "mT", "H", "mH", "adjoint", "expand", "expand_as", "broadcast_to",
+    "repeat", "tile",
+):  # fmt: skip
+    handles(_func)(_within_rows)
+
+for _func in named(
+    "hstack", "vstack", "dstack", "column_stack", "gather", "take_along_dim",
+    "take", "index_copy", "repeat_interleave", "roll", "reversed", "flip", "fliplr", "flipud", "rot90",
+    "masked_scatter",
+    "masked_select", "tril", "triu", "nan_to_num", "to", "type", "float", "double", "half", "bfloat16",
+    "type_as", "trace", "diagonal", "diag", "hsplit", "vsplit", "dsplit", "unfold", "as_strided",
+    "block_diag", "diag_embed", "diagflat", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d", "adaptive_avg_pool3d", "real", "slice_scatter", "select_scatter", "diagonal_scatter",
+    "as_strided_scatter", "nansum", "nanmean", "broadcast_tensors", "atleast_1d", "atleast_2d", "atleast_3d",
+    "unsafe_split", "unsafe_chunk", "split_with_sizes", "sum_to_size", "to_dense", "as_strided_copy",
+    "diagonal_copy", "expand_copy", "narrow_copy", "permute_copy", "select_copy", "slice_copy", "split_copy",
+    "split_with_sizes_copy", "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy", "unfold_copy",
+    "unsqueeze_copy", "view_copy", "slice_inverse", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle",
+    "native_channel_shuffle", "fold", "col2im", "im2col", "meshgrid", "cartesian_prod", "combinations", "copy",
+    "put", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d",
+    "replication_pad3d", "pad_sequence", "unsafe_index", "max_unpool1d", "max_unpool2d", "max_unpool3d",
+    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d",
+    "upsample_trilinear3d",
+):  # fmt: skip
+    handles(_func)(structural)
+
+for _func in named(
+    "index_put", "setitem", "pad", "where", "index_fill", "constant_pad_nd", "fill", "fill_diagonal",
+    "unsafe_index_put",
+):  # fmt: skip
+    handles(_func)(_filling)
+
+
+_RUNNING = (
+    "running sums (cumsum) are told apart path by path: what cancels in a difference of two of them does not cancel "
+    "under a rule that tells signs apart. Sums over index_add or scatter_add do"
+)
+
+
+@handles(torch.cumsum)
+def _running_sum(run: Interpreter, op: Op) -> None:
+    if op.rule.splits:
+        run.remarks[_RUNNING] = None
+    structural(run, op)
+
+
+@handles(torch.masked_fill)
+def _masked(run: Interpreter, op: Op) -> None:
+    """A number in the place of some entries, by a mask of the same shape; the others stay."""
+    given, mask, number = (*op.args, *op.kwargs.values())[:3]
+    output = op.outputs[0]
+    if output is None or not isinstance(given, Ref) or isinstance(number, (Tensor, Ref)) or op.kwargs:
+        return _filling(run, op)
+    if mask.shape != run.shape(output):
+        return _filling(run, op)
+    flow = run.read(op, given.slot, within=op.call is not None)
+    hidden = flat(mask).to(flow.value.dtype)
+    run.combine(op, [(flow, moved(Scale(1 - hidden)))], hidden * number if op.call is not None and number else None)
+
+
+_NO_PRODUCTS = 'scatter(..., reduce="multiply") has no derivative in torch, so that relevance cannot pass it.'
+
+
+@handles(torch.scatter)
+def _scattered(run: Interpreter, op: Op) -> None:
+    """Entries put in the places of others, or added to them; torch has no derivative of the product of both."""
+    reduce = op.kwargs.get("reduce", next((a for a in op.args if isinstance(a, str)), None))
+    if reduce == "multiply":
+        raise TraceError(_NO_PRODUCTS, remedy='Use scatter_reduce(..., reduce="prod").')
+    if reduce is None:
+        return _filling(run, op)
+    if len(op.args) < 4 or not isinstance(op.args[3], (Tensor, Ref)):
+        raise TraceError(
+            'scatter(..., reduce="add") of a number has no derivative in torch, so that relevance cannot pass it.',
+            remedy="Add a tensor of that number with scatter_add(dim, index, tensor).",
+        )
+    _scatter(run, replace(op, word=word(torch.scatter_add), func=torch.scatter_add, kwargs={}))

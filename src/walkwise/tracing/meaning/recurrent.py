@@ -1,0 +1,118 @@
+"""Recurrent cells written out: their gates are sigmoids, held constant as gates are everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from walkwise.tracing.meaning.composites import Written
+from walkwise.tracing.meaning.interpreter import Interpreter, gradient
+from walkwise.tracing.recording.recorded import Op, Ref
+from walkwise.tracing.recording.words import handles
+
+#: The weights of one cell: on the input and on what it remembers, and their biases.
+Weights = tuple[Any, Any, Any, Any]
+
+
+def _parts(w: Written, value: Any, count: int) -> list[Any]:
+    """Equal parts of every row."""
+    width = w.value(value).shape[-1] // count
+    return [w(torch.narrow, value, -1, i * width, width) for i in range(count)]
+
+
+def _gru(w: Written, x: Any, memory: Any, weights: Weights) -> Any:
+    """(1 - z) · n + z · h, with n = tanh(W x + r · U h)."""
+    on_x, on_memory, bias_x, bias_memory = weights
+    reset_x, update_x, new_x = _parts(w, w(F.linear, x, on_x, bias_x), 3)
+    reset_h, update_h, new_h = _parts(w, w(F.linear, memory, on_memory, bias_memory), 3)
+    reset = w(torch.sigmoid, w(torch.add, reset_x, reset_h))
+    update = w(torch.sigmoid, w(torch.add, update_x, update_h))
+    new = w(torch.tanh, w(torch.add, new_x, _gated(w, reset, new_h)))
+    return w(torch.add, _gated(w, w(torch.rsub, update, 1), new), _gated(w, update, memory))
+
+
+def _lstm(w: Written, x: Any, memory: tuple[Any, Any], weights: Weights) -> tuple[Any, Any]:
+    """o · tanh(c) and c = f · c + i · tanh(W x + U h)."""
+    on_x, on_memory, bias_x, bias_memory = weights
+    hidden, cell = memory
+    total = w(torch.add, w(F.linear, x, on_x, bias_x), w(F.linear, hidden, on_memory, bias_memory))
+    let_in, forget, new, let_out = _parts(w, total, 4)
+    let_in, forget, let_out = (w(torch.sigmoid, gate) for gate in (let_in, forget, let_out))
+    cell = w(torch.add, _gated(w, forget, cell), _gated(w, let_in, w(torch.tanh, new)))
+    return _gated(w, let_out, w(torch.tanh, cell)), cell
+
+
+def _gated(w: Written, gate: Any, value: Any) -> Any:
+    """A value times a gate; of a constant value it is a constant."""
+    return w(torch.mul, w.value(gate).detach(), value)
+
+
+def _ends(w: Written, results: Sequence[Any]) -> None:
+    """What an operation gives, result by result."""
+    for output, result in enumerate(results):
+        if isinstance(result, Ref) and output < len(w.op.outputs):
+            w.run.write(w.op, w.run.flow(result.slot), output)
+
+
+@handles(torch.gru_cell)
+def _gru_cell(run: Interpreter, op: Op) -> None:
+    w, (x, memory, *weights) = Written(run, op), op.args
+    _ends(w, [_gru(w, x, memory, _four(weights))])
+
+
+@handles(torch.lstm_cell)
+def _lstm_cell(run: Interpreter, op: Op) -> None:
+    w, (x, memory, *weights) = Written(run, op), op.args
+    _ends(w, _lstm(w, x, tuple(memory), _four(weights)))
+
+
+@handles(torch.rnn_tanh_cell, torch.rnn_relu_cell)
+def _rnn_cell(run: Interpreter, op: Op) -> None:
+    w, (x, memory, *weights) = Written(run, op), op.args
+    on_x, on_memory, bias_x, bias_memory = _four(weights)
+    total = w(torch.add, w(F.linear, x, on_x, bias_x), w(F.linear, memory, on_memory, bias_memory))
+    _ends(w, [w(torch.tanh if op.word.name == "rnn_tanh_cell" else torch.relu, total)])
+
+
+def _four(weights: Sequence[Any]) -> Weights:
+    given = [*weights, None, None]
+    return given[0], given[1], given[2], given[3]
+
+
+@handles(torch.gru, torch.lstm)
+def _sequence(run: Interpreter, op: Op) -> None:
+    """Cells along a sequence, layer by layer and way by way."""
+    gated = op.word.name == "lstm"
+    if op.kwargs or len(op.args) != 9 or not isinstance(op.args[3], bool) or not isinstance(op.args[2], (list, tuple)):
+        return gradient(run, op)  # a packed sequence
+    x, begun, weights, biased, layers, _, _, both_ways, batch_first = op.args
+    each = 4 if biased else 2
+    if len(weights) != layers * (1 + both_ways) * each:
+        return gradient(run, op)  # projections
+    w = Written(run, op)
+    time = 1 if batch_first and w.value(x).dim() == 3 else 0
+    steps = [w(Tensor.select, x, time, t) for t in range(w.value(x).shape[time])]
+    states = (begun[0], begun[1]) if gated else (begun,)
+    hidden, cells, number = [], [], 0
+    for _ in range(layers):
+        ways = []
+        for way in range(1 + both_ways):
+            four = _four(weights[number * each : (number + 1) * each])
+            memory = [w(Tensor.select, state, 0, number) for state in states]
+            seen = []
+            for step in reversed(steps) if way else steps:
+                memory = (
+                    list(_lstm(w, step, (memory[0], memory[1]), four)) if gated else [_gru(w, step, memory[0], four)]
+                )
+                seen.append(memory[0])
+            ways.append(seen[::-1] if way else seen)
+            hidden.append(memory[0])
+            cells.append(memory[-1])
+            number += 1
+        steps = [w(torch.cat, list(both), -1) if both_ways else both[0] for both in zip(*ways, strict=True)]
+    results = [w(torch.stack, steps, time), w(torch.stack, hidden, 0)]
+    _ends(w, [*results, w(torch.stack, cells, 0)] if gated else results)

@@ -1,0 +1,1 @@
+"""Which node every row of a tensor is, and where walks stand."""

@@ -1,0 +1,238 @@
+"""Which node every row of a tensor of the model's own is: of an embedding, of a table of weights.
+
+What a model makes of whole numbers (atom numbers, word numbers, ids) is followed from the first layer on: what it did
+to their order before that, ``emb(x[perm])``, is out of sight. So the part of the model before its layers is run a few
+times with the numbers of some nodes changed, and the rows that change with them are theirs. Rows that depend on no
+number, or on those of several nodes, are the nodes that the layer's edges say: in their own order where the edges are
+the graph's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.utils import is_sparse, to_edge_index
+
+from walkwise.errors import TraceError
+from walkwise.tracing.given.arguments import Given
+from walkwise.tracing.recording.recorded import Call
+from walkwise.tracing.recording.tape import Tape
+
+_UNFOLLOWED = (
+    "Layer '{}' ({}) is handed an embedding whose rows cannot be followed back to nodes of the graph: with the numbers "
+    "of a node, other rows change than its own (nodes sorted by those numbers, say)."
+)
+_REMEDY = "Bring the graph into that order before it is traced."
+_OUT_OF_SIGHT = (
+    "Layer '{}' ({}) was handed node features that depend on the input features but cannot be traced back to them."
+)
+_IN_SIGHT = (
+    "Something computes in torch.func, TorchScript, NumPy or another thread. Relevance would be wrong without it: "
+    "write it with ordinary torch functions, or detach() what is meant to be constant."
+)
+_UNSURE = (
+    "layer '{}' ({}) is handed a tensor of the model's own and other edges than the graph's; row i is taken for node "
+    "i, which is wrong where the model has put its nodes into another order"
+)
+
+#: Features by node type; of a homogeneous graph, under no name.
+Parts = dict[str, Tensor]
+#: Runs the model with other features in the place of its own, and gives the node tensors of every layer up to a call.
+Handed = Callable[[Any, int], Sequence[Sequence[Tensor]]]
+
+#: How much features are moved to see what follows from them, and the most that something moves with them and not leaps.
+_NUDGE, _LEAP = 1e-4, 0.02
+
+
+def rows_of_own(tape: Tape, given: Given, handed: Handed) -> tuple[dict[int, Tensor], list[str]]:
+    """By slot, the node of every row of the tensors that a model makes of its numbers, (K,); and what to note.
+
+    Tensors that are left out have the rows that their number says: all nodes in their order, or nobody.
+    """
+    own = _own_tensors(tape)
+    if not own:
+        return {}, []
+    given_parts = given.x if isinstance(given.x, dict) else {"": given.x}
+    parts = {name: part for name, part in given_parts.items() if isinstance(part, Tensor)}
+    probe = _Probe(own, parts, given, handed)
+    if given.features and not tape.cut:
+        _check_in_sight(tape, own, probe)
+    codes, changed = probe.changes()
+    found = {slot: _decoded(bits, codes) for slot, bits in changed.items()}
+    unsure = []
+    for slot, (number, _) in own.items():
+        call, ids = tape.calls[number], found.get(slot)
+        if (ids is not None and len(ids)) or len(tape.values[slot]) not in (given.num_nodes, *map(len, parts.values())):
+            continue
+        if _has_edges_of(call, given):
+            continue
+        if slot in changed and ids is None and not _own_change(changed[slot], codes):
+            raise TraceError(_UNFOLLOWED.format(call.name, type(call.module).__name__), remedy=_REMEDY)
+        unsure.append(_UNSURE.format(call.name, type(call.module).__name__))
+    device = tape.values[0].device
+    return {slot: ids.to(device) for slot, ids in found.items() if ids is not None and len(ids)}, unsure
+
+
+def _own_tensors(tape: Tape) -> dict[int, tuple[int, int]]:
+    """The slots of tensors that layers are handed and nothing is known of: the call, and which of its tensors."""
+    made = {slot for op in tape.ops for slot in op.outputs} | {slot for call in tape.calls for slot in call.rows_of}
+    known = made.union(tape.features)
+    found: dict[int, tuple[int, int]] = {}
+    for number, call in enumerate(tape.calls):
+        for place, slot in enumerate(call.handed):
+            if slot not in known:
+                found.setdefault(slot, (number, place))
+    return found
+
+
+class _Probe:
+    """Runs of a model up to its last layer that is handed a tensor of the model's own."""
+
+    def __init__(self, own: dict[int, tuple[int, int]], parts: Parts, given: Given, handed: Handed) -> None:
+        self.own, self.parts, self.given = own, parts, given
+        self._handed, self._last = handed, max(number for number, _ in own.values())
+        self._plain: dict[int, Tensor] | None = None
+
+    def plain(self) -> dict[int, Tensor]:
+        """The model's own tensors, by slot."""
+        if self._plain is None:
+            self._plain = self.run(self.parts)
+        return self._plain
+
+    def run(self, parts: Parts) -> dict[int, Tensor]:
+        """Those that the model makes of other features."""
+        x = self.given.x | parts if isinstance(self.given.x, dict) else parts.get("")
+        tensors = self._handed(x, self._last)
+        return {slot: tensors[call][place] for slot, (call, place) in self.own.items()}
+
+    def changes(self) -> tuple[Tensor, dict[int, Tensor]]:
+        """A code for every node, and which rows change as the features of nodes do, by the bits of those.  # (2b, K)
+
+        Nothing changes where nodes have no features, or all the same, or the model runs on no others.
+        """
+        M, types = self.given.num_nodes, self.given.types
+        codes = torch.arange(1, M + 1)  # every node has a bit that is set
+        others = {name: _others(part) for name, part in self.parts.items()}
+        if not any(bool((others[name] != part).any()) for name, part in self.parts.items()):
+            return codes, {}
+        first = {name: types.offsets[name] if types is not None else 0 for name in self.parts}
+        of = {name: codes[first[name] : first[name] + len(part)] for name, part in self.parts.items()}
+        try:
+            runs = [self.run(disturbed) for disturbed in _disturbed(self.parts, others, of, M.bit_length())]
+            plain = self.plain()
+            changed = {slot: torch.stack([_differ(plain[slot], run[slot]) for run in runs]) for slot in self.own}
+        except Exception:  # the model does not run on other numbers: edges have to tell
+            return codes, {}
+        return codes, changed
+
+
+def _check_in_sight(tape: Tape, own: dict[int, tuple[int, int]], probe: _Probe) -> None:
+    """Refuse features that reach a layer out of the tape's sight. Leaps are those of whole numbers made of them."""
+    nudged = {
+        name: part + _NUDGE * (part.abs() + 1) if part.is_floating_point() else part
+        for name, part in probe.parts.items()
+    }
+    try:
+        before, after = probe.plain(), probe.run(nudged)
+    except Exception:  # the model does not run on other features
+        return
+    for slot, (number, _) in own.items():
+        if before[slot].shape != after[slot].shape:
+            continue
+        moved = (after[slot] - before[slot]).abs()
+        if bool(((moved > 0) & (moved < _LEAP * before[slot].abs().max())).any()):
+            call = tape.calls[number]
+            told = _OUT_OF_SIGHT.format(call.name, type(call.module).__name__)
+            raise TraceError(told, remedy=tape.lost or _IN_SIGHT)
+
+
+def _has_edges_of(call: Call, given: Given) -> bool:
+    """Whether a layer is handed the graph's own edges: the same, with others after them, or some of them in order."""
+    whole = given.edge_index
+    edges = [whole, *whole.values()] if isinstance(whole, dict) else [whole]
+    handed = [i for item in call.beside for i in ((item, *item.values()) if isinstance(item, dict) else (item,))]
+    if any(item is known for item in handed for known in edges if known is not None):
+        return True
+    ours, theirs = ([found for item in items if (found := _ends(item)) is not None] for items in (handed, edges))
+    if any(torch.equal(a[:, : b.shape[1]], b) for a in ours for b in theirs if b.numel()):
+        return True
+    return any(_are_some_of(a, b, given.num_nodes) for a in ours for b in theirs)
+
+
+def _are_some_of(edges: Tensor, known: Tensor, num_nodes: int) -> bool:
+    """Whether edges are in order, and each of them is a known one, the reverse of one, or a loop."""
+    if not any(bool((row[1:] >= row[:-1]).all()) for row in edges):
+        return any(_in_order_of(edges, ends, num_nodes) for ends in (known, known.flip(0)))
+    (source, target), (first, second) = edges, known.to(edges.device)
+    pairs = torch.cat([first * num_nodes + second, second * num_nodes + first])
+    return bool(((source == target) | torch.isin(source * num_nodes + target, pairs)).all())
+
+
+def _in_order_of(edges: Tensor, known: Tensor, num_nodes: int) -> bool:
+    """Whether edges, loops aside, follow one another as they do among the known ones."""
+    source, target = edges[:, edges[0] != edges[1]]
+    left = iter((known[0] * num_nodes + known[1]).tolist())
+    return all(pair in left for pair in (source * num_nodes + target).tolist())
+
+
+def _ends(item: Any) -> Tensor | None:
+    """Source and target of every edge, of an edge index or a sparse adjacency.  # (2, E)"""
+    if is_sparse(item):
+        return to_edge_index(item)[0].flip(0)
+    if isinstance(item, Tensor) and item.dtype == torch.long and item.dim() == 2 and item.shape[0] == 2:
+        return item.as_subclass(Tensor)
+    return None
+
+
+def _others(x: Tensor) -> Tensor:
+    """Numbers of which each is another than in x, but one that its column has, where it has several."""
+    first = x[:1].expand_as(x)
+    differs = x != first
+    place = differs.to(torch.uint8).argmax(0, keepdim=True)
+    return torch.where(differs, first, x.gather(0, place).expand_as(x)) if len(x) else x
+
+
+def _disturbed(parts: Parts, others: Parts, codes: dict[str, Tensor], bits: int) -> Iterator[Parts]:
+    """The numbers with those of some nodes changed, bit by bit of their codes: where it is set, and where it is not."""
+    for bit in range(bits):
+        for turned in (False, True):
+            chosen = {name: (code >> bit & 1).bool() ^ turned for name, code in codes.items()}
+            yield {
+                name: torch.where(chosen[name].to(x.device).view(-1, *[1] * (x.dim() - 1)), others[name], x)
+                for name, x in parts.items()
+            }
+
+
+def _differ(before: Tensor, after: Tensor) -> Tensor:
+    """Which rows have changed; all, where there are others.  # (K,)"""
+    if before.shape != after.shape:
+        return torch.ones(len(before), dtype=torch.bool)
+    return (before != after).flatten(1).any(1).cpu()
+
+
+def _where(changed: Tensor) -> tuple[Tensor, Tensor, int]:
+    """The bits of changes that change every row, and of their opposites that do, as numbers; and all bits."""
+    power = 1 << torch.arange(len(changed) // 2).view(-1, 1)
+    where, where_not = ((runs.long() * power).sum(0) for runs in (changed[::2], changed[1::2]))  # (K,)
+    return where, where_not, int(power.sum())
+
+
+def _decoded(changed: Tensor, codes: Tensor) -> Tensor | None:
+    """The node of every row by which changes change it: none if no row ever does, None where it is not one."""
+    where, where_not, every = _where(changed)
+    if not bool((where | where_not).any()):
+        return where[:0]
+    one = bool((where ^ where_not == every).all()) and bool((where <= len(codes)).all())
+    return where - 1 if one else None  # of two opposite changes one alone changes a row: it is one node's
+
+
+def _own_change(changed: Tensor, codes: Tensor) -> bool:
+    """Whether each node's change changes the row of its number, with something of the others mixed in perhaps."""
+    where, where_not, every = _where(changed)
+    if len(where) != len(codes):
+        return False
+    own = (where & codes == codes) & (where_not & ~codes == every & ~codes)
+    return bool((own | (where | where_not == 0)).all())

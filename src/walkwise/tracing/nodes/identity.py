@@ -1,0 +1,378 @@
+"""Which node every row of a recorded tensor is, worked out backward from where somebody asks.
+
+Models reorder, drop and put together rows between their layers. A walk stands at nodes of the graph that was given,
+so each row is followed back to the row of the input that it belongs to. Functions of single entries keep rows as they
+are. Those that move entries are run again on numbers that stand for nodes, and show where each of them went. Sums over
+nodes belong to the row that they are written to, where rows stay what they were; otherwise they belong to no node (a
+cluster, a graph, a virtual node).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from walkwise.core.node_types import NodeTypes
+from walkwise.tracing.meaning.moves import row_index
+from walkwise.tracing.recording.recorded import Op, filled, not_runnable, references
+from walkwise.tracing.recording.tape import Tape
+
+#: Stand where a row belongs to no node of the graph, and where it belongs to several.
+NOBODY, SEVERAL = -1, -2
+
+#: Functions of several tensors, entry by entry.
+_ENTRYWISE = frozenset({
+    "add", "sub", "rsub", "mul", "div", "addcmul", "addcdiv", "lerp", "maximum", "minimum", "fmax", "fmin", "pow",
+    "atan2", "hypot", "xlogy",
+})  # fmt: skip
+#: Functions that give the rows of their first tensor, whatever is mixed inside.
+_AS_FIRST = frozenset({
+    "linear", "layer_norm", "batch_norm", "instance_norm", "group_norm", "rms_norm", "normalize", "softmax",
+    "log_softmax", "softmin", "gumbel_softmax", "multi_head_attention_forward", "scaled_dot_product_attention",
+    "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell", "gru", "lstm", "rnn_tanh", "rnn_relu", "bilinear",
+})  # fmt: skip
+#: Those of them that may mix rows.
+_OVER_ROWS = frozenset({
+    "multi_head_attention_forward", "scaled_dot_product_attention", "gru", "lstm", "rnn_tanh", "rnn_relu",
+})  # fmt: skip
+#: Rows of a result that are looked at to see whether nodes are mixed in it.
+_LOOKED_AT = 8
+#: Functions that order what they are given: which row is whose cannot be told from numbers put in.
+_ORDERING = frozenset({
+    "sort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode", "quantile", "nanquantile", "quantiles",
+})  # fmt: skip
+
+
+class UnfollowedError(Exception):
+    """Rows that cannot be told apart after an operation, which is named."""
+
+
+class Identities:
+    """The node of every row of a tape's tensors."""
+
+    def __init__(
+        self, tape: Tape, num_nodes: int, types: NodeTypes | None = None, own: dict[int, Tensor] | None = None
+    ) -> None:
+        """Nothing is known yet but that features have a row for every node, or for every node of their type.
+
+        Args:
+            tape: what was recorded.
+            num_nodes: M.
+            types: of a heterogeneous graph.
+            own: the nodes of the rows of tensors that the model makes of whole numbers, by slot.
+        """
+        self.tape = tape
+        self.num_nodes = num_nodes
+        self.reordered = False  # whether layers run on all nodes in another order
+        self._joining = ""  # an operation that has put rows of several nodes together
+        self._mixing: list[Op] = []  # operations that carry something from node to node
+        self._putting: list[tuple[Op, int, Tensor]] = []  # those that may, one of their outputs, and its ids
+        self.every = torch.arange(num_nodes, device=tape.values[0].device)
+        self.types = types
+        self._known: dict[int, Tensor] = {}
+        for slot, ids in (own or {}).items():
+            self._known[slot] = _upright(self.every if self.natural(ids) else ids, tape.values[slot].dim())
+        for slot, name in zip(tape.features, types.featured, strict=True) if types else ():
+            self._known[slot] = _upright(self._of_type(name), tape.values[slot].dim())
+        self._told = frozenset(self._known)
+        self._maker = {
+            slot: (op, output) for op in tape.ops for output, slot in enumerate(op.outputs) if slot is not None
+        }
+        self._rows_of = {slot: given for call in tape.calls for slot, given in call.rows_of.items()}
+
+    def nodes(self, slot: int) -> Tensor:
+        """The node of every row of a tensor, NOBODY where it is none or several.  # (K,)"""
+        found, rows = self._of(slot), self.tape.values[slot].shape[0]
+        if self._is_every(found):  # by far the most common
+            return self.every
+        table = found.expand(rows, *found.shape[1:]).reshape(rows, -1)
+        alone = table[:, 0] if table.shape[1] == 1 else _one_of(table)[:, 0]
+        if bool((alone == SEVERAL).any()):
+            raise UnfollowedError(self._joining)
+        in_order = rows == self.num_nodes and bool(((alone == self.every) | (alone == NOBODY)).all())
+        return self.every if in_order and bool((alone >= 0).any()) else alone  # a constant stands for its row's node
+
+    def across(self, slot: int) -> bool:
+        """Whether a tensor is several matrices on one static graph, (T, M, …), with a row for every node in each."""
+        shape = self.tape.values[slot].shape
+        if len(shape) < 3 or shape[1] != self.num_nodes:
+            return False
+        return bool((self._of(slot) == self.every.view(-1, *[1] * (len(shape) - 2))).all())
+
+    def along_nodes(self, slot: int, dim: int) -> bool | None:
+        """Whether a dimension of a tensor runs over nodes; None where nobody knows whose entries are whose."""
+        if slot >= len(self.tape.values) or self.num_nodes == 1:
+            return None
+        try:
+            ids = self._of(slot)
+        except UnfollowedError:
+            return None
+        if bool((ids < 0).all()):
+            return None
+        ids = ids.expand(self.tape.values[slot].shape)
+        return bool((ids != ids.narrow(dim, 0, 1)).any()) if ids.numel() else None
+
+    def _is_every(self, ids: Tensor) -> bool:
+        """Whether ids are the very numbers of all nodes, in whatever shape."""
+        return ids.numel() == self.num_nodes and ids.data_ptr() == self.every.data_ptr()
+
+    def natural(self, ids: Tensor) -> bool:
+        """Whether rows are all nodes in their own order."""
+        return ids is self.every or (len(ids) == self.num_nodes and bool((ids == self.every).all()))
+
+    def assumed(self, slot: int) -> bool:
+        """Whether a tensor of the model's own is taken for one of all nodes because it has as many rows."""
+        own = slot not in self._maker and slot not in self._rows_of and slot not in self.tape.features
+        return (
+            own
+            and slot not in self._told
+            and self.types is None
+            and self.tape.values[slot].shape[:1] == (self.num_nodes,)
+        )
+
+    def _of(self, slot: int) -> Tensor:
+        """Ids that broadcast against the values of a slot."""
+        todo = [slot]
+        while todo:  # there may be many operations: no recursion
+            at = todo[-1]
+            missing = [] if at in self._known else [s for s in self._needed(at) if s not in self._known]
+            if not missing:
+                todo.pop()
+                if at not in self._known:
+                    self._known[at] = self._worked_out(at)
+            todo += missing
+        return self._known[slot]
+
+    def _needed(self, slot: int) -> Sequence[int]:
+        if slot in self._rows_of:
+            return [self._rows_of[slot]]
+        return self._maker[slot][0].inputs if slot in self._maker else ()
+
+    def _worked_out(self, slot: int) -> Tensor:
+        value = self.tape.values[slot]
+        if slot in self._rows_of:
+            if self.across(self._rows_of[slot]) and value.shape[1:2] == (self.num_nodes,):
+                return self.every.view(-1, *[1] * (value.dim() - 2))
+            ids = self.nodes(self._rows_of[slot])
+            return _upright(ids, value.dim()) if len(ids) == value.shape[0] else _nobody(value)
+        if slot not in self._maker and self.types is not None:
+            return self._own(slot, value)
+        if slot not in self._maker:  # a tensor of the model's own
+            return _upright(self.every, value.dim()) if value.shape[:1] == (self.num_nodes,) else _nobody(value)
+        op, output = self._maker[slot]
+        name = op.word.name
+        if op.word.pointwise and self.tape.values[op.inputs[0]].shape == value.shape:
+            return self._known[op.inputs[0]]
+        if name == "glu":  # the first half is what is let through
+            dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim", -1)
+            whole = self._known[op.inputs[0]].expand(self.tape.values[op.inputs[0]].shape)
+            return whole.narrow(dim, 0, value.shape[dim])
+        if name in _ENTRYWISE:
+            return self._merged(op, value)
+        if name in _AS_FIRST:
+            ids = self._as_first(op, value)
+            return self._told_apart(op, output, ids) if name in _OVER_ROWS else ids
+        moved = self._moved(op, output, value)
+        if moved is None and name in _ORDERING:
+            return self._several(op, value)
+        return self._told_apart(op, output, self._added_up(op, value)) if moved is None else moved
+
+    def _of_type(self, name: str) -> Tensor:
+        """The nodes of a type.  # (M_t,)"""
+        assert self.types is not None
+        return self.every.narrow(0, self.types.offsets[name], self.types.counts[name])
+
+    def _own(self, slot: int, value: Tensor) -> Tensor:
+        """A tensor of the model's own (an embedding): the nodes of the type that has as many, or that is named."""
+        assert self.types is not None
+        fitting = [name for name, count in self.types.counts.items() if value.shape[:1] == (count,)]
+        said = next((call.type_of[slot] for call in self.tape.calls if slot in call.type_of), None)
+        if said in fitting:
+            fitting = [said]
+        if len(fitting) > 1:
+            raise UnfollowedError(f"a tensor of its own, which may be of {' or '.join(fitting)},")
+        return _upright(self._of_type(fitting[0]), value.dim()) if fitting else _nobody(value)
+
+    def _merged(self, op: Op, value: Tensor) -> Tensor:
+        """Rows put together entry by entry. Of two nodes' rows it is the one whose tensor has all nodes in order."""
+        first = self._known[op.inputs[0]]
+        if first.dim() == value.dim() and all(self._is_every(self._known[slot]) for slot in op.inputs):
+            return first
+        merged = _nobody(value)
+        for slot in op.inputs:
+            ids = self._known[slot]
+            clash = (merged != NOBODY) & (ids != NOBODY) & (merged != ids)
+            if bool(clash.any()):
+                whole = [s for s in op.inputs if self._whole(s)]
+                if whole and not self.reordered:
+                    self._mixing.append(op)
+                    return self._known[whole[0]]  # h + h[parent]
+                self._joining = op.word.name
+                merged = torch.where(clash, SEVERAL, merged)
+            merged = torch.where(merged == NOBODY, ids, merged)
+        return merged
+
+    def _whole(self, slot: int) -> bool:
+        """Whether a tensor has a row for every node, in their own order."""
+        ids = self._known[slot]
+        return ids.shape[:1] == (self.num_nodes,) and ids.numel() == self.num_nodes and self.natural(ids.flatten())
+
+    def _as_first(self, op: Op, value: Tensor) -> Tensor:
+        """The rows of the first followed tensor, if there are as many."""
+        for ref in references(op):
+            before, ids = self.tape.values[ref.slot], self._known[ref.slot]
+            if before.shape == value.shape and op.word.name != "linear":
+                return ids
+            if before.shape[:-1] == value.shape[:-1]:
+                return ids if ids.shape[-1] == 1 else _one_of(ids)
+        return _nobody(value)
+
+    def _added_up(self, op: Op, value: Tensor) -> Tensor:
+        """Several rows in one: that of its node where rows stay what they were, or where there are as many as nodes."""
+        for slot in op.inputs:
+            before, ids = self.tape.values[slot], self._known[slot]
+            if before.shape == value.shape:
+                return ids
+            if before.shape[:-1] == value.shape[:-1] and ids.dim() == value.dim() and ids.shape[-1] == 1:
+                return ids
+        nodes = any(bool((self._known[slot] != NOBODY).any()) for slot in op.inputs)
+        if value.dim() < 2 or value.shape[0] != self.num_nodes or not nodes:
+            return _nobody(value)
+        return self._several(op, value) if self.reordered else _upright(self.every, value.dim())
+
+    def _told_apart(self, op: Op, output: int, ids: Tensor) -> Tensor:
+        """The ids of what an operation makes, which is kept in mind: its rows may depend on other nodes than theirs."""
+        if op.call is None and op.func is not not_runnable:
+            self._putting.append((op, output, ids))
+        return ids
+
+    def mixing(self, among: Callable[[Op], bool]) -> list[Op]:
+        """The operations outside of the layers that carry something from node to node, among those asked about."""
+        found = [op for op in self._mixing if among(op)]
+        return found + [made[0] for made in self._putting if among(made[0]) and self._mixes(*made)]
+
+    def mixes(self, op: Op) -> bool:
+        """Whether rows of what an operation makes are nodes, and depend on others than their own."""
+        try:
+            found = [self._of(slot) for slot in op.outputs if slot is not None]
+        except UnfollowedError:
+            return False
+        return any(bool((ids >= 0).any()) for ids in found) and bool(self.mixing(lambda other: other is op))
+
+    @torch.enable_grad()
+    def _mixes(self, op: Op, output: int, ids: Tensor) -> bool:
+        values = {slot: self.tape.values[slot].detach().clone().requires_grad_() for slot in op.inputs}
+        result = op.run(values.__getitem__)[output]
+        alone = result.dim() == 0 or (result.dim() == 1 and bool((ids >= 0).any()))  # each entry is a node's
+        columns = 1 if alone else result.shape[-1]
+        rows, owners = (tensor.reshape(-1, columns) for tensor in (result, ids.expand(result.shape)))
+        for row in range(0, len(rows), max(1, len(rows) // _LOOKED_AT)):
+            uneven = torch.linspace(1, 2, columns).to(rows) * (owners[row] == owners[row, 0])
+            part, leaves = (rows[row] * uneven).sum(), list(values.values())
+            found = torch.autograd.grad(part, leaves, retain_graph=True, allow_unused=True)
+            reached = [
+                self._known[slot].expand(gradient.shape)[gradient != 0]
+                for slot, gradient in zip(values, found, strict=True)
+                if gradient is not None
+            ]
+            nodes = torch.cat([*reached, owners[row, :1]])
+            nodes = nodes[nodes >= 0]
+            if bool((nodes != nodes[:1]).any()):
+                return True
+        return False
+
+    def _several(self, op: Op, value: Tensor) -> Tensor:
+        """Rows of several nodes, and nobody can tell whose they are now."""
+        self._joining = op.word.name
+        return torch.full_like(_nobody(value), SEVERAL)
+
+    def _moved(self, op: Op, output: int, value: Tensor) -> Tensor | None:
+        """Whose every entry is, where an operation moves them; None where it puts several into one."""
+        index = row_index(op, self.tape.values[op.inputs[0]].dim())
+        if index is not None:
+            ids = self._known[op.inputs[0]]
+            return ids if len(ids) == 1 else ids[index]
+        try:
+            before = self._result(op, output, torch.zeros_like)
+            one, own, code, less_one, less_own = (
+                self._result(op, output, number) - before
+                for number in (torch.ones_like, _same, _code, _ones_less, torch.neg)
+            )
+        except Exception:  # it does not run on other numbers
+            return None
+        nothing = (one == 0) & (own == 0) & (code == 0)
+        ids = torch.where(nothing, 1, own / one).round()
+        sound = (ids >= SEVERAL + 1) & (ids <= self.num_nodes) & _equal(own, ids * one) & _equal(code, _code(ids) * one)
+        sound &= _equal(less_own, ids * less_one) & (less_one != 0)  # of several, the largest is another below zero
+        if not bool((nothing | sound).all()):
+            return None
+        found = torch.where(nothing, NOBODY, ids.long() - 1)
+        rows = found.reshape(len(found), -1) if found.dim() > 1 and found.numel() else found[:0]
+        return _upright(rows[:, 0], value.dim()) if rows.numel() and bool((rows == rows[:, :1]).all()) else found
+
+    def _result(self, op: Op, output: int, number: Callable[[Tensor], Tensor]) -> Tensor:
+        """What an operation makes of numbers that stand for nodes."""
+
+        def numbers(slot: int) -> Tensor:
+            value = self.tape.values[slot].detach().double()
+            ids = self._known[slot].expand(value.shape)
+            own = value.where(value.isfinite(), 0.0)  # of no node, but it may be a factor
+            return torch.where(ids == NOBODY, own, number((ids + 1).double()) * _uneven(ids))
+
+        args, kwargs = _doubled(filled((op.args, op.kwargs), numbers, {}))
+        made = op.func(*args, **kwargs)
+        result: Tensor = made[output] if isinstance(made, (tuple, list)) else made
+        return result.double()
+
+
+def _one_of(ids: Tensor) -> Tensor:
+    """The one node in every last dimension beside constants; NOBODY where there are several.  # (…, N) -> (…, 1)"""
+    highest = ids.amax(-1, keepdim=True)
+    lowest = torch.where(ids == NOBODY, highest, ids).amin(-1, keepdim=True)
+    return torch.where((lowest == highest) | (lowest == SEVERAL), lowest, NOBODY)
+
+
+def _nobody(value: Tensor) -> Tensor:
+    return torch.full([1] * value.dim(), NOBODY, device=value.device)
+
+
+def _upright(ids: Tensor, dims: int) -> Tensor:
+    """The ids of rows with as many dimensions as what they are of.  # (K,) -> (K, 1, …)"""
+    return ids.view(-1, *[1] * (dims - 1))
+
+
+def _same(numbers: Tensor) -> Tensor:
+    return numbers
+
+
+def _ones_less(numbers: Tensor) -> Tensor:
+    return -torch.ones_like(numbers)
+
+
+def _code(numbers: Tensor) -> Tensor:
+    """Other numbers for the same nodes, so that a mean of two is not taken for a third."""
+    return (numbers * numbers * 31 + numbers * 17) % 65521 + 1
+
+
+def _uneven(like: Tensor) -> Tensor:
+    """Factors from 1 to 2, no two the same, so that differences within a row do not vanish."""
+    places = torch.arange(like.numel(), dtype=torch.double, device=like.device).view(like.shape)
+    return 1 + (places * 0.6180339887498949) % 1
+
+
+def _equal(a: Tensor, b: Tensor) -> Tensor:
+    return (a - b).abs() <= 1e-6 * a.abs()
+
+
+def _doubled(nested: Any) -> Any:
+    """Arguments with their floating-point constants in double precision."""
+    if isinstance(nested, Tensor):
+        return nested.detach().double() if nested.is_floating_point() and nested.layout == torch.strided else nested
+    if type(nested) in (list, tuple):
+        return type(nested)([_doubled(item) for item in nested])
+    if type(nested) is dict:
+        return {key: _doubled(item) for key, item in nested.items()}
+    return nested

@@ -1,0 +1,291 @@
+"""The positions of a tape: the tensors at which walks stand at nodes, and which node every row of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import HypergraphConv
+
+from walkwise.core.differential import MOVING, Differential
+from walkwise.core.operators import Operator, Scale, Visit
+from walkwise.core.row_maps import Gather, Scatter
+from walkwise.errors import TraceError
+from walkwise.tracing.nodes.identity import Identities, UnfollowedError
+from walkwise.tracing.recording.recorded import Call, Op, live
+from walkwise.tracing.stretches.stretch import Builder, Flow
+
+#: Refusals: what is wrong, and what to do.
+_UNFOLLOWED = (
+    "Layer '{}' ({}) is handed rows that cannot be followed back to nodes of the graph: {} has put rows of several "
+    "nodes together, or in an order of their own.",
+    "Select rows by their numbers instead (x[perm]), or put the operation into a torch_geometric.nn.MessagePassing "
+    "layer.",
+)
+_NO_NODES = (
+    "No message-passing layer runs on the {} nodes of the graph: the first one is handed {} rows, which are no nodes "
+    "(edges, clusters, or nodes several times over).",
+    "Walks stand at nodes: trace on the graph that the layers see.",
+)
+_FLAT = (
+    "Layer '{}' ({}) is handed a tensor of shape {}; node features have a row for every node and a column for every "
+    "feature, (M, F).",
+    "Add the column with unsqueeze(1).",
+)
+_OTHER_TYPE = (
+    "Layer '{}' ({}) takes nodes of several types ({}), some of them a tensor of the model's own with as many rows as "
+    "the graph has nodes; they would be taken for one another.",
+    "Give the graph by type: ww.trace(model, x_dict, edge_index_dict), or a HeteroData.",
+)
+_STATIC = (
+    "Layer '{}' ({}) is handed a tensor of shape {}, several matrices on one static graph, of which it cannot be told "
+    "which row is which node.",
+    "Hand the features over as they are, (T, M, F), or trace each matrix by itself, (M, F).",
+)
+_CARRIED = "layer '{}' ({}) runs on rows that are no nodes of the graph (clusters, say); walks pass it by"
+
+
+def _refusal(words: tuple[str, str], *parts: object) -> TraceError:
+    problem, remedy = words
+    return TraceError(problem.format(*parts), remedy=remedy)
+
+
+class Positions:
+    """What each layer is handed, and what the last return: numbers by slot, and the nodes of their rows.
+
+    Tensors of different nodes that are equally far from the input (those of the node types of a heterogeneous graph)
+    share a position.
+    """
+
+    def __init__(self, ops: Sequence[Op], calls: Sequence[tuple[int, Call]], identities: Identities) -> None:
+        """Number the positions of these calls."""
+        self.ops = ops
+        self.identities = identities
+        self.number: dict[int, int] = {}  # by slot
+        self.remarks: list[str] = []
+        self._nodes: dict[int, Tensor] = {}  # of rows that are nodes once each, or nobody's
+        self._across: set[int] = set()  # tensors whose second dimension runs over all nodes: static graphs
+        self._depth: dict[int, int] = {}
+        self._maker = {slot: op for op in ops for slot in op.outputs if slot is not None}
+        for index, call in calls:
+            for slot in self._standing(call):
+                if slot not in self.number:
+                    self.number[slot] = self._next(slot)
+            if call.handed[0] in self.number:
+                self.number.update(dict.fromkeys(self._beside(index), self.number[call.handed[0]]))
+        if not self.number:
+            rows = identities.tape.values[calls[0][1].handed[0]].shape[0]
+            raise _refusal(_NO_NODES, identities.num_nodes, rows)
+        feeding = {op.call for op in live(ops, set(self.number))}
+        last = max(self.number.values()) + 1
+        for index, call in calls:
+            if index not in feeding:
+                ends = [s for s in call.ends if s not in self.number and self._are_nodes(s, call)]
+                ends += [s for s in call.outputs if s not in (*self.number, *call.ends) and self._has_nodes(s)]
+                self.number.update(dict.fromkeys(ends, last))
+        self.last = max(self.number.values())  # L
+
+    # -- which tensors they are ---------------------------------------------------------------
+
+    def _standing(self, call: Call) -> list[int]:
+        """Those of the tensors handed to a layer at which walks stand: each of other nodes than those before it."""
+        found: list[int] = []
+        kinds = list(dict.fromkeys(call.type_of.values()))
+        if len(kinds) > 1 and any(map(self.identities.assumed, call.handed)):
+            raise _refusal(_OTHER_TYPE, call.name, type(call.module).__name__, ", ".join(kinds))
+        for slot in call.handed:
+            if self._are_nodes(slot, call):
+                if not any(self._meet(slot, other) for other in found):
+                    found.append(slot)
+            elif slot == call.handed[0]:
+                self.remarks.append(_CARRIED.format(call.name, type(call.module).__name__))
+        return found
+
+    def _beside(self, index: int) -> list[int]:
+        """Other tensors of nodes that a layer reads: what layers have made, and no walk has stood at (places, say)."""
+        inside = [op for op in self.ops if op.call == index]
+        made = {slot for op in inside for slot in op.outputs}
+        read = dict.fromkeys(slot for op in inside for slot in op.inputs)
+        return [slot for slot in read if slot not in made and self._unseen(slot) and self._has_nodes(slot)]
+
+    def _unseen(self, slot: int) -> bool:
+        """Whether a tensor hangs on what a layer has made otherwise than through positions."""
+        todo, seen = [slot], set(self.number)
+        while todo:
+            at = todo.pop()
+            op = self._maker.get(at)
+            if at in seen or op is None:
+                continue
+            if op.call is not None:
+                return True
+            seen.add(at)
+            todo += op.inputs
+        return False
+
+    def edges(self, calls: Sequence[Call]) -> Tensor:
+        """The edges between nodes that the first layer was given.  # (2, E)"""
+        call = next((call for call in calls if call.edge_index is not None), None)
+        if call is None or call.edge_index is None:
+            return torch.empty(2, 0, dtype=torch.long)
+        if isinstance(call.module, HypergraphConv) or self._names_others(call):
+            return _sharing(call.edge_index)
+        ends_at = (call.handed[0], call.handed[-1])
+        rows = [self._nodes[slot] if slot in self._across else self.identities.nodes(slot) for slot in ends_at]
+        if all(self.identities.natural(ids) for ids in rows):
+            return call.edge_index.clone()
+        ends = [ids.to(end.device)[end] for ids, end in zip(rows, call.edge_index, strict=True)]
+        kept = (ends[0] >= 0) & (ends[1] >= 0)
+        return torch.stack([end[kept] for end in ends])
+
+    def _names_others(self, call: Call) -> bool:
+        """Whether edges lead from all nodes to what is none: to hyperedges."""
+        assert call.edge_index is not None
+        if len(call.handed) > 1 or not self.identities.natural(self.identities.nodes(call.handed[0])):
+            return False
+        made = [self.identities.tape.values[slot].shape[0] for slot in call.outputs[:1]]
+        M = self.identities.num_nodes
+        return made not in ([], [M]) or bool((call.edge_index[1] >= M).any())
+
+    def _are_nodes(self, slot: int, call: Call) -> bool:
+        """Whether rows are nodes, each of them once, some of nobody perhaps."""
+        if slot in self._nodes:
+            return True
+        shape = tuple(self.identities.tape.values[slot].shape)
+        if len(shape) < 2:
+            raise _refusal(_FLAT, call.name, type(call.module).__name__, shape)
+        if is_static(call, shape):
+            if self.identities.across(slot):
+                self._across.add(slot)
+                self._nodes[slot] = self.identities.every
+            elif not self._has_nodes(slot):  # a matrix for every node, which the layer unfolds, would do
+                raise _refusal(_STATIC, call.name, type(call.module).__name__, shape)
+            return True
+        try:
+            ids = self.identities.nodes(slot)
+        except UnfollowedError as operation:
+            raise _refusal(_UNFOLLOWED, call.name, type(call.module).__name__, operation) from None
+        if self.identities.natural(ids):
+            self._nodes[slot] = ids
+            return True
+        standing = ids[ids >= 0]
+        if not len(standing) or int(torch.bincount(standing).max()) > 1:
+            return False
+        self._nodes[slot] = ids
+        self.identities.reordered |= len(standing) == self.identities.num_nodes
+        return True
+
+    def _meet(self, slot: int, other: int) -> bool:
+        """Whether two tensors have a node in common."""
+        first, second = self._nodes[slot], self._nodes[other]
+        if slot == other or (self.identities.natural(first) and self.identities.natural(second)):
+            return True
+        return bool(torch.isin(first[first >= 0], second).any())
+
+    def _next(self, slot: int) -> int:
+        """The position of a tensor: a new one, or that of other nodes as far from the input."""
+        following = max(self.number.values(), default=-1) + 1
+        if self.identities.natural(self._nodes[slot]):
+            return following
+        before = {s for op in live(self.ops, {slot}) for s in op.inputs if s in self.number}
+        self._depth[slot] = 1 + max((self._depth.get(s, self.number[s]) for s in before), default=-1)
+        lowest = max((self.number[s] for s in before), default=-1) + 1
+        for position in range(lowest, following):
+            there = [s for s, number in self.number.items() if number == position]
+            level = all(self._depth.get(s) == self._depth[slot] for s in there)
+            if level and not any(self._meet(slot, s) for s in there):
+                return position
+        return following
+
+    def begins_at(self, slot: int) -> bool:
+        """Have walks begin at a tensor that is read around the first layer, too; whether its rows are nodes."""
+        if self.identities.across(slot):
+            self._across.add(slot)
+            self._nodes[slot], self.number[slot] = self.identities.every, 0
+            return True
+        if self._has_nodes(slot):
+            self.number[slot] = 0
+            return True
+        return False
+
+    def _has_nodes(self, slot: int) -> bool:
+        """Whether the rows of a tensor are nodes, each at most once."""
+        rows = self.identities.tape.values[slot]
+        if rows.dim() < 2 or not rows.numel():
+            return False
+        try:
+            ids = self.identities.nodes(slot)
+        except UnfollowedError:
+            return False
+        standing = ids[ids >= 0]
+        if len(ids) != len(rows) or not len(standing) or int(torch.bincount(standing).max()) > 1:
+            return False
+        self._nodes[slot] = ids
+        return True
+
+    # -- walks stand there --------------------------------------------------------------------
+
+    def natural(self, slot: int) -> bool:
+        """Whether the rows of a tensor are all nodes in their own order, as far as walks stand there."""
+        return slot not in self.number or (self.identities.natural(self._nodes[slot]) and slot not in self._across)
+
+    def by_node(self, builder: Builder, slot: int, flow: Flow) -> Flow:
+        """A settled flow laid out by node, with zeros where a node has no row."""
+        if self.natural(slot):
+            return flow
+        if slot in self._across:
+            return _through(builder, flow, [self._turned(slot)])
+        ids = self._nodes[slot]
+        rows, M = (ids >= 0).nonzero()[:, 0], self.identities.num_nodes
+        maps: list[Operator] = [Gather(rows, len(ids))] if len(rows) < len(ids) else []
+        return _through(builder, flow, [*maps, Scatter(ids[rows], M)])
+
+    def visited(self, builder: Builder, slot: int, flow: Flow, there: Flow | None = None) -> Flow:
+        """A settled flow after walks have stood at its nodes; rows of no node pass by. ``there`` is it by node."""
+        there = there or self.by_node(builder, slot, flow)
+        after = builder.emit([Visit(self.number[slot], there.slot)], [there.slot])
+        if not self.natural(slot):
+            after = self._by_row(builder, slot, flow, after)
+        return Flow(flow.value, after, call=flow.call, gate=flow.gate)
+
+    def _by_row(self, builder: Builder, slot: int, flow: Flow, visited: int) -> int:
+        """What was laid out by node in its rows again, with those of no node as they were before."""
+        if slot in self._across:
+            return builder.emit([self._turned(slot, back=True)], [visited])
+        ids, M = self._nodes[slot], self.identities.num_nodes
+        rows = (ids >= 0).nonzero()[:, 0]
+        picked = builder.emit([Gather(ids[rows], M)], [visited])
+        if len(rows) == len(ids):
+            return picked
+        nobody = (ids < 0).to(flow.value.dtype).view(-1, 1)
+        return builder.emit([Scatter(rows, len(ids)), Scale(nobody)], [picked, flow.slot])
+
+    def _turned(self, slot: int, *, back: bool = False) -> Differential:
+        """(T, M, …) -> (M, T, …), or back."""
+        rows = self.identities.tape.values[slot].detach()
+        at, shape = (rows.transpose(0, 1), rows.shape) if back else (rows, rows.transpose(0, 1).shape)
+        return Differential(Tensor.transpose, (MOVING, 0, 1), {}, at, 0, shape)
+
+
+def _sharing(incidence: Tensor) -> Tensor:
+    """The pairs of nodes that share a hyperedge, both ways round.  # (2, I) -> (2, E)"""
+    nodes, hyperedges = incidence[:, incidence[1].argsort(stable=True)]
+    _, numbered, counts = hyperedges.unique_consecutive(return_inverse=True, return_counts=True)
+    starts, each = counts.cumsum(0) - counts, counts[numbered]
+    within = torch.arange(int(each.sum()), device=nodes.device) - (each.cumsum(0) - each).repeat_interleave(each)
+    pairs = torch.stack([nodes.repeat_interleave(each), nodes[starts[numbered].repeat_interleave(each) + within]])
+    found: Tensor = torch.unique(pairs[:, pairs[0] != pairs[1]], dim=1)
+    return found
+
+
+def is_static(call: Call, shape: Sequence[int]) -> bool:
+    """Whether a layer takes a tensor for several matrices on one static graph, (T, M, F)."""
+    return len(shape) == 3 and getattr(call.module, "node_dim", 0) == -2
+
+
+def _through(builder: Builder, flow: Flow, maps: Sequence[Operator]) -> Flow:
+    """A settled flow after some maps."""
+    slot, value = flow.slot, flow.value
+    for operator in maps:
+        slot, value = builder.emit([operator], [slot]), operator.push(value)
+    return Flow(value, slot, call=flow.call, gate=flow.gate)

@@ -1,0 +1,129 @@
+"""What is written down of a run: operations, and calls of message-passing layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from walkwise.core.operators import Operator
+from walkwise.rules import LRP_0, Rule
+from walkwise.tracing.recording.words import Word
+
+
+@dataclass(slots=True)
+class Ref:
+    """Stands in recorded arguments where a followed tensor was."""
+
+    slot: int
+
+
+@dataclass(eq=False, slots=True)
+class Op:
+    """One recorded operation."""
+
+    word: Word
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    inputs: tuple[int, ...]
+    outputs: tuple[int | None, ...]  # one per tensor of the result; None where it is not followed
+    call: int | None  # the message-passing call it belongs to
+    era: int  # how many calls had begun
+    terms: tuple[tuple[int, Operator], ...] = ()  # of propagate: (slot, map)
+    constant: Tensor | None = None
+    activated: bool = False
+    rule: Rule = LRP_0  # that its weights are under
+
+    def run(self, fill: Callable[[int], Any]) -> tuple[Any, ...]:
+        """The operation's tensors, computed again with other values for what was followed."""
+        args, kwargs = filled((self.args, self.kwargs), fill, {})
+        result = self.func(*args, **kwargs)
+        return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Made:
+    """What a function outside of layers has made of constants."""
+
+    number: int  # of the function, among all outside of layers
+    name: str
+    tensors: list[tuple[int, Tensor]]  # what it was given of numbers that are no whole ones, and in which place
+    results: list[Tensor]
+
+
+@dataclass(eq=False)
+class Call:
+    """One call of a message-passing module."""
+
+    name: str
+    module: torch.nn.Module
+    handed: tuple[int, ...]  # the slots of the node tensors handed to it: several of different nodes, or one
+    closed: bool = True  # whether every propagate had a closed form
+    propagates: int = 0  # how often it was called, where it was
+    outputs: list[int] = field(default_factory=list)
+    rows_of: dict[int, int] = field(default_factory=dict)  # the slots of what it returned, and whose rows they have
+    edge_index: Tensor | None = None  # (2, E) that it was given
+    type_of: dict[int, str] = field(default_factory=dict)  # of slots handed to it: the node types they are said to be
+    by_type: bool = False  # whether it returned a dictionary of node tensors
+    beside: tuple[Any, ...] = ()  # all it was given, if a tensor of the model's own is among that
+
+    @property
+    def ends(self) -> list[int]:
+        """The slots of the node tensors that it returned."""
+        return self.outputs if self.by_type else self.outputs[:1]
+
+
+def live(ops: Sequence[Op], wanted: set[int]) -> list[Op]:
+    """The operations that the wanted slots depend on."""
+    wanted, found = set(wanted), []
+    for op in reversed(ops):
+        if not wanted.isdisjoint(op.outputs):
+            wanted.update(op.inputs)
+            found.append(op)
+    return found[::-1]
+
+
+def filled(nested: Any, fill: Callable[[int], Any], swap: dict[int, Tensor]) -> Any:
+    """Recorded arguments with something in the place of every reference; ``swap`` replaces tensors by identity."""
+    if isinstance(nested, Ref):
+        return fill(nested.slot)
+    if type(nested) in (list, tuple):
+        return type(nested)([filled(item, fill, swap) for item in nested])
+    if type(nested) is dict:
+        return {key: filled(value, fill, swap) for key, value in nested.items()}
+    return swap.get(id(nested), nested)
+
+
+def floating(nested: Any, place: int = 0) -> Iterator[tuple[int, Tensor]]:
+    """The tensors of floating-point numbers in nested arguments, numbered."""
+    if isinstance(nested, Tensor):
+        if nested.is_floating_point() and nested.dim():
+            yield place, nested
+    elif type(nested) in (list, tuple, dict):
+        for item in nested.values() if type(nested) is dict else nested:
+            for found in floating(item, place):
+                yield found
+                place = found[0] + 1
+
+
+def not_runnable(*args: Any, **kwargs: Any) -> Any:
+    """Stands where a recorded operation has no function to run again."""
+    raise AssertionError("this operation is carried by its closed form")
+
+
+def leaves(nested: Any) -> list[Any]:
+    """The leaves of nested arguments."""
+    if isinstance(nested, dict):
+        return leaves(list(nested.values()))
+    if isinstance(nested, (list, tuple)):
+        return [leaf for item in nested for leaf in leaves(item)]
+    return [nested]
+
+
+def references(op: Op) -> Iterable[Ref]:
+    """The followed tensors among an operation's arguments, as often as they stand there."""
+    return (item for item in leaves((op.args, op.kwargs)) if isinstance(item, Ref))

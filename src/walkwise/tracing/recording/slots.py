@@ -1,0 +1,119 @@
+"""The followed tensors of a run: a slot for every value that one of them has had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor, nn
+
+from walkwise.errors import TraceError
+from walkwise.tracing.recording.aliases import memory_of
+from walkwise.tracing.recording.recorded import Ref
+
+#: Arguments with followed tensors replaced by references, those given by name, and the slots that are referred to.
+Referred = tuple[tuple[Any, ...], dict[str, Any], tuple[int, ...]]
+
+#: Stands for the slot of a tensor that was changed in a way that could not be followed.
+_SPOILED = -1
+
+
+class Slots:
+    """Which slot holds which tensor, by identity; all of them are kept, so that no identity is used again."""
+
+    def __init__(self) -> None:
+        """Nothing is followed yet."""
+        self.values: list[Tensor] = []  # by slot
+        self.tensors: list[Tensor] = []  # all that were ever followed
+        self.held: set[int] = set()  # where the constants beside them lie in memory; parameters are known anyway
+        self._of: dict[int, int] = {}  # by identity
+
+    def of(self, tensor: Any) -> int | None:
+        """The tensor's slot, or None if it is not followed."""
+        slot = self._of.get(id(tensor))
+        if slot == _SPOILED:
+            raise TraceError(
+                "A node tensor was changed in place through another that shares its memory (a view) and then read "
+                "again, which cannot be followed.",
+                remedy="Use the out-of-place operation (y = x + 1 instead of x += 1).",
+            )
+        return slot
+
+    def last(self, tensor: Tensor) -> int | None:
+        """The same of a tensor that is not read but written: one that is spoiled is not followed."""
+        slot = self._of.get(id(tensor))
+        return None if slot == _SPOILED else slot
+
+    def spoiled(self, tensor: Tensor) -> bool:
+        """Whether a tensor was changed in a way that could not be followed."""
+        return self._of.get(id(tensor)) == _SPOILED
+
+    def any_of(self, items: Iterable[Any]) -> bool:
+        """Whether any of some arguments is followed."""
+        known = self._of
+        for item in items:  # noqa: SIM110  (a generator would cost as much as the rest)
+            if id(item) in known or (type(item) in (list, tuple) and self.any_of(item)):
+                return True
+        return False
+
+    def new(self, tensor: Tensor) -> int:
+        """A new slot, which holds the tensor from now on."""
+        slot = len(self.values)
+        self.values.append(tensor.detach() if tensor.requires_grad else tensor)
+        self._hold(tensor, slot)
+        return slot
+
+    def share(self, before: Tensor, after: Tensor) -> Tensor:
+        """The tensor ``after``, which is in the slot of another from now on."""
+        slot = self.of(before)
+        if after is not before and slot is not None:
+            self._hold(after, slot)
+        return after
+
+    def forget(self, tensor: Tensor) -> None:
+        """From now on a tensor is a constant."""
+        self._of.pop(id(tensor), None)
+
+    def spoil(self, tensor: Tensor) -> None:
+        """From now on a tensor may not be read."""
+        self._hold(tensor, _SPOILED)
+
+    def _hold(self, tensor: Tensor, slot: int) -> None:
+        self._of[id(tensor)] = slot
+        self.tensors.append(tensor)
+
+    def flat(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+        """Arguments that hold no lists, with references in the place of followed tensors, and their slots."""
+        slots: list[int] = []
+        refs: list[Any] = []
+        for item in args:
+            slot = self.of(item) if isinstance(item, Tensor) else None
+            if slot is not None:
+                slots.append(slot)
+                refs.append(Ref(slot))
+                continue
+            if isinstance(item, Tensor) and not isinstance(item, nn.Parameter):
+                self.held.add(memory_of(item))
+            refs.append(item)
+        return tuple(refs), tuple(slots) if len(slots) < 2 else tuple(dict.fromkeys(slots))
+
+    def nested(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Referred:
+        """The same of any arguments."""
+        slots: list[int] = []
+        refs = tuple([self._referred(item, slots) for item in args])
+        named = {key: self._referred(value, slots) for key, value in kwargs.items()} if kwargs else kwargs
+        return refs, named, tuple(slots) if len(slots) < 2 else tuple(dict.fromkeys(slots))
+
+    def _referred(self, item: Any, slots: list[int]) -> Any:
+        """One argument, its followed tensors replaced; their slots are added to ``slots``."""
+        if (slot := self.of(item)) is not None:
+            slots.append(slot)
+            return Ref(slot)
+        kind = type(item)
+        if kind is tuple or kind is list:
+            return kind([self._referred(i, slots) for i in item])
+        if kind is Ref:
+            slots.append(item.slot)
+        elif isinstance(item, Tensor):
+            self.held.add(memory_of(item))
+        return item

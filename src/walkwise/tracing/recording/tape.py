@@ -1,0 +1,303 @@
+"""Records what a model computes from its node features, operation by operation."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from walkwise.errors import TraceError
+from walkwise.tracing.linearize import Affine
+from walkwise.tracing.private import autocasting, base_of, innermost, transforming, unwatched, version_of
+from walkwise.tracing.recording.aliases import Aliases, ConstantViews, unseen_write
+from walkwise.tracing.recording.origins import Origins
+from walkwise.tracing.recording.recorded import Call, Made, Op, floating, not_runnable
+from walkwise.tracing.recording.slots import Referred, Slots
+from walkwise.tracing.recording.spellings import exchanges, positional
+from walkwise.tracing.recording.words import Handler, Word, asked_to_write, named, word
+from walkwise.tracing.recording.writes import keep_constants, record_write
+
+_NOT_IN_PLACE = {"inplace": False}
+_REDUCE, _OVER = {"sum", "mean"}, {"dim", "keepdim"}
+_DETACHING = frozenset({"detach", "data"})
+_DERIVATIVES = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
+#: What makes tensors of whatever is in memory: zeros here, until something is written.
+_UNWRITTEN = named("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted")
+#: Functions that take the shape or the type of another tensor, but nothing of its values.
+_AS_ANOTHER = frozenset({"to", "type_as", "expand_as", "view_as", "reshape_as", "sum_to_size"})
+
+
+#: Refusals: what is wrong, and what to do.
+_TRANSFORMED = (
+    "The model runs torch.func (vmap, grad, ...) on node features, which cannot be followed.",
+    "Write it with ordinary torch functions, or detach() what is meant to be constant before.",
+)
+_LOST = (
+    "Node features went {}, where they are not followed. Relevance would be wrong without what comes out of it: write "
+    "it with ordinary functions of real, dense tensors, or detach() what is meant to be constant."
+)
+_DIFFERENTIATED = (
+    "The model differentiates what it makes of its node features (torch.autograd), which cannot be followed.",
+    "Differentiate a copy, h.detach().requires_grad_(): what comes of that is constant.",
+)
+
+
+class Tape(TorchFunctionMode):
+    """Follows tensors through every torch function called while it is active, in the thread that entered it.
+
+    A *slot* is one value of one followed tensor. What is not followed is constant: weights, edge data, attention over
+    constants, anything detached.
+    """
+
+    def __init__(self) -> None:
+        """An empty tape."""
+        super().__init__()
+        self.ops: list[Op] = []
+        self.slots = Slots()
+        self.values = self.slots.values  # by slot
+        self.slot_of, self.follows = self.slots.of, self.slots.any_of
+        self.calls: list[Call] = []
+        self.active: int | None = None  # the message-passing call under way
+        self.normalising = 0  # depth of normalisation modules
+        self.features: list[int] = []  # the slots of the input features
+        self.parameters: frozenset[int] = frozenset()  # where the model's parameters lie in memory
+        self.cut = False  # whether the model has detached something
+        self.hidden: set[str] = set()  # where followed tensors went out of sight
+        self.own: list[Tensor] = []  # tensors that nothing was known of when a layer was handed them
+        self.made: list[Made] = []  # what was made of constants outside of layers, if that is asked for
+        self.making = False  # whether it is
+        self.early: dict[tuple[int, int], int | None] = {}  # constants to follow, by where they are read: their slots
+        self._outside = 0  # how many functions were called outside of layers
+        self.aliases = Aliases()
+        self.views = ConstantViews()
+        self.origins = Origins()
+
+    def follow(self, tensor: Tensor) -> int:
+        """The tensor's slot; it is followed from now on if it was not."""
+        slot = self.slot_of(tensor)
+        if slot is None:
+            self.own.append(tensor)
+            slot = self.slots.new(tensor)
+            with unwatched():
+                self.values[slot] = self.values[slot].clone()  # it may be a weight, which training may change
+        return slot
+
+    def follow_features(self, tensor: Tensor) -> None:
+        """Follow the model's input features."""
+        self.features.append(self.slots.new(tensor))
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the function, and record it if a followed tensor went in."""
+        known = word(func)
+        if self.active is None:
+            self._begin_outside(args, kwargs)
+        if args and (known.writes or asked_to_write(known, args, kwargs or {})):
+            keep_constants(self, args[0])
+        if not self.follows(args) and not (kwargs and self.follows(kwargs.values())):
+            return self._of_constants(known, func, args, kwargs or {})
+        if transforming():
+            raise TraceError(_TRANSFORMED[0], remedy=_TRANSFORMED[1])
+        if not torch.is_grad_enabled():
+            return self._out_of_sight(func, args, kwargs or {})
+        if autocasting():
+            self._check_autocast()
+        with torch.no_grad():
+            if known.simple and (not kwargs or kwargs == _NOT_IN_PLACE):
+                return self._record_simple(known, func, args, {})
+            if known.name in _REDUCE and args and kwargs and kwargs.keys() <= _OVER and not self.normalising:
+                return self._record_simple(known, func, args, kwargs)
+            return self._record(known, func, args, kwargs or {})
+
+    @property
+    def beginnings(self) -> list[int]:
+        """The slots of the constants that were followed from where they are first read."""
+        return [slot for slot in self.early.values() if slot is not None]
+
+    def _begin_outside(self, *given: Any) -> None:
+        """Count a function outside of layers, and follow what it is given where that is asked for."""
+        self._outside += 1
+        if self.early:
+            with unwatched():
+                for place, tensor in floating(given):
+                    if (self._outside, place) in self.early:
+                        self.early[self._outside, place] = self.follow(tensor)
+
+    def _of_constants(self, known: Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function that nothing followed goes into."""
+        if transforming() and self.follows(map(innermost, args)):
+            raise TraceError(_TRANSFORMED[0], remedy=_TRANSFORMED[1])
+        from_constant = args[0] if known.name in _DETACHING and args and not transforming() else None
+        result = self.views.add(_ran(func, args, kwargs), from_constant)
+        self.origins.passed_on(known, args, result)
+        if self.making and self.active is None:
+            with unwatched():
+                tensors = list(floating((args, kwargs)))
+                results = [t for _, t in floating(result) if not any(t is given for _, given in tensors)]
+            if results:
+                self.made.append(Made(self._outside, known.name, tensors, results))
+        return result
+
+    @property
+    def lost(self) -> str:
+        """Where followed tensors went out of sight, and what to do about it; empty where none is known to have."""
+        where = " and ".join(sorted(self.hidden))
+        return _LOST.format(where) if where else ""
+
+    def _check_autocast(self) -> None:
+        """Refuse to follow what is computed in another type than the model's."""
+        device = self.values[0].device.type
+        if torch.is_autocast_enabled(device):
+            raise TraceError(
+                f"The model runs under torch.autocast({device!r}), which rounds to {torch.get_autocast_dtype(device)} "
+                "between one step and the next; relevance needs one type throughout.",
+                remedy="Trace outside of it, with autocast off in the model itself if it turns it on.",
+            )
+
+    def record_affine(self, handler: Handler, affine: Affine, result: Tensor) -> None:
+        """Record a whole ``propagate`` by its closed form."""
+        terms = tuple(
+            (slot, operator) for tensor, operator in affine.terms if (slot := self.slot_of(tensor)) is not None
+        )
+        if not terms:
+            return
+        op = Op(
+            _propagation(handler), not_runnable, (), {}, tuple(slot for slot, _ in terms), (self.slots.new(result),),
+            self.active, len(self.calls), terms, affine.constant, affine.activated,
+        )  # fmt: skip
+        self.ops.append(op)
+
+    def record(self, func: Any, args: tuple[Any, ...], result: Tensor) -> None:
+        """Record a function of tensors and numbers whose result is known already."""
+        refs, inputs = self.slots.flat(args)
+        self.ops.append(Op(word(func), func, refs, {}, inputs, (self.slots.new(result),), self.active, len(self.calls)))
+
+    def _out_of_sight(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function that is not meant to be followed."""
+        self.hidden.add("through torch.no_grad() or a custom autograd.Function")
+        known = word(func)
+        if (known.writes or asked_to_write(known, args, kwargs)) and self.follows(args[:1]):
+            raise unseen_write("torch.no_grad() or a custom autograd.Function")
+        result = func(*args, **kwargs)
+        if isinstance(result, Tensor) and base_of(result) is not None:
+            self.aliases.add(result)
+        return result
+
+    def _record_simple(self, known: Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a function that makes a new tensor, those that are followed given in their places."""
+        result = func(*args, **kwargs)
+        if not isinstance(result, Tensor):
+            return result
+        refs, inputs = self.slots.flat(args)
+        self.ops.append(Op(known, func, refs, kwargs, inputs, (self.slots.new(result),), self.active, len(self.calls)))
+        return result
+
+    def _record(self, known: Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if kwargs:
+            args, kwargs = positional(known.name, args, kwargs)
+        self._check_function(known, func, kwargs)
+        if known.writes or asked_to_write(known, args, kwargs):
+            return record_write(self, known, func, args, kwargs)
+        before = _version(args)
+        result = _ran(func, args, kwargs)
+        if args and result is args[0]:
+            return _unchanged(result, before, known)
+        if known.name in _AS_ANOTHER and args:
+            if not self.follows(args[:1]):
+                return result
+            args = (args[0], *map(_constant, args[1:]))  # the result hangs on the first alone
+            kwargs = {name: _constant(item) for name, item in kwargs.items()}
+        if kwargs.get("rounding_mode") or not self.depends(known, result):
+            if known.name in _DETACHING:
+                self.aliases.add(result)
+            self.origins.cut(known, args, result, self.slot_of)
+            return result
+        if known.same and isinstance(result, Tensor):
+            if "dropout" not in known.name or result is args[0]:
+                return self.slots.share(args[0], result)
+            kept = torch.where(args[0] == 0, 0.0, result / args[0])  # dropout that is on: a constant mask
+            known, func, args, kwargs = word(torch.mul), torch.mul, (args[0], kept), {}
+        self.append(known, _plain_function(func, known), self.slots.nested(args, kwargs), result)
+        return result
+
+    def _check_function(self, known: Word, func: Any, kwargs: dict[str, Any]) -> None:
+        """Refuse, or remember, what cannot be followed."""
+        if known.name in ("numpy", "array", "tolist", "item") or getattr(func, "__name__", "") == "__float__":
+            self.hidden.add("through NumPy or Python")
+        if kwargs.get("out") is not None or exchanges(func):
+            raise unseen_write("out=... or h.data = ...")
+        if func in _DERIVATIVES:
+            raise TraceError(_DIFFERENTIATED[0], remedy=_DIFFERENTIATED[1])
+
+    def append(self, known: Word, func: Any, referred: Referred, result: Any) -> None:
+        """Put an operation on the tape, followed tensors among its arguments replaced by references."""
+        refs, named, inputs = referred
+        outputs: tuple[int | None, ...]
+        if isinstance(result, Tensor):
+            outputs = (self.slots.new(result),)
+        else:
+            several: tuple[Any, ...] = tuple(result or ())
+            floating = [t if isinstance(t, Tensor) and t.is_floating_point() else None for t in several]
+            outputs = tuple(None if t is None else self.slots.new(t) for t in floating)
+        self.ops.append(Op(known, func, refs, named, inputs, outputs, self.active, len(self.calls)))
+
+    def depends(self, known: Word, result: Any) -> bool:
+        """Whether a result depends differentiably on what went in."""
+        if known.name in _DETACHING:
+            self.cut = True
+        if known.constant or (self.normalising and known.statistic):
+            return False
+        if isinstance(result, Tensor):
+            if result.layout != torch.strided:
+                self.hidden.add("into a sparse matrix")
+            if result.is_complex():
+                self.hidden.add("into complex numbers")
+            return result.is_floating_point() and result.layout == torch.strided
+        return isinstance(result, (tuple, list)) and any(
+            isinstance(t, Tensor) and t.is_floating_point() for t in result
+        )
+
+    def check_aliases(self) -> None:
+        """Refuse a model that has written into a followed tensor out of the tape's sight."""
+        self.aliases.check()
+
+
+def _constant(item: Any) -> Any:
+    """An argument that nothing is followed through."""
+    return item.detach() if isinstance(item, Tensor) else item
+
+
+def _version(args: tuple[Any, ...]) -> int:
+    """How often the first argument has been written into."""
+    return version_of(args[0]) if args and isinstance(args[0], Tensor) else 0
+
+
+def _unchanged(result: Any, before: int, known: Word) -> Any:
+    """What a function has returned as it was given, if it has not written into it."""
+    if isinstance(result, Tensor) and version_of(result) != before:
+        raise unseen_write(f"{known.name}(inplace=True)")
+    return result
+
+
+def _ran(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a function makes; memory that nothing has written is 0."""
+    result = func(*args, **kwargs)
+    if func in _UNWRITTEN or (func is Tensor.new and all(isinstance(size, (int, torch.Size)) for size in args[1:])):
+        with torch.no_grad():
+            result.zero_()
+    return result
+
+
+def _plain_function(func: Any, known: Word) -> Any:
+    """The function that was recorded; an attribute that was read becomes the reading of it."""
+    return operator.attrgetter(known.name) if getattr(func, "__name__", "") == "__get__" else func
+
+
+@functools.cache
+def _propagation(handler: Handler) -> Word:
+    return Word("propagate", handler, False, False, False, False, False, False)

@@ -1,0 +1,163 @@
+"""What a layer is handed: which of its arguments are nodes, which are edges."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+from torch_geometric.data import Data
+from torch_geometric.nn import RGCNConv
+
+from walkwise.tracing.private import parameters_of, unwatched
+from walkwise.tracing.running.modules import Modules
+
+
+class EnoughError(Exception):
+    """Ends a run after the last layer that anybody asks about."""
+
+
+def note_handed(modules: Modules, disturbing: bool, last: int | None = None) -> list[list[Tensor]]:
+    """A list that fills with the node tensors that the layers of a shadow are handed, call by call.
+
+    Args:
+        modules: of the shadow.
+        disturbing: whether the first layer's output is changed.
+        last: the call after whose beginning the run ends, if any.
+    """
+    notes = _Handed(disturbing, last)
+    for _, conv in modules.convs:
+        conv.__dict__["forward"] = notes.forward(conv.forward)
+        conv.__dict__["propagate"] = notes.propagate(conv.propagate)
+    return notes.handed
+
+
+class _Handed:
+    """Notes what layers are handed; of one that embeds its nodes itself, what it sends first."""
+
+    def __init__(self, disturbing: bool, last: int | None) -> None:
+        self.handed: list[list[Tensor]] = []
+        self._disturbing, self._last = disturbing, last
+        self._depth, self._embeds = 0, False
+
+    def forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            self._depth += 1
+            try:
+                if self._depth == 1:
+                    self._embeds = after_integers(args, kwargs)
+                    if not self._embeds:
+                        self._note(handed_nodes(args, kwargs))
+                result = original(*args, **kwargs)
+            finally:
+                self._depth -= 1
+            first = self._disturbing and self._depth == 0 and len(self.handed) == 1 and isinstance(result, Tensor)
+            return result + torch.linspace(1, 2, result.numel()).to(result).view_as(result) if first else result
+
+        return forward
+
+    def propagate(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def propagate(*args: Any, **kwargs: Any) -> Any:
+            if self._embeds:
+                self._embeds = False
+                self._note(handed_nodes((), kwargs))
+            return original(*args, **kwargs)
+
+        return propagate
+
+    def _note(self, given: Any) -> None:
+        tensors = {id(tensor): tensor for tensor in node_tensors(given)}
+        self.handed.append([tensor.detach().clone() for tensor in tensors.values()])
+        if len(self.handed) - 1 == self._last:
+            raise EnoughError
+
+
+def handed_nodes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What is handed to a layer as its nodes: the first argument with a floating-point tensor in it."""
+    items = (*opened(args), *([kwargs["x"]] if "x" in kwargs else []), *kwargs.values())
+    return next((item for item in items if node_tensors(item)), None)
+
+
+def node_tensors(given: Any) -> list[Tensor]:
+    """The node tensors of what a layer is handed: one, or those of a pair or of a dictionary."""
+    if isinstance(given, Tensor):
+        return [given] if given.is_floating_point() and given.layout == torch.strided else []
+    if isinstance(given, dict):
+        return [tensor for item in given.values() for tensor in node_tensors(item)]
+    if isinstance(given, (tuple, list)):
+        return [tensor for item in given[:2] if isinstance(item, Tensor) for tensor in node_tensors(item)]
+    return []
+
+
+def opened(items: Sequence[Any]) -> tuple[Any, ...]:
+    """What a layer is handed or returns, with the tensors of a graph (a Data or a Batch) in the place of it."""
+    if not any(isinstance(item, Data) for item in items):
+        return tuple(items)
+    names = ("x", "edge_index", "edge_attr")
+    opened = [[item.get(n) for n in names if n in item] if isinstance(item, Data) else [item] for item in items]
+    return tuple(itertools.chain.from_iterable(opened))
+
+
+def with_features(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a layer is handed, with the one-hot features that None or numbers of nodes stand for, as RGCNConv takes."""
+    if not isinstance(module, RGCNConv) or not (args or "x" in kwargs):
+        return args, kwargs
+    x = kwargs["x"] if "x" in kwargs else args[0]
+    pair = tuple(x) if isinstance(x, (tuple, list)) else (x,)
+    if all(isinstance(part, Tensor) and part.is_floating_point() for part in pair):
+        return args, kwargs
+    with unwatched():
+        weight, width = module.weight, module.in_channels_l
+        numbers = [torch.arange(width, device=weight.device) if part is None else part for part in pair]
+        hot = tuple(n if n.is_floating_point() else one_hot(n, width).to(weight.dtype) for n in numbers)
+    made = hot if isinstance(x, (tuple, list)) else hot[0]
+    return (args, kwargs | {"x": made}) if "x" in kwargs else ((made, *args[1:]), kwargs)
+
+
+def own_table(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """The layer's own table of nodes, its one matrix, where it is handed edges (and their weights) alone: LINKX."""
+    with unwatched():
+        items = [item for item in (*args, *kwargs.values()) if item is not None]
+        if not items or not is_edges(items[0]) or any(isinstance(t, Tensor) and t.dim() > 1 for t in items[1:]):
+            return None
+        matrices = [weight for weight in parameters_of(module).values() if weight is not None and weight.dim() == 2]
+    return matrices[0] if len(matrices) == 1 else None
+
+
+def types_said(name: str, given: Any, slots: list[int]) -> dict[int, str]:
+    """The node types that tensors are of, by the keys of a dictionary or the name of a layer ("user__rates__item")."""
+    if isinstance(given, dict):
+        keys = [key for key, item in given.items() if node_tensors(item)]
+        return {slot: key for slot, key in zip(slots, keys, strict=False) if isinstance(key, str)}
+    ends = [part.strip("<>_") for part in name.rsplit(".", 1)[-1].split("__")]
+    return dict(zip(slots, (ends[0], ends[-1]), strict=False)) if len(ends) >= 3 else {}
+
+
+def edge_index_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """The edge index (2, E) handed to a layer, if it was one."""
+    with unwatched():
+        return next((torch.as_tensor(item) for item in (*args, *kwargs.values()) if is_edges(item)), None)
+
+
+def is_edges(item: Any) -> bool:
+    """Whether something has the type and the shape of an edge index, (2, E)."""
+    return isinstance(item, Tensor) and item.dtype == torch.long and item.dim() == 2 and item.shape[0] == 2
+
+
+def about_integers(args: tuple[Any, ...]) -> str | None:
+    """What to do where a layer was handed features that are integers."""
+    whole = isinstance(args[0] if args else None, Tensor) and not args[0].is_floating_point()
+    whole = whole and not (is_edges(args[0]) and not any(is_edges(item) for item in args[1:]))
+    return "Its features are integers: convert them, x.float(), or embed them before the layer." if whole else None
+
+
+def after_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether all that stands before a layer's edges is whole numbers: it embeds its nodes, the rest is of edges."""
+    with unwatched():
+        items = (*args, *kwargs.values())
+        edges = next((i for i, item in enumerate(items) if is_edges(item)), 0)
+        before = [item for item in items[:edges] if item is not None]
+        return bool(before) and all(isinstance(item, Tensor) and not item.is_floating_point() for item in before)

@@ -1,0 +1,225 @@
+"""A model's modules, looked at once: which of them tracing is interested in."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import QuantileAggregation
+from torch_geometric.nn.dense.linear import Linear as PygLinear
+from torch_geometric.nn.models import MetaLayer
+
+from walkwise.errors import InputError, TraceError
+from walkwise.tracing.private import BUFFERS, MODULES, PARAMETERS, buffers_of, parameters_of
+from walkwise.tracing.running.shadow import Scripted, Shadow
+
+Named = list[tuple[str, Any]]
+#: Methods of a layer that do not belong to a run of it.
+_NOT_RUNNING = ("__init__", "reset_parameters", "__repr__")
+
+
+#: What to write around messages that are passed by a matrix.
+_WRAPPED = """
+from torch_geometric.nn import MessagePassing
+from torch_geometric.utils import dense_to_sparse, to_dense_adj
+
+class Edgewise(MessagePassing):
+    def __init__(self, dense):
+        super().__init__()
+        self.dense = dense
+
+    def forward(self, x, edge_index, edge_weight=None):  # (M, F), (2, E), (E,)
+        adj = to_dense_adj(edge_index, edge_attr=edge_weight, max_num_nodes=len(x))
+        return self.dense(x, adj.mT.to(x))[0]
+
+"""
+#: And around a module that adds up neighbours in whatever way.
+_LAYER = """class Layer(MessagePassing):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x, *rest, **named):
+        return self.module(x, *rest, **named)
+
+"""
+_EDGES_OF = "Of a matrix adj, (M, M), the edges and their weights are dense_to_sparse(adj.t())."
+
+
+@dataclass(eq=False, slots=True)
+class Modules:
+    """The modules of a model by name, in their order, each once; and those that tracing looks at."""
+
+    all: Named = field(default_factory=list)
+    convs: Named = field(default_factory=list)  # message passing
+    linears: Named = field(default_factory=list)
+    norms: Named = field(default_factory=list)  # of torch_geometric, written out in torch functions
+    quantiles: Named = field(default_factory=list)  # of messages
+    scripts: Named = field(default_factory=list)  # whose attributes Python does not hold
+    holders: Named = field(default_factory=list)  # of parameters or buffers
+    functions: tuple[str, ...] = ()  # TorchScript functions that modules hold
+
+    @property
+    def scripted_functions(self) -> list[str]:
+        """The names of the TorchScript functions that modules hold or speak of."""
+        spoken = {name for _, module in self.all for name in _scripted_functions(type(module))}  # type: ignore[arg-type]
+        return sorted(spoken.union(self.functions))
+
+
+def modules_of(shadow: Shadow) -> Modules:
+    """The modules as ``named_modules`` gives them, and then those that are held in other ways."""
+    found = Modules(functions=shadow.functions)
+    seen: set[int] = set()
+    todo: Named = [*reversed(shadow.strays), ("", shadow.model)]
+    while todo:
+        name, module = todo.pop()
+        if module is None or id(module) in seen:
+            continue
+        seen.add(id(module))
+        named, own = (name, module), module.__dict__
+        found.all.append(named)
+        for role in _roles(type(module)):  # type: ignore[arg-type]
+            getattr(found, role).append(named)
+        if own[PARAMETERS] or own[BUFFERS]:
+            found.holders.append(named)
+        if own[MODULES]:
+            prefix = f"{name}." if name else ""
+            todo += [(prefix + key, child) for key, child in reversed(own[MODULES].items())]
+    found.convs = [(name, conv) for name, conv in found.convs if not _holds_layers(name, conv, found.convs)]
+    return found
+
+
+def _holds_layers(name: str, conv: Any, convs: Named) -> bool:
+    """Whether a message-passing module just runs others that it holds: those are the layers then."""
+    spoken = _spoken_of(type(conv)) if len(convs) > 1 else frozenset()  # type: ignore[arg-type]
+    prefix = f"{name}." if name else ""
+    others = [n for n, inner in convs if inner is not conv and isinstance(inner, MessagePassing)]
+    inside = [other.removeprefix(prefix) for other in others if other.startswith(prefix)]
+    return "propagate" not in spoken and any(other.split(".")[0] in spoken for other in inside)
+
+
+@functools.cache
+def _spoken_of(kind: type) -> frozenset[str]:
+    """The names that the methods of a class of layers speak of, when it runs."""
+    own = kind.__mro__[: kind.__mro__.index(MessagePassing if issubclass(kind, MessagePassing) else nn.Module)]
+    methods = {name: method for owner in own for name, method in vars(owner).items()}
+    running = [m for n, m in methods.items() if isinstance(m, FunctionType) and n not in _NOT_RUNNING]
+    return frozenset(name for method in running for name in method.__code__.co_names)
+
+
+@functools.cache
+def _roles(kind: type) -> tuple[str, ...]:
+    """What modules of a type are to tracing: names of fields of Modules."""
+    roles = []
+    if issubclass(kind, (MessagePassing, MetaLayer)):
+        roles.append("convs")
+    if issubclass(kind, (nn.Linear, PygLinear, nn.Bilinear)):
+        roles.append("linears")
+    if kind.__module__.startswith("torch_geometric.nn.norm") and kind.__name__ != "DiffGroupNorm":
+        roles.append("norms")  # sums and means inside are statistics; in DiffGroupNorm they are its output
+    if issubclass(kind, QuantileAggregation) and kind.forward is QuantileAggregation.forward:
+        roles.append("quantiles")
+    if issubclass(kind, (torch.jit.ScriptModule, Scripted)):
+        roles.append("scripts")
+    return tuple(roles)
+
+
+@functools.cache
+def _scripted_functions(kind: type) -> tuple[str, ...]:
+    """The TorchScript functions that the methods of a class call by name; those of libraries are left to them."""
+    if kind.__module__.split(".")[0] in ("torch", "torch_geometric"):
+        return ()
+    methods = [getattr(kind, name, None) for name in ("forward", "message", "update")]
+    return tuple(
+        name
+        for method in methods
+        if isinstance(method, FunctionType)
+        for name in method.__code__.co_names
+        if isinstance(method.__globals__.get(name), torch.jit.ScriptFunction)
+    )
+
+
+def torchscript(name: str) -> TraceError:
+    """The refusal of a model, or of one of its modules, by name."""
+    return TraceError(
+        f"{name!r} is TorchScript, which Python cannot look into.",
+        remedy="Trace the Python model that it was scripted from.",
+    )
+
+
+def check_layers(modules: Modules) -> None:
+    """Refuse a model without message passing."""
+    if modules.convs:
+        return
+    kind = type(modules.all[0][1]).__name__
+    dense = next((m for _, m in modules.all if type(m).__module__.startswith("torch_geometric.nn.dense.dense_")), None)
+    if modules.scripts:
+        raise torchscript(modules.scripts[0][0] or kind)
+    if dense is not None:
+        name = type(dense).__name__
+        raise TraceError(
+            f"{kind} passes messages by products with a matrix ({name}), where walks are out of sight.",
+            remedy=f"Use the layer for edges, {name.removeprefix('Dense')}, or wrap the dense one.\n{_WRAPPED}"
+            f"Write Edgewise({name}(...)) in its place. {_EDGES_OF}",
+        )
+    raise TraceError(
+        f"{kind} has no message-passing layer. walkwise explains models built from "
+        "torch_geometric.nn.MessagePassing layers.",
+        remedy="Where it adds up neighbours in plain torch (by index, or as a matrix times features), put that into "
+        f"one.\n{_WRAPPED}{_LAYER}Write Layer(module) in the place of a module that takes the features of the nodes "
+        "first, or the graph, and returns them; Edgewise(lambda h, adj: adj @ h) in the place of adj @ h. "
+        f"{_EDGES_OF}",
+    )
+
+
+def a_weight(modules: Modules) -> Tensor | None:
+    """The model's first floating-point weight, which tells its device and type; lazy ones are refused."""
+    owned = [holder(module) for holder in (parameters_of, buffers_of) for _, module in modules.holders]
+    tensors = [t for held in owned for t in held.values() if t is not None]
+    if any(map(is_lazy, tensors)):
+        raise InputError(
+            "The model has lazy parameters that are not initialised.",
+            argument="model",
+            expected="initialised",
+            remedy="Run it on one input first.",
+        )
+    return next((t for t in tensors if t.is_floating_point() and t.numel()), None)
+
+
+def exchange(modules: Modules, change: Callable[[Tensor], Tensor]) -> None:
+    """Give the modules of a shadow other weights and buffers: what is made of each, once however often it is held."""
+    made: dict[int, Tensor] = {}
+    for _, module in modules.holders:
+        for held in (parameters_of(module), buffers_of(module)):
+            for name, tensor in held.items():
+                if tensor is not None:
+                    if id(tensor) not in made:
+                        made[id(tensor)] = change(tensor)
+                    held[name] = made[id(tensor)]
+
+
+def where_parameters_lie(modules: Modules) -> frozenset[int]:
+    """The places in memory that hold parameters, whatever shape they are looked at in."""
+    owned = [t for _, module in modules.holders for t in parameters_of(module).values() if t is not None]
+    return frozenset([t.untyped_storage().data_ptr() for t in owned if t.layout == torch.strided])
+
+
+def check_weights(modules: Modules) -> None:
+    """Refuse weights that no relevance can be computed with."""
+    owned = [(name, holder(module)) for holder in (parameters_of, buffers_of) for name, module in modules.holders]
+    named = [(f"{n}.{key}", t) for n, tensors in owned for key, t in tensors.items() if t is not None]
+    for name, tensor in named:
+        if tensor.is_floating_point() and not bool(tensor.detach().isfinite().all()):
+            raise InputError(
+                f"The weights are not finite: {name.lstrip('.')!r} has NaN or infinite entries.",
+                argument="model",
+                expected="a model with finite weights",
+                got=name.lstrip("."),
+            )

@@ -1,0 +1,1 @@
+"""The steps of a chain, written so that a question costs no more than what it asks about."""

@@ -1,0 +1,206 @@
+"""Where rows that are no nodes have their homes: the node that a row of an edge, or of a pair of edges, stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from walkwise.core.operators import Aggregate, Embed, Identity, Operator, RowMap, Scale
+from walkwise.core.row_function import RowFunction
+from walkwise.core.row_maps import Gather, Scatter
+from walkwise.tracing.steps.layouts import each_once
+
+#: Maps of every row by itself.
+BY_ROW = frozenset({Identity, Scale, RowMap, Embed, RowFunction})
+#: The node that every row of a slot has its home at, by slot; all nodes in their order where rows are nodes.
+Found = dict[int, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Split(Gather):
+    """Rows that become several, each a part of it."""
+
+    parts: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Join(Scatter):
+    """Rows that become parts of one."""
+
+    parts: int = 1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SlotMap:
+    """A map from slot to slot, and which rows it moves where."""
+
+    operator: Operator
+    source: int
+    target: int
+    index: Tensor | None  # where rows are moved: what the rows of one side are on the other
+    reads: bool  # whether the index names rows of the source
+    rank: int  # how surely both sides have the same homes: 0 single rows, 1 rows that are added up, 2 that are read
+
+    @staticmethod
+    def of(operator: Operator, source: int, target: int) -> SlotMap:
+        """What a step does to one of its sources."""
+        kind = type(operator)
+        if kind in (Gather, Scatter, Split, Join):
+            assert isinstance(operator, (Gather, Scatter))
+            sure = kind in (Split, Join) or each_once(operator.index)
+            reads = kind in (Gather, Split)
+            return SlotMap(operator, source, target, operator.index, reads, 0 if sure else 2 if reads else 1)
+        return SlotMap(operator, source, target, None, False, 0 if kind in BY_ROW or kind is Aggregate else 3)
+
+    def counts(self, before: Tensor | None, after: Tensor | None) -> tuple[int | None, int | None]:
+        """How many rows there are on both sides, as far as that is known."""
+        if self.index is None:
+            return (None if after is None else len(after)), (None if before is None else len(before))
+        counts = self.operator.num_rows, len(self.index)  # type: ignore[attr-defined]
+        return counts if self.reads else counts[::-1]
+
+    def other_side(self, homes: Tensor, forward: bool) -> Tensor:
+        """What the homes on one side say of the other."""
+        if self.index is None:
+            return homes
+        if forward == self.reads:
+            return homes[self.index]
+        rows = self.operator.num_rows  # type: ignore[attr-defined]
+        return torch.full((rows,), -1, device=homes.device).scatter_reduce(0, self.index, homes, "amax")
+
+    def fits(self, before: Tensor, after: Tensor) -> bool:
+        """Whether there are as many rows as the map has on both sides."""
+        if self.index is not None:
+            return self.counts(before, after) == (len(before), len(after))
+        rows = self.operator.factor.shape[0] if isinstance(self.operator, Scale) else 1
+        return len(before) == len(after) and rows in (1, len(before))
+
+    def leaves(self, before: Tensor, after: Tensor) -> bool:
+        """Whether the map leads from home to home."""
+        if self.index is not None:
+            source, target = (before[self.index], after) if self.reads else (before, after[self.index])
+        elif self.operator.reach == 0:
+            source, target = before, after
+        else:
+            return True
+        return source is not target and bool(((source != target) & (source >= 0) & (target >= 0)).any())
+
+
+def found_homes(maps: Sequence[SlotMap], nodes: Found, every: Tensor) -> Found | None:
+    """The homes of all rows, -1 for those that lead from no node or to none; None where numbers of rows do not fit.
+
+    Rows are at home where they are added up, and otherwise where they were read: an edge at its target, a node's
+    heads at the node. Sums that are as many as nodes, and of which nothing else is known, are nodes. Otherwise, a
+    sum is at home where one of its parts is, and what is read, where one of those is that read it.
+    """
+    found = _unknown(maps, nodes)
+    if found is None:
+        return None
+    missing = _read(maps, found, nodes)
+    fill = _Filling(found, missing).fill
+
+    def told(rank: int, forward: bool) -> bool:
+        """Tell the homes on one side of maps of one rank, and of single rows; whether any were missing."""
+        filled = False
+        for each in maps if forward else maps[::-1]:
+            here, there = (each.source, each.target) if forward else (each.target, each.source)
+            if there in missing and each.rank in (0, rank):
+                filled |= fill(there, each.other_side(found[here], forward))
+        return filled
+
+    def are_nodes() -> bool:
+        for each in maps:
+            sums = each.target in missing and type(each.operator) is Scatter and each.operator.num_rows == len(every)
+            if sums and bool((found[each.target] < 0).all()):
+                found[each.target] = every
+                del missing[each.target]
+                return True
+        return False
+
+    while told(1, False) or told(2, True) or are_nodes() or told(1, True) or told(2, False):
+        pass
+    return found
+
+
+def _unknown(maps: Sequence[SlotMap], nodes: Found) -> Found | None:
+    """The homes of nodes, and none yet for other rows; None where numbers of rows do not fit."""
+    found, before, device = dict(nodes), -1, next(iter(nodes.values())).device
+    nowhere: dict[int, Tensor] = {}  # by the number of rows
+    while before < len(found):
+        before = len(found)
+        for each in maps:
+            if each.source in found and each.target in found:
+                continue
+            counts = each.counts(found.get(each.source), found.get(each.target))
+            for slot, count in zip((each.source, each.target), counts, strict=True):
+                if slot not in found and count is not None:
+                    if count not in nowhere:
+                        nowhere[count] = torch.full((count,), -1, device=device)
+                    found[slot] = nowhere[count]
+    known = all(each.source in found and each.target in found for each in maps)
+    return found if known and all(each.fits(found[each.source], found[each.target]) for each in maps) else None
+
+
+def _read(maps: Sequence[SlotMap], found: Found, nodes: Found) -> dict[int, Tensor]:
+    """Which rows lead to nodes, in slots where rows are none: of what is never read, nothing needs to be known."""
+    read: dict[int, Tensor] = {}
+    all_rows: dict[int, Tensor] = {}  # by their number
+    for each in reversed(maps):
+        if each.source in nodes:
+            continue
+        mask, count = read.get(each.target), len(found[each.target])
+        if mask is None:
+            if count not in all_rows:
+                all_rows[count] = torch.ones(count, dtype=torch.bool, device=found[each.target].device)
+            mask = all_rows[count]
+        leads = mask if each.index is None else each.other_side(mask.long(), False) > 0
+        before = read.get(each.source)
+        read[each.source] = leads if before is None or before is leads else before | leads
+    return read
+
+
+class _Look(NamedTuple):
+    """What homes on one side of a map tell of rows on the other whose own are missing."""
+
+    missing: Tensor
+    others: Tensor
+    told: Tensor  # which of the missing ones they tell
+    left: Tensor  # and which not
+    some: bool  # whether they tell any
+    whole: bool  # or every row's
+    more: bool  # whether any are left
+
+    @staticmethod
+    def at(missing: Tensor, others: Tensor) -> _Look:
+        """A look at both."""
+        told = missing & (others >= 0)
+        left = missing & ~told
+        return _Look(missing, others, told, left, *torch.stack([told.any(), told.all(), left.any()]).tolist())
+
+
+@dataclass(eq=False)
+class _Filling:
+    """Homes on their way to being told; slots share most of them, which are looked at once."""
+
+    found: Found
+    missing: dict[int, Tensor]
+    looks: dict[tuple[int, int], _Look] = field(default_factory=dict)
+
+    def fill(self, slot: int, others: Tensor) -> bool:
+        """Tell homes that are missing; whether there were any to tell."""
+        missing = self.missing[slot]
+        key = id(missing), id(others)  # which a look keeps, so that no identity is used again
+        if key not in self.looks:
+            self.looks[key] = _Look.at(missing, others)
+        look = self.looks[key]
+        if look.some:
+            self.found[slot] = others if look.whole else torch.where(look.told, others, self.found[slot])
+            if look.more:
+                self.missing[slot] = look.left
+            else:
+                del self.missing[slot]
+        return look.some

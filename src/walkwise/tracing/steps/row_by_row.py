@@ -1,0 +1,151 @@
+"""Steps that rearrange tensors, written as maps of rows.
+
+A layer may put its heads first and its nodes second, stack tensors and add them up again, copy rows into their places,
+or multiply every row by a matrix of its own: as recorded, such a map may lead anywhere. Here its rows are found again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from walkwise.core.differential import Differential
+from walkwise.core.operators import Cast, Identity, Operator, RowMap, Step, Visit
+from walkwise.core.row_function import RowFunction
+from walkwise.core.row_maps import Gather, Reshape, Scatter, SumRows
+from walkwise.tracing.recording.recorded import leaves
+from walkwise.tracing.steps.axes import Axis, Maps, axes_after, axis_before, merged_axes
+from walkwise.tracing.steps.guesses import Guesses
+from walkwise.tracing.steps.layouts import rewritten
+
+
+def row_by_row(
+    steps: Sequence[Step], new_slot: Callable[[], int], like: Tensor
+) -> tuple[list[Step], dict[int, Axis]] | None:
+    """The steps with maps of rows in the place of those that rearrange, and where slots now have other rows.
+
+    None where a map is nothing of the kind.
+
+    Args:
+        steps: in the model's order.
+        new_slot: gives a slot that no step uses yet.
+        like: a message.
+    """
+    if any(isinstance(operator, SumRows) for step in steps for operator in step.operators):
+        return None  # all rows in one: there is nothing to gain
+    found = _Rows(like, _sizes(steps), _counts(steps))
+    written = rewritten(steps, found.told, new_slot)
+    if written is None:
+        return None
+    return written, {slot: axis for slot, axis in found.turned.items() if axis is not None}
+
+
+@dataclass(eq=False)
+class _Rows:
+    """Steps on their way to being told row by row."""
+
+    like: Tensor
+    sizes: Sequence[int]  # of axes beside the first, where rows may have been moved; the largest first
+    counts: frozenset[int]  # how many rows there are where rows are read or added up
+    turned: dict[int, Axis | None] = field(default_factory=dict)  # by slot; None where its rows are rows
+    generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
+    known: dict[Hashable, Maps | None] = field(default_factory=dict)  # what operators are, between which rows
+
+    def told(self, operator: Operator, source: int, target: int) -> Maps | None:
+        """The operator as maps of rows; decides where the rows of the target are, unless another has."""
+        before, wanted = self.turned.get(source), self.turned.get(target)
+        if before is None and wanted is None and not isinstance(operator, (Differential, Reshape)):
+            self.turned[target] = None
+            return (operator,)
+        if isinstance(operator, Visit):
+            return None
+        if before is None:
+            before = axis_before(operator, wanted)
+        if before is None:
+            return None
+        views = list(self._views(before, wanted))
+        for merged in (False, True):
+            for first, start in views:
+                for end in self._ends(operator, start, target, merged):
+                    if (told := self._map(operator, start, end)) is not None:
+                        self.turned[target] = None if end.natural else end
+                        return (*first, *told)
+        return None
+
+    def _views(self, before: Axis, wanted: Axis | None) -> Iterator[tuple[Maps, Axis]]:
+        """The rows that an operator can be said to take, and the maps that make them of those that there are."""
+        yield (), before
+        own = before.own if before.rows < before.first or before.first in self.counts else None
+        for other in (own, None if wanted is None else replace(wanted, first=before.first)):
+            maps = None if other is None else before.regrouped(other, self.like.device)
+            if maps is not None and other is not None:
+                yield maps, other
+
+    def _ends(self, operator: Operator, start: Axis, target: int, merged: bool) -> Iterator[Axis]:
+        """Where the rows of the result can be: in one of its axes, or in the first ones ``merged``."""
+        known = self.turned.get(target)
+        if merged:
+            found = merged_axes(operator.shape) if known is None and isinstance(operator, Differential) else []
+        else:
+            found = [known] if known is not None else axes_after(operator, start, self.sizes, self.like)
+        only = target in self.turned and known is None
+        yield from (end for end in dict.fromkeys(found) if end.natural or not only)
+
+    def _map(self, operator: Operator, start: Axis, end: Axis) -> Maps | None:
+        """The operator as maps between these rows."""
+        if type(operator) in (Identity, Reshape) and (start.shape, start.axis) == (end.shape, end.axis):
+            return (Identity(),)
+        if start.natural and end.natural and not isinstance(operator, (Differential, Reshape)):
+            return (operator,)
+        if not min(start.width, end.width):
+            return None
+        if not start.rows and not end.rows:
+            return (RowMap(self.like.new_zeros(end.width, start.width)),)
+        if not start.rows or not end.rows:
+            nothing = torch.zeros(0, dtype=torch.long, device=self.like.device)
+            between = Gather(nothing, start.rows) if start.rows else Scatter(nothing, end.rows)
+            return (between,) if start.width == end.width else None
+        key = _recorded(operator), start, end  # under some rules, what was recorded once is written several times
+        if key not in self.known:
+            self.known[key] = self._guessed(operator, start, end)
+        return self.known[key]
+
+    def _guessed(self, operator: Operator, start: Axis, end: Axis) -> Maps | None:
+        """The same, tried in double precision: what is nearly another map must not be taken for it."""
+        fine = self.like.double()
+        try:
+            found = Guesses(operator.to(Cast(None, fine.dtype)), start, end, fine, self.generator).best()
+        except (RuntimeError, TypeError):  # it runs in its own precision alone
+            return Guesses(operator, start, end, self.like, self.generator).best()
+        if found is None or fine is self.like:
+            return found
+        back = Cast(None, self.like.dtype)
+        if isinstance(operator, Differential) and isinstance(found[0], RowFunction):
+            return (replace(found[0], derivative=operator),)
+        return tuple(told.to(back) for told in found)
+
+
+def _recorded(operator: Operator) -> Hashable:
+    """The same for operators that are the same function of the same tensor, with the same arguments."""
+    if not isinstance(operator, Differential):
+        return id(operator)
+    given = [
+        item if isinstance(item, (int, float, str)) else id(item) for item in leaves((operator.args, operator.kwargs))
+    ]
+    at = operator.at
+    return id(operator.func), at.data_ptr(), at.shape, at.stride(), operator.output, tuple(given)
+
+
+def _sizes(steps: Sequence[Step]) -> list[int]:
+    """How long the axes are, beside the first, of tensors that functions take or give; the longest first."""
+    functions = [o for step in steps for o in step.operators if isinstance(o, Differential)]
+    return sorted({size for o in functions for size in (*o.at.shape[1:], *o.shape[1:]) if size > 1}, reverse=True)
+
+
+def _counts(steps: Sequence[Step]) -> frozenset[int]:
+    """How many rows there are where rows are read, or added up: nodes, or those of a type."""
+    moves = [o for step in steps for o in step.operators if isinstance(o, (Gather, Scatter))]
+    return frozenset(o.num_rows for o in moves)

@@ -1,0 +1,139 @@
+"""An expression written once, with lifted weights: the paper's γ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from walkwise.core.operators import Aggregate, Embed, Identity, Operator, RowMap, Scale
+from walkwise.core.row_maps import Gather, Scatter, Send
+from walkwise.rules import Rule
+from walkwise.tracing.stretches.expressions import (
+    EVERY,
+    Coefficients,
+    Emit,
+    Term,
+    has_negative,
+    push_constant,
+    scaled,
+    sum_of,
+    total_of,
+)
+
+
+@dataclass(eq=False, slots=True)
+class _Part:
+    """An expression with its weights lifted, and the constants that stand beside it."""
+
+    slot: int
+    known: Tensor | None = None  # its surrogate without them, once it is known
+    pushing: Sequence[tuple[Operator, Tensor]] = ()  # what that is made of
+    held: Tensor | None = None  # the constants lifted
+    constant: Tensor | None = None  # as they are
+
+    def total(self) -> Tensor:
+        """The surrogate without the constants."""
+        if self.known is None:
+            self.known = total_of(self.pushing)[0]
+        return self.known
+
+    def whole(self) -> Tensor:
+        """The surrogate, in a tensor that nothing else reads."""
+        if self.known is not None:
+            return self.known.clone() if self.held is None else self.known + self.held
+        total, own = total_of(self.pushing, self.held)
+        return total if own else total.clone()
+
+
+@dataclass(eq=False)
+class Lifted:
+    """An expression written once, its weights lifted."""
+
+    emit: Emit
+    rule: Rule
+    _made: dict[tuple[int, int], tuple[Term, Tensor | None, _Part]] = field(default_factory=dict)
+
+    def surrogate(self, term: Term) -> tuple[int, Tensor]:
+        """Where an expression is written, and what its outputs are divided by, in a tensor that nothing else reads."""
+        part = self.part(term, None)
+        return part.slot, part.whole()
+
+    def part(self, term: Term, turn: Tensor | None) -> _Part:
+        """What an expression comes to, the neurons of its output turned over by ``turn``."""
+        if term.slot >= 0:
+            return _Part(term.slot, term.value)
+        key = id(term), id(turn)
+        if key not in self._made:
+            self._made[key] = term, turn, self._sum(term, turn)
+        return self._made[key][2]
+
+    def _sum(self, term: Term, turn: Tensor | None) -> _Part:
+        operators, sources, pushing, held, raw = [], [], [], [], []
+        as_it_is = term.constant is None
+        folding = any(coefficients.folds for _, coefficients in term.maps)
+        for inner, coefficients in [way for each in term.maps for way in _ways(*each)] if folding else term.maps:
+            operator = coefficients.lifted(self.rule, turn)
+            part = self.part(inner, _turned(turn, coefficients, operator))
+            operators.append(operator)
+            sources.append(part.slot)
+            as_it_is = as_it_is and part.known is inner.value and not coefficients.learned
+            pushing.append((operator, part.total()))
+            if part.held is not None and part.constant is not None:
+                held.append(push_constant(operator, part.held, inner.value))
+                raw.append(push_constant(coefficients.whole(), part.constant, inner.value))
+        if term.constant is not None:
+            held.append(self.rule.hold(term.constant)[0])
+            raw.append(term.constant)
+        made = _Part(self.emit(operators, sources), term.value if as_it_is and not raw else None, pushing)
+        if raw:
+            made.constant = sum_of(raw)  # once folded, the biases before a normalisation and its shift are one bias
+            made.held = self.rule.hold(made.constant)[0] if folding else sum_of(held)
+        return made
+
+
+def _ways(inner: Term, coefficients: Coefficients) -> list[tuple[Term, Coefficients]]:
+    """A map once; or twice, where it turns some neurons over and the weights before it are not told by neuron."""
+    factor = coefficients.tensor
+    if not coefficients.folds or factor is None or not has_negative(factor) or _by_neuron(inner):
+        return [(inner, coefficients)]
+    return [(inner, scaled(part, folds=True)) for part in (factor.clamp(min=0), factor.clamp(max=0))]
+
+
+def _by_neuron(term: Term) -> bool:
+    """Whether it can be told, weight by weight, which of the neurons that come out each leads to."""
+    for inner, coefficients in term.maps:
+        if coefficients.learned:
+            if not coefficients.by_neuron:
+                return False
+        elif not isinstance(coefficients.whole(), _KEEPING) or not _by_neuron(inner):
+            return False
+    return True
+
+
+#: Maps after which it is known which neuron is which.
+_KEEPING = (Aggregate, Gather, Identity, Scale, Scatter, Send, Embed, RowMap)
+
+
+def _turned(turn: Tensor | None, coefficients: Coefficients, operator: Operator) -> Tensor | None:
+    """Which neurons of a map's input are turned over after it, given those of its output.  # (N,) or None"""
+    if turn is None and not coefficients.folds:
+        return None
+    if coefficients.folds and coefficients.tensor is not None and bool((coefficients.tensor <= 0).all()):
+        return None if turn is EVERY else EVERY if turn is None else -turn
+    if turn is EVERY and not coefficients.folds:
+        return turn
+    if coefficients.folds and coefficients.tensor is not None and coefficients.tensor.shape[0] == 1:
+        if bool((coefficients.tensor >= 0).all()):
+            return turn
+        own = torch.where(coefficients.tensor[0] < 0, -1.0, 1.0).to(coefficients.tensor.dtype)
+        return own if turn is None else -own if turn is EVERY else own * turn
+    if turn is None or isinstance(operator, (Aggregate, Gather, Identity, Scale, Scatter, Send)):
+        return turn
+    if isinstance(operator, Embed):
+        return turn.narrow(0, operator.start, operator.length)
+    if isinstance(operator, RowMap) and not coefficients.learned:
+        return torch.where(turn @ operator.matrix < 0, -1.0, 1.0).to(turn.dtype)
+    return None

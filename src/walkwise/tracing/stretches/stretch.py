@@ -1,0 +1,157 @@
+"""Stretches: runs of linear maps that share one denominator, kept as an expression until the rule acts on them.
+
+Under a rule that is not LRP-0 a linear map cannot become part of the chain by itself: the paper's γ divides by
+what comes out after the sum over neighbours *and* neurons, αβ and the generalised γ tell contributions apart
+path by path. So the maps of a layer are kept as an expression over settled tensors. When something ends the
+stretch (an activation, the end of the layer, a second weight matrix) the rule says how it is to be written.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from walkwise.core.operators import Identity, Operator, Scale, Step
+from walkwise.rules import Rule
+from walkwise.tracing.stretches.expressions import UNCHANGED, Plain, Term, one_sided, with_held
+from walkwise.tracing.stretches.lifted import Lifted
+from walkwise.tracing.stretches.signs import Signs
+from walkwise.tracing.stretches.sizes import Sizes
+
+
+@dataclass(eq=False, slots=True)
+class Flow:
+    """A recorded tensor on its way into the chain: settled in a slot, or a stretch that is not ended yet."""
+
+    value: Tensor  # (K, N)
+    slot: int = -1
+    term: Term | None = None  # while the stretch lasts
+    rule: Rule | None = None  # of the stretch
+    weighted: bool = False  # whether the stretch has met a weight matrix
+    call: int | None = None  # the message-passing call it was made in
+    gate: int = 0  # how much it looks like a gate
+
+    @property
+    def settled(self) -> bool:
+        """Whether the flow is in the chain."""
+        return self.term is None
+
+    def as_term(self) -> Term:
+        """The flow as part of an expression."""
+        return Term(self.value, self.slot) if self.term is None else self.term
+
+
+@dataclass(eq=False)
+class Builder(ABC):
+    """What handlers write with: maps between slots, and stretches ended by their rule."""
+
+    count: int = 0  # of slots
+    _settled: dict[int, tuple[Term, int]] = field(default_factory=dict)  # stretches that have been ended somewhere
+    _rectified: dict[int, Tensor] = field(default_factory=dict)  # tensors without negative entries, by identity
+
+    def new_slot(self) -> int:
+        """A slot that nothing uses yet."""
+        self.count += 1
+        return self.count - 1
+
+    @abstractmethod
+    def emit(self, operators: Sequence[Operator], sources: Sequence[int]) -> int:
+        """A slot that holds the sum of the operators' outputs; what is left unchanged stays where it is."""
+
+    @abstractmethod
+    def ended(self, flow: Flow, value: Tensor, rectified: bool = False) -> int:
+        """The slot of a stretch with a weight in it whose output z has become ``value``: each part times its share.
+
+        ``rectified`` says that the value is 0 wherever z is negative.
+        """
+
+    def apart(self, flow: Flow) -> Flow:
+        """A settled flow in a slot of its own."""
+        return Flow(flow.value, self.emit([Identity()], [flow.slot]), call=flow.call, gate=flow.gate)
+
+    def settle(self, flow: Flow) -> Flow:
+        """The flow with its stretch ended; whoever else reads it may go on with the stretch."""
+        if flow.term is None:
+            return flow
+        if id(flow.term) not in self._settled:
+            # Without a weight there is nothing for the rule to act on.
+            slot = self.ended(flow, flow.value) if flow.weighted else Plain(self.emit).slot(flow.term)
+            self._settled[id(flow.term)] = flow.term, slot
+        return Flow(flow.value, self._settled[id(flow.term)][1], call=flow.call, gate=flow.gate)
+
+    def activated(
+        self, flow: Flow, value: Tensor, slope: Callable[[Tensor], Tensor], *, rectifies: bool = False
+    ) -> Flow:
+        """The settled flow of an entry-by-entry function, h = z · [h / z].
+
+        Args:
+            flow: z.
+            value: h.
+            slope: gives h / z.
+            rectifies: whether h is 0 wherever z is negative, and nowhere negative.
+        """
+        if rectifies:
+            self._rectified[id(value)] = value
+        if flow.term is not None and flow.weighted:
+            return Flow(value, self.ended(flow, value, rectifies))  # z · [z / p] · [h / z] needs no division by z
+        settled = self.settle(flow)
+        return Flow(value, self.emit([Scale(slope(settled.value))], [settled.slot]))
+
+
+@dataclass(eq=False)
+class ChainBuilder(Builder):
+    """Turns maps between flows into steps of a chain."""
+
+    steps: list[Step] = field(default_factory=list)
+
+    def emit(self, operators: Sequence[Operator], sources: Sequence[int]) -> int:
+        """A new slot that holds the sum of the operators' outputs."""
+        if len(operators) == 1 and operators[0] is UNCHANGED:
+            return sources[0]
+        slot = self.count
+        self.count += 1
+        self.steps.append(Step(tuple(operators), tuple(sources), slot))
+        return slot
+
+    def taken(self) -> list[Step]:
+        """The steps made since they were last taken."""
+        steps, self.steps = self.steps, []
+        return steps
+
+    def ended(self, flow: Flow, value: Tensor, rectified: bool = False) -> int:
+        """The slot of a stretch, written once with lifted weights or twice, as its rule says."""
+        assert flow.term is not None and flow.rule is not None
+        rule = flow.rule
+        if rule.splits:
+            one_sign = rule.one_sided
+            into = None if rectified else value
+            if one_sign is None or not one_sided(flow.term, flow.value, into, self._rectified):
+                return self._by_size(flow, value) if rule.by_size else self._by_sign(flow, value)
+            rule = one_sign
+        slot, surrogate = Lifted(self.emit, rule).surrogate(flow.term)
+        return self.emit([Scale(rule.spent_ratio(value, surrogate))], [slot])
+
+    def _by_size(self, flow: Flow, value: Tensor) -> int:
+        """The same for a rule that weighs contributions and their sizes."""
+        assert flow.term is not None and flow.rule is not None
+        sized = Sizes(self.emit).part(flow.term)
+        total = with_held(sized.total, sized.held, own=sized.own)
+        factors = flow.rule.size_factors(value, flow.value, total)
+        return self.emit([Scale(factor) for factor in factors], [sized.slot, sized.sizes])
+
+    def _by_sign(self, flow: Flow, value: Tensor) -> int:
+        """The same for a rule that tells positive and negative contributions apart."""
+        assert flow.term is not None and flow.rule is not None
+        split = Signs(self.emit, flow.rule).parts(flow.term)
+        held = split.held or (None, None)
+        totals = [torch.zeros_like(flow.value) if side is None else side[1] for side in split.sides]
+        sums = [with_held(total, constant) for total, constant in zip(totals, held, strict=True)]
+        factors = flow.rule.factors(value, flow.value, *sums)
+        terms = [(Scale(f), side[0]) for f, side in zip(factors, split.sides, strict=True) if f is not None and side]
+        if not terms:  # nothing contributes
+            return self.emit([Scale(torch.zeros_like(value))], [self.new_slot()])
+        return self.emit([operator for operator, _ in terms], [slot for _, slot in terms])
