@@ -414,3 +414,25 @@ def test_what_is_wrong_with_a_model_is_said_and_not_which_ways_it_was_tried_in()
     data = _outside()
     with pytest.raises(TraceError, match=r"\(LabelPropagation\) took in node features"):
         ww.trace(LabelPropagation(2, 0.5), data, target=0, index=1)
+
+
+def test_nothing_is_kept_of_a_way_that_fails():
+    """A model that runs a layer before it finds that it was called in another way than it takes."""
+
+    class Picky(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.second = GCNConv(3, 4), GCNConv(3, 2)
+
+        def forward(self, *args, **kwargs):
+            if "x" in kwargs:
+                self.first(kwargs["x"], kwargs["edge_index"])
+                return self.second(args[0].x, args[0].edge_index)  # an IndexError
+            data = kwargs.get("data") or args[0]
+            return self.second(data.x, data.edge_index).sum(0, keepdim=True)
+
+    edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    chain = ww.trace(Picky().eval(), Data(torch.rand(3, 3), edges), target=0)
+    assert [layer.name for layer in chain.layers] == ["second"]
+    assert not any("ran, but" in note for note in chain.notes)

@@ -366,6 +366,7 @@ def test_nodes_of_a_hypergraph_are_next_to_those_with_which_they_share_a_hypered
         def forward(self, x, hyperedge_index):
             return self.b(self.a(x, hyperedge_index).relu(), hyperedge_index).sum(0, keepdim=True)
 
+    torch.manual_seed(0)
     incidence = torch.tensor([[0, 1, 2, 2, 3], [0, 0, 0, 1, 1]]) + torch.tensor([[0], [first]])
     chain = ww.trace(Hyper(), torch.rand(4, 3), incidence, target=0)
     pairs = [[0, 1], [0, 2], [1, 0], [1, 2], [2, 0], [2, 1], [2, 3], [3, 2]]

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 from torch_geometric.data import Batch
 from torch_geometric.data.data import BaseData
 
-from walkwise.errors import TraceError
 from walkwise.tracing.given.outside import run_on
 
 #: What a model raises that is given its graph in another way than it takes it.
-_NOT_TAKEN = (TypeError, ValueError, AttributeError, LookupError, AssertionError, TraceError)
+NOT_TAKEN = (TypeError, ValueError, AttributeError, LookupError, AssertionError)
 
 
 @dataclass(frozen=True)
@@ -32,18 +31,23 @@ class Manner:
     outside: bool = False  # whether the model takes nothing, and reads the object from a variable
     instead: Manner | None = None  # what is tried where the model does not take it so
 
+    def ways(self) -> Iterator[Manner]:
+        """This manner, and those that are tried in its place, each by itself."""
+        manner: Manner | None = self
+        while manner is not None:
+            yield replace(manner, instead=None)
+            manner = manner.instead
+
     def call(self, model: nn.Module, x: Any, edge_index: Any, arguments: Mapping[str, Any]) -> Any:
         """The model's output."""
         if self.instead is None:
             return self._call(model, x, edge_index, arguments)
         try:
             return self._call(model, x, edge_index, arguments)
-        except _NOT_TAKEN as error:
+        except NOT_TAKEN as error:
             try:
                 return self.instead.call(model, x, edge_index, arguments)
-            except TraceError:  # the model has taken it so, and this is what is wrong
-                raise
-            except _NOT_TAKEN:
+            except NOT_TAKEN:
                 raise error from None
 
     def _call(self, model: nn.Module, x: Any, edge_index: Any, arguments: Mapping[str, Any]) -> Any:
