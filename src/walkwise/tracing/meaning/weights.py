@@ -16,9 +16,9 @@ from walkwise.core.operators import Aggregate, Operator, RowMap, Scale
 from walkwise.core.row_maps import Send
 from walkwise.tracing.meaning.arithmetic import product, scale
 from walkwise.tracing.meaning.contractions import contraction
-from walkwise.tracing.meaning.interpreter import Interpreter, gradient, structural
+from walkwise.tracing.meaning.interpreter import Interpreter, gradient, selection, structural
 from walkwise.tracing.recording.recorded import Op, Ref, leaves
-from walkwise.tracing.recording.words import handles
+from walkwise.tracing.recording.words import handles, word
 from walkwise.tracing.stretches.expressions import Coefficients, moved, scaled
 
 
@@ -130,9 +130,40 @@ def _data(run: Interpreter, op: Op, slot: int, coefficients: Coefficients) -> No
 @handles(torch.sparse.mm)
 def _sparse_product(run: Interpreter, op: Op) -> None:
     left, right = op.args[:2]
-    if len(op.args) > 2 or op.kwargs or isinstance(left, Ref) or not isinstance(right, Ref):
+    reduce = op.args[2] if len(op.args) > 2 else op.kwargs.get("reduce", "sum")
+    if reduce in ("amax", "amin", "max", "min"):  # a value that was picked gets it all
+        return selection(run, op)
+    if isinstance(left, Ref) or not isinstance(right, Ref) or reduce not in ("sum", "mean"):
         return gradient(run, op)
-    _from_the_left(run, op, left, right)
+    _from_the_left(run, op, _mean_of_rows(left) if reduce == "mean" else left, right)
+
+
+def _mean_of_rows(matrix: Tensor) -> Tensor:
+    """A sparse matrix, each entry over the number of those in its row."""
+    entries = matrix.detach().to_sparse().coalesce()
+    row = entries.indices()[0]
+    counts = torch.bincount(row, minlength=len(matrix)).to(entries.values().dtype)
+    return torch.sparse_coo_tensor(entries.indices(), entries.values() / counts[row], matrix.shape, is_coalesced=True)
+
+
+def _of_torch_sparse(run: Interpreter, op: Op) -> None:
+    """torch_sparse's own product of a sparse matrix, given in parts, with node features."""
+    *_, features = op.args
+    offsets, columns, values = op.args[1:4]
+    if not isinstance(features, Ref) or isinstance(values, Ref):
+        return gradient(run, op)
+    rows = run.values[features.slot].shape[-2]
+    values = torch.ones_like(columns, dtype=run.values[features.slot].dtype) if values is None else values.detach()
+    row = torch.repeat_interleave(offsets.diff(), output_size=len(columns))
+    matrix = torch.sparse_coo_tensor(torch.stack([row, columns]), values, (len(offsets) - 1, rows))
+    matrix = _mean_of_rows(matrix) if op.word.name == "spmm_mean" else matrix
+    known = word(torch.matmul)
+    _from_the_left(run, replace(op, word=known, func=torch.matmul, args=(matrix, features)), matrix, features)
+
+
+for _name in ("spmm_sum", "spmm_mean"):  # where torch_sparse is installed
+    if hasattr(torch.ops.torch_sparse, _name):
+        handles(getattr(torch.ops.torch_sparse, _name))(_of_torch_sparse)
 
 
 def _adjacency(run: Interpreter, op: Op, matrix: Tensor, slot: int) -> None:
