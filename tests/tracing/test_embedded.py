@@ -1,9 +1,12 @@
 """Rows are told by which numbers change them, whatever a model did to their order."""
 
+import warnings
+
 import pytest
 import torch
+from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv
+from torch_geometric.nn import GCNConv, GraphConv
 
 import walkwise as ww
 from walkwise.tracing.nodes.embedded import _decoded, _differ, _disturbed, _others, _own_change
@@ -125,3 +128,25 @@ def test_weights_are_exchanged_once_however_often_they_are_held():
     assert first.weight is second.weight is not shared.weight
     torch.testing.assert_close(first.weight, shared.weight + 1)
     assert norm.running_mean.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [3, 0, 4, 1, 2]])
+def test_atoms_that_are_given_by_another_name_are_followed_without_a_warning(order):
+    """Edges that a model finds itself tell nothing of its rows; other numbers do."""
+
+    class Atoms(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.table, self.conv = nn.Embedding(6, 4), GraphConv(4, 2)
+
+        def forward(self, z, pos):
+            edges = (torch.cdist(pos[order], pos[order]) < 2.5).nonzero().t()
+            return self.conv(self.table(z)[order], edges)[[order.index(0)]]
+
+    z, pos = torch.tensor([1, 2, 3, 4, 1]), torch.arange(5.0).view(-1, 1) * torch.ones(1, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chain = ww.trace(Atoms().eval(), Data(z=z, pos=pos), target=0)
+    found = ww.node_relevance(chain)
+    assert found.nonzero().flatten().tolist() == [0, 1]  # the neighbour, and the node itself

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -87,13 +87,14 @@ class ModelRuns:
                 conv.__dict__.pop(name)
         return seen
 
-    def handed_for(self, x: Any, last: int) -> list[list[Tensor]]:
-        """What the layers are handed, up to a call, with other features in the place of x.
+    def handed_for(self, x: Any, last: int, named: Mapping[str, Tensor]) -> list[list[Tensor]]:
+        """What the layers are handed, up to a call, with other features in the place of x, and other arguments.
 
         In main memory: a number that an embedding does not have is an error there, and the end of a CUDA device.
         """
         given, x = self._here, in_main_memory(x)
-        arguments = {name: x if value is given.x else value for name, value in given.arguments.items()}
+        arguments = {n: x if value is given.x is not None else value for n, value in given.arguments.items()}
+        arguments |= in_main_memory(dict(named))
         return replace(self, given=replace(given, x=x, arguments=arguments)).handed(False, last)
 
     @cached_property

@@ -40,8 +40,8 @@ _UNSURE = (
 
 #: Features by node type; of a homogeneous graph, under no name.
 Parts = dict[str, Tensor]
-#: Runs the model with other features in the place of its own, and gives the node tensors of every layer up to a call.
-Handed = Callable[[Any, int], Sequence[Sequence[Tensor]]]
+#: Runs the model with other features, or other arguments, and gives the node tensors of every layer up to a call.
+Handed = Callable[[Any, int, Parts], Sequence[Sequence[Tensor]]]
 
 #: How much features are moved to see what follows from them, and the most that something moves with them and not leaps.
 _NUDGE, _LEAP = 1e-4, 0.02
@@ -55,7 +55,7 @@ def rows_of_own(tape: Tape, given: Given, handed: Handed) -> tuple[dict[int, Ten
     own = _own_tensors(tape)
     if not own:
         return {}, []
-    given_parts = given.x if isinstance(given.x, dict) else {"": given.x}
+    given_parts = given.x if isinstance(given.x, dict) else _numbers(given) if given.x is None else {"": given.x}
     parts = {name: part for name, part in given_parts.items() if isinstance(part, Tensor)}
     probe = _Probe(own, parts, given, handed)
     if given.features and not tape.cut:
@@ -74,6 +74,13 @@ def rows_of_own(tape: Tape, given: Given, handed: Handed) -> tuple[dict[int, Ten
         unsure.append(_UNSURE.format(call.name, type(call.module).__name__))
     device = tape.values[0].device
     return {slot: ids.to(device) for slot, ids in found.items() if ids is not None and len(ids)}, unsure
+
+
+def _numbers(given: Given) -> Parts:
+    """The whole numbers, one for every node, that a model without features is given by name: z, of atoms, say."""
+    named = {name: value for name, value in given.arguments.items() if name not in ("batch", "ptr")}
+    whole = {n: v for n, v in named.items() if isinstance(v, Tensor) and v.dtype in (torch.long, torch.int)}
+    return {name: value for name, value in whole.items() if value.shape[:1] == (given.num_nodes,)}
 
 
 def _own_tensors(tape: Tape) -> dict[int, tuple[int, int]]:
@@ -104,8 +111,11 @@ class _Probe:
 
     def run(self, parts: Parts) -> dict[int, Tensor]:
         """Those that the model makes of other features."""
-        x = self.given.x | parts if isinstance(self.given.x, dict) else parts.get("")
-        tensors = self._handed(x, self._last)
+        if self.given.x is None:
+            tensors = self._handed(None, self._last, parts)
+        else:
+            x = self.given.x | parts if isinstance(self.given.x, dict) else parts.get("")
+            tensors = self._handed(x, self._last, {})
         return {slot: tensors[call][place] for slot, (call, place) in self.own.items()}
 
     def changes(self) -> tuple[Tensor, dict[int, Tensor]]:
