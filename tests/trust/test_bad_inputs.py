@@ -126,6 +126,26 @@ def test_a_callable_target_makes_one_number(made, wrong):
         predict(made[0], DATA, target=wrong).value()
 
 
+QUESTIONS = {
+    "order_nodes": ww.order_nodes,
+    "top_walks": lambda chain: ww.top_walks(chain, 3),
+    "subgraph_relevance": lambda chain: ww.subgraph_relevance(chain, [[0]]),
+    "node_relevance": ww.node_relevance,
+    "find_subgraph": ww.find_subgraph,
+    "shapley_values": ww.shapley_values,
+    "query": lambda chain: ww.query(chain, "a", {"a": [0]}),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_what_is_no_chain_is_not_asked(name):
+    explanation = ww.explain(GCN(2, 4, num_layers=2, out_channels=2), DATA, index=0)
+    with pytest.raises(InputError, match=r"chain must be a RelevanceChain, got .*explanation\.chain"):
+        QUESTIONS[name](explanation)
+    with pytest.raises(InputError, match=r"chain must be a RelevanceChain, got 3\. ww\.trace"):
+        QUESTIONS[name](3)
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64, "float64", 3])
 def test_a_chain_keeps_to_floating_point(made, dtype):
     chain = ww.trace(made[0], X, EDGES, target=0)

@@ -101,7 +101,7 @@ class TracedPrediction:
             "output": chain.output,
             "input_relevance": chain.input_relevance,
             "bias_leak": chain.bias_leak,
-            "notes": list(chain.notes),
+            "notes": [*chain.notes, *chain.cautions],
         }
 
     def headline(self) -> Text:
@@ -117,7 +117,8 @@ class TracedPrediction:
             f"Explaining {'its output' if same else self.class_name}, {number(chain.output)}: walks sum to "
             f"{number(chain.input_relevance)}, biases absorb {number(chain.bias_leak)} (rule: {self.rule}).",
         )
-        return Text("\n").join([text, *(Text(f"Note: {note}", style="yellow") for note in chain.notes)])
+        notes = (*chain.notes, *chain.cautions)
+        return Text("\n").join([text, *(Text(f"Note: {note}", style="yellow") for note in notes)])
 
 
 #: What prints a report for people.

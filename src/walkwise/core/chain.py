@@ -144,9 +144,10 @@ class RelevanceChain:
         absorbed = self.bias_leak - self.normaliser
         if abs(absorbed) > MOST * abs(self.output):
             share = abs(absorbed / self.output) if self.output else math.inf
+            left = self.input_relevance / self.output if self.output else math.inf
             found.append(
-                f"biases absorb {share:.0%} of the output, and walks explain what is left. Another target, or the "
-                "difference of two outputs, may depend more on the graph."
+                f"biases and other constants (features of edges, say) absorb {share:.0%} of the output, and walks sum "
+                f"to {left:.0%}. Another target, the difference of two outputs or a larger γ may leave them more."
             )
         return tuple(found)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from walkwise.core.chain import Origin, RelevanceChain
 from walkwise.core.edges import running_totals
-from walkwise.errors import InputError
+from walkwise.errors import InputError, described
 from walkwise.questions.given_subgraphs import as_node_sets
 
 P = ParamSpec("P")
@@ -34,6 +34,8 @@ def asked_of_part(
         @functools.wraps(query)
         def ask(*args: P.args, **kwargs: P.kwargs) -> T:
             chain: Any = args[0] if args else kwargs.get("chain")
+            if chain is not None:
+                check_chain_given(chain)
             if getattr(chain, "part", None) is None:
                 return query(*args, **kwargs)
             given = inspect.signature(query).bind(*args, **kwargs).arguments
@@ -48,6 +50,15 @@ def asked_of_part(
         return ask
 
     return about
+
+
+def check_chain_given(given: object) -> None:
+    """Refuse to ask something else than a chain."""
+    if isinstance(given, RelevanceChain):
+        return
+    held = isinstance(getattr(given, "chain", None), RelevanceChain)
+    remedy = "Give the explanation's chain: explanation.chain." if held else "ww.trace(model, data) makes one."
+    raise InputError(argument="chain", expected="a RelevanceChain", got=described(given), remedy=remedy)
 
 
 def of_one_node() -> InputError:

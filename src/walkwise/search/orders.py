@@ -17,7 +17,7 @@ from walkwise.core.sending import sent
 from walkwise.errors import InputError
 from walkwise.questions.graphs import as_graphs
 from walkwise.questions.neighbours import Ints, as_array, step_neighbours
-from walkwise.questions.parts import of_one_node, part_of
+from walkwise.questions.parts import check_chain_given, of_one_node, part_of
 from walkwise.questions.progress import shown
 from walkwise.questions.subgraphs import as_discount
 from walkwise.questions.ties import rounding
@@ -149,6 +149,7 @@ def order_nodes(
     >>> order_nodes(chain, mode="pruning", alpha=[0.0, 0.5]).shape
     torch.Size([2, 3])
     """
+    check_chain_given(chain)
     mode = as_mode(mode)
     alpha = DISCOUNTS[mode] if alpha is None else alpha
     several = isinstance(alpha, Sequence) or getattr(alpha, "ndim", 0) > 0
