@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_refused():
         predict(model, data, index=3)
     with pytest.raises(InputError, match="There is no node 9 of type 'paper'"):
         predict(model, data, index=("paper", 9))
-    with pytest.raises(InputError, match="has not one row for each of the 5 nodes of type 'author'"):
+    with pytest.raises(InputError, match="does not have one row for each of the 5 nodes of type 'author'"):
         predict(Reader(whole=True), data, index=("author", 0))
     del data["venue"].x
     data["venue"].num_nodes = 2

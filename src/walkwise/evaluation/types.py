@@ -116,8 +116,11 @@ class AllTypes(nn.Module):
         name = self.index[0]
         rows = output.get(name) if isinstance(output, dict) else output
         if not isinstance(rows, Tensor) or rows.dim() == 0 or len(rows) != len(part[name]):
+            count = len(rows) if isinstance(rows, Tensor) and rows.dim() else 0
+            fitting = [other for other, nodes in part.items() if count and len(nodes) == count]
             raise InputError(
-                f"The model's output has not one row for each of the {len(part[name])} nodes of type {name!r}.",
+                f"The model's output does not have one row for each of the {len(part[name])} nodes of type {name!r}"
+                f"{f'; its {count} rows fit those of type {fitting[0]!r}' if fitting else ''}.",
                 argument="index",
                 expected="a node of a type that the model has an output for",
                 got=self.index,
