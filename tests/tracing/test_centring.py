@@ -3,7 +3,9 @@
 import pytest
 import torch
 from torch.nn import functional as F
+from torch_geometric.nn import MessagePassing
 
+import walkwise as ww
 from everywhere import check_same, detached, same, traced
 from walkwise.rules import AlphaBeta, Epsilon, Gamma, GeneralisedGamma
 
@@ -133,3 +135,24 @@ def test_what_is_subtracted_must_be_a_mean():
     )
     with pytest.raises(AssertionError):
         check_same(ours, held)
+
+
+@pytest.mark.parametrize("place", ["before", "between", "inside"])
+def test_a_mean_is_no_statistic_where_nothing_divides(place):
+    ours = traced(lambda w, h, held: (h - h.mean(-1, True)) * held(h.norm(dim=-1, keepdim=True)), place, same, "zero")
+    theirs = traced(
+        lambda w, h, held: (h - h.mean(-1, True)) * held(h.norm(dim=-1, keepdim=True)), place, detached, "zero"
+    )
+    check_same(ours, theirs)
+
+
+def test_messages_of_no_edges_can_be_normalised():
+    class Normalised(MessagePassing):
+        def forward(self, x, edge_index):
+            return self.propagate(edge_index, x=x) + x
+
+        def message(self, x_j):
+            return (x_j - x_j.mean(-1, keepdim=True)) / (x_j.std(-1, keepdim=True) + 1e-5)
+
+    chain = ww.trace(Normalised(), torch.rand(3, 4), torch.empty(2, 0, dtype=torch.long), index=0, target=0)
+    assert chain.input_relevance == pytest.approx(chain.output)

@@ -115,3 +115,11 @@ def test_a_number_that_is_added_to_an_activation_gets_its_share(rule):
         for b in (0.1, each)
     )
     check_same(ours, theirs)
+
+
+def test_a_number_before_an_activation_gets_its_share():
+    """h + relu(h - 0.3) is no function of h by itself: its pieces are linear, with a bias."""
+    each = torch.full((5, 4), 0.3, dtype=torch.float64)
+    for rule in ("zero", GeneralisedGamma(3.0)):
+        ours, theirs = (traced(lambda w, h, held, b=b: h + F.relu(h - b), "inside", same, rule) for b in (0.3, each))
+        check_same(ours, theirs)

@@ -436,3 +436,24 @@ def test_nothing_is_kept_of_a_way_that_fails():
     chain = ww.trace(Picky().eval(), Data(torch.rand(3, 3), edges), target=0)
     assert [layer.name for layer in chain.layers] == ["second"]
     assert not any("ran, but" in note for note in chain.notes)
+
+
+GRAPH = Data(torch.rand(3, 3), torch.tensor([[0, 1, 2], [1, 2, 0]]))
+
+
+def test_a_graph_that_several_methods_read_from_outside_is_refused():
+    """One of them would see the graph that is not followed."""
+
+    class Helped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = GCNConv(3, 2)
+
+        def encoded(self):
+            return GRAPH.x.relu()
+
+        def forward(self):
+            return self.conv(self.encoded(), GRAPH.edge_index)
+
+    with pytest.raises(InputError, match="It takes nothing"):
+        ww.trace(Helped(), GRAPH, index=0, target=0)

@@ -203,3 +203,76 @@ def test_a_layer_that_sends_no_nodes_is_refused():
 
     with pytest.raises(ww.errors.TraceError, match="was handed no floating-point node tensor"):
         ww.trace(Counts(), NUMBERS, EDGES, target=0, index=1)
+
+
+class TwoTables(nn.Module):
+    """Layers on two embeddings, or on their rows given as features."""
+
+    def __init__(self, arrangement):
+        super().__init__()
+        torch.manual_seed(1)
+        self.tables = nn.ModuleList([nn.Embedding(4, F), nn.Embedding(4, F)])
+        self.first, self.second = GCNConv(F, F), GCNConv(F, F)
+        self.norm, self.other_norm = nn.LayerNorm(F), nn.LayerNorm(F)
+        self.arrangement = arrangement
+
+    def looked_up(self, number, x):
+        return x[:, number * F : number * F + F] if x.is_floating_point() else self.tables[number](x)
+
+    def forward(self, x, edge_index):
+        return getattr(self, self.arrangement)(x, edge_index)
+
+    def one_after_the_other(self, x, edge_index):
+        h, g = self.looked_up(0, x), self.looked_up(1, x)
+        h = self.first(self.norm(h), edge_index).relu() + h
+        return h + self.second(self.other_norm(g), edge_index) + g
+
+    def columns(self, x, edge_index):
+        z = torch.cat([self.looked_up(0, x), self.looked_up(1, x)], -1)
+        return self.first(self.norm(z[:, :F] + z[:, F:]), edge_index) + z[:, 2 : 2 + F]
+
+    def looked_up_again(self, x, edge_index):
+        h = self.first(self.norm(self.looked_up(0, x) + self.looked_up(1, x)), edge_index)
+        return self.second(h, edge_index) + self.looked_up(0, x)
+
+    def written_into_after_a_layer(self, x, edge_index):
+        h = self.looked_up(0, x) * 1.0
+        h += self.first(self.norm(h), edge_index).relu()
+        return self.second(h * 2, edge_index) + h
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize(
+    "arrangement", ["one_after_the_other", "columns", "looked_up_again", "written_into_after_a_layer"]
+)
+def test_two_embeddings_have_the_relevance_of_features(arrangement, rule):
+    model = TwoTables(arrangement).double().eval()
+    rows = torch.cat([table(NUMBERS) for table in model.tables], -1).detach()
+    ours, theirs = (ww.trace(model, x, EDGES, index=0, target=0, rule=rule) for x in (NUMBERS, rows))
+    torch.testing.assert_close(ww.subgraph_relevance(ours, SETS), ww.subgraph_relevance(theirs, SETS))
+    start = (ww.node_relevance(chain, layer="start") for chain in (ours, theirs))
+    torch.testing.assert_close(*start)
+
+
+class Attends(MessagePassing):
+    """Embeds its nodes itself, and sends several tensors of them, or sends twice."""
+
+    def __init__(self, twice):
+        super().__init__()
+        self.twice, self.table, self.maps = twice, nn.Embedding(4, F), nn.ModuleList(nn.Linear(F, F) for _ in range(3))
+
+    def forward(self, x, edge_index):
+        sent, query, key = (part(self.table(x)) for part in self.maps)
+        if self.twice:
+            again = self.propagate(edge_index, x=sent, query=sent, key=sent)
+            return again + self.propagate(edge_index, x=query, query=query, key=query)
+        return self.propagate(edge_index, x=sent, query=query, key=key)
+
+    def message(self, x_j, query_i, key_j):
+        return x_j * torch.sigmoid(query_i * key_j)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_layer_that_sends_several_tensors_of_its_own_is_refused(twice):
+    with pytest.raises(ww.errors.TraceError, match="embed them before the layer"):
+        ww.trace(Attends(twice), NUMBERS, EDGES, index=0, target=0)

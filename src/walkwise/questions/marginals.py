@@ -94,7 +94,7 @@ def feature_relevance(chain: RelevanceChain) -> NodeValues:
 
     Where an encoder stands before the first message-passing layer, relevance goes on through it to
     the features the model was given; where those are not numbers (atom types in an embedding), the
-    features are those of the first layer's input.
+    features are those of the first layer's input, and what is read around that layer is left out.
 
     Args:
         chain: the traced prediction.

@@ -37,7 +37,7 @@ class ModelRuns:
     index: Index
     wide: bool  # whether a model in half precision runs in float32
     closed: bool = True  # whether layers are recorded by their closed forms
-    early: tuple[tuple[int, int], ...] = ()  # where constants are first read, to be followed from there
+    early: tuple[tuple[int, str, int], ...] = ()  # where constants are first read, to be followed from there
 
     def run(self, suspects: Sequence[str] = ()) -> tuple[Tape, Watch, ExplainedScalar]:
         """What the tape saw, and the explained scalar."""

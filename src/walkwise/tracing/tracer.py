@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -202,7 +202,7 @@ def lowered(
             slot = tape.slot_of(scalar.tensor)
             assert slot is not None
             own = rows_of_own(tape, given, runs.handed_for)[0]
-            own |= {begun: early[place] for place, begun in tape.early.items() if begun is not None}
+            own |= _followed_early(tape, early)
             identities = Identities(tape, given.num_nodes, given.types, own)
         if _has_matrices(given.x) and not given.static and _are_matrices(tape, given.x, identities):
             return lowered(whole.turned(), target, index, schedule, None, notes, closed=closed)
@@ -214,6 +214,17 @@ def lowered(
         crossing = [_CROSSING] if _crosses(given, lambda: lowering.positions.edges(tape.calls)) else []
         notes = [*notes, *hidden, *unsure, *idle, *scalar.notes, *types, *crossing]
         return Recording(given, hoods, lowering, scalar, notes)
+
+
+def _followed_early(tape: Tape, early: Mapping[tuple[int, str, int], Tensor]) -> dict[int, Tensor]:
+    """The slots that were followed from where they are first read, and the nodes of their rows."""
+    found = {begun: early[place] for place, begun in tape.early.items() if begun is not None}
+    if len(found) != len(early) or any(len(tape.values[slot]) != len(ids) for slot, ids in found.items()):
+        raise TraceError(
+            "The model made its embeddings in another way when it was run again.",
+            remedy="Have it do the same each time that it gets the same graph.",
+        )
+    return found
 
 
 @contextmanager

@@ -10,13 +10,20 @@ from torch import nn
 
 
 def reads(model: nn.Module, graph: Any) -> bool:
-    """Whether a model's ``forward`` takes nothing, and speaks of this very graph."""
+    """Whether a model's ``forward`` takes nothing, and speaks of this very graph, as no other method does."""
     function = getattr(getattr(model, "forward", None), "__func__", None)
     if type(function) is not FunctionType or len(inspect.signature(function).parameters) > 1:
         return False
-    return any(function.__globals__.get(name) is graph for name in function.__code__.co_names) or any(
-        _held(cell) is graph for cell in function.__closure__ or ()
-    )
+    kinds = {kind for module in model.modules() for kind in type(module).__mro__}
+    methods = (method for kind in kinds for method in vars(kind).values() if type(method) is FunctionType)
+    others = any(_speaks_of(method, graph) for method in methods if method is not function)
+    return _speaks_of(function, graph) and not others
+
+
+def _speaks_of(function: FunctionType, graph: Any) -> bool:
+    """Whether a function reads a variable outside that holds a graph."""
+    named = (function.__globals__.get(name) for name in function.__code__.co_names)
+    return any(item is graph for item in (*named, *map(_held, function.__closure__ or ())))
 
 
 def run_on(shadow: nn.Module, graph: Any, other: Any) -> Any:

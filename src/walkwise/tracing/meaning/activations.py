@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from walkwise.core.operators import Scale
 from walkwise.rules import divide
 from walkwise.tracing.meaning.interpreter import Interpreter, gradient
-from walkwise.tracing.recording.recorded import Op, references
+from walkwise.tracing.recording.recorded import Op, Ref, references
 from walkwise.tracing.recording.words import handles
 
 SQUASHED = "{} as h = z · [h / z] turns the sign of relevance where z < 0; if it is the output, explain the logit"
@@ -63,18 +63,19 @@ def pointwise(run: Interpreter, op: Op) -> None:
 
     made = run.builder.activated(flow, value, slope)
     kept = flow.gate if op.word.name in _NORMALISING else 0
-    made.call, made.gate = op.call, max(GATES.get(op.word.name, 0), kept) or _DIVISOR * _divides(op)
+    made.call, made.gate = op.call, max(GATES.get(op.word.name, 0), kept) or _DIVISOR * divides(op)
     run.flows[output] = made
     if op.word.name == "sigmoid" and op.call is None:
         run.squashes.append((SQUASHED.format("sigmoid"), made.slot))
 
 
-def _divides(op: Op) -> bool:
+def divides(op: Op) -> bool:
     """Whether a function is one over something: a reciprocal, or a negative power."""
     if op.word.name in ("pow", "float_power"):
         power = op.args[1] if len(op.args) > 1 else op.kwargs.get("exponent")
         return isinstance(power, (int, float)) and power < 0
-    return op.word.name in ("reciprocal", "rsqrt", "rdiv", "div")
+    over = op.word.name == "div" and not isinstance(op.args[0], Ref)
+    return over or op.word.name in ("reciprocal", "rsqrt", "rdiv")
 
 
 for _handler in (_relu, pointwise):

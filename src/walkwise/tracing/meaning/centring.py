@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from walkwise.tracing.meaning.activations import divides
 from walkwise.tracing.meaning.interpreter import Interpreter
 from walkwise.tracing.recording.recorded import Op, Ref, leaves
 
@@ -47,14 +48,29 @@ def centred(run: Interpreter, op: Op, slot: int, scale: Any) -> int:
         return _slot(run.written(op, made.func, *args))
     if made.word.name != "sub" or not isinstance(left, Ref) or not isinstance(right, Ref):
         return slot
+    if op.word.name != "div" and not _is_divisor(run, scale):
+        return slot
     root, mean = left.slot, run.values[right.slot].detach()
     averaged, measured = _made_of(run, right, root, _MEANS), _made_of(run, scale, root, _SPREADS)
     if averaged is None or measured is None or not averaged & _AVERAGES or not measured & _MEASURES:
         return slot
     again = run.replayed(right.slot, root, run.values[slot].detach())  # the mean of what is centred is 0
-    if bool(again.abs().max() > 1e3 * torch.finfo(mean.dtype).eps * run.values[root].abs().max()):
+    if not again.numel() or bool(again.abs().max() > 1e3 * torch.finfo(mean.dtype).eps * run.values[root].abs().max()):
         return slot
     return _slot(run.written(op, torch.sub, left, mean))
+
+
+def _is_divisor(run: Interpreter, item: Any) -> bool:
+    """Whether a factor is one over something, as it is or moved."""
+    origin = run.origins.of(item)
+    slots = [item.slot] if isinstance(item, Ref) else [] if origin is None else list(origin.slots)
+    for slot in slots:
+        made = run.made.get(slot)
+        while made is not None and made.word.name in _MOVES:
+            made = run.made.get(made.inputs[0])
+        if made is None or not divides(made):
+            return False
+    return bool(slots)
 
 
 def _slot(made: Any) -> int:

@@ -163,10 +163,17 @@ def _ancestry(run: Interpreter, op: Op, slot: int) -> list[int]:
     while len(found) < _LONGEST and (made := run.made.get(slot)) is not None and made.call == op.call:
         sources = () if slot in run.standing else _sources(run, made)
         root = _common(run, op, sources) if len(sources) > 1 else next(iter(sources), None)
-        if root is None:
-            break
+        numbered = op.word.name in _SUMS and made.word.name in _SUMS and len(sources) == 1
+        if root is None or (numbered and not _is_bent(run, root)):
+            break  # in a sum a number that was added to a tensor gets its share; to exp, it is part of a function
         found.append(slot := root)
     return found
+
+
+def _is_bent(run: Interpreter, slot: int) -> bool:
+    """Whether a tensor was made by a function that others are made of by adding a number: sigmoid, softplus, GELU."""
+    made = run.made.get(slot)
+    return made is not None and made.word.name in ("exp", "exp2", "erf", "tanh")
 
 
 def _bends(run: Interpreter, slot: int, root: int) -> bool:

@@ -140,10 +140,10 @@ def _sparse_product(run: Interpreter, op: Op) -> None:
 
 def _mean_of_rows(matrix: Tensor) -> Tensor:
     """A sparse matrix, each entry over the number of those in its row."""
-    entries = matrix.detach().to_sparse().coalesce()
-    row = entries.indices()[0]
-    counts = torch.bincount(row, minlength=len(matrix)).to(entries.values().dtype)
-    return torch.sparse_coo_tensor(entries.indices(), entries.values() / counts[row], matrix.shape, is_coalesced=True)
+    entries = matrix.detach().to_sparse()
+    indices, values = entries._indices(), entries._values()  # entries in one place count as often as they are there
+    counts = torch.bincount(indices[0], minlength=len(matrix)).to(values.dtype)
+    return torch.sparse_coo_tensor(indices, values / counts[indices[0]], matrix.shape)
 
 
 def _of_torch_sparse(run: Interpreter, op: Op) -> None:

@@ -7,13 +7,16 @@ those tensors followed from where they are first read, and walks begin there, to
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import torch
 from torch import Tensor
 
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
+from walkwise.tracing.private import base_of
+from walkwise.tracing.recording.aliases import memory_of
 from walkwise.tracing.recording.recorded import Made, leaves
 from walkwise.tracing.recording.tape import Tape
 
@@ -22,8 +25,8 @@ _LOOKED_UP = frozenset({"embedding", "embedding_bag", "getitem", "index_select",
 #: Functions whose second matrix is a weight, whatever its shape.
 _WEIGHTED = frozenset({"linear", "matmul", "mm", "rmatmul", "addmm", "bmm"})
 
-#: Which function outside of layers it was, counted, and which of the tensors that it was given.
-Place = tuple[int, int]
+#: Which function outside of layers it was, counted and by name, and which of the tensors that it was given.
+Place = tuple[int, str, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +35,7 @@ class _Family:
 
     members: dict[int, Tensor]  # by identity
     first: list[Tensor]  # those that are made of no other
-    path: set[int]  # the functions between them, by identity
+    path: set[int]  # the numbers of the functions between them
 
 
 def read_around(tape: Tape, identities: Identities) -> dict[Place, Tensor]:
@@ -44,20 +47,20 @@ def read_around(tape: Tape, identities: Identities) -> dict[Place, Tensor]:
     if not made:
         return {}
     maker = {id(tensor): function for function in made for tensor in function.results}
-    firsts: dict[int, Place] = {}
-    for function in made:
-        for place, tensor in function.tensors:
-            firsts.setdefault(id(tensor), (function.number, place))
+    twins = _twins(made)
     found: dict[Place, Tensor] = {}
     for tensor in tape.own:
         family = _family(tensor, maker)
+        again = [twin for first in family.first for twin in twins.get(id(first), ())]
+        family.members.update({id(twin): twin for twin in again})
+        family.first.extend(again)
         if _is_read(family, tensor, tape):
             try:
                 ids = identities.nodes(tape.slot_of(tensor))  # type: ignore[arg-type]
             except UnfollowedError:
                 continue
-            found |= {firsts[id(first)]: ids for first in family.first if id(first) in firsts}
-    tape.made = []
+            found |= {tape.read[id(first)][1][0]: ids for first in family.first if id(first) in tape.read}
+    tape.made, tape.read = [], {}
     return found
 
 
@@ -69,7 +72,7 @@ def _family(tensor: Tensor, maker: dict[int, Made]) -> _Family:
         function = maker.get(id(at))
         parents = [] if function is None else list(_parents(function, len(tensor)))
         if function is not None:
-            path.add(id(function))
+            path.add(function.number)
         if not parents:
             first.append(at)
         todo += [parent for parent in parents if id(parent) not in members]
@@ -77,9 +80,20 @@ def _family(tensor: Tensor, maker: dict[int, Made]) -> _Family:
     return _Family(members, first, path)
 
 
+def _twins(made: Sequence[Made]) -> dict[int, list[Tensor]]:
+    """By identity, what else was looked up in the same table under the same numbers."""
+    found: dict[int, list[Tensor]] = {}
+    looked_up = [f for f in made if f.name == "embedding" and len(f.tensors) == len(f.results) == 1]
+    for one, other in itertools.permutations(looked_up, 2):
+        if one.tensors[0][1] is other.tensors[0][1] and torch.equal(one.results[0], other.results[0]):
+            found.setdefault(id(one.results[0]), []).append(other.results[0])
+    return found
+
+
 def _parents(function: Made, rows: int) -> Iterator[Tensor]:
     """What a function was given that has the rows of its result."""
     if function.name in _LOOKED_UP:
+        yield from (t for _, t in function.tensors for result in function.results if _has_columns_of(result, t))
         return
     matrices = [tensor for _, tensor in function.tensors if tensor.dim() > 1]
     for tensor in matrices[:1] if function.name in _WEIGHTED else matrices:
@@ -87,13 +101,18 @@ def _parents(function: Made, rows: int) -> Iterator[Tensor]:
             yield tensor
 
 
+def _has_columns_of(part: Tensor, whole: Tensor) -> bool:
+    """Whether a tensor is a view of columns of another, with all of its rows."""
+    if base_of(part) is None or memory_of(part) != memory_of(whole) or part.shape[:1] != whole.shape[:1]:
+        return False
+    offset = int(part.storage_offset() - whole.storage_offset())
+    return whole.dim() > 1 and part.stride(0) == whole.stride(0) and 0 <= offset < whole.stride(0)
+
+
 def _is_read(family: _Family, handed: Tensor, tape: Tape) -> bool:
-    """Whether something else is made of a family than what is handed to the layer."""
-
-    def is_member(item: Any) -> bool:
-        return id(item) in family.members
-
-    if any(is_member(t) for function in tape.made if id(function) not in family.path for _, t in function.tensors):
+    """Whether anything besides the handed tensor is made of the family: outside of layers, or in them."""
+    places = (place for member in family.members if member in tape.read for place in tape.read[member][1])
+    if any(number not in family.path for number, _, _ in places):
         return True
     constants = (item for op in tape.ops for item in leaves((op.args, op.kwargs)))
-    return any(is_member(item) and item is not handed for item in constants)
+    return any(id(item) in family.members and item is not handed for item in constants)

@@ -70,6 +70,7 @@ class Call:
     type_of: dict[int, str] = field(default_factory=dict)  # of slots handed to it: the node types they are said to be
     by_type: bool = False  # whether it returned a dictionary of node tensors
     beside: tuple[Any, ...] = ()  # all it was given, if a tensor of the model's own is among that
+    embeds: bool = False  # whether it has embedded its nodes itself
 
     @property
     def ends(self) -> list[int]:

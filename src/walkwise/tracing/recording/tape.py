@@ -70,7 +70,9 @@ class Tape(TorchFunctionMode):
         self.own: list[Tensor] = []  # tensors that nothing was known of when a layer was handed them
         self.made: list[Made] = []  # what was made of constants outside of layers, if that is asked for
         self.making = False  # whether it is
-        self.early: dict[tuple[int, int], int | None] = {}  # constants to follow, by where they are read: their slots
+        #: Constants that functions outside of layers read, by identity, and where those were; if that is asked for.
+        self.read: dict[int, tuple[Tensor, list[tuple[int, str, int]]]] = {}
+        self.early: dict[tuple[int, str, int], int | None] = {}  # constants to follow, by that place: their slots
         self._outside = 0  # how many functions were called outside of layers
         self.aliases = Aliases()
         self.views = ConstantViews()
@@ -96,7 +98,7 @@ class Tape(TorchFunctionMode):
         """Run the function, and record it if a followed tensor went in."""
         known = word(func)
         if self.active is None:
-            self._begin_outside(args, kwargs)
+            self._begin_outside(known.name, args, kwargs)
         if args and (known.writes or asked_to_write(known, args, kwargs or {})):
             keep_constants(self, args[0])
         if not self.follows(args) and not (kwargs and self.follows(kwargs.values())):
@@ -119,14 +121,17 @@ class Tape(TorchFunctionMode):
         """The slots of the constants that were followed from where they are first read."""
         return [slot for slot in self.early.values() if slot is not None]
 
-    def _begin_outside(self, *given: Any) -> None:
+    def _begin_outside(self, name: str, *given: Any) -> None:
         """Count a function outside of layers, and follow what it is given where that is asked for."""
         self._outside += 1
-        if self.early:
+        if self.early or self.making:
             with unwatched():
                 for place, tensor in floating(given):
-                    if (self._outside, place) in self.early:
-                        self.early[self._outside, place] = self.follow(tensor)
+                    key = self._outside, name, place
+                    if key in self.early:
+                        self.early[key] = self.follow(tensor)
+                    elif self.making and self.slots.last(tensor) is None:
+                        self.read.setdefault(id(tensor), (tensor, []))[1].append(key)
 
     def _of_constants(self, known: Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function that nothing followed goes into."""

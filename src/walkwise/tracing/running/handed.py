@@ -84,7 +84,8 @@ def handed_nodes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def node_tensors(given: Any) -> list[Tensor]:
     """The node tensors of what a layer is handed: one, or those of a pair or of a dictionary."""
     if isinstance(given, Tensor):
-        return [given] if given.is_floating_point() and given.layout == torch.strided else []
+        with unwatched():  # a look at it is nothing that the model does
+            return [given] if given.is_floating_point() and given.layout == torch.strided else []
     if isinstance(given, dict):
         return [tensor for item in given.values() for tensor in node_tensors(item)]
     if isinstance(given, (tuple, list)):

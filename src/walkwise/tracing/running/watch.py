@@ -34,6 +34,7 @@ from walkwise.tracing.running.modules import Modules, torchscript
 from walkwise.tracing.running.native import Native, is_native
 
 _FEATURELESS = "Give it node features: an embedding, say, or one-hot ones, torch.eye(num_nodes)."
+_EMBEDS = "It embeds its nodes itself, and sends them more than once: embed them before the layer."
 _OUT_OF_SIGHT = (
     "Something computes in TorchScript, a custom autograd.Function, NumPy or under torch.no_grad(). Relevance "
     "would be wrong without it: write it with ordinary torch functions, or detach() what is meant to be constant."
@@ -114,7 +115,8 @@ class Watch:
                 if self.depth > 1:
                     return original(*args, **kwargs)
                 args, kwargs = with_features(conv, args, kwargs)
-                self._begin(name, conv, args, kwargs)
+                with unwatched():  # looks at tensors are nothing that the model does
+                    self._begin(name, conv, args, kwargs)
                 result = self.native.layer(conv, args, kwargs) if natively else None
                 result = original(*args, **kwargs) if result is None else result
                 self._end(name, conv, result)
@@ -166,9 +168,13 @@ class Watch:
         assert self.embedding is not None
         (args, kwargs), self.embedding = self.embedding, None
         given = handed_nodes((), arguments)
-        if given is None:
+        known = {id(item) for item in (*args, *kwargs.values())}
+        rows = [(t.shape[:1], id(t)) for item in arguments.values() for t in node_tensors(item)]
+        sent = {number for count, number in rows if number not in known and count == rows[0][0]}
+        if given is None or len(sent) > 1:  # of several, none is where all walks begin
             raise _nothing(name, module, about_integers((*args, *kwargs.values())))
         self._call(name, module, given, args, kwargs)
+        self.tape.calls[-1].embeds = True
 
     def _before_edges(self, args: tuple[Any, ...]) -> Tensor | None:
         """What is followed and stands before a call's edges, where a weight may come first: ``conv(W, x, edges)``."""
@@ -227,7 +233,8 @@ class Watch:
 
         def propagate(edge_index: Any, size: Any = None, **arguments: Any) -> Any:
             if self.embedding is not None:
-                self._begin_sending(name, conv, arguments)
+                with unwatched():
+                    self._begin_sending(name, conv, arguments)
             if self.depth == 0 or self.tape.active is None:
                 raise TraceError(
                     f"propagate of '{name}' ({type(conv).__name__}) was called past the module itself.",
@@ -235,14 +242,17 @@ class Watch:
                 )
             if self.table is not None and not any(argument is self.table for argument in arguments.values()):
                 raise _nothing(name, conv)
-            self.tape.calls[self.tape.active].propagates += 1
+            call = self.tape.calls[self.tape.active]
+            if call.embeds and call.propagates:
+                raise _nothing(name, conv, _EMBEDS)
+            call.propagates += 1
             affine = None
             if form is not None:
                 with unwatched():
                     affine = form(conv, PropagateCall(conv, edge_index, arguments, self.shelf, self._follows, size))
                     if affine is not None:
                         return self._closed(form, conv, affine, original, (edge_index, size, arguments))
-            self.tape.calls[self.tape.active].closed = False
+            call.closed = False
             return original(edge_index, size=size, **arguments)
 
         return propagate
