@@ -457,3 +457,17 @@ def test_a_graph_that_several_methods_read_from_outside_is_refused():
 
     with pytest.raises(InputError, match="It takes nothing"):
         ww.trace(Helped(), GRAPH, index=0, target=0)
+
+
+def test_a_model_may_be_made_for_the_graph_that_it_reads_from_outside():
+    class Sized(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = GCNConv(GRAPH.num_features, 2)
+
+        def forward(self):
+            return self.conv(GRAPH.x, GRAPH.edge_index)
+
+    model = Sized().eval()
+    chain = ww.trace(model, GRAPH, index=0, target=0)
+    assert chain.output == pytest.approx(float(model()[0, 0]), abs=1e-6)

@@ -15,8 +15,9 @@ def reads(model: nn.Module, graph: Any) -> bool:
     if type(function) is not FunctionType or len(inspect.signature(function).parameters) > 1:
         return False
     kinds = {kind for module in model.modules() for kind in type(module).__mro__}
-    methods = (method for kind in kinds for method in vars(kind).values() if type(method) is FunctionType)
-    others = any(_speaks_of(method, graph) for method in methods if method is not function)
+    running = (method for kind in kinds for name, method in vars(kind).items() if name not in ("__init__", "__repr__"))
+    methods = (method for method in running if type(method) is FunctionType and method is not function)
+    others = any(_speaks_of(method, graph) for method in methods)
     return _speaks_of(function, graph) and not others
 
 
