@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv, GraphConv
+from torch_geometric.nn import GCNConv, GraphConv, MetaLayer
 
 import walkwise as ww
 from walkwise.tracing.nodes.embedded import _decoded, _differ, _disturbed, _others, _own_change
@@ -150,3 +150,27 @@ def test_atoms_that_are_given_by_another_name_are_followed_without_a_warning(ord
         chain = ww.trace(Atoms().eval(), Data(z=z, pos=pos), target=0)
     found = ww.node_relevance(chain)
     assert found.nonzero().flatten().tolist() == [0, 1]  # the neighbour, and the node itself
+
+
+def test_rows_that_a_meta_layer_is_handed_are_told_by_changing_numbers():
+    class Edges(nn.Module):
+        def forward(self, source, target, edge_attr, u, batch):
+            return source
+
+    class Nodes(nn.Module):
+        def forward(self, x, edge_index, edge_attr, u, batch):
+            return torch.zeros_like(x).index_add(0, edge_index[1], edge_attr)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.table, self.layer = nn.Embedding(5, 3), MetaLayer(Edges(), Nodes(), None)
+
+        def forward(self, x, edge_index):
+            order = torch.tensor([2, 0, 1])
+            place = order.argsort()
+            return self.layer(self.table(x)[order], place[edge_index])[0][place]
+
+    chain = ww.trace(Model().eval(), torch.tensor([0, 1, 2]), torch.tensor([[0, 1], [1, 2]]), index=1, target=0)
+    assert ww.node_relevance(chain).nonzero().flatten().tolist() == [0]

@@ -27,10 +27,15 @@ def bound(forward, data, **beside):
     return given_as(model_with(forward), data, ..., beside)
 
 
+def ran(given):
+    """What a model returns, called in the manner that it takes."""
+    return given.taken(lambda way: way.run(way.model))[1]
+
+
 def called(forward, data, **beside):
     """What such a model returns."""
     given = bound(forward, data, **beside)
-    return given.run(given.model)
+    return ran(given)
 
 
 def graph(**attributes):
@@ -202,11 +207,11 @@ def test_a_forward_that_takes_anything_is_given_all_that_most_models_read(forwar
 def test_tensors_for_a_forward_that_takes_anything_have_names():
     batch = torch.tensor([0, 0, 1, 1])
     given = given_as(model_with(of_a_library), X, EDGES, {"batch": batch})
-    assert given.run(given.model)[2] is batch
+    assert ran(given)[2] is batch
     given = given_as(model_with(lambda *args, **named: (*args, named["batch"])), X, EDGES, {"batch": batch})
-    assert given.run(given.model) == (batch,)
+    assert ran(given) == (batch,)
     given = given_as(model_with(lambda *args, **named: args[0]), X, EDGES, {})
-    assert given.run(given.model) is X
+    assert ran(given) is X
 
 
 def test_what_is_wrapped_is_called_by_its_names():
@@ -432,10 +437,11 @@ def test_nothing_is_kept_of_a_way_that_fails():
             data = kwargs.get("data") or args[0]
             return self.second(data.x, data.edge_index).sum(0, keepdim=True)
 
-    edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
-    chain = ww.trace(Picky().eval(), Data(torch.rand(3, 3), edges), target=0)
-    assert [layer.name for layer in chain.layers] == ["second"]
-    assert not any("ran, but" in note for note in chain.notes)
+    data = Data(torch.rand(3, 3), torch.tensor([[0, 1, 2], [1, 2, 0]]))
+    chains = ww.trace(Picky().eval(), data, target=0), ww.explain(Picky().eval(), data, target=0).chain
+    for chain in chains:
+        assert [layer.name.removeprefix("model.") for layer in chain.layers] == ["second"]
+        assert not any("ran, but" in note for note in chain.notes)
 
 
 GRAPH = Data(torch.rand(3, 3), torch.tensor([[0, 1, 2], [1, 2, 0]]))

@@ -56,3 +56,17 @@ def test_adjacencies_of_torch_sparse(name, rule):
     adjacency = torch_sparse.SparseTensor.from_edge_index(EDGES.flip(0), sparse_sizes=(M, M))
     layers = LAYERS | {"stacks": lambda: pyg.ARMAConv(4, 4, num_stacks=2)}
     compare(layers[name], adjacency, rule)
+
+
+def test_the_mean_counts_parallel_edges_one_by_one():
+    """As torch.sparse.mm does: without biases nothing is absorbed, and walks sum to what the model gives."""
+
+    class Mean(pyg.MessagePassing):
+        def forward(self, x, adjacency):
+            return torch.sparse.mm(adjacency, x, "mean")
+
+    offsets, columns = torch.tensor([0, 3, 4, 4]), torch.tensor([1, 1, 2, 0])
+    adjacency = torch.sparse_csr_tensor(offsets, columns, torch.ones(4, dtype=torch.float64), (3, 3))
+    x = torch.rand(3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.5
+    chain = ww.trace(Mean(), x, adjacency, index=0, target=0, rule="zero")
+    torch.testing.assert_close(ww.node_relevance(chain), torch.stack([x[0, 0] * 0, x[1, 0] * 2, x[2, 0]]) / 3)

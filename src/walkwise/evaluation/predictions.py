@@ -117,7 +117,7 @@ def predict(
     given = given_graph(model, graph, model_kwargs)
     x, edge_index, arguments = given.x, given.edge_index, given.arguments
     with torch.no_grad(), at_rest(model) as resting:
-        output = given.run(resting)
+        given, output = given.taken(lambda way: way.run(resting))
     model = adapted(given.model, given.manner)
     if callable(target):
         if index is not None:

@@ -271,7 +271,7 @@ def label_of(graph: AnyGraph) -> float | None:
 def model_outputs(model: nn.Module, data: Any, rows: Rows | None) -> Tensor:
     """What the model says of every graph of a batch, or of every root: (G, C)."""
     with torch.no_grad(), at_rest(model) as resting:
-        output = of_graph(model, data, {}).run(resting)
+        _, output = of_graph(model, data, {}).taken(lambda way: way.run(resting))
     if rows is None:
         return _table(output, int(data.num_graphs), per_node=False)
     if isinstance(rows, list):

@@ -34,8 +34,8 @@ _SUMS = _PRODUCTS | {
 
 def notes_of_coverage(lowering: Lowering) -> tuple[str, ...]:
     """Warn about operations that no rule covers, or that carry messages outside of layers; the notes for the report."""
-    run = lowering.run  # what only makes a gate or a divisor is held constant anyway
-    without = _by_name(lowering, (op for op, emitted in run.uncovered if emitted in lowering.reached))
+    reached = lowering.reached  # what only makes a gate or a divisor is not: it is held constant anyway
+    without = _by_name(lowering, (op for op, emitted in lowering.run.uncovered if emitted in reached))
     chain = set(map(id, lowering.parts.chain))
     mixing = lowering.positions.identities.mixing(lambda op: id(op) in chain and _carries(lowering, op))
     mixing += [op for op in lowering.parts.readout if _mixes_nodes(lowering, op)]

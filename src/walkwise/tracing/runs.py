@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from walkwise.core.lazy import cached_property
 from walkwise.tracing.given.arguments import Given, in_main_memory
 from walkwise.tracing.given.inputs import check_input
-from walkwise.tracing.given.manners import NOT_TAKEN
 from walkwise.tracing.given.target import ExplainedScalar, Index, Target, explained
-from walkwise.tracing.precision import half_of, widened
+from walkwise.tracing.precision import widened
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.handed import EnoughError, note_handed
 from walkwise.tracing.running.modules import Modules, exchange, modules_of, where_parameters_lie
@@ -84,7 +83,7 @@ class ModelRuns:
             given.run(model)
         for _, conv in modules.convs:
             for name in ("forward", "propagate"):  # which hold on to the shadow, as the shadow does to them
-                conv.__dict__.pop(name)
+                conv.__dict__.pop(name, None)
         return seen
 
     def handed_for(self, x: Any, last: int, named: Mapping[str, Tensor]) -> list[list[Tensor]]:
@@ -111,19 +110,6 @@ class ModelRuns:
         if self.wide:
             exchange(modules, widened)
         return shadow.model, modules, self.given.copied(torch.float32 if self.wide else None)
-
-
-def settled(given: Given) -> Given:
-    """The input in the one manner that its model takes: of several, the first that the model runs with.
-
-    Each is tried by itself, so that nothing of those that fail is recorded. Where all do, the first says what is wrong.
-    """
-    ways = [replace(given, manner=manner) for manner in given.manner.ways()]
-    for way in ways if len(ways) > 1 else ():
-        with suppress(*NOT_TAKEN):
-            ModelRuns(way, (None, None), None, half_of(way.model, way.features) is not None).output()
-            return way
-    return ways[0]
 
 
 def _copied_here(tensor: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ from walkwise.tracing.private import compiled_from, watched
 from walkwise.tracing.reach import Surveyor, is_several, ran_as_before
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.watch import check_fresh
-from walkwise.tracing.runs import ModelRuns, settled
+from walkwise.tracing.runs import ModelRuns
 
 
 def trace(
@@ -128,7 +128,10 @@ def given_to(model: nn.Module, x: Any, edge_index: Any, model_kwargs: dict[str, 
         watched(),
         ordinary,
     ):  # an interrupt must not leave gradients, or the sight of what is computed, switched off
-        given = settled(given_as(model, x, edge_index, model_kwargs))
+        given = given_as(model, x, edge_index, model_kwargs)
+        if given.manner.instead is not None:  # nothing of those that fail is to be recorded
+            half = half_of(given.model, given.features) is not None
+            given, _ = given.taken(lambda way: ModelRuns(way, (None, None), None, half).output())
         given.check() if isinstance(given, HeteroGiven) else check_given(given)
         yield given.turned() if _has_matrices(given.x) and _names_more(given.edge_index, len(given.x)) else given
 

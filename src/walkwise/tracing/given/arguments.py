@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import FunctionType
-from typing import Any, NoReturn, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,19 +16,21 @@ from torch_geometric.nn import HypergraphConv
 from torch_geometric.utils import is_sparse
 
 from walkwise.core.node_types import NodeTypes
-from walkwise.errors import InputError, described, noted
-from walkwise.tracing.given.manners import Manner
+from walkwise.errors import InputError, described
+from walkwise.tracing.given.manners import NOT_TAKEN, Manner
+from walkwise.tracing.given.misfits import explain_types, refuse_call, refuse_missing
 from walkwise.tracing.given.outside import reads
+from walkwise.tracing.given.signatures import (
+    ordered_names,
+    parameters_of,
+    signature_of,
+    takes_any_order,
+    takes_anything,
+    takes_none,
+)
 from walkwise.tracing.precision import HALVES
-from walkwise.tracing.private import compiled_from
 
 _EDGES = ("edge_index", "adj_t")
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-#: What a graph without features may be given; and the call where x and edge_index were meant.
-ONES = (
-    "Where there are no features, give ones: data.x = torch.ones(data.num_nodes, 1); where the model takes None for "
-    "one-hot features, as RGCNConv does, torch.eye(data.num_nodes)."
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +110,21 @@ class Given:
         manner = replace(self.manner, whole=whole)
         return replace(self, x=x, edge_index=edge_index, arguments=arguments, manner=manner, here=True)
 
+    def taken(self, run: Callable[[Given], Any]) -> tuple[Given, Any]:
+        """The input in the one manner that its model takes, the first that ``run`` can do, and what came of that.
+
+        Each is tried by itself. Where all fail, the first says what is wrong.
+        """
+        wrong: Exception | None = None
+        for manner in self.manner.ways():
+            way = replace(self, manner=manner)
+            try:
+                return way, run(way)
+            except NOT_TAKEN as error:
+                wrong = wrong or error
+        assert wrong is not None
+        raise wrong
+
     def turned(self) -> Given:
         """The same input, its x taken for several matrices on one static graph."""
         return replace(self, x=self.x.transpose(0, 1), static=True)
@@ -123,7 +138,7 @@ class Given:
             self._check_call()
             raise
         except (IndexError, RuntimeError, ValueError) as error:
-            _explain_types(error, self.tensors())
+            explain_types(error, self.tensors())
             self._check_ends()
             raise
 
@@ -136,7 +151,7 @@ class Given:
 
     def _check_call(self) -> None:
         """Raise what is wrong with the call, if it is the call that is wrong and not the model."""
-        signature = _signature(self.model)
+        signature = signature_of(self.model)
         if signature is None:
             return
         try:
@@ -144,7 +159,7 @@ class Given:
         except TypeError as error:
             whole = self.manner.whole is not None
             names = ["the graph", *sorted(self.manner.beside)] if whole else ["x", "edge_index", *self.arguments]
-            _refuse(self.model, signature, ", ".join(names), str(error))
+            refuse_call(self.model, signature, ", ".join(names), str(error))
 
 
 def in_main_memory(nested: Any, made: dict[int, Any] | None = None) -> Any:
@@ -176,7 +191,7 @@ def given_as(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any
         return of_graph(model, x, arguments)
     parameters = parameters_of(model)
     manner = Manner() if _in_place(parameters, arguments) else _manner(parameters)
-    if _takes_anything(model):
+    if takes_anything(model):
         manner = Manner("x", "edge_index", False, instead=manner)
     return Given(model, x, edge_index, arguments, manner)
 
@@ -200,9 +215,9 @@ def of_graph(model: nn.Module, data: Any, given: Mapping[str, Any]) -> Given:
     if not parameters and reads(model, data):
         whole = _whole(model, data, held, given)
         return replace(whole, manner=replace(whole.manner, outside=True))
-    if _takes_anything(model) and not parameters:
+    if takes_anything(model) and not parameters:
         return _by_any_name(model, data, held, given)
-    if _takes_whole(parameters, held, given) or (_takes_any_order(model) and not held.keys().isdisjoint(_READ)):
+    if _takes_whole(parameters, held, given) or (takes_any_order(model) and not held.keys().isdisjoint(_READ)):
         return _whole(model, data, held, given)
     return _by_name(model, data, held, given, parameters)
 
@@ -244,13 +259,13 @@ def _by_name(
     taken = [p for p in parameters if p.name not in (manner.x, manner.edges)]
     arguments = {p.name: value for p in taken if (value := _value(p, data, held, given)) is not None} | dict(given)
     manner = replace(manner, x=None if x is None else manner.x, edges=None if edge_index is None else manner.edges)
-    arguments |= {p.name: None for p in parameters if x is None and p.name == "x" and _takes_none(p)}
+    arguments |= {p.name: None for p in parameters if x is None and p.name == "x" and takes_none(p)}
     bound = {manner.x, manner.edges, *arguments}
     missing = [p.name for p in parameters if p.default is p.empty and p.name not in bound]
-    signature = _signature(model)
+    signature = signature_of(model)
     if missing and signature is not None:
-        _missing(model, signature, missing, held)
-    usual = _ordered(parameters)[:2] == [manner.x, manner.edges] and not _takes_anything(model)
+        refuse_missing(model, signature, missing, held)
+    usual = ordered_names(parameters)[:2] == [manner.x, manner.edges] and not takes_anything(model)
     return Given(model, x, edge_index, arguments, Manner() if usual else manner, data)
 
 
@@ -261,7 +276,7 @@ def _manner(parameters: list[inspect.Parameter], known: Mapping[str, Any] | None
     """
     names = [parameter.name for parameter in parameters]
     if known is None:  # tensors: in order, unless their names stand elsewhere
-        by_name = {"x", "edge_index"} <= set(names) and _ordered(parameters)[:2] != ["x", "edge_index"]
+        by_name = {"x", "edge_index"} <= set(names) and ordered_names(parameters)[:2] != ["x", "edge_index"]
         return Manner("x", "edge_index", False) if by_name else Manner()
     if not names:
         return Manner()
@@ -275,12 +290,7 @@ def _in_place(parameters: list[inspect.Parameter], given: Mapping[str, Any]) -> 
     """Whether features go to a ``forward(z, edge_index, x=None)`` as ``z``: the first, which nothing else is given."""
     first, others = parameters[:1], {p.name: p for p in parameters[1:]}
     optional = "x" in others and others["x"].default is not inspect.Parameter.empty
-    return optional and _ordered(parameters)[1:2] == ["edge_index"] and first[0].name not in given
-
-
-def _ordered(parameters: list[inspect.Parameter]) -> list[str]:
-    """The names of the parameters that may be given in order."""
-    return [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    return optional and ordered_names(parameters)[1:2] == ["edge_index"] and first[0].name not in given
 
 
 def _takes_whole(parameters: list[inspect.Parameter], held: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
@@ -292,27 +302,6 @@ def _takes_whole(parameters: list[inspect.Parameter], held: Mapping[str, Any], g
     if first.name in given or (first.name in held and first.name != "batch"):
         return False
     return all(p.default is not p.empty or p.name in given for p in others)
-
-
-def _takes_any_order(model: nn.Module) -> bool:
-    """Whether ``forward(*argv)`` takes things by their places alone, of which only the first two are known."""
-    signature = _signature(model)
-    kinds = [] if signature is None else [parameter.kind for parameter in signature.parameters.values()]
-    return kinds == [inspect.Parameter.VAR_POSITIONAL]
-
-
-def _takes_anything(model: nn.Module) -> bool:
-    """Whether ``forward(*args, **kwargs)`` finds its arguments itself, or hands them on to what it wraps."""
-    model = compiled_from(model) or model
-    if hasattr(getattr(model, "signature", None), "param_dict"):  # torch_geometric.nn.Sequential, which names them
-        return False
-    forward = model.__dict__.get("forward", getattr(type(model), "forward", None))
-    try:
-        signature = inspect.signature(forward, follow_wrapped=False)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return False
-    kinds = [parameter.kind for name, parameter in signature.parameters.items() if name != "self"]
-    return kinds == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
 
 
 def _value(parameter: inspect.Parameter, data: Data, held: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
@@ -334,98 +323,6 @@ def _value(parameter: inspect.Parameter, data: Data, held: Mapping[str, Any], gi
     return {"num_nodes": num_nodes, "num_edges": data.num_edges, "num_graphs": graphs, "batch_size": graphs}.get(name)
 
 
-def _takes_none(parameter: inspect.Parameter) -> bool:
-    """Whether a parameter that must be given may be None, as its type says."""
-    kind = parameter.annotation
-    named = isinstance(kind, str) and any(word in kind for word in ("Optional", "OptTensor", "None"))
-    return parameter.default is parameter.empty and (named or type(None) in get_args(kind))
-
-
 def _graphs_of(data: Any) -> int | None:
     """How many graphs a Batch holds, or None if it is no Batch."""
     return int(data.num_graphs) if isinstance(data, Batch) else None
-
-
-def parameters_of(model: nn.Module) -> list[inspect.Parameter]:
-    """The parameters of a model's ``forward`` that have names."""
-    signature = _signature(model)
-    return [] if signature is None else [p for p in signature.parameters.values() if p.kind in _NAMED]
-
-
-def _signature(model: nn.Module) -> inspect.Signature | None:
-    """How a model is called, or None where Python does not know."""
-    model = compiled_from(model) or model
-    declared = getattr(getattr(model, "signature", None), "param_dict", None)  # torch_geometric.nn.Sequential
-    if isinstance(declared, dict) and all(isinstance(name, str) for name in declared):
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        return inspect.Signature([inspect.Parameter(name, kind) for name in declared])
-    if "forward" not in model.__dict__ and type(type(model).forward) is FunctionType:
-        return _method_signature(type(model).forward)
-    try:
-        return inspect.signature(model.forward)
-    except (TypeError, ValueError):
-        return None
-
-
-@functools.lru_cache(maxsize=256)
-def _method_signature(method: FunctionType) -> inspect.Signature:
-    """How a method of a class is called, without the object."""
-    signature = inspect.signature(method)
-    return signature.replace(parameters=list(signature.parameters.values())[1:])
-
-
-def _missing(model: nn.Module, signature: inspect.Signature, missing: list[str], held: Mapping[str, Any]) -> NoReturn:
-    """Refuse a graph that lacks what the model takes."""
-    has, name = ", ".join(sorted(held)) or "nothing", missing[0]
-    remedy = ONES if name == "x" else f"Set data.{name}, or give it by name: ww.trace(model, data, {name}=...)."
-    raise InputError(
-        f"{type(model).__name__}.forward{_written(signature)} wants {', '.join(missing)}, which the graph does not "
-        f"have; it has {has}.",
-        argument=name,
-        expected="given, or a part of the graph",
-        got=has,
-        remedy=remedy,
-    )
-
-
-def _refuse(model: nn.Module, signature: inspect.Signature, given: str, why: str) -> NoReturn:
-    """Refuse a call that does not fit a model's ``forward``."""
-    names = [p.name for p in signature.parameters.values() if p.kind in _NAMED]
-    needed = [p for p in signature.parameters.values() if p.kind in _NAMED and p.default is p.empty]
-    remedy = (
-        "It takes nothing: have it take a graph, def forward(self, x, edge_index), or, where it reads one from a "
-        "variable outside, hand that very object over, ww.trace(model, data)."
-        if not signature.parameters
-        else f"It takes one object: write ww.trace(model, {names[0]}), with a torch_geometric Data or Batch."
-        if len(needed) == 1 and names[0] not in ("x", "edge_index", "adj_t")
-        else "Write ww.trace(model, x, edge_index, name=value, ...) with its own names, or ww.trace(model, data) "
-        "with a Data object that has them."
-    )
-    raise InputError(
-        f"{type(model).__name__}.forward{_written(signature)} was given {given}, which does not fit: {why}.",
-        argument="x",
-        expected="what the model's forward takes",
-        got=given,
-        remedy=remedy,
-    ) from None
-
-
-def _written(signature: inspect.Signature) -> str:
-    """A signature as it is called: without annotations."""
-    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
-    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
-
-
-def _explain_types(error: Exception, tensors: Mapping[str, Tensor]) -> None:
-    """Say which arguments are integers where the model's own error is about types of numbers."""
-    whole = [n for n, t in tensors.items() if not t.is_floating_point() and n in ("x", "edge_attr", "edge_weight")]
-    if whole and any(word in str(error) for word in ("dtype", "Long", "Int")):
-        one = whole[0]
-        raise InputError(
-            f"The model cannot compute with {one} of {tensors[one].dtype} ({error}).",
-            argument=one,
-            expected="of floating-point numbers",
-            got=tensors[one].dtype,
-            remedy=f"If these are features, not numbers of categories, convert them: data.{one} = data.{one}.float().",
-        ) from error
-    noted(error, "Raised by the model, which got " + ", ".join(f"{n} {tuple(t.shape)}" for n, t in tensors.items()))

@@ -16,8 +16,9 @@ from torch_geometric.utils import is_sparse, to_edge_index
 from walkwise.core.lazy import cached_property
 from walkwise.core.node_types import EdgeType, NodeTypes
 from walkwise.errors import Described, InputError, described
-from walkwise.tracing.given.arguments import Given, parameters_of
+from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.given.manners import Manner
+from walkwise.tracing.given.signatures import parameters_of
 from walkwise.tracing.precision import HALVES
 
 _DICT = "_dict"

@@ -29,7 +29,7 @@ class Manner:
     only: frozenset[str] | None = None  # of what else is given, what the model gets
     name: str | None = None  # the object's, where it is given by name
     outside: bool = False  # whether the model takes nothing, and reads the object from a variable
-    instead: Manner | None = None  # what is tried where the model does not take it so
+    instead: Manner | None = None  # what is to be tried where the model does not take it so
 
     def ways(self) -> Iterator[Manner]:
         """This manner, and those that are tried in its place, each by itself."""
@@ -40,17 +40,6 @@ class Manner:
 
     def call(self, model: nn.Module, x: Any, edge_index: Any, arguments: Mapping[str, Any]) -> Any:
         """The model's output."""
-        if self.instead is None:
-            return self._call(model, x, edge_index, arguments)
-        try:
-            return self._call(model, x, edge_index, arguments)
-        except NOT_TAKEN as error:
-            try:
-                return self.instead.call(model, x, edge_index, arguments)
-            except NOT_TAKEN:
-                raise error from None
-
-    def _call(self, model: nn.Module, x: Any, edge_index: Any, arguments: Mapping[str, Any]) -> Any:
         if self.whole is not None:
             graph = self._graph(x, edge_index, arguments)
             if self.outside:

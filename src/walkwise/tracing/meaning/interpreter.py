@@ -30,9 +30,8 @@ class Interpreter:
         self.builder = builder
         self.flows: dict[int, Flow] = {}
         self.missing: Callable[[int], Flow] | None = None  # makes the flow of a slot that nothing here has made
-        self.along_nodes: Callable[[int, int], bool | None] = lambda slot, dim: (
-            None
-        )  # whether a dimension runs over them
+        #: Whether a dimension of a slot runs over nodes; None where nobody knows.
+        self.along_nodes: Callable[[int, int], bool | None] = lambda slot, dim: None
         self.parameters: frozenset[int] = frozenset()  # where the model's parameters lie in memory
         self.origins = Origins()  # of the constants that are made of followed tensors
         self.made: dict[int | None, Op] = {}  # the operations of the run, by what they made
@@ -40,9 +39,8 @@ class Interpreter:
         self.lasting = True  # whether what is made must outlive later changes of the model's weights
         self.uncovered: list[tuple[Op, int]] = []  # operations that no rule speaks of, and the slots they emit
         self.remarks: dict[str, None] = {}
-        self.stacks: dict[
-            int, tuple[int, list[int]]
-        ] = {}  # what was put together: along which dimension, of which slots
+        #: What was put together in a new dimension: which it is, and the slots.
+        self.stacks: dict[int, tuple[int, list[int]]] = {}
         self.factors: dict[int, tuple[int, Tensor]] = {}  # products with what is learned: the other factor, and that
         self.squashes: list[tuple[str, int]] = []  # remarks on what an operation emits, and the slot of that
         self._copies: dict[int, tuple[Tensor, Tensor]] = {}

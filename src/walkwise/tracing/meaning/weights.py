@@ -135,15 +135,16 @@ def _sparse_product(run: Interpreter, op: Op) -> None:
         return selection(run, op)
     if isinstance(left, Ref) or not isinstance(right, Ref) or reduce not in ("sum", "mean"):
         return gradient(run, op)
-    _from_the_left(run, op, _mean_of_rows(left) if reduce == "mean" else left, right)
+    if reduce == "mean":
+        left = _mean_of_rows(left, left.to_sparse_csr().crow_indices())
+    _from_the_left(run, op, left, right)
 
 
-def _mean_of_rows(matrix: Tensor) -> Tensor:
-    """A sparse matrix, each entry over the number of those in its row."""
-    entries = matrix.detach().to_sparse()
-    indices, values = entries._indices(), entries._values()  # entries in one place count as often as they are there
-    counts = torch.bincount(indices[0], minlength=len(matrix)).to(values.dtype)
-    return torch.sparse_coo_tensor(indices, values / counts[indices[0]], matrix.shape)
+def _mean_of_rows(matrix: Tensor, offsets: Tensor) -> Tensor:
+    """A sparse matrix, each entry over the number of those in its row, those in one place counted one by one."""
+    entries = matrix.detach().to_sparse().coalesce()
+    row, values = entries.indices()[0], entries.values()
+    return torch.sparse_coo_tensor(entries.indices(), values / offsets.diff()[row].to(values.dtype), matrix.shape)
 
 
 def _of_torch_sparse(run: Interpreter, op: Op) -> None:
@@ -156,7 +157,7 @@ def _of_torch_sparse(run: Interpreter, op: Op) -> None:
     values = torch.ones_like(columns, dtype=run.values[features.slot].dtype) if values is None else values.detach()
     row = torch.repeat_interleave(offsets.diff(), output_size=len(columns))
     matrix = torch.sparse_coo_tensor(torch.stack([row, columns]), values, (len(offsets) - 1, rows))
-    matrix = _mean_of_rows(matrix) if op.word.name == "spmm_mean" else matrix
+    matrix = _mean_of_rows(matrix, offsets) if op.word.name == "spmm_mean" else matrix
     known = word(torch.matmul)
     _from_the_left(run, replace(op, word=known, func=torch.matmul, args=(matrix, features)), matrix, features)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from walkwise.errors import TraceError
 from walkwise.tracing.recording.aliases import memory_of
@@ -25,7 +25,7 @@ class Slots:
         """Nothing is followed yet."""
         self.values: list[Tensor] = []  # by slot
         self.tensors: list[Tensor] = []  # all that were ever followed
-        self.held: set[int] = set()  # where the constants beside them lie in memory; parameters are known anyway
+        self.held: set[int] = set()  # where the constants beside them lie in memory
         self._of: dict[int, int] = {}  # by identity
 
     def of(self, tensor: Any) -> int | None:
@@ -92,7 +92,7 @@ class Slots:
                 slots.append(slot)
                 refs.append(Ref(slot))
                 continue
-            if isinstance(item, Tensor) and not isinstance(item, nn.Parameter):
+            if isinstance(item, Tensor):
                 self.held.add(memory_of(item))
             refs.append(item)
         return tuple(refs), tuple(slots) if len(slots) < 2 else tuple(dict.fromkeys(slots))

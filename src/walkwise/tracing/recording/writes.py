@@ -47,7 +47,7 @@ def keep_constants(tape: Tape, written: Any) -> None:
     if transforming() or not isinstance(written, Tensor):
         return
     place = memory_of(written)
-    if place in tape.slots.held or place in tape.parameters:
+    if place in tape.slots.held:
         for op in tape.ops:
             op.args, op.kwargs = _copied((op.args, op.kwargs), place)
         tape.slots.held.discard(place)

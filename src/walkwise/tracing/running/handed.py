@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 from torch_geometric.data import Data
-from torch_geometric.nn import RGCNConv
+from torch_geometric.nn import MessagePassing, RGCNConv
 
 from walkwise.tracing.private import parameters_of, unwatched
 from walkwise.tracing.running.modules import Modules
@@ -31,7 +31,8 @@ def note_handed(modules: Modules, disturbing: bool, last: int | None = None) -> 
     notes = _Handed(disturbing, last)
     for _, conv in modules.convs:
         conv.__dict__["forward"] = notes.forward(conv.forward)
-        conv.__dict__["propagate"] = notes.propagate(conv.propagate)
+        if isinstance(conv, MessagePassing):
+            conv.__dict__["propagate"] = notes.propagate(conv.propagate)
     return notes.handed
 
 
@@ -84,8 +85,7 @@ def handed_nodes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def node_tensors(given: Any) -> list[Tensor]:
     """The node tensors of what a layer is handed: one, or those of a pair or of a dictionary."""
     if isinstance(given, Tensor):
-        with unwatched():  # a look at it is nothing that the model does
-            return [given] if given.is_floating_point() and given.layout == torch.strided else []
+        return [given] if given.is_floating_point() and given.layout == torch.strided else []
     if isinstance(given, dict):
         return [tensor for item in given.values() for tensor in node_tensors(item)]
     if isinstance(given, (tuple, list)):

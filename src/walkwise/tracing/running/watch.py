@@ -134,7 +134,7 @@ class Watch:
         args = opened(args)
         place = _place_of_x(type(module))  # type: ignore[arg-type]
         first = kwargs["x"] if "x" in kwargs else next(iter(args[place:]), None)
-        known = self.tape.slot_of(first)  # no look at the tensor: the tape would see it
+        known = self.tape.slot_of(first)
         given = self._before_edges(args) if known is None else first
         self.table = own_table(module, args, kwargs) if given is None else None
         given = self.table if given is None else given
@@ -178,8 +178,7 @@ class Watch:
 
     def _before_edges(self, args: tuple[Any, ...]) -> Tensor | None:
         """What is followed and stands before a call's edges, where a weight may come first: ``conv(W, x, edges)``."""
-        with unwatched():
-            edges = next((i for i, item in enumerate(args) if is_edges(item)), 0)
+        edges = next((i for i, item in enumerate(args) if is_edges(item)), 0)
         known = (item for item in args[:edges] if isinstance(item, Tensor) and self.tape.slot_of(item) is not None)
         return next(known, None)
 

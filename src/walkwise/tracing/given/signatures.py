@@ -1,0 +1,82 @@
+"""What a model's ``forward`` takes: its parameters, by name and in order."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from types import FunctionType
+from typing import get_args
+
+from torch import nn
+
+from walkwise.tracing.private import compiled_from
+
+#: Kinds of parameters that have names.
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def parameters_of(model: nn.Module) -> list[inspect.Parameter]:
+    """The parameters of a model's ``forward`` that have names."""
+    signature = signature_of(model)
+    return [] if signature is None else [p for p in signature.parameters.values() if p.kind in NAMED]
+
+
+def signature_of(model: nn.Module) -> inspect.Signature | None:
+    """How a model is called, or None where Python does not know."""
+    model = compiled_from(model) or model
+    declared = getattr(getattr(model, "signature", None), "param_dict", None)  # torch_geometric.nn.Sequential
+    if isinstance(declared, dict) and all(isinstance(name, str) for name in declared):
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Signature([inspect.Parameter(name, kind) for name in declared])
+    if "forward" not in model.__dict__ and type(type(model).forward) is FunctionType:
+        return _method_signature(type(model).forward)
+    try:
+        return inspect.signature(model.forward)
+    except (TypeError, ValueError):
+        return None
+
+
+@functools.lru_cache(maxsize=256)
+def _method_signature(method: FunctionType) -> inspect.Signature:
+    """How a method of a class is called, without the object."""
+    signature = inspect.signature(method)
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+def ordered_names(parameters: list[inspect.Parameter]) -> list[str]:
+    """The names of the parameters that may be given in order."""
+    return [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+
+
+def takes_any_order(model: nn.Module) -> bool:
+    """Whether ``forward(*argv)`` takes things by their places alone, of which only the first two are known."""
+    signature = signature_of(model)
+    kinds = [] if signature is None else [parameter.kind for parameter in signature.parameters.values()]
+    return kinds == [inspect.Parameter.VAR_POSITIONAL]
+
+
+def takes_anything(model: nn.Module) -> bool:
+    """Whether ``forward(*args, **kwargs)`` finds its arguments itself, or hands them on to what it wraps."""
+    model = compiled_from(model) or model
+    if hasattr(getattr(model, "signature", None), "param_dict"):  # torch_geometric.nn.Sequential, which names them
+        return False
+    forward = model.__dict__.get("forward", getattr(type(model), "forward", None))
+    try:
+        signature = inspect.signature(forward, follow_wrapped=False)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    kinds = [parameter.kind for name, parameter in signature.parameters.items() if name != "self"]
+    return kinds == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
+
+
+def takes_none(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter that must be given may be None, as its type says."""
+    kind = parameter.annotation
+    named = isinstance(kind, str) and any(word in kind for word in ("Optional", "OptTensor", "None"))
+    return parameter.default is parameter.empty and (named or type(None) in get_args(kind))
+
+
+def written(signature: inspect.Signature) -> str:
+    """A signature as it is called: without annotations."""
+    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
