@@ -106,3 +106,96 @@ def test_nodes_in_another_order_are_refused():
     model = Net(between=lambda h: h.flip(1))
     with pytest.raises(TraceError, match=r"Layer 'second' .*\(2, 5, 3\).*which row is which node"):
         ww.trace(model, matrices(2), EDGES, target=lambda out: out.sum())
+
+
+class Queries(nn.Module):
+    """Makes (B, M, F) itself, of the numbers of nodes or of queries, as NBFNet does: a batch of queries comes first."""
+
+    def __init__(self, net, make):
+        super().__init__()
+        self.net, self.make = net, make
+        self.table = nn.Embedding(9, F, dtype=torch.float64)
+        self.query = nn.Embedding(9, F, dtype=torch.float64)
+
+    def forward(self, z, edge_index, queries):
+        h = self.make(self, z, queries)
+        return self.net(h, edge_index)
+
+
+def boundary(model, z, queries):
+    """Nothing but at the nodes that are asked about, and something small elsewhere."""
+    h = torch.full((len(queries), len(z), F), 0.1, dtype=torch.float64)
+    asked = model.query(queries[:, 1])
+    h.scatter_add_(1, queries[:, :1].unsqueeze(-1).expand(-1, -1, F), asked.unsqueeze(1))
+    return h
+
+
+MAKE = {
+    "of queries": boundary,
+    "of nodes": lambda model, z, queries: model.table(z).unsqueeze(0).expand(len(queries), -1, -1),
+    "of both": lambda model, z, queries: model.table(z)[None] * model.query(queries[:, 1])[:, None],
+}
+
+
+class Around(Net):
+    """Reads its nodes around the first layer, as they are and after a normalisation."""
+
+    def forward(self, x, edge_index):
+        h = x + self.first(self.lin(x), edge_index).relu()
+        return self.head(self.second(h * 0.5, edge_index).relu() + h)
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize("made", MAKE)
+@pytest.mark.parametrize("kind", [Net, Around])
+@pytest.mark.parametrize("count", [1, 2, M])
+def test_matrices_that_the_model_makes_itself(count, kind, made, rule):
+    model = Queries(kind("SAGE" if made == "of both" else "GraphConv"), MAKE[made]).eval()
+    z = torch.tensor([1, 3, 1, 4, 7])
+    queries = torch.stack([torch.arange(count) % M, torch.arange(count) % 3], 1)
+    h = MAKE[made](model, z, queries).detach()
+    ours = ww.trace(model, z, EDGES, queries=queries, target=lambda out: out[..., 0].sum(), rule=rule)
+    theirs = ww.trace(model.net, h.flatten(0, 1), copies(count), target=lambda out: out[:, 0].sum(), rule=rule)
+    assert ours.num_nodes == M
+    assert ours.output == pytest.approx(theirs.output)
+    walks = ww.enumerate_walks(ours)
+    expected = sum(ww.walk_relevance(theirs, torch.where(walks < 0, walks, walks + M * t)) for t in range(count))
+    torch.testing.assert_close(ww.walk_relevance(ours, walks), expected, rtol=1e-12, atol=1e-13)
+    sets = [[0, 1], [2, 3, 4], [1]]
+    expected = sum(ww.subgraph_relevance(theirs, [[i + M * t for i in nodes] for nodes in sets]) for t in range(count))
+    torch.testing.assert_close(ww.subgraph_relevance(ours, sets), expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("count", [1, M])
+def test_matrices_of_nodes_in_another_order_are_refused(count):
+    perm = torch.tensor([2, 0, 1, 4, 3])
+    model = Queries(Net(), lambda model, z, queries: model.table(z[perm])[None].expand(count, -1, -1))
+    z = torch.tensor([1, 3, 5, 4, 7])
+    with pytest.raises(TraceError, match=r"which row is which node"):
+        ww.trace(model, z, EDGES, queries=torch.zeros(1, 2), target=lambda out: out.sum())
+
+
+class Sum(pyg.MessagePassing):
+    """A layer that is told which dimension its nodes are."""
+
+    def __init__(self, node_dim):
+        super().__init__(aggr="add", node_dim=node_dim)
+        self.lin = nn.Linear(F, F, dtype=torch.float64)
+
+    def forward(self, x, edge_index):
+        return self.propagate(edge_index, x=self.lin(x))
+
+    def message(self, x_j):
+        return x_j
+
+
+@pytest.mark.parametrize("count", [1, 2, M])
+def test_nodes_that_are_said_to_be_the_second_dimension(count):
+    model, twin, x = Net(), Net(), matrices(count)
+    model.first, model.second, twin.first, twin.second = Sum(1), Sum(1), Sum(0), Sum(0)
+    twin.load_state_dict(model.state_dict())
+    ours = ww.trace(model, x, EDGES, target=lambda out: out[..., 0].sum())
+    theirs = ww.trace(twin, x.flatten(0, 1), copies(count), target=lambda out: out[:, 0].sum())
+    sets = [[0, 1], [2, 3, 4], [1]]
+    expected = sum(ww.subgraph_relevance(theirs, [[i + M * t for i in nodes] for nodes in sets]) for t in range(count))
+    torch.testing.assert_close(ww.subgraph_relevance(ours, sets), expected, rtol=1e-12, atol=1e-13)

@@ -31,7 +31,6 @@ from walkwise.tracing.lowering import Lowering
 from walkwise.tracing.neighbourhoods import Neighbourhoods
 from walkwise.tracing.nodes.embedded import rows_of_own
 from walkwise.tracing.nodes.identity import Identities
-from walkwise.tracing.nodes.positions import is_static
 from walkwise.tracing.nodes.sources import read_around
 from walkwise.tracing.precision import (
     CAST,
@@ -222,7 +221,9 @@ def lowered(
 def _followed_early(tape: Tape, early: Mapping[tuple[int, str, int], Tensor]) -> dict[int, Tensor]:
     """The slots that were followed from where they are first read, and the nodes of their rows."""
     found = {begun: early[place] for place, begun in tape.early.items() if begun is not None}
-    if len(found) != len(early) or any(len(tape.values[slot]) != len(ids) for slot, ids in found.items()):
+    if len(found) != len(early) or any(
+        tape.values[slot].shape[ids.dim() - 1] != ids.numel() for slot, ids in found.items()
+    ):
         raise TraceError(
             "The model made its embeddings in another way when it was run again.",
             remedy="Have it do the same each time that it gets the same graph.",
@@ -311,7 +312,7 @@ def _are_matrices(tape: Tape, x: Tensor, identities: Identities) -> bool:
     """Whether the first layer takes features (T, M, F) as they are for several matrices on one static graph."""
     call = tape.calls[0]
     shape = tape.values[call.handed[0]].shape
-    return is_static(call, shape) and shape[:2] == x.shape[:2] and not identities.across(call.handed[0])
+    return call.takes_matrices(shape) and shape[:2] == x.shape[:2] and not identities.across(call.handed[0])
 
 
 def _names_more(edge_index: Any, num_nodes: int) -> bool:

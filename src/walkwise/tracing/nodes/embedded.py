@@ -9,7 +9,7 @@ the graph's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -57,7 +57,8 @@ def rows_of_own(tape: Tape, given: Given, handed: Handed) -> tuple[dict[int, Ten
         return {}, []
     given_parts = given.x if isinstance(given.x, dict) else _numbers(given) if given.x is None else {"": given.x}
     parts = {name: part for name, part in given_parts.items() if isinstance(part, Tensor)}
-    probe = _Probe(own, parts, given, handed)
+    across = {s for s, (i, _) in own.items() if tape.calls[i].nodes_along(tape.values[s].shape, given.num_nodes)}
+    probe = _Probe(own, parts, given, handed, across)
     if given.features and not tape.cut:
         _check_in_sight(tape, own, probe)
     codes, changed = probe.changes()
@@ -65,7 +66,9 @@ def rows_of_own(tape: Tape, given: Given, handed: Handed) -> tuple[dict[int, Ten
     unsure = []
     for slot, (number, _) in own.items():
         call, ids = tape.calls[number], found.get(slot)
-        if (ids is not None and len(ids)) or len(tape.values[slot]) not in (given.num_nodes, *map(len, parts.values())):
+        shape = tape.values[slot].shape
+        rows = shape[call.nodes_along(shape, given.num_nodes)]
+        if (ids is not None and len(ids)) or rows not in (given.num_nodes, *map(len, parts.values())):
             continue
         if _has_edges_of(call, given):
             continue
@@ -98,13 +101,16 @@ def _own_tensors(tape: Tape) -> dict[int, tuple[int, int]]:
 class _Probe:
     """Runs of a model up to its last layer that is handed a tensor of the model's own."""
 
-    def __init__(self, own: dict[int, tuple[int, int]], parts: Parts, given: Given, handed: Handed) -> None:
+    def __init__(
+        self, own: dict[int, tuple[int, int]], parts: Parts, given: Given, handed: Handed, across: Collection[int]
+    ) -> None:
         self.own, self.parts, self.given = own, parts, given
+        self._across = across  # slots whose second dimension runs over nodes
         self._handed, self._last = handed, max(number for number, _ in own.values())
         self._plain: dict[int, Tensor] | None = None
 
     def plain(self) -> dict[int, Tensor]:
-        """The model's own tensors, by slot."""
+        """The model's own tensors, by slot, their rows nodes."""
         if self._plain is None:
             self._plain = self.run(self.parts)
         return self._plain
@@ -116,7 +122,8 @@ class _Probe:
         else:
             x = self.given.x | parts if isinstance(self.given.x, dict) else parts.get("")
             tensors = self._handed(x, self._last, {})
-        return {slot: tensors[call][place] for slot, (call, place) in self.own.items()}
+        found = {slot: tensors[call][place] for slot, (call, place) in self.own.items()}
+        return {slot: rows.transpose(0, 1) if slot in self._across else rows for slot, rows in found.items()}
 
     def changes(self) -> tuple[Tensor, dict[int, Tensor]]:
         """A code for every node, and which rows change as the features of nodes do, by the bits of those.  # (2b, K)

@@ -62,7 +62,8 @@ class Identities:
             tape: what was recorded.
             num_nodes: M.
             types: of a heterogeneous graph.
-            own: the nodes of the rows of tensors that the model makes of whole numbers, by slot.
+            own: the nodes of the rows of tensors that the model makes of whole numbers, by slot, (K,); (1, M) where
+                they are along the second dimension.
         """
         self.tape = tape
         self.num_nodes = num_nodes
@@ -73,8 +74,13 @@ class Identities:
         self.every = torch.arange(num_nodes, device=tape.values[0].device)
         self.types = types
         self._known: dict[int, Tensor] = {}
+        #: Tensors of the model's own that are several matrices on one static graph, (T, M, F).
+        handed = ((call, slot) for call in tape.calls for slot in call.handed if slot not in tape.features)
+        self._matrices = {slot for call, slot in handed if call.nodes_along(tape.values[slot].shape, num_nodes)}
         for slot, ids in (own or {}).items():
-            self._known[slot] = _upright(self.every if self.natural(ids) else ids, tape.values[slot].dim())
+            if ids.dim() == 2:
+                self._matrices.add(slot)
+            self._known[slot] = self._laid_out(slot, self.every if self.natural(ids.flatten()) else ids)
         for slot, name in zip(tape.features, types.featured, strict=True) if types else ():
             self._known[slot] = _upright(self._of_type(name), tape.values[slot].dim())
         self._told = frozenset(self._known)
@@ -161,7 +167,8 @@ class Identities:
         if slot not in self._maker and self.types is not None:
             return self._own(slot, value)
         if slot not in self._maker:  # a tensor of the model's own
-            return _upright(self.every, value.dim()) if value.shape[:1] == (self.num_nodes,) else _nobody(value)
+            fits = slot in self._matrices or value.shape[:1] == (self.num_nodes,)
+            return self._laid_out(slot, self.every) if fits else _nobody(value)
         op, output = self._maker[slot]
         name = op.word.name
         if op.word.pointwise and self.tape.values[op.inputs[0]].shape == value.shape:
@@ -179,6 +186,11 @@ class Identities:
         if moved is None and name in _ORDERING:
             return self._several(op, value)
         return self._told_apart(op, output, self._added_up(op, value)) if moved is None else moved
+
+    def _laid_out(self, slot: int, ids: Tensor) -> Tensor:
+        """Nodes along the dimension of a tensor of the model's own that runs over them: of (T, M, F), the second."""
+        dims = self.tape.values[slot].dim()
+        return ids.view(1, -1, *[1] * (dims - 2)) if slot in self._matrices else _upright(ids, dims)
 
     def _of_type(self, name: str) -> Tensor:
         """The nodes of a type.  # (M_t,)"""

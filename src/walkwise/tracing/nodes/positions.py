@@ -154,7 +154,7 @@ class Positions:
         shape = tuple(self.identities.tape.values[slot].shape)
         if len(shape) < 2:
             raise _refusal(_FLAT, call.name, type(call.module).__name__, shape)
-        if is_static(call, shape):
+        if call.takes_matrices(shape):
             if self.identities.across(slot):
                 self._across.add(slot)
                 self._nodes[slot] = self.identities.every
@@ -276,11 +276,6 @@ def _sharing(incidence: Tensor) -> Tensor:
     pairs = torch.stack([nodes.repeat_interleave(each), nodes[starts[numbered].repeat_interleave(each) + within]])
     found: Tensor = torch.unique(pairs[:, pairs[0] != pairs[1]], dim=1)
     return found
-
-
-def is_static(call: Call, shape: Sequence[int]) -> bool:
-    """Whether a layer takes a tensor for several matrices on one static graph, (T, M, F)."""
-    return len(shape) == 3 and getattr(call.module, "node_dim", 0) == -2
 
 
 def _through(builder: Builder, flow: Flow, maps: Sequence[Operator]) -> Flow:

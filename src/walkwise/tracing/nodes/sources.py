@@ -39,7 +39,7 @@ class _Family:
 
 
 def read_around(tape: Tape, identities: Identities) -> dict[Place, Tensor]:
-    """Where tensors of the model's own are to be followed from, and the nodes of their rows, (K,).
+    """Where tensors of the model's own are to be followed from, and the nodes of their rows, (K,) or (1, M).
 
     None where all that is made of them goes through what layers are handed. The tape lets go of what it knows of them.
     """
@@ -50,27 +50,32 @@ def read_around(tape: Tape, identities: Identities) -> dict[Place, Tensor]:
     twins = _twins(made)
     found: dict[Place, Tensor] = {}
     for tensor in tape.own:
-        family = _family(tensor, maker)
+        slot = tape.slot_of(tensor)
+        dim = -2 if identities.across(slot) else 0  # type: ignore[arg-type]
+        family = _family(tensor, maker, dim)
         again = [twin for first in family.first for twin in twins.get(id(first), ())]
         family.members.update({id(twin): twin for twin in again})
         family.first.extend(again)
         if _is_read(family, tensor, tape):
             try:
-                ids = identities.nodes(tape.slot_of(tensor))  # type: ignore[arg-type]
+                ids = identities.nodes(slot)  # type: ignore[arg-type]
             except UnfollowedError:
                 continue
-            found |= {tape.read[id(first)][1][0]: ids for first in family.first if id(first) in tape.read}
+            begun = [first for first in family.first if id(first) in tape.read]
+            found |= {
+                tape.read[id(first)][1][0]: ids.view(1, -1) if dim and first.dim() > 2 else ids for first in begun
+            }
     tape.made, tape.read = [], {}
     return found
 
 
-def _family(tensor: Tensor, maker: dict[int, Made]) -> _Family:
-    """What a tensor was made of, as far back as it has the same rows."""
+def _family(tensor: Tensor, maker: dict[int, Made], dim: int) -> _Family:
+    """What a tensor was made of, as far back as it has the same rows, along a dimension."""
     members, first, path, todo = {id(tensor): tensor}, [], set[int](), [tensor]
     while todo:
         at = todo.pop()
         function = maker.get(id(at))
-        parents = [] if function is None else list(_parents(function, len(tensor)))
+        parents = [] if function is None else list(_parents(function, tensor.shape[dim], dim))
         if function is not None:
             path.add(function.number)
         if not parents:
@@ -90,14 +95,14 @@ def _twins(made: Sequence[Made]) -> dict[int, list[Tensor]]:
     return found
 
 
-def _parents(function: Made, rows: int) -> Iterator[Tensor]:
+def _parents(function: Made, rows: int, dim: int) -> Iterator[Tensor]:
     """What a function was given that has the rows of its result."""
     if function.name in _LOOKED_UP:
         yield from (t for _, t in function.tensors for result in function.results if _has_columns_of(result, t))
         return
     matrices = [tensor for _, tensor in function.tensors if tensor.dim() > 1]
     for tensor in matrices[:1] if function.name in _WEIGHTED else matrices:
-        if len(tensor) == rows:
+        if tensor.shape[dim] == rows:
             yield tensor
 
 

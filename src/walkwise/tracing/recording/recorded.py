@@ -77,6 +77,14 @@ class Call:
         """The slots of the node tensors that it returned."""
         return self.outputs if self.by_type else self.outputs[:1]
 
+    def takes_matrices(self, shape: Sequence[int]) -> bool:
+        """Whether it takes a tensor for several matrices on one static graph, (T, M, F)."""
+        return len(shape) == 3 and getattr(self.module, "node_dim", 0) in (-2, 1)
+
+    def nodes_along(self, shape: Sequence[int], num_nodes: int) -> int:
+        """The dimension that runs over nodes in a tensor that it is handed: the second of (T, M, F)."""
+        return int(self.takes_matrices(shape) and shape[1] == num_nodes)
+
 
 def live(ops: Sequence[Op], wanted: set[int]) -> list[Op]:
     """The operations that the wanted slots depend on."""
