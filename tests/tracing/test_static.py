@@ -199,3 +199,32 @@ def test_nodes_that_are_said_to_be_the_second_dimension(count):
     sets = [[0, 1], [2, 3, 4], [1]]
     expected = sum(ww.subgraph_relevance(theirs, [[i + M * t for i in nodes] for nodes in sets]) for t in range(count))
     torch.testing.assert_close(ww.subgraph_relevance(ours, sets), expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("first", [M, M + 3])
+def test_messages_along_another_dimension_than_the_nodes_are_refused(first):
+    """(B, T, M, F): the first dimension would be taken for the nodes, of which there may be as many."""
+    x = torch.randn(first, 2, M, F, dtype=torch.float64)
+    with pytest.raises(TraceError, match=r"'first' .* sends messages along dimension 2 .*into one, \(T, M, F\)"):
+        ww.trace(Net(), x, EDGES, target=lambda out: out.sum())
+    flat, by_copy = x.flatten(0, 1), x.reshape(-1, F)
+    ours = ww.trace(Net(), flat, EDGES, target=lambda out: out[..., 0].sum())  # what the error says to do
+    theirs = ww.trace(Net(), by_copy, copies(len(flat)), target=lambda out: out[..., 0].sum())
+    expected = ww.node_relevance(theirs).view(-1, M).sum(0)
+    torch.testing.assert_close(ww.node_relevance(ours), expected, rtol=1e-12, atol=1e-12)
+
+
+class Unfolding(Sum):
+    """Is handed (M, T, F), and sends along the nodes all the same."""
+
+    def forward(self, x, edge_index):
+        return super().forward(x.transpose(0, 1), edge_index).transpose(0, 1)
+
+
+def test_layers_that_turn_what_they_are_handed():
+    model, twin, x = Net(), Net(), matrices(2)
+    model.first, model.second, twin.first, twin.second = Unfolding(-2), Unfolding(-2), Sum(-2), Sum(-2)
+    twin.load_state_dict(model.state_dict())
+    ours = ww.trace(model, x.transpose(0, 1), EDGES, target=lambda out: out[..., 0].sum())
+    theirs = ww.trace(twin, x, EDGES, target=lambda out: out[..., 0].sum())
+    torch.testing.assert_close(ww.node_relevance(ours), ww.node_relevance(theirs), rtol=1e-12, atol=1e-12)

@@ -312,6 +312,8 @@ def _are_matrices(tape: Tape, x: Tensor, identities: Identities) -> bool:
     """Whether the first layer takes features (T, M, F) as they are for several matrices on one static graph."""
     call = tape.calls[0]
     shape = tape.values[call.handed[0]].shape
+    if any(identities.along_nodes(slot, dim) for slot, dim in call.sent):  # of rows that are nodes already
+        return False
     return call.takes_matrices(shape) and shape[:2] == x.shape[:2] and not identities.across(call.handed[0])
 
 

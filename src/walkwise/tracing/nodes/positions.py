@@ -43,6 +43,11 @@ _STATIC = (
     "which row is which node.",
     "Hand the features over as they are, (T, M, F), or trace each matrix by itself, (M, F).",
 )
+_ELSEWHERE = (
+    "Layer '{}' ({}) sends messages along dimension {} of a tensor of shape {}, which does not run over the nodes of the "
+    "graph.",
+    "Put the dimensions before the nodes into one, (T, M, F), or trace each matrix by itself, (M, F).",
+)
 _CARRIED = "layer '{}' ({}) runs on rows that are no nodes of the graph (clusters, say); walks pass it by"
 
 
@@ -73,6 +78,7 @@ class Positions:
                 if slot not in self.number:
                     self.number[slot] = self._next(slot)
             if call.handed[0] in self.number:
+                self._check_sent(call)
                 self.number.update(dict.fromkeys(self._beside(index), self.number[call.handed[0]]))
         if not self.number:
             rows = identities.tape.values[calls[0][1].handed[0]].shape[0]
@@ -101,6 +107,13 @@ class Positions:
             elif slot == call.handed[0]:
                 self.remarks.append(_CARRIED.format(call.name, type(call.module).__name__))
         return found
+
+    def _check_sent(self, call: Call) -> None:
+        """Refuse a layer whose messages go along another dimension than that of the nodes."""
+        for slot, dim in call.sent:
+            if self.identities.along_nodes(slot, dim) is False:
+                shape = tuple(self.identities.tape.values[slot].shape)
+                raise _refusal(_ELSEWHERE, call.name, type(call.module).__name__, dim, shape)
 
     def _beside(self, index: int) -> list[int]:
         """Other tensors of nodes that a layer reads: what layers have made, and no walk has stood at (places, say)."""

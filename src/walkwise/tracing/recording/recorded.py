@@ -71,6 +71,7 @@ class Call:
     by_type: bool = False  # whether it returned a dictionary of node tensors
     beside: tuple[Any, ...] = ()  # all it was given, if a tensor of the model's own is among that
     embeds: bool = False  # whether it has embedded its nodes itself
+    sent: list[tuple[int, int]] = field(default_factory=list)  # of 3 dimensions or more, and which it sends along
 
     @property
     def ends(self) -> list[int]:

@@ -245,6 +245,8 @@ class Watch:
             if call.embeds and call.propagates:
                 raise _nothing(name, conv, _EMBEDS)
             call.propagates += 1
+            with unwatched():
+                call.sent += self._sent(conv, arguments)
             affine = None
             if form is not None:
                 with unwatched():
@@ -268,6 +270,13 @@ class Watch:
             _check_affine(form, conv, affine, result, arguments)
         self.tape.record_affine(propagation, affine, result)
         return result
+
+    def _sent(self, conv: Any, arguments: dict[str, Any]) -> list[tuple[int, int]]:
+        """The tensors of three or more dimensions that are read at the ends of edges, and along which dimension."""
+        names = [name[:-2] for name in inspect.signature(conv.message).parameters if name.endswith(("_i", "_j"))]
+        tensors = [t for name in dict.fromkeys(names) for t in node_tensors(arguments.get(name)) if t.dim() > 2]
+        slots = [(self.tape.slot_of(tensor), conv.node_dim % tensor.dim()) for tensor in tensors]
+        return [(slot, dim) for slot, dim in slots if slot is not None]
 
     def _follows(self, tensor: Any) -> bool:
         return self.tape.slot_of(tensor) is not None
