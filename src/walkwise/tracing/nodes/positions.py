@@ -44,8 +44,7 @@ _STATIC = (
     "Hand the features over as they are, (T, M, F), or trace each matrix by itself, (M, F).",
 )
 _ELSEWHERE = (
-    "Layer '{}' ({}) sends messages along dimension {} of a tensor of shape {}, which does not run over the nodes of the "
-    "graph.",
+    "Layer '{}' ({}) sends messages along dimension {} of a tensor of shape {}, which does not run over the nodes.",
     "Put the dimensions before the nodes into one, (T, M, F), or trace each matrix by itself, (M, F).",
 )
 _CARRIED = "layer '{}' ({}) runs on rows that are no nodes of the graph (clusters, say); walks pass it by"
