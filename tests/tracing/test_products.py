@@ -1,10 +1,12 @@
 """A product of two followed tensors is one thing, whichever way it is written: each factor gets half."""
 
+from unittest.mock import patch
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch_geometric.nn import GCNConv
+from torch_geometric.nn import GCNConv, GraphConv
 from torch_geometric.utils import scatter
 
 import walkwise as ww
@@ -193,3 +195,66 @@ def test_a_gate_stays_one_on_its_way(name, gate):
     models = [OnTheWay(ON_THE_WAY[name], gate, detached).double().eval() for detached in (False, True)]
     ours, held = (ww.trace(model, X, EDGES, target=0, rule="zero") for model in models)
     torch.testing.assert_close(ww.feature_relevance(ours), ww.feature_relevance(held))
+
+
+def plainly(function, a, b):
+    return function(a, b)
+
+
+def in_halves(function, a, b):
+    """A product whose plain gradient gives each factor half."""
+    return function(a, b.detach()) / 2 + function(a.detach(), b) / 2
+
+
+class Contracted(nn.Module):
+    """MACE: what a node has received, to the powers one to three, with weights that its own features choose."""
+
+    def __init__(self, multiply=plainly):
+        super().__init__()
+        torch.manual_seed(2)
+        self.embed, self.multiply = nn.Linear(3, 4, bias=False), multiply
+        self.convs = nn.ModuleList(GraphConv(4, 4, bias=False) for _ in range(2))
+        self.chosen = nn.ParameterList(torch.randn(3, 2, 2) for _ in range(6))  # features, paths, channels
+        self.register_buffer("paths", torch.randn(2, 2, 2))  # components, components, paths
+        self.mix = nn.ModuleList(nn.Linear(2, 4, bias=False) for _ in range(2))
+        self.head = nn.Linear(4, 1, bias=False)
+
+    def forward(self, x, edge_index):
+        h = self.embed(x)
+        for layer, (conv, mix) in enumerate(zip(self.convs, self.mix, strict=True)):
+            a = conv(h, edge_index).view(-1, 2, 2)  # nodes, channels, components
+            h = mix(self._contracted(a, x, self.chosen[3 * layer : 3 * layer + 3])) + h
+        return self.head(nn.functional.silu(h)).sum(0, keepdim=True)
+
+    def _contracted(self, a, x, chosen):
+        """(… (w₃ a + w₂) a + w₁) a, each w of the node's features."""
+        power = 0
+        for weight in chosen[:2]:
+            picked = torch.tensordot(x, weight, dims=([1], [0]))  # nodes, paths, channels
+            outer = self.multiply(lambda p, q: torch.einsum("adb,abc->adbc", p, q), picked, a)
+            power = power + torch.tensordot(outer, self.paths, dims=([1, 3], [2, 1]))
+            power = self.multiply(lambda p, q: torch.einsum("abc,abc->abc", p, q), a, power)
+        last = torch.tensordot(x, chosen[2], dims=([1], [0]))
+        return self.multiply(lambda p, q: torch.einsum("abc,abc->ab", p, q), a, power + last.transpose(1, 2))
+
+
+@pytest.mark.parametrize("nodes", [[0], [1, 2], [0, 1, 2], [0, 1, 2, 3]])
+def test_powers_with_weights_of_the_nodes_own(nodes):
+    """The features are read around the layers, and so are where walks begin as often as they are read."""
+    model, held = Contracted().double().eval(), Contracted(in_halves).double().eval()
+    chain = ww.trace(model, X, EDGES, target=0, rule="zero")
+    inside = torch.zeros(4, 1, dtype=torch.float64)
+    inside[nodes] = 1
+
+    def at_nodes(tensor):
+        tensor.register_hook(lambda gradient: gradient * inside)
+
+    held.convs[1].register_forward_pre_hook(lambda module, given: at_nodes(given[0]))
+    held.convs[1].register_forward_hook(lambda module, given, made: at_nodes(made))
+    silu, x = nn.functional.silu, X.clone().requires_grad_()
+    with patch.object(nn.functional, "silu", lambda z: z * (silu(z) / z).detach()):
+        (gradient,) = torch.autograd.grad(held(x, EDGES).squeeze(), x)
+    expected = float((gradient * X * inside).sum())
+    assert abs(expected) > 1e-3
+    assert float(ww.subgraph_relevance(chain, [nodes])[0]) == pytest.approx(expected, rel=1e-12)
+    assert chain.input_relevance == pytest.approx(chain.output, rel=1e-12)

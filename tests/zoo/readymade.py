@@ -1,8 +1,5 @@
 """The models, normalisations and poolings of torch_geometric.nn that no other architecture of the zoo has."""
 
-import importlib
-from unittest.mock import patch
-
 import torch
 import torch_geometric.nn as pyg
 from torch import nn
@@ -28,6 +25,7 @@ from zoo.models import (
     pooled,
     ran,
 )
+from zoo.molecules import Molecule, dimenet, dimenet_pp
 from zoo.rest import PLACES
 
 READY, BETWEEN = "models of torch_geometric.nn as they come", "between the layers"
@@ -64,36 +62,6 @@ def infomax_model():
         return x.flip(0), e
 
     return models.DeepGraphInfomax(4, gcn(), lambda z, x, e: z.mean(0).sigmoid(), shuffled)
-
-
-def near(pos, r, batch=None, loop=False, **_):
-    """The pairs of points that are no farther apart than r."""
-    close = torch.cdist(pos, pos) <= r
-    return (close if loop else close & ~torch.eye(len(pos), dtype=torch.bool)).nonzero().t()
-
-
-def angles(edge_index, num_nodes):
-    """Pairs of edges k → j → i."""
-    source, target = edge_index
-    after, before = ((source[:, None] == target) & (target[:, None] != source)).nonzero().t()
-    return target, source, target[after], source[after], source[before], before, after
-
-
-class Molecule(nn.Module):
-    """A model of atoms and their places, its neighbours found in plain torch and not by another package."""
-
-    def __init__(self, net, home):
-        super().__init__()
-        self.net, self.home = net, importlib.import_module(f"torch_geometric.nn.models.{home}")
-
-    def forward(self, x, edge_index):
-        found = {name: make for name, make in _FOUND.items() if hasattr(self.home, name)}
-        with patch.multiple(self.home, **found):
-            out = self.net(x[:, 0], PLACES.to(torch.get_default_dtype()), BATCH)
-        return (out[0] if isinstance(out, tuple) else out)[:1]
-
-
-_FOUND = {"radius_graph": near, "triplets": angles}
 
 
 def schnet():
@@ -270,7 +238,6 @@ def first_node(net, x, e):
 
 
 _NO_LAYER, _NO_GRADIENTS = "no message-passing layer", "torch.no_grad"
-_GLOROT = {"output_initializer": "glorot_orthogonal"}
 
 READYMADE = [
     Entry("GAE", READY, auto_encoder(lambda: models.GAE(two_layers()))),
@@ -353,20 +320,8 @@ READYMADE = [
         BETWEEN,
         lambda: Stack(pyg.GPSConv(4, pyg.GINConv(mlp()), heads=2, attn_type="performer"), between=lambda h: h),
     ),
-    Entry(
-        "DimeNet",
-        OUTSIDE,
-        lambda: Molecule(models.DimeNet(4, 1, 1, 2, 2, 2, **_GLOROT), "dimenet"),
-        refused=_NO_LAYER,
-        graph="numbers",
-    ),
-    Entry(
-        "DimeNet++",
-        OUTSIDE,
-        lambda: Molecule(models.DimeNetPlusPlus(4, 1, 1, 3, 2, 4, 2, 2, **_GLOROT), "dimenet"),
-        refused=_NO_LAYER,
-        graph="numbers",
-    ),
+    Entry("DimeNet", OUTSIDE, lambda: Molecule(dimenet(), "dimenet"), refused=_NO_LAYER, graph="numbers"),
+    Entry("DimeNet++", OUTSIDE, lambda: Molecule(dimenet_pp(), "dimenet"), refused=_NO_LAYER, graph="numbers"),
     Entry("GNNFF", OUTSIDE, lambda: Molecule(models.GNNFF(4, 4, 2), "gnnff"), refused=_NO_LAYER, graph="numbers"),
     Entry("ARLinkPredictor", OUTSIDE, whole(lambda: models.ARLinkPredictor(4, 4), nodes), refused=_NO_LAYER),
     Entry("LabelPropagation", OUTSIDE, whole(lambda: models.LabelPropagation(2, 0.5), nodes), refused=_NO_GRADIENTS),

@@ -150,7 +150,8 @@ def torchscript(name: str) -> TraceError:
     """The refusal of a model, or of one of its modules, by name."""
     return TraceError(
         f"{name!r} is TorchScript, which Python cannot look into.",
-        remedy="Trace the Python model that it was scripted from.",
+        remedy="Trace the Python model that it was scripted from. A model that is made with e3nn computes in Python "
+        "after e3nn.set_optimization_defaults(jit_script_fx=False), before it is made.",
     )
 
 
@@ -175,7 +176,8 @@ def check_layers(modules: Modules) -> None:
         remedy="Where it adds up neighbours in plain torch (by index, or as a matrix times features), put that into "
         f"one.\n{_WRAPPED}{_LAYER}Write Layer(module) in the place of a module that takes the features of the nodes "
         "first, or the graph, and returns them; Edgewise(lambda h, adj: adj @ h) in the place of adj @ h. "
-        f"{_EDGES_OF}",
+        f"{_EDGES_OF} Modules that hand on rows of edges (those of DimeNet) go into one layer together, from what is "
+        "known of the nodes to what comes out at nodes.",
     )
 
 
