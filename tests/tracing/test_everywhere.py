@@ -205,6 +205,19 @@ def test_of_two_factors_that_are_no_gates_each_gets_half(place):
 RULES = ["zero", Gamma(2.0), GeneralisedGamma(3.0), AlphaBeta(), Epsilon(0.1)]
 
 
+#: a + b, put together first.
+STACKED = [
+    lambda a, b: torch.cat([a[None], b[None]]).sum(0),
+    lambda a, b: torch.cat([a[:, None], b.unsqueeze(1)], dim=1).sum(1),
+    lambda a, b: torch.cat([a.view(1, *a.shape), b[None, ...]]).mean(0) * 2,
+    lambda a, b: torch.cat([a[..., None], b.reshape(*b.shape, 1)], -1).sum(-1),
+    lambda a, b: torch.einsum("tnf->nf", torch.stack([a, b])),
+    lambda a, b: torch.einsum("ntf -> nf", torch.cat([a[:, None], b[:, None]], 1)),
+    lambda a, b: torch.einsum("tnf,t->nf", torch.stack([a, b]), torch.ones(2).to(a)),
+    lambda a, b: torch.einsum("t,nft->nf", torch.tensor([1.0, 0.5]).to(a), torch.stack([a, 2 * b], -1)),
+]
+
+
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 @pytest.mark.parametrize("place", ["before", "between", "inside", "after"])
 def test_a_sum_of_linear_maps_is_one_map_of_their_inputs_side_by_side(place, rule):
@@ -217,6 +230,7 @@ def test_a_sum_of_linear_maps_is_one_map_of_their_inputs_side_by_side(place, rul
         lambda w, h, held: torch.stack([w.a(h), F.linear(h.tanh(), w.b.weight)]).sum(0),
         lambda w, h, held: torch.stack([w.a(h), F.linear(h.tanh(), w.b.weight)], dim=-1).mean(-1) * 2,
         lambda w, h, held: 2 * (w.a(h) / 2 + F.linear(h.tanh(), w.b.weight) * 0.5),
+        *(lambda w, h, held, way=way: way(w.a(h), F.linear(h.tanh(), w.b.weight)) for way in STACKED),
     ]
     theirs = traced(side_by_side, place, same, rule)
     for way in ways:
@@ -231,6 +245,9 @@ def test_a_sum_of_multiples_is_a_multiple(place, rule):
     ways = [
         lambda w, h, held: 0.5 * w.a(h),
         lambda w, h, held: (lambda z: z - 0.5 * z)(w.a(h)),
+        lambda w, h, held: (lambda z: z - z / 2)(w.a(h)),
+        lambda w, h, held: (lambda z: torch.div(z, half) - z * 1.5)(w.a(h)),
+        lambda w, h, held: (lambda z: 0.75 * z - z / 4)(w.a(h)),
         lambda w, h, held: (lambda z: 2 * z - z * 1.5)(w.a(h)),
         lambda w, h, held: (lambda z: torch.sub(z, half * z))(w.a(h)),
     ]

@@ -88,10 +88,15 @@ def _multiple(run: Interpreter, op: Op, followed: Sequence[tuple[Ref, float]]) -
 def _multiples(run: Interpreter, op: Op, slot: int) -> list[tuple[int, Any]]:
     """A tensor, once; and what it was made of by a constant factor, that many times."""
     made = run.made.get(slot)
-    if made is None or made.word.name != "mul" or made.call != op.call or len(made.inputs) != 1 or made.kwargs:
+    names = ("mul", "div")
+    if made is None or made.word.name not in names or made.call != op.call or len(made.inputs) != 1 or made.kwargs:
         return [(slot, 1.0)]
     (inner, factor) = made.args if isinstance(made.args[0], Ref) else reversed(made.args)
-    return [(slot, 1.0)] if isinstance(factor, Ref) or slot in run.standing else [(slot, 1.0), (inner.slot, factor)]
+    divided = made.word.name == "div"
+    over = divided and (inner is not made.args[0] or not torch.as_tensor(factor).all())  # constant / x, or x / 0
+    if isinstance(factor, Ref) or slot in run.standing or over:
+        return [(slot, 1.0)]
+    return [(slot, 1.0), (inner.slot, 1 / factor if divided else factor)]
 
 
 def _times(flow: Flow, number: float) -> Coefficients:

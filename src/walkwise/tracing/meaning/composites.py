@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from walkwise.tracing.meaning.interpreter import Interpreter, gradient, structural
+from walkwise.tracing.meaning.stacks import contract_stack
 from walkwise.tracing.meaning.weights import multilinear
 from walkwise.tracing.recording.recorded import Op, Ref, leaves
 from walkwise.tracing.recording.words import handles, named
@@ -146,6 +147,8 @@ def _multi_dot(w: Written, tensors: Any) -> Any:
 def _einsum(run: Interpreter, op: Op) -> None:
     """One product after the other."""
     equation, *operands = leaves(op.args)
+    if contract_stack(run, op):
+        return None
     if len(operands) == 1:
         return structural(run, op)
     if len(operands) < 3 or not isinstance(equation, str):

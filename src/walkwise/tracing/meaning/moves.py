@@ -11,12 +11,12 @@ from torch import Tensor
 from walkwise.core.operators import Embed, RowMap, Scale
 from walkwise.core.row_maps import Gather, Reshape, Scatter, SumRows
 from walkwise.errors import TraceError
-from walkwise.tracing.meaning.arithmetic import weighed_together
 from walkwise.tracing.meaning.interpreter import Interpreter, base_of, flat, gradient, structural
+from walkwise.tracing.meaning.stacks import note_joined, note_stack, reduce_stack
 from walkwise.tracing.meaning.weights import of_product
 from walkwise.tracing.recording.recorded import Op, Ref, filled, leaves
 from walkwise.tracing.recording.words import handles, named, word
-from walkwise.tracing.stretches.expressions import SAME, moved, scaled
+from walkwise.tracing.stretches.expressions import moved
 
 #: Rows no wider than that are probed for the matrix that an operation is on each of them.
 _PROBED = 2048
@@ -47,6 +47,7 @@ def _cat(run: Interpreter, op: Op) -> None:
     dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim", op.kwargs.get("axis", 0))
     natural = [run.values[t.slot] if isinstance(t, Ref) else t for t in tensors]
     output = op.outputs[0]
+    note_joined(run, op, tensors, dim)
     if output is None or {t.dim() for t in natural} != {2} or dim not in (1, -1):
         return _within_rows(run, op) if dim else structural(run, op)
     width, start, terms = run.shape(output)[1], 0, []
@@ -156,7 +157,7 @@ def _alike(a: Tensor, b: Tensor) -> bool:
 @handles(torch.sum, torch.mean)
 def _reduce(run: Interpreter, op: Op) -> None:
     """A sum or mean over the rows, or over parts of every row."""
-    if _reduce_stack(run, op) or of_product(run, op):
+    if reduce_stack(run, op) or of_product(run, op):
         return None
     given = dict(zip(("dim", "keepdim"), op.args[1:], strict=False)) | op.kwargs
     value, output = run.values[op.inputs[0]], op.outputs[0]
@@ -174,29 +175,8 @@ def _reduce(run: Interpreter, op: Op) -> None:
 def _stack(run: Interpreter, op: Op) -> None:
     """Tensors on top of each other, or side by side, of which a sum or mean is perhaps to be made."""
     given = dict(zip(("tensors", "dim"), op.args, strict=False)) | op.kwargs
-    tensors, output = given["tensors"], op.outputs[0]
-    if output is not None and all(isinstance(tensor, Ref) for tensor in tensors):
-        dim = given.get("dim", 0) % run.values[output].dim()
-        run.stacks[output] = dim, [tensor.slot for tensor in tensors]
+    note_stack(run, op, given["tensors"], given.get("dim", 0))
     _within_rows(run, op)
-
-
-def _reduce_stack(run: Interpreter, op: Op) -> bool:
-    """Write the sum or mean of tensors that were put on top of each other; whether that is what is asked for."""
-    dim, slots = run.stacks.get(op.inputs[0], (None, ()))
-    given = dict(zip(("dim", "keepdim"), op.args[1:], strict=False)) | op.kwargs
-    over = given.get("dim")
-    over = over[0] if isinstance(over, (list, tuple)) and len(over) == 1 else over
-    if dim is None or op.outputs[0] is None or not isinstance(over, int) or given.keys() - {"dim", "keepdim"}:
-        return False
-    if over % run.values[op.inputs[0]].dim() != dim or given.get("keepdim"):
-        return False
-    share = 1 / len(slots) if op.word.name == "mean" else 1.0
-    within = op.call is not None or weighed_together(run, op, slots)
-    flows = [run.read(op, slot, within=within) for slot in slots]
-    times = SAME if share == 1 else scaled(flows[0].value.new_full((1, 1), share))
-    run.combine(op, [(flow, times) for flow in flows])
-    return True
 
 
 @handles(torch.scatter_add, torch.index_add)
