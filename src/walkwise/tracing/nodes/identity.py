@@ -248,8 +248,11 @@ class Identities:
             before, ids = self.tape.values[slot], self._known[slot]
             if before.shape == value.shape:
                 return ids
-            if before.shape[:-1] == value.shape[:-1] and ids.dim() == value.dim() and ids.shape[-1] == 1:
-                return ids
+            if before.shape[:-1] == value.shape[:-1] and ids.dim() == value.dim():
+                if ids.shape[-1] == 1:
+                    return ids
+                if slot == op.inputs[0] and bool(((one := _one_of(ids)) >= 0).all()):  # heads first, (H, M, D)
+                    return one
         nodes = any(bool((self._known[slot] != NOBODY).any()) for slot in op.inputs)
         if value.dim() < 2 or value.shape[0] != self.num_nodes or not nodes:
             return _nobody(value)
