@@ -242,6 +242,7 @@ def test_nothing_arrives_where_every_message_is_dropped(net, graph):
 def test_the_chain_is_short_in_words(net, graph):
     chain = ww.trace(net(), *graph())
     assert repr(chain) == f"RelevanceChain(2 layers, 6 nodes, output={chain.output:.6g})"
+    assert repr(chain.layers[1]) == f"Layer('convs.1', GCNConv, closed form, {chain.layers[1].rule!r}, position=1)"
 
 
 @pytest.mark.parametrize("layer", [-1, 3, 0.5, "x"])

@@ -357,3 +357,48 @@ def test_ba2motif_figures_are_the_published_ones():
     found = ba2motif_figures(0.0, [*range(400, 500), *range(900, 1000)])
     for name, value in found.items():
         assert value == pytest.approx(published[name], abs=6e-4), name
+
+
+@pytest.mark.parametrize("said", [{"target": 0}, {"target": 2, "against": 1}, {}], ids=["one", "contrast", "largest"])
+def test_a_curve_measures_what_its_order_explains(said):
+    data, model = graph(), made(Classifier)
+    chain = ww.trace(model, data, **said)
+    orders = order_nodes(chain, alpha=[0.0, 0.5])
+    for order in (order_nodes(chain), orders[1], *orders):
+        curve, pruned = ev.activation_curve(model, data, order), ev.pruning_curve(model, data, order)
+        assert float(curve.values[-1]) == pytest.approx(chain.output)
+        torch.testing.assert_close(curve.values, ev.activation_curve(model, data, order.tolist(), **said).values)
+        torch.testing.assert_close(pruned.values, ev.pruning_curve(model, data, order.tolist(), **said).values)
+    other = ev.activation_curve(model, data, order, target=1)
+    assert other.target == "output 1"
+    torch.testing.assert_close(other.values, ev.activation_curve(model, data, order.tolist(), target=1).values)
+
+
+@pytest.mark.parametrize("size", [9, 3000], ids=["small", "a part of a large graph"])
+def test_a_curve_of_a_node_takes_the_node_of_the_chain(size):
+    torch.manual_seed(0)
+    model, edges = GCN(4, 8, num_layers=2, out_channels=3).double(), graph(9).edge_index
+    x = torch.rand(size, 4, dtype=torch.float64)
+    order = order_nodes(ww.trace(model, x, edges, index=4, target=2, against=0))
+    assert (order.explained.target, order.explained.against, order.explained.index) == (2, 0, 4)
+    if size == 9:
+        curve = ev.activation_curve(model, x, edges, order)
+        output = model.eval()(x, edges)[4]
+        assert float(curve.values[-1]) == pytest.approx(float(output[2] - output[0]))
+
+
+@pytest.mark.parametrize("target", ["positive", "negative"])
+def test_a_curve_of_one_logit_has_the_sign_of_its_class(target):
+    data, model = graph(), made(Classifier, columns=1)
+    for chain in (ww.trace(model, data, target=target), ww.explain(model, data, target=target).chain):
+        curve = ev.activation_curve(model, data, order_nodes(chain))
+        assert float(curve.values[-1]) == pytest.approx(chain.output)
+
+
+def test_a_curve_of_a_callable_target_asks_for_it():
+    data, model = graph(), made(Classifier)
+    order = order_nodes(ww.trace(model, data, target=lambda out: out[0, 1]))
+    with pytest.raises(InputError, match=r"a chain with a callable target.*target=lambda output"):
+        ev.activation_curve(model, data, order)
+    curve = ev.activation_curve(model, data, order, target=lambda out: out[0, 1])
+    torch.testing.assert_close(curve.values, ev.activation_curve(model, data, order, target=1).values)

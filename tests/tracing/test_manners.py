@@ -477,3 +477,54 @@ def test_a_model_may_be_made_for_the_graph_that_it_reads_from_outside():
     model = Sized().eval()
     chain = ww.trace(model, GRAPH, index=0, target=0)
     assert chain.output == pytest.approx(float(model()[0, 0]), abs=1e-6)
+
+
+class Atoms(nn.Module):
+    """Looks atoms up by their numbers, or takes what it is given for features."""
+
+    def __init__(self, *, embeds=True):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.conv = nn.Embedding(9, 2) if embeds else nn.Identity(), GCNConv(2, 2)
+
+    def forward(self, z, pos, edge_index):
+        return self.conv(self.table(z), edge_index).sum(0, keepdim=True)
+
+
+class Looked(Atoms):
+    def forward(self, z, edge_index):
+        return self.conv(self.table.weight[z], edge_index).sum(0, keepdim=True)
+
+
+PLACES = torch.rand(4, 3)
+
+
+@pytest.mark.parametrize("ask", [ww.trace, ww.explain])
+def test_features_in_the_place_of_atom_numbers_are_told(ask):
+    numbers = torch.tensor([1, 6, 8, 1])
+    given = [(Atoms(), numbers), (Looked(), numbers), (Atoms(embeds=False), X)]
+    for model, x in given:
+        found = ask(model, Data(x=x, edge_index=EDGES, pos=PLACES))
+        assert [note for note in found.notes if "the graph has no z" in note and "set data.z" in note]
+        named = Data(x=X, z=x, edge_index=EDGES, pos=PLACES)
+        assert not [note for note in ask(model, named).notes if "has no z" in note]
+    for model in (Atoms(), Looked()):
+        with pytest.raises(InputError, match=r"The graph has no z.*data\.z = data\.x\.view\(-1\)\.long\(\)") as caught:
+            ask(model, Data(x=X, edge_index=EDGES, pos=PLACES))
+        assert (caught.value.argument, caught.value.got) == ("z", torch.float32)
+
+
+def test_features_by_another_name_are_features():
+    chain = ww.trace(GCNConv(2, 2), graph(), index=0)
+    assert not chain.notes
+    assert bound(lambda h, edge_index: h, graph()).missed is None
+    assert bound(lambda z, edge_index: z, graph()).missed == "z"
+
+
+def test_numbers_of_categories_that_are_no_whole_numbers():
+    class Named(Atoms):
+        def forward(self, x, edge_index):
+            return self.conv(self.table(x), edge_index).sum(0, keepdim=True)
+
+    with pytest.raises(InputError, match=r"looks x up in a table.*data\.x = data\.x\.long\(\)"):
+        ww.trace(Named(), graph())

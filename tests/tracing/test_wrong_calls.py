@@ -81,7 +81,48 @@ def test_operations_that_only_feed_a_gate_or_a_divisor_are_not_named():
     with pytest.warns(CoverageWarning, match="logsumexp"):
         ww.trace(Net(lambda h: h + torch.logsumexp(h, 1, keepdim=True)), X, EDGES, target=1)
     squashed = ww.trace(Net(last=lambda h: h.mean(0, keepdim=True).softmax(-1)), X, EDGES, target=1)
-    assert any("turns the sign" in note for note in squashed.notes)
+    assert any("turns the sign" in note and "log_softmax" in note for note in squashed.notes)
+
+
+def test_the_logit_behind_a_sigmoid_is_explained_as_the_note_says():
+    plain, squashed = Net(), Net(last=lambda h: h.mean(0, keepdim=True).sigmoid())
+    assert any("target=lambda output: output.logit()" in note for note in ww.trace(squashed, X, EDGES, target=1).notes)
+    for column in range(4):
+        chain = ww.trace(squashed, X, EDGES, target=lambda output, c=column: output.logit()[0, c])
+        assert not chain.notes
+        wanted = ww.node_relevance(ww.trace(plain, X, EDGES, target=column))
+        torch.testing.assert_close(ww.node_relevance(chain), wanted, rtol=1e-4, atol=1e-6)
+
+
+class Placed(Net):
+    def forward(self, z, pos, edge_index, batch=None):
+        return super().forward(z, edge_index)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rest", "words"),
+    [
+        (Net, 1, r"ww\.trace\(model, x, edge_index, edge_weight=\.\.\.\)"),
+        (Net, 2, r"ww\.trace\(model, x, edge_index, name=\.\.\.\)"),
+        (Placed, 1, r"ww\.trace\(model, Data\(z=\.\.\., pos=\.\.\., edge_index=\.\.\.\)\)"),
+        (Placed, 2, r"Data\(z=\.\.\., pos=\.\.\., edge_index=\.\.\., batch=\.\.\.\)"),
+        (
+            lambda: pyg.Sequential("x, edge_index, batch", [(pyg.GCNConv(3, 2), "x, edge_index -> x")]),
+            1,
+            r"batch=\.\.\.\)",
+        ),
+    ],
+)
+def test_what_is_given_in_order_is_called_by_its_name(kind, rest, words):
+    with pytest.raises(InputError, match=words):
+        ww.trace(kind(), X, EDGES, *[torch.ones(4)] * rest)
+    with pytest.raises(InputError, match=words.replace(r"ww\.trace\(", r"\(")):
+        ww.explain(kind(), X, EDGES, *[torch.ones(4)] * rest)
+
+
+def test_what_is_given_in_order_beside_a_graph_has_a_name():
+    with pytest.raises(InputError, match=r"ww\.trace\(model, data, name=\.\.\.\)"):
+        ww.trace(Net(), Data(X, EDGES), torch.ones(4), torch.ones(4))
 
 
 def test_scripted_and_dense_models_are_named_so():

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.lazy import cached_property
-from walkwise.core.node_types import NodeTypes
+from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.core.operators import Cast, Step, Visit
 from walkwise.errors import InputError
 from walkwise.rules import LRP_0, Rule
@@ -44,7 +44,7 @@ def without_gradients(query: Callable[P, T]) -> Callable[P, T]:
     return run
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Layer:
     """One call of a message-passing module, and where its relevance can be read off."""
 
@@ -55,6 +55,10 @@ class Layer:
     position: int  # of its input
     ends: tuple[tuple[int, Tensor], ...]  # slots and values of what it returned
     starts: tuple[tuple[int, Tensor], ...]  # slots and values of what it read
+
+    def __repr__(self) -> str:
+        """One line: what it is and how it was traced, without the tensors."""
+        return f"Layer({self.name!r}, {self.kind}, {self.route}, {self.rule!r}, position={self.position})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +72,15 @@ class Origin:
     def to(self, cast: Cast) -> Origin:
         """The same, moved."""
         return Origin(cast(self.nodes), cast(self.graphs), cast(self.edges))
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Which number a chain explains, as :func:`walkwise.trace` takes it: a column, less another one, of a row."""
+
+    target: int | str | None  # "negative" where one logit is turned over; None of a callable target
+    against: int | None = None
+    index: int | TypedNode | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +103,7 @@ class RelevanceChain:
     types: NodeTypes | None = None  # of a heterogeneous graph
     rule_note: str = ""  # why these rules, where nobody asked for them
     normaliser: float = 0.0  # what log-softmax takes off the explained logit: part of the bias leak, but of no bias
+    explained: Explained | None = None  # None where there is a number of each of several graphs or rows
     origin: Origin | None = None  # of a chain of neighbourhoods
     part: RelevanceChain | None = None  # the neighbourhood of the one node explained, whose rows all tensors here have
 

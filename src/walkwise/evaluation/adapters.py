@@ -7,9 +7,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from walkwise.tracing.given.manners import Manner
+from walkwise.tracing.running.shadow import Front
 
 
-class Adapted(nn.Module):
+class Adapted(Front):
     """A model behind the usual call; for the negative class of a one-logit model, with the logit's sign turned over."""
 
     def __init__(self, model: nn.Module, manner: Manner, *, negative: bool = False) -> None:

@@ -10,9 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from walkwise.core.node_types import TypedNode
+from walkwise.errors import InputError
+from walkwise.evaluation.naming import explained_title
 from walkwise.evaluation.parts import subgraph_values
 from walkwise.evaluation.predictions import Prediction, predict
 from walkwise.evaluation.selections import Nodes, parted, prefixes
+from walkwise.search.orders import NodeOrder
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +24,7 @@ class Curve:
 
     values: Tensor  # (M,)
     route: str  # "batched" or "one by one": how f was evaluated
+    target: str = ""  # which number f is, by name
 
     @property
     def area(self) -> float:
@@ -48,9 +52,12 @@ def activation_curve(
             few passes if it takes ``batch``, and one by one if not; the curve says which (``route``).
         *graph_and_order: ``data, order`` or ``x, edge_index, order``; the order is a permutation (M,) of the
             nodes, most important first.
-        target: the output column (default: the largest), or a callable that makes a scalar of the output.
+        target: the output column, or a callable that makes a scalar of the output. By default that of the chain which
+            made the order (:func:`walkwise.order_nodes`), with what it was set against; of any other order, the
+            column that is largest. ``target`` of the curve says which it is.
         against: another column, whose output is taken off.
-        index: the output row of a node-level model, or (type, i); that node is there from the start.
+        index: the output row of a node-level model, or (type, i); by default the chain's. That node is there from
+            the start.
         on: "logit" for the output itself, "probability" for its softmax.
         progress: show a bar.
         **model_kwargs: passed to the model; rows of nodes and edges are carried along.
@@ -67,7 +74,8 @@ def activation_curve(
     True
     """
     graph, order = parted(graph_and_order, "order")
-    prediction = predict(model, *graph, target=target, against=against, index=index, **model_kwargs)
+    said = _explained(order, target, against, index)
+    prediction = predict(model, *graph, **said, **model_kwargs)
     return activation_along(prediction, order, on=on, progress=progress)
 
 
@@ -91,9 +99,11 @@ def pruning_curve(
         model: as for :func:`activation_curve`.
         *graph_and_order: ``data, order`` or ``x, edge_index, order``; the order is a permutation (M,) of the
             nodes, **least** important first.
-        target: the output column (default: the largest), or a callable that makes a scalar of the output.
+        target: the output column, or a callable that makes a scalar of the output. By default that of the chain which
+            made the order (:func:`walkwise.order_nodes`), with what it was set against; of any other order, the
+            column that is largest. ``target`` of the curve says which it is.
         against: another column, whose output is taken off.
-        index: the output row of a node-level model, or (type, i); that node is never removed.
+        index: the output row of a node-level model, or (type, i); by default the chain's. That node is never removed.
         on: "logit" for the output itself, "probability" for its softmax.
         progress: show a bar.
         **model_kwargs: passed to the model.
@@ -106,7 +116,8 @@ def pruning_curve(
     0.0
     """
     graph, order = parted(graph_and_order, "order")
-    prediction = predict(model, *graph, target=target, against=against, index=index, **model_kwargs)
+    said = _explained(order, target, against, index)
+    prediction = predict(model, *graph, **said, **model_kwargs)
     return pruning_along(prediction, order, on=on, progress=progress)
 
 
@@ -122,7 +133,7 @@ def activation_along(prediction: Prediction, order: Nodes, *, on: str = "logit",
     torch.Size([3])
     """
     found = subgraph_values(prediction, prefixes(order, prediction.num_nodes), on=on, progress=progress)
-    return Curve(found.values, found.route)
+    return Curve(found.values, found.route, explained_title(prediction))
 
 
 def pruning_along(prediction: Prediction, order: Nodes, *, on: str = "logit", progress: bool = False) -> Curve:
@@ -139,7 +150,25 @@ def pruning_along(prediction: Prediction, order: Nodes, *, on: str = "logit", pr
     rest = ~prefixes(order, prediction.num_nodes)[:-1]  # (M - 1, M)
     found = subgraph_values(prediction, rest, on=on, progress=progress)
     changes = (found.values - prediction.value(on)).abs()
-    return Curve(torch.cat([changes.new_zeros(1), changes]), found.route)
+    return Curve(torch.cat([changes.new_zeros(1), changes]), found.route, explained_title(prediction))
+
+
+def _explained(order: Any, target: Any, against: Any, index: Any) -> dict[str, Any]:
+    """What a curve measures: what the caller says, and otherwise what the chain explains that made the order."""
+    number = order.explained if isinstance(order, NodeOrder) else None
+    if number is None:
+        return {"target": target, "against": against, "index": index}
+    if target is None and number.target is None:
+        raise InputError(
+            "The order was made of a chain with a callable target.",
+            argument="target",
+            expected="given: the callable that was traced, or a column of the output",
+            remedy="Give it here, too: target=lambda output: ...",
+        )
+    if target is None:
+        target, against = number.target, number.against if against is None else against
+    row = number.index if index is None and not callable(target) else index
+    return {"target": target, "against": against, "index": row}
 
 
 def mean_and_error(scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,7 @@ from torch_geometric.data import Data, HeteroData
 
 from walkwise.errors import Described, InputError, described
 from walkwise.tracing.given.arguments import Given, given_as, of_graph, wants
+from walkwise.tracing.given.misfits import by_name
 
 #: What a graph holds that is not true of its subgraphs, or nothing that a model computes with.
 _OF_THE_WHOLE = ("y", "ptr", "num_nodes")
@@ -32,7 +33,10 @@ def given_graph(model: nn.Module, graph: tuple[Any, ...], model_kwargs: dict[str
         given = of_graph(model, graph[0], model_kwargs)
     else:
         parts = ", ".join(type(part).__name__ for part in graph)
-        raise InputError(argument="graph", expected="one Data object, or x and edge_index", got=Described(f"({parts})"))
+        more = len(graph) - 2
+        remedy = f"Write ({by_name(model, graph[0], more)})." if more > 0 else None
+        expected = "one Data object, or x and edge_index, and what else the model takes by name"
+        raise InputError(argument="graph", expected=expected, got=Described(f"({parts})"), remedy=remedy)
     _check_graph(given.x, given.edge_index)
     given = replace(given, arguments=_of_any_part(given))
     _check_single(given.arguments)

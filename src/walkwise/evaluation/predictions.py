@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -45,6 +45,7 @@ class Prediction:
     index: int | None
     output: Any  # the model's own answer for the whole graph
     against: int | None = None  # the column that the explained one is set against
+    notes: tuple[str, ...] = ()  # on how the model was given its graph
 
     @property
     def num_nodes(self) -> int:
@@ -134,7 +135,7 @@ def predict(
                 expected="left out where target is callable",
                 got=against,
             )
-        return Prediction(model, x, edge_index, arguments, target, None, output)
+        return Prediction(model, x, edge_index, arguments, target, None, output, notes=given.notes)
     if index is not None and isinstance(output, Tensor) and output.dim() == 1 and len(output) != x.shape[0]:
         raise InputError(
             f"The output has {len(output)} scores for {x.shape[0]} nodes. Scores of pairs of nodes are not followed "
@@ -160,7 +161,7 @@ def predict(
         )
     less = other[0] if other is not None and len(row) > 1 else None  # one logit is a difference already
     at = None if index is None else operator.index(index)  # type: ignore[arg-type]
-    return Prediction(model, x, edge_index, arguments, column, at, output, less)
+    return Prediction(model, x, edge_index, arguments, column, at, output, less, given.notes)
 
 
 def call(model: nn.Module, x: Tensor, edge_index: Tensor, arguments: Mapping[str, Any]) -> Any:
@@ -183,6 +184,14 @@ def at_rest(model: nn.Module) -> Iterator[nn.Module]:
 
 def traced(prediction: Prediction, *, rule: RuleLike = "auto") -> RelevanceChain:
     """The prediction as a relevance chain."""
+    chain = _traced(prediction, rule)
+    number = chain.explained
+    if number is not None and prediction.negative:  # which the model in the prediction has turned over itself
+        number = replace(number, target="negative")
+    return replace(chain, notes=(*prediction.notes, *chain.notes), explained=number)
+
+
+def _traced(prediction: Prediction, rule: RuleLike) -> RelevanceChain:
     arguments, target = dict(prediction.arguments), prediction.target
     one_logit = not callable(target) and len(prediction.logits) == 1
     if (typed := prediction.typed) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, overload
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from walkwise.core.chain import RelevanceChain, without_gradients
+from walkwise.core.chain import Explained, RelevanceChain, without_gradients
 from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.core.sending import sent
 from walkwise.errors import InputError
@@ -38,18 +38,32 @@ _MOST_NUMBERS = 12_000_000
 
 
 class NodeOrder(Tensor):
-    """Node ids in order, and by which route they were found; results computed from it are ordinary tensors."""
+    """Node ids in order, by which route they were found, and of which number; results computed from it are tensors.
+
+    Of several orders, (A, M), each is one, too: ``orders[0]``, ``for order in orders``.
+    """
 
     route: str
     types: NodeTypes | None
+    explained: Explained | None  # by the chain that was asked
     __torch_function__ = torch.nn.Parameter.__torch_function__  # which leaves subclasses alone
 
     @staticmethod
-    def of(order: Tensor, route: str, types: NodeTypes | None = None) -> NodeOrder:
-        """The order with its route, and the node types of a heterogeneous graph."""
+    def of(order: Tensor, route: str, types: NodeTypes | None = None, explained: Explained | None = None) -> NodeOrder:
+        """The order with its route, the node types of a heterogeneous graph, and what the chain explains."""
         made = order.as_subclass(NodeOrder)
-        made.route, made.types = route, types
+        made.route, made.types, made.explained = route, types, explained
         return made
+
+    def __getitem__(self, key: Any) -> Tensor:
+        """A part of it; one of several orders is an order itself."""
+        found: Tensor = super().__getitem__(key)
+        one = self.dim() == 2 and isinstance(key, int)
+        return NodeOrder.of(found, self.route, self.types, self.explained) if one else found
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """Each of several orders, or each node."""
+        return (self[i] for i in range(len(self))) if self.dim() == 2 else iter(self.unbind())
 
     @property
     def named(self) -> list[TypedNode | None]:
@@ -165,8 +179,9 @@ def order_nodes(
     together = sent(np.concatenate([order for order, _ in found], axis=1), chain.device)  # (A, M)
     parts = torch.split(together, [order.shape[1] for order, _ in found], dim=1)
     kept = torch.clone if chain.device.type == "cpu" else Tensor.contiguous  # on an accelerator copies take their time
+    of = chain.types, chain.explained
     orders = [
-        NodeOrder.of(kept((part if several else part[0]), memory_format=torch.contiguous_format), route, chain.types)
+        NodeOrder.of(kept(part if several else part[0], memory_format=torch.contiguous_format), route, *of)
         for part, (_, route) in zip(parts, found, strict=True)
     ]
     return orders[0] if graphs is None else orders

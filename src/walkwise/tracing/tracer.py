@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
-from walkwise.core.chain import RelevanceChain
+from walkwise.core.chain import Explained, RelevanceChain
 from walkwise.errors import (
     CoverageWarning,
     InputError,
@@ -104,14 +105,14 @@ def trace(
     >>> ww.trace(model, Data(torch.ones(3, 2), edge_index), index=1, target=0)  # doctest: +ELLIPSIS
     RelevanceChain(2 layers, 3 nodes, output=...)
     """
-    check_call(x, rest, model_kwargs)
+    check_call(model, x, rest, model_kwargs)
     schedule = as_schedule(rule)
     if fallback not in ("autograd", "error"):
         raise InputError(argument="fallback", expected='"autograd" or "error"', got=fallback)
     with given_to(model, x, edge_index, model_kwargs) as given:
         hoods, notes = _neighbourhoods(given, target, index)
         recording = lowered(given, (target, against), index, schedule, hoods, notes)
-        chain, hoods = recording.chain(), recording.hoods
+        chain, hoods = replace(recording.chain(), explained=_named(recording.scalar.name, index)), recording.hoods
         if fallback == "error":
             _refuse_autograd(chain)
         return chain if hoods is None else _placed(chain, hoods, given, not is_several(index))
@@ -214,7 +215,7 @@ def lowered(
             warnings.warn(f"{note}.", CoverageWarning, stacklevel=3)
         types = [] if half is None else [(WIDENED if runs.wide else CAST).format(half)]
         crossing = [_CROSSING] if _crosses(given, lambda: lowering.positions.edges(tape.calls)) else []
-        notes = [*notes, *hidden, *unsure, *idle, *scalar.notes, *types, *crossing]
+        notes = [*whole.notes, *notes, *hidden, *unsure, *idle, *scalar.notes, *types, *crossing]
         return Recording(given, hoods, lowering, scalar, notes)
 
 
@@ -241,6 +242,15 @@ def _differentiable() -> Iterator[None]:
             f"torch cannot differentiate what the model does: {str(error).splitlines()[0]}",
             remedy="Write it with functions that have a derivative, or detach() what is meant to be constant.",
         ) from error
+
+
+def _named(number: Explained | None, index: Index) -> Explained | None:
+    """Which number is explained, in the caller's own rows."""
+    if number is None or index is None:
+        return number
+    if isinstance(index, tuple) and len(index) == 2 and isinstance(index[0], str):
+        return replace(number, index=(index[0], operator.index(index[1])))
+    return None if is_several(index) else replace(number, index=operator.index(index))  # type: ignore[arg-type]
 
 
 def _refuse_autograd(chain: RelevanceChain) -> None:

@@ -31,6 +31,11 @@ from walkwise.tracing.given.signatures import (
 from walkwise.tracing.precision import HALVES
 
 _EDGES = ("edge_index", "adj_t")
+#: Names of parameters that mean something else than features: atom numbers and places.
+_NO_FEATURES = frozenset({"z", "pos", "atomic_numbers", "atomic_number", "atom_types", "atoms", "species"})
+_STANDS_IN = (
+    "the graph has no {0}, which forward takes first: the model got x for it; if x is something else, set data.{0}"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +50,12 @@ class Given:
     data: Any = None  # the graph that all this was taken from
     static: bool = False  # whether the model takes x, (M, T, F) here, as T matrices on one graph, (T, M, F)
     here: bool = False  # whether it was brought into main memory, where the model is not
+    missed: str | None = None  # what the model takes and the graph does not have, for which it gets x
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader of a chain should know of it."""
+        return () if self.missed is None else (_STANDS_IN.format(self.missed),)
 
     @property
     def types(self) -> NodeTypes | None:
@@ -138,7 +149,7 @@ class Given:
             self._check_call()
             raise
         except (IndexError, RuntimeError, ValueError) as error:
-            explain_types(error, self.tensors())
+            explain_types(error, self.tensors(), self.missed)
             self._check_ends()
             raise
 
@@ -266,7 +277,8 @@ def _by_name(
     if missing and signature is not None:
         refuse_missing(model, signature, missing, held)
     usual = ordered_names(parameters)[:2] == [manner.x, manner.edges] and not takes_anything(model)
-    return Given(model, x, edge_index, arguments, Manner() if usual else manner, data)
+    missed = manner.x if manner.x in _NO_FEATURES else None
+    return Given(model, x, edge_index, arguments, Manner() if usual else manner, data, missed=missed)
 
 
 def _manner(parameters: list[inspect.Parameter], known: Mapping[str, Any] | None = None) -> Manner:

@@ -11,11 +11,12 @@ from torch_geometric.nn import HypergraphConv
 
 from walkwise.errors import Described, InputError, described
 from walkwise.tracing.given.arguments import Given
+from walkwise.tracing.given.misfits import by_name
 from walkwise.tracing.precision import check_tensors
 from walkwise.tracing.running.modules import Modules, a_weight, check_layers
 
 
-def check_call(x: Any, rest: tuple[Any, ...], named: dict[str, Any]) -> None:
+def check_call(model: Any, x: Any, rest: tuple[Any, ...], named: dict[str, Any]) -> None:
     """Refuse a call whose arguments stand in the wrong places."""
     if rest:
         raise InputError(
@@ -23,7 +24,7 @@ def check_call(x: Any, rest: tuple[Any, ...], named: dict[str, Any]) -> None:
             f"({', '.join(_kind(value) for value in rest)}).",
             argument="model_kwargs",
             expected="given by name",
-            remedy="Write ww.trace(model, x, edge_index, edge_weight=...), with the names of the model's parameters.",
+            remedy=f"Write ww.trace({by_name(model, x, len(rest))}), with the names of the model's parameters.",
         )
     if x is ...:
         graph = next((name for name, value in named.items() if isinstance(value, BaseData)), None)

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from torch import Tensor, nn
+from torch_geometric.data.data import BaseData
 
 from walkwise.errors import InputError, noted
-from walkwise.tracing.given.signatures import NAMED, written
+from walkwise.tracing.given.signatures import NAMED, ORDERED, signature_of, written
 
 #: What a graph without features may be given; and the call where x and edge_index were meant.
 ONES = (
@@ -34,6 +35,18 @@ def refuse_missing(
     )
 
 
+def by_name(model: Any, graph: Any, more: int) -> str:
+    """How to write arguments of which the last, so many more than a graph takes, were given in order."""
+    if isinstance(graph, BaseData):
+        return "model, data, name=..."
+    signature = signature_of(model) if isinstance(model, nn.Module) else None
+    names = [] if signature is None else [p.name for p in signature.parameters.values() if p.kind in ORDERED]
+    names = names[: 2 + more] if len(names) >= 2 + more else ["", "", "name"]
+    if not {"edge_index", "adj_t"}.isdisjoint(names[2:]):
+        return f"model, Data({', '.join(f'{name}=...' for name in names)})"
+    return ", ".join(["model, x, edge_index", *(f"{name}=..." for name in names[2:])])
+
+
 def refuse_call(model: nn.Module, signature: inspect.Signature, given: str, why: str) -> NoReturn:
     """Refuse a call that does not fit a model's ``forward``."""
     names = [p.name for p in signature.parameters.values() if p.kind in NAMED]
@@ -56,8 +69,33 @@ def refuse_call(model: nn.Module, signature: inspect.Signature, given: str, why:
     ) from None
 
 
-def explain_types(error: Exception, tensors: Mapping[str, Tensor]) -> None:
-    """Say which arguments are integers where the model's own error is about types of numbers."""
+#: What torch says where a table, or an embedding, is read at places that are no whole numbers.
+_OF_LOOKING_UP = ("'indices' to have one of the following scalar types", "used as indices must be long", "index tensor")
+
+
+def _explain_lookup(error: Exception, tensors: Mapping[str, Tensor], missed: str | None) -> None:
+    """Say which arguments are no whole numbers, where the model looks something up by them."""
+    broken = [n for n, t in tensors.items() if t.is_floating_point() and n in ("x", "z", "edge_attr", "edge_type")]
+    if not broken:
+        return
+    one = broken[0]
+    convert = f"data.{one} = data.{one}.long()" if missed is None else f"data.{missed} = data.x.view(-1).long()"
+    remedy = f"If these are numbers of categories, convert them: {convert}."
+    if missed is not None:
+        remedy = f"The graph has no {missed}, so that the model got x in its place: set data.{missed}. {remedy}"
+    raise InputError(
+        f"The model looks {' or '.join(broken)} up in a table, by whole numbers; got {tensors[one].dtype} ({error}).",
+        argument=missed or one,
+        expected="of whole numbers",
+        got=tensors[one].dtype,
+        remedy=remedy,
+    ) from error
+
+
+def explain_types(error: Exception, tensors: Mapping[str, Tensor], missed: str | None = None) -> None:
+    """Say which arguments are integers, or are none, where the model's own error is about types of numbers."""
+    if any(words in str(error) for words in _OF_LOOKING_UP):
+        _explain_lookup(error, tensors, missed)
     whole = [n for n, t in tensors.items() if not t.is_floating_point() and n in ("x", "edge_attr", "edge_weight")]
     if whole and any(word in str(error) for word in ("dtype", "Long", "Int")):
         one = whole[0]

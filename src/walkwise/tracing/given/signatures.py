@@ -14,6 +14,9 @@ from walkwise.tracing.private import compiled_from
 #: Kinds of parameters that have names.
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
+#: Kinds of parameters that may be given in order.
+ORDERED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
 
 def parameters_of(model: nn.Module) -> list[inspect.Parameter]:
     """The parameters of a model's ``forward`` that have names."""

@@ -12,7 +12,8 @@ from walkwise.tracing.meaning.interpreter import Interpreter, gradient
 from walkwise.tracing.recording.recorded import Op, Ref, references
 from walkwise.tracing.recording.words import handles
 
-SQUASHED = "{} as h = z · [h / z] turns the sign of relevance where z < 0; if it is the output, explain the logit"
+SQUASHED = "{} as h = z · [h / z] turns the sign of relevance where z < 0; if it is the output, explain the logit: {}"
+_LOGIT = "target=lambda output: output.logit()[0, 0], or leave the sigmoid out of forward"
 
 #: How much a factor looks like a gate: in a product the higher one is held constant.
 GATES = {"softmax": 2, "exp": 2, "sigmoid": 2, "hardsigmoid": 2, "tanh": 1}
@@ -66,7 +67,9 @@ def pointwise(run: Interpreter, op: Op) -> None:
     made.call, made.gate = op.call, max(GATES.get(op.word.name, 0), kept) or _DIVISOR * divides(op)
     run.flows[output] = made
     if op.word.name == "sigmoid" and op.call is None:
-        run.squashes.append((SQUASHED.format("sigmoid"), made.slot))
+        run.squashes.append((SQUASHED.format("sigmoid", _LOGIT), made.slot))
+    if op.word.name == "logit":  # undoes a sigmoid: [h / z] and its inverse
+        run.squashes = [(note, slot) for note, slot in run.squashes if slot != flow.slot]
 
 
 def divides(op: Op) -> bool:

@@ -21,6 +21,8 @@ from walkwise.tracing.recording.recorded import Op, Ref
 from walkwise.tracing.recording.words import handles
 from walkwise.tracing.stretches.expressions import scaled
 
+_LOGIT = "leave the softmax out of forward, or write log_softmax in its place"
+
 
 def _alone(op: Op) -> bool:
     """Whether just the first argument is followed."""
@@ -40,7 +42,7 @@ def _softmax(run: Interpreter, op: Op) -> None:
     assert op.outputs[0] is not None
     rescaled(run, op, divide(run.value(op.outputs[0]), run.value(op.inputs[0])), gate=2)
     if op.call is None:
-        run.squashes.append((SQUASHED.format("softmax"), run.flows[op.outputs[0]].slot))
+        run.squashes.append((SQUASHED.format("softmax", _LOGIT), run.flows[op.outputs[0]].slot))
 
 
 @handles(torch.log_softmax)

@@ -77,7 +77,7 @@ def modules_of(shadow: Shadow) -> Modules:
     """The modules as ``named_modules`` gives them, and then those that are held in other ways."""
     found = Modules(functions=shadow.functions)
     seen: set[int] = set()
-    todo: Named = [*reversed(shadow.strays), ("", shadow.model)]
+    todo: Named = [*reversed(shadow.strays), ("", shadow.own)]
     while todo:
         name, module = todo.pop()
         if module is None or id(module) in seen:

@@ -46,6 +46,12 @@ class Scripted(nn.Module):
         return getattr(self.__dict__["original"], name)
 
 
+class Front(nn.Module):
+    """Stands before a model, ``model``, and calls it in another way; names are those of the model's own modules."""
+
+    model: nn.Module
+
+
 @dataclass(frozen=True, eq=False)
 class Shadow:
     """A shadow, and the modules in it that the model does not know as its own: those in plain lists, say."""
@@ -53,6 +59,11 @@ class Shadow:
     model: nn.Module
     strays: tuple[tuple[str, nn.Module], ...]
     functions: tuple[str, ...] = ()  # the names of TorchScript functions that modules hold
+
+    @property
+    def own(self) -> nn.Module:
+        """The shadow of the user's own model, whatever stands before it."""
+        return self.model.model if isinstance(self.model, Front) else self.model
 
 
 #: Modules that hold nothing and do the same in training and evaluation: one serves the model and its shadow.
