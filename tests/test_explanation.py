@@ -11,7 +11,7 @@ from torch_geometric.nn import GCN, GINConv, global_add_pool
 from torch_geometric.utils import from_smiles, subgraph
 
 import walkwise as ww
-from walkwise.errors import InputError
+from walkwise.errors import InputError, TraceError
 from walkwise.evaluation.naming import node_labels
 from walkwise.explanation import Check, Explanation, Outcome
 from walkwise.search.best_walks import TopWalks
@@ -271,3 +271,44 @@ def test_nodes_that_are_equal_but_for_rounding_are_listed_by_their_numbers(model
     apart = relevance + torch.tensor([0, 0, 0, 1e-12, 0, -2e-12, 0], dtype=torch.float64)
     found = replace(ww.explain(model, data, target=1), node_relevance=apart)
     assert "nodes: 1 C +0.7, 3 O +0.7, 5 C −0.7, 2 N" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("x.csv", "to_pandas"), ("x.json", "to_dict"), ("x.PNG", "plot"), ("x.pt", r"save\('x\.safetensors'\)")],
+)
+def test_a_file_is_not_given_the_name_of_another_kind(name, instead, tmp_path, model, data):
+    with pytest.raises(InputError, match=instead) as caught:
+        ww.explain(model, data).save(tmp_path / name)
+    assert (caught.value.argument, caught.value.got) == ("path", name)
+    assert not list(tmp_path.iterdir())
+    ww.explain(model, data).save(tmp_path / "without")
+    assert Explanation.load(tmp_path / "without").num_nodes == 7
+
+
+def test_nodes_without_relevance_are_not_among_the_most_relevant(model, data):
+    found = ww.explain(model, data)
+    few = replace(found, node_relevance=torch.tensor([0.0, 1.0, 0.0, 1 + 1e-12, -2.0, 1e-15, 0.0]).double())
+    assert "Most relevant nodes: 4 C −2, 1 C +1, 3 O +1\n" in str(few)
+    none = replace(found, node_relevance=torch.zeros(7))
+    assert "Most relevant nodes: none has relevance\n" in str(none)
+
+
+def test_layers_have_the_names_that_the_model_gives_them(data):
+    class Whole(GraphModel):
+        def forward(self, data):
+            return super().forward(data.x, data.edge_index, data.batch)
+
+    for model, said in ((Whole(), {}), (GraphModel(1), {"target": "negative"}), (Whole(1), {"target": "negative"})):
+        chain = ww.explain(model.double(), data, **said).chain
+        assert [layer.name for layer in chain.layers] == ["convs.0", "convs.1"]
+        assert "model." not in str(chain)
+
+
+def test_what_is_no_layer_is_called_by_the_name_of_the_model(data):
+    class Plain(nn.Module):
+        def forward(self, data):
+            return data.x.sum(0, keepdim=True)
+
+    with pytest.raises(TraceError, match="Plain has no message-passing layer"):
+        ww.explain(Plain(), data)

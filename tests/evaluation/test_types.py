@@ -70,6 +70,9 @@ def test_a_contrast_and_a_curve():
     assert chain.output == pytest.approx(float(prediction.logits[1] - prediction.logits[0]))
     curve = ww.activation_curve(model, data, ww.order_nodes(chain), index=("paper", 1), target=1)
     assert float(curve.values[-1]) == pytest.approx(float(prediction.logits[1]))
+    same = ww.activation_curve(model, data, ww.order_nodes(chain))
+    assert float(same.values[-1]) == pytest.approx(chain.output)
+    assert same.target == "output 1, not output 0"
 
 
 def test_what_does_not_fit_is_refused():
@@ -99,7 +102,7 @@ def test_one_call_explains_by_type(tmp_path):
         "paper": 6,
         "venue": 3,
     }
-    kept = by_type(torch.tensor([node in found.subgraph.nodes for node in range(13)]))
+    kept = by_type(torch.tensor([node in found.subgraph.numbers for node in range(13)]))
     part = part_by_hand(data, kept)
     alone = model(part.x_dict, part.edge_index_dict)["paper"][kept["paper"].index(1)].detach()
     assert found.check.alone.output == pytest.approx(
@@ -113,3 +116,5 @@ def test_one_call_explains_by_type(tmp_path):
     assert found.to_pandas().label[11] == "venue 0"
     assert found.to_pandas("features").shape == (13, 6)
     assert found.to_pandas("walks")["position 2"].eq("paper 1").all()
+    assert set(found.to_pandas("edges").source) <= set(found.to_pandas().label)
+    assert found.to_dict()["subgraph"]["nodes"] == found.subgraph.nodes == found.subgraph.named

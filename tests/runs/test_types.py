@@ -111,14 +111,14 @@ def test_every_answer_is_the_one_that_the_graph_gets_alone(tables, reader):
         assert here["order:0.1"].named.iloc[0].tolist() == chain.types.written(order)
 
         found, part = ww.find_subgraph(chain, 3), here["subgraph:3"].iloc[0]
-        assert part.nodes.tolist() == list(found.nodes)
-        assert part.named.tolist() == chain.types.written(found.nodes)
-        assert part.kinds.tolist() == [chain.types.named(node)[0] for node in found.nodes]
+        assert part.nodes.tolist() == list(found.numbers)
+        assert part.named.tolist() == chain.types.written(found.numbers)
+        assert part.kinds.tolist() == [chain.types.named(node)[0] for node in found.numbers]
         assert part.relevance == pytest.approx(found.score)
-        rest = part_output(reader, data, chain.types, [n for n in every if n not in found.nodes])
+        rest = part_output(reader, data, chain.types, [n for n in every if n not in found.numbers])
         assert part.effect == pytest.approx(row.output - float(rest[row.target]))
-        assert part.alone == int(part_output(reader, data, chain.types, found.nodes).argmax())
-        pairs = {(u, v) for u, v in edges[["source", "target"]].to_numpy().tolist() if {u, v} <= set(found.nodes)}
+        assert part.alone == int(part_output(reader, data, chain.types, found.numbers).argmax())
+        pairs = {(u, v) for u, v in edges[["source", "target"]].to_numpy().tolist() if {u, v} <= set(found.numbers)}
         links = part.links.reshape(-1, 2)
         assert {(int(part.nodes[u]), int(part.nodes[v])) for u, v in links} == pairs
     assert tables["subgraph:3"].pattern.nunique() < 7

@@ -101,7 +101,9 @@ def test_answers_name_types():
     assert ww.subgraph_relevance(chain, [best.named]).tolist() == pytest.approx([best.score])
     assert best.score == pytest.approx(max(found.score for found in (best, ww.find_subgraph(chain, 3))))
     assert {"item", "user"} >= set(best.named)
-    first = chain.types.named(best.nodes[0])
+    assert best.nodes == best.named == chain.types.grouped(best.numbers)
+    assert f"nodes={best.named}" in repr(best)
+    first = chain.types.named(best.numbers[0])
     assert f"{first[0]} {first[1]}" in best._repr_html_()
     order = ww.order_nodes(chain)
     assert order.named == [chain.types.named(int(node)) for node in order]

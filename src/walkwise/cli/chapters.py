@@ -36,7 +36,7 @@ def _sets(shown: Motif, name: str) -> Grid:
     others = relevance[3:]
     rows = [
         (f"the {name}", listed(shown.truth), *relevance[0].tolist()),
-        ("most relevant", listed(shown.found.nodes), *relevance[1].tolist()),
+        ("most relevant", listed(shown.found.numbers), *relevance[1].tolist()),
         ("random, highest", "", *others.amax(dim=0).tolist()),
         ("random, mean", "", *others.mean(dim=0).tolist()),
         ("whole graph", f"all {shown.traced.chain.num_nodes}", *relevance[2].tolist()),

@@ -163,7 +163,7 @@ def _show(section: Section) -> None:
 def _motif_summary(motif: Motif) -> dict[str, Any]:
     return motif.traced.head("demo") | {
         "truth": motif.truth,
-        "found": list(motif.found.nodes),
+        "found": list(motif.found.numbers),
         "found_relevance": motif.found.score,
         "walks": motif.walks.walks.tolist(),
         "walk_relevance": motif.walks.relevance.tolist(),

@@ -83,7 +83,7 @@ def _report(
             got=size,
         )
     found = find_subgraph(chain, size)
-    named = {**sets, **({"known motif": truth} if truth else {}), f"found {size}": list(found.nodes)}
+    named = {**sets, **({"known motif": truth} if truth else {}), f"found {size}": list(found.numbers)}
     named["whole graph"] = list(range(chain.num_nodes))
     relevance = subgraph_relevance(chain, list(named.values()), alpha=alphas).tolist()  # (B, A)
     scores = traced.node_relevance
@@ -94,12 +94,12 @@ def _report(
             {"name": name, "nodes": nodes, "relevance": row}
             for (name, nodes), row in zip(named.items(), relevance, strict=True)
         ],
-        "found": {"nodes": list(found.nodes), "relevance": found.score, "exhaustive": found.exhaustive},
-        "check": asdict(check_subgraph(traced.prediction, found.nodes, traced.subject.data.class_names)),
+        "found": {"nodes": list(found.numbers), "relevance": found.score, "exhaustive": found.exhaustive},
+        "check": asdict(check_subgraph(traced.prediction, found.numbers, traced.subject.data.class_names)),
         "truth": None,
     }
     if truth:
-        hits = len(set(truth) & set(found.nodes))
+        hits = len(set(truth) & set(found.numbers))
         auroc = motif_auroc(scores, truth) if len(truth) < chain.num_nodes else None
         report["truth"] = {"nodes": truth, "found": hits, "node_auroc": auroc}
     return report

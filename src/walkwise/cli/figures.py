@@ -185,7 +185,7 @@ def _draw_heat(axes: Axes, motif: Motif) -> None:
     plotting.graph_heatmap(
         node_relevance(motif.traced.chain),
         motif.traced.data["edge_index"],
-        subgraph=list(motif.found.nodes),
+        subgraph=list(motif.found.numbers),
         truth=motif.truth,
         meaning=f"relevance for “{name}”",
         ax=axes,
@@ -218,7 +218,7 @@ def _grid(motifs: Sequence[Motif]) -> Figure:
             plotting.graph_heatmap(
                 node_relevance(motif.traced.chain),
                 motif.traced.data["edge_index"],
-                subgraph=list(motif.found.nodes),
+                subgraph=list(motif.found.numbers),
                 truth=motif.truth,
                 labels=[],
                 bar=False,

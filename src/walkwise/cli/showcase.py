@@ -57,7 +57,7 @@ class Motif:
     @property
     def hits(self) -> int:
         """How many nodes of the motif were found."""
-        return len(set(self.truth) & set(self.found.nodes))
+        return len(set(self.truth) & set(self.found.numbers))
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _motif(traced: TracedPrediction, chance: random.Random) -> Motif:
     found = find_subgraph(chain, len(truth))
     drawn = random_sets(traced.data, len(truth), _RANDOM_SETS, chance)
     others = [nodes for nodes in drawn if set(nodes) != set(truth)]
-    sets = [truth, list(found.nodes), list(range(chain.num_nodes)), *others]
+    sets = [truth, list(found.numbers), list(range(chain.num_nodes)), *others]
     return Motif(traced, truth, found, others, subgraph_polynomial(chain, sets), top_walks(chain, WALKS))
 
 

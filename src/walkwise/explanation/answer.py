@@ -32,7 +32,8 @@ class Explanation:
     """A prediction and what made it; made by :func:`explain`.
 
     It prints as text, shows itself in notebooks, and can be saved: :meth:`save` and :meth:`load` keep all but the
-    chain. Nodes of a heterogeneous graph stand in one row, as in ``chain.types``, and are called by type.
+    chain. Nodes of a heterogeneous graph stand in one row, as in ``chain.types``, and are called by type; those of
+    ``subgraph``, and features, are given by type.
     """
 
     target: str  # what is explained, by name
@@ -76,8 +77,8 @@ class Explanation:
         nodes = [f"{self.node(i)} {number(r, digits=3, scale=scale, signed=True)}" for i, r in self._top_nodes()]
         lines = [
             self._headline(),
-            f"Most relevant nodes: {', '.join(nodes)}",
-            f"Best {count(len(self.subgraph.nodes), 'connected node')}: {self._subgraph_words()}",
+            f"Most relevant nodes: {', '.join(nodes) or 'none has relevance'}",
+            f"Best {count(len(self.subgraph.numbers), 'connected node')}: {self._subgraph_words()}",
             self.check.words(),
             f"Top walks, of {self.walks.num_walks:,}:",
             *(f"  {words}: {value}" for words, value in self._walk_lines()[:_LINES]),
@@ -87,7 +88,7 @@ class Explanation:
     def _repr_html_(self) -> str:
         """The same with a picture, for notebooks."""
         rows = [(self.node(i), relevance) for i, relevance in self._top_nodes()]
-        title = f"Best {count(len(self.subgraph.nodes), 'connected node')}"
+        title = f"Best {count(len(self.subgraph.numbers), 'connected node')}"
         whole, check = self.check.whole, self.check
         checked = [
             ("the whole graph", whole.output, whole.says),
@@ -136,7 +137,7 @@ class Explanation:
             return plotting.graph_heatmap(
                 self.types.split(self.node_relevance),
                 self._edges_by_type(self.types),
-                subgraph=self.types.grouped(self.subgraph.nodes),
+                subgraph=self.subgraph.nodes,
                 meaning=meaning,
                 ax=ax,
             )
@@ -172,10 +173,11 @@ class Explanation:
         )
 
     def _top_nodes(self) -> list[tuple[int, float]]:
-        return [(i, float(self.node_relevance[i])) for i in by_size(self.node_relevance)[:_SHOWN]]
+        """The most relevant nodes; those without relevance are none of them."""
+        return [(i, float(self.node_relevance[i])) for i in by_size(self.node_relevance, zeros=False)[:_SHOWN]]
 
     def _subgraph_words(self) -> str:
-        nodes = listed([self.node(i) for i in self.subgraph.nodes])
+        nodes = listed([self.node(i) for i in self.subgraph.numbers])
         within, every = number(self.subgraph.score), number(self.relevance)
         return f"{nodes}; walks within them sum to {within}, those of the whole graph to {every}"
 
@@ -223,7 +225,8 @@ class Explanation:
         """Writes the explanation, but for the chain, as a safetensors file: numbers and text, nothing that can run.
 
         Args:
-            path: the file, usually NAME.safetensors. An existing file is replaced.
+            path: the file, NAME.safetensors or without an ending. An existing file is replaced. For other kinds of
+                files there are :meth:`to_pandas`, :meth:`to_dict` and :meth:`plot`.
         """
         saved.write(self, path)
 

@@ -79,7 +79,7 @@ def explain(
         warnings.simplefilter("ignore", CoverageWarning)  # the notes say it
         chain = traced(prediction, rule=rule)
     found = find_subgraph(chain, _size(size, prediction))
-    check = check_subgraph(prediction, found.nodes, class_names)
+    check = check_subgraph(prediction, found.numbers, class_names)
     data = graph[0] if len(graph) == 1 else None
     edges = prediction.edge_index
     best, notes = _walks(chain, walks)

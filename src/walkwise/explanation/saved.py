@@ -20,6 +20,14 @@ from walkwise.search.best_walks import TopWalks
 if TYPE_CHECKING:
     from walkwise.explanation.answer import Explanation
 
+#: How the name of a saved explanation ends; and what makes other files of one.
+ENDING = ".safetensors"
+_INSTEAD = {
+    **dict.fromkeys((".csv", ".tsv", ".xlsx", ".parquet"), "make a table of it, explanation.to_pandas()"),
+    **dict.fromkeys((".png", ".pdf", ".svg", ".jpg"), "draw it, explanation.plot().figure.savefig(path)"),
+    ".json": "write plain values, json.dumps(explanation.to_dict())",
+}
+
 Part = Literal["nodes", "edges", "features", "walks"]
 
 #: The fields by how they are kept: in tensors, as they are, and as lists.
@@ -41,11 +49,13 @@ def table(explanation: Explanation, of: Part) -> Any:
         columns: dict[str, Any] = {
             "label": list(labels) or [""] * M,
             "relevance": explanation.node_relevance.tolist(),
-            "subgraph": [i in explanation.subgraph.nodes for i in range(M)],
+            "subgraph": [i in explanation.subgraph.numbers for i in range(M)],
         }
         return pd.DataFrame(columns).rename_axis("node")
     if of == "edges":
         source, target = explanation.edge_index.tolist()
+        if explanation.types is not None:
+            source, target = explanation.types.written(source), explanation.types.written(target)
         return pd.DataFrame({"source": source, "target": target, "relevance": explanation.edge_relevance.tolist()})
     if of == "features":
         given = explanation.feature_relevance
@@ -66,6 +76,8 @@ def plain(explanation: Explanation) -> dict[str, Any]:
         name: held.tolist() if isinstance(held, Tensor) else {kind: part.tolist() for kind, part in held.items()}
         for name, held in tensors.items()
     }
+    if explanation.types is not None:
+        found["subgraph"]["nodes"] = explanation.subgraph.nodes
     found["walks"] |= {"walks": walks.walks.tolist(), "relevance": walks.relevance.tolist()}
     return found
 
@@ -77,7 +89,10 @@ def _described(explanation: Explanation) -> dict[str, Any]:
         **{name: getattr(explanation, name) for name in _PLAIN},
         **{name: list(getattr(explanation, name)) for name in _LISTS},
         "prediction": asdict(explanation.prediction),
-        "subgraph": {n: held for n, held in vars(subgraph).items() if n != "types"} | {"nodes": list(subgraph.nodes)},
+        "subgraph": {
+            "nodes": list(subgraph.numbers),
+            **{name: getattr(subgraph, name) for name in ("score", "evaluated", "total", "route")},
+        },
         "check": asdict(explanation.check),
         "walks": {name: getattr(walks, name) for name in ("expansions", "num_walks", "route")},
         "types": None if types is None else dict(types.counts),
@@ -86,11 +101,27 @@ def _described(explanation: Explanation) -> dict[str, Any]:
 
 def write(explanation: Explanation, path: str | Path) -> None:
     """Write an explanation, but for its chain, into a safetensors file."""
+    _check_ending(as_path(path, "path"))
     tensors = {"walks": explanation.walks.walks, "walk_relevance": explanation.walks.relevance}
     for name in _TENSORS:
         held = getattr(explanation, name)
         tensors |= {name: held} if isinstance(held, Tensor) else {f"{name}/{kind}": v for kind, v in held.items()}
     write_tensors(path, tensors, {"explanation": json.dumps(_described(explanation))})
+
+
+def _check_ending(path: Path) -> None:
+    """Refuse the name of another kind of file."""
+    ending = path.suffix.lower()
+    if ending in ("", ENDING):
+        return
+    instead = _INSTEAD.get(ending)
+    raise InputError(
+        f"save writes a {ENDING[1:]} file, and {path.name!r} would be taken for another kind.",
+        argument="path",
+        expected=f"NAME{ENDING}",
+        got=path.name,
+        remedy=f"Write explanation.save({path.stem + ENDING!r})" + (f", or {instead}." if instead else "."),
+    )
 
 
 def read(path: str | Path) -> dict[str, Any]:
@@ -101,7 +132,7 @@ def read(path: str | Path) -> dict[str, Any]:
         counts = found.pop("types", None)
         types = None if counts is None else NodeTypes(counts)
         subgraph, walks = found.pop("subgraph"), found.pop("walks")
-        subgraph["nodes"] = tuple(subgraph["nodes"])
+        subgraph["numbers"] = tuple(subgraph.pop("nodes"))
         return {
             **{name: found[name] for name in _PLAIN},
             **{name: tuple(found[name]) for name in _LISTS},

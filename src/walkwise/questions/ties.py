@@ -38,15 +38,23 @@ def tie_runs(scores: Sequence[float], relative: float, scale: float | None = Non
     return runs
 
 
-def by_size(values: Tensor) -> list[int]:
+def by_size(values: Tensor, *, zeros: bool = True) -> list[int]:
     """The places of numbers, the largest in size first; of those that tie, the first place comes first.
+
+    Args:
+        values: the numbers, (M,).
+        zeros: whether those are listed, too, that are zero but for rounding.
 
     >>> by_size(torch.tensor([1.0, 3.0 - 1e-7, -3.0, 3.0]))
     [1, 2, 3, 0]
+    >>> by_size(torch.tensor([1e-9, 1.0, 0.0, -3.0]), zeros=False)
+    [3, 1]
     """
     sizes = values.detach().abs().double()
     places = sizes.argsort(descending=True, stable=True).tolist()
     scale = float(sizes.max()) if places else 0.0
+    if not zeros:
+        places = [place for place in places if float(sizes[place]) > rounding(values.dtype) * scale]
     runs = tie_runs(sizes[places].tolist(), rounding(values.dtype), scale)
     return [place for _, place in sorted(zip(runs, places, strict=True))]
 

@@ -199,12 +199,12 @@ def _subgraph(question: Question, batch: ExplainedBatch) -> Rows:
     sizes = np.minimum(int(question.number), _largest_components(batch)).tolist()  # no connected one is larger
     found = find_subgraph(batch.chain, sizes, graphs=torch.from_numpy(batch.batch))
     removed = np.zeros(len(batch.batch), dtype=bool)
-    removed[[node for one in found for node in one.nodes]] = True
+    removed[[node for one in found for node in one.numbers]] = True
     effect = batch.explained - batch.without(removed)
     alone = predicted(batch.outputs_without(~removed))
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS["subgraph"] if name != "nodes"}
     for g, one in enumerate(found):
-        nodes = batch.numbers[list(one.nodes)].tolist()
+        nodes = batch.numbers[list(one.numbers)].tolist()
         kinds = [batch.kinds[g][node] for node in nodes]
         links = links_within(nodes, batch.own_edges[g])
         row = {
@@ -217,7 +217,7 @@ def _subgraph(question: Question, batch: ExplainedBatch) -> Rows:
         }
         for name, value in row.items():
             columns[name].append(value)
-    flat, counts = [node for one in found for node in one.nodes], [len(one.nodes) for one in found]
+    flat, counts = [node for one in found for node in one.numbers], [len(one.numbers) for one in found]
     return np.arange(len(found)), columns | _node_lists(batch, np.array(flat), np.array(counts))
 
 

@@ -34,30 +34,40 @@ Method = Literal["beam", "greedy", "exact"]
 _TOGETHER = 4096
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FoundSubgraph:
     """A subgraph, and how far the search for it went."""
 
-    nodes: Nodes  # ascending
+    numbers: Nodes  # of its nodes, ascending; of a heterogeneous graph, in the one row of all types
     score: float  # R_α
     evaluated: int  # how many subgraphs of this size were compared
     total: int | None  # how many there are, where the search knows
     route: str = field(default="", compare=False)  # how it was found, in words
-    types: NodeTypes | None = field(default=None, compare=False, repr=False)  # of a heterogeneous graph
+    types: NodeTypes | None = field(default=None, compare=False)  # of a heterogeneous graph
+
+    @property
+    def nodes(self) -> Any:
+        """Its nodes as subgraphs are given: their numbers, ascending, and of a heterogeneous graph {type: ids}."""
+        return self.numbers if self.types is None else self.types.grouped(self.numbers)
 
     @property
     def named(self) -> dict[str, list[int]]:
         """The nodes of a heterogeneous graph by type: {type: ids}."""
-        return {} if self.types is None else self.types.grouped(self.nodes)
+        return {} if self.types is None else self.types.grouped(self.numbers)
 
     @property
     def exhaustive(self) -> bool:
         """Whether the search knows that all subgraphs of this size were compared, so that none is better."""
         return self.evaluated == self.total
 
+    def __repr__(self) -> str:
+        """The nodes, by type where they have types, and how far the search went."""
+        told = ("nodes", "score", "evaluated", "total", "route")
+        return f"FoundSubgraph({', '.join(f'{name}={getattr(self, name)!r}' for name in told)})"
+
     def _repr_html_(self) -> str:
         """A table for notebooks."""
-        written = map(str, self.nodes if self.types is None else self.types.written(self.nodes))
+        written = map(str, self.numbers if self.types is None else self.types.written(self.numbers))
         rows = [(", ".join(written) or "none", self.score)]
         note = f"{self.route[:1].upper()}{self.route[1:]}."
         return html_box(html_table(["nodes", ">relevance"], rows, title="The best subgraph found", note=note))
@@ -65,7 +75,7 @@ class FoundSubgraph:
 
 def _in_graph(chain: RelevanceChain, found: FoundSubgraph) -> FoundSubgraph:
     """What was found in a part, with the graph's node ids."""
-    return replace(found, nodes=tuple(part_of(chain)[1].nodes[list(found.nodes)].tolist()))
+    return replace(found, numbers=tuple(part_of(chain)[1].nodes[list(found.numbers)].tolist()))
 
 
 #: A search in one graph: it asks for the scores of subgraphs, round by round, and returns the best.
@@ -183,7 +193,7 @@ def _together(
             try:
                 requests[g] = search.send(replies[g]) if replies else next(search)
             except StopIteration as end:  # how a generator returns
-                found[g] = replace(end.value, nodes=tuple(members[g][list(end.value.nodes)].tolist()))
+                found[g] = replace(end.value, numbers=tuple(members[g][list(end.value.numbers)].tolist()))
         going = {g: going[g] for g in requests}
         if requests:
             ids = np.concatenate([members[g][list(chained(*some))] for g, some in requests.items()])
