@@ -54,7 +54,8 @@ def groups(molecule: Any, /, *, symbols: Sequence[str] | None = None, **patterns
     A name without a match is left out, so that groups can be asked for on many molecules.
 
     Args:
-        molecule: an RDKit molecule, a SMILES string, or a PyG Data with ``smiles`` or ``symbols``.
+        molecule: an RDKit molecule, a SMILES string, or a PyG Data with ``smiles`` or ``symbols``, also as a loader
+            gives it, in a batch of one.
         symbols: of a Data without either, the chemical symbol of every atom.
         **patterns: names, and the SMARTS pattern of each.
 
@@ -72,7 +73,8 @@ def functional_groups(molecule: Any, /, *, symbols: Sequence[str] | None = None)
     """The functional groups of a molecule, and its rings: groups that do not overlap.
 
     Args:
-        molecule: an RDKit molecule, a SMILES string, or a PyG Data with ``smiles`` or ``symbols``.
+        molecule: an RDKit molecule, a SMILES string, or a PyG Data with ``smiles`` or ``symbols``, also as a loader
+            gives it, in a batch of one.
         symbols: of a Data without either, the chemical symbol of every atom.
 
     >>> import pytest

@@ -74,8 +74,13 @@ def test_interactions_refuse():
         interactions(chain, {"a": [0], "b": [9]})
     with pytest.raises(InputError, match="max_order"):
         interactions(chain, GROUPS, max_order=0)
-    with pytest.raises(KeyError):
-        interactions(chain, GROUPS)["ring", "gold"]
+    for kind in (KeyError, InputError):
+        with pytest.raises(kind, match=r"^No group is called 'gold'; the groups are 'ring'.*matches nothing"):
+            interactions(chain, GROUPS)["ring", "gold"]
+    with pytest.raises(InputError, match="no term of 2 groups"):
+        interactions(chain, GROUPS, max_order=1)["ring", "NO2"]
+    with pytest.raises(InputError, match=r"no group is called 'gold'.*matches nothing"):
+        query(chain, "ring & gold", GROUPS)
 
 
 # -- formulas -----------------------------------------------------------------------------------------

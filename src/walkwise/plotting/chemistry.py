@@ -149,6 +149,7 @@ def as_molecule(given: Any, symbols: Sequence[str] | None = None) -> Any:
     if isinstance(given, str):
         return molecule_of(given)
     if hasattr(given, "edge_index"):
+        given = _one_graph(given)
         symbols = symbols or getattr(given, "symbols", None)
         smiles = getattr(given, "smiles", None)
         if isinstance(smiles, str):
@@ -164,6 +165,22 @@ def as_molecule(given: Any, symbols: Sequence[str] | None = None) -> Any:
         got=described(given),
         remedy="For a Data without them: molecule_from_data(data, symbols).",
     )
+
+
+def _one_graph(given: Any) -> Any:
+    """The graph itself, where a loader made a batch of it alone; a batch of several is refused."""
+    from torch_geometric.data import Batch
+
+    if not isinstance(given, Batch):
+        return given
+    if given.num_graphs != 1:
+        raise InputError(
+            argument="molecule",
+            expected="one molecule",
+            got=Described(f"a batch of {given.num_graphs}"),
+            remedy="Ask for each by itself: for data in batch.to_data_list(), or batch[0].",
+        )
+    return given[0]
 
 
 def _placed(given: Any) -> Any:

@@ -148,7 +148,8 @@ class _Reader:
             raise _wrong(self.text, start, "expected a name, ~ or (")
         if token.name not in self.known:
             valid = ", ".join(map(repr, self.known)) or "none, since no groups were given"
-            raise _wrong(self.text, token.start, f"no group is called {token.name!r}; the names are {valid}")
+            what = f"no group is called {token.name!r}; the names are {valid}"
+            raise _wrong(self.text, token.start, f"{what} (a pattern that matches nothing makes no group)")
         self.place += 1
         self.used.append(token.name)
         return lambda true: token.name in true

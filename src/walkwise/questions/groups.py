@@ -33,6 +33,12 @@ _MOST_BITS = 60
 REST = "rest"
 
 
+class UnknownGroupError(InputError, KeyError):
+    """A term was asked for of groups that were not given, or of more groups than terms have."""
+
+    __str__ = Exception.__str__  # that of a KeyError is in quotes
+
+
 @dataclass(frozen=True)
 class Interactions:
     """The relevance of the walks that visit exactly some of the groups and nothing else."""
@@ -47,8 +53,27 @@ class Interactions:
         wanted = {names} if isinstance(names, str) else set(names)
         key = tuple(name for name in self.groups if name in wanted)
         if len(key) != len(wanted) or key not in self.terms:
-            raise KeyError(names)
+            raise self._missing(wanted)
         return self.terms[key]
+
+    def _missing(self, wanted: set[str]) -> InputError:
+        """What is wrong with names that have no term."""
+        listed = ", ".join(map(repr, self.groups)) or "none"
+        if unknown := [name for name in wanted if name not in self.groups]:
+            return UnknownGroupError(
+                f"No group is called {unknown[0]!r}; the groups are {listed}.",
+                argument="names",
+                expected=f"of {listed}",
+                got=unknown[0],
+                remedy="A pattern that matches nothing makes no group: smarts.groups leaves it out.",
+            )
+        most = max(map(len, self.terms), default=0)
+        return UnknownGroupError(
+            f"There is no term of {len(wanted)} groups: a walk does not visit as many, or max_order left it out.",
+            argument="names",
+            expected=f"at most {most} groups",
+            got=Described(", ".join(map(repr, sorted(wanted)))),
+        )
 
     @property
     def remainder(self) -> float:
