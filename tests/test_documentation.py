@@ -43,7 +43,10 @@ def run(*arguments, **variables):
 TRACING = sorted(path for path in (ROOT / "src/walkwise/tracing").iterdir() if (path / "__init__.py").exists())
 
 
-@pytest.mark.parametrize("room", ["questions", "search", "tracing", *(f"tracing/{path.name}" for path in TRACING)])
+ROOMS = ["core", "questions", "search", "evaluation", "plotting", "runs", "explorer", "cli", "tracing"]
+
+
+@pytest.mark.parametrize("room", [*ROOMS, *(f"tracing/{path.name}" for path in TRACING)])
 def test_the_map_names_every_file_of_a_room_and_no_other(room):
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     table = text.split(f"| file of `{room}/` | what it is for |\n|---|---|\n")[1].split("\n\n")[0]
