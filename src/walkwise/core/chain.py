@@ -75,7 +75,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Explained:
+class ExplainedNumber:
     """Which number a chain explains, as :func:`walkwise.trace` takes it: a column, less another one, of a row."""
 
     target: int | str | None  # "negative" where one logit is turned over; None of a callable target
@@ -103,7 +103,7 @@ class RelevanceChain:
     types: NodeTypes | None = None  # of a heterogeneous graph
     rule_note: str = ""  # why these rules, where nobody asked for them
     normaliser: float = 0.0  # what log-softmax takes off the explained logit: part of the bias leak, but of no bias
-    explained: Explained | None = None  # None where there is a number of each of several graphs or rows
+    explained: ExplainedNumber | None = None  # None where there is a number of each of several graphs or rows
     origin: Origin | None = None  # of a chain of neighbourhoods
     part: RelevanceChain | None = None  # the neighbourhood of the one node explained, whose rows all tensors here have
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from walkwise.core.chain import Explained, RelevanceChain, without_gradients
+from walkwise.core.chain import ExplainedNumber, RelevanceChain, without_gradients
 from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.core.sending import sent
 from walkwise.errors import InputError
@@ -45,11 +45,13 @@ class NodeOrder(Tensor):
 
     route: str
     types: NodeTypes | None
-    explained: Explained | None  # by the chain that was asked
+    explained: ExplainedNumber | None  # by the chain that was asked
     __torch_function__ = torch.nn.Parameter.__torch_function__  # which leaves subclasses alone
 
     @staticmethod
-    def of(order: Tensor, route: str, types: NodeTypes | None = None, explained: Explained | None = None) -> NodeOrder:
+    def of(
+        order: Tensor, route: str, types: NodeTypes | None = None, explained: ExplainedNumber | None = None
+    ) -> NodeOrder:
         """The order with its route, the node types of a heterogeneous graph, and what the chain explains."""
         made = order.as_subclass(NodeOrder)
         made.route, made.types, made.explained = route, types, explained

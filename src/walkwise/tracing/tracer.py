@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
-from walkwise.core.chain import Explained, RelevanceChain
+from walkwise.core.chain import ExplainedNumber, RelevanceChain
 from walkwise.errors import (
     CoverageWarning,
     InputError,
@@ -244,7 +244,7 @@ def _differentiable() -> Iterator[None]:
         ) from error
 
 
-def _named(number: Explained | None, index: Index) -> Explained | None:
+def _named(number: ExplainedNumber | None, index: Index) -> ExplainedNumber | None:
     """Which number is explained, in the caller's own rows."""
     if number is None or index is None:
         return number

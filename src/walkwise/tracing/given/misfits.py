@@ -84,7 +84,7 @@ def _explain_lookup(error: Exception, tensors: Mapping[str, Tensor], missed: str
     if missed is not None:
         remedy = f"The graph has no {missed}, so that the model got x in its place: set data.{missed}. {remedy}"
     raise InputError(
-        f"The model looks {' or '.join(broken)} up in a table, by whole numbers; got {tensors[one].dtype} ({error}).",
+        f"The model looks {' or '.join(broken)} of {tensors[one].dtype} up in a table, by whole numbers ({error}).",
         argument=missed or one,
         expected="of whole numbers",
         got=tensors[one].dtype,

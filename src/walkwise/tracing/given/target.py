@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walkwise.core.chain import Explained
+from walkwise.core.chain import ExplainedNumber
 from walkwise.core.sending import sent
 from walkwise.errors import Described, TargetError, noted
 from walkwise.tracing.private import unwatched
@@ -38,7 +38,7 @@ class ExplainedScalar:
     direction: Tensor
     outputs: Tensor  # (G,) what it is the sum of
     notes: tuple[str, ...] = ()
-    name: Explained | None = None  # which number it is; None where it is the sum of several
+    name: ExplainedNumber | None = None  # which number it is; None where it is the sum of several
 
 
 def explained(
@@ -61,7 +61,9 @@ def explained(
             )
         scalar = _by_callable(output, target, index)
         with unwatched():  # this detaching is not the model's
-            return ExplainedScalar(scalar, torch.ones_like(scalar), scalar.detach().reshape(1), (), Explained(None))
+            return ExplainedScalar(
+                scalar, torch.ones_like(scalar), scalar.detach().reshape(1), (), ExplainedNumber(None)
+            )
     output, row = _of_type(output, index)
     with unwatched():
         return _selected(output, target, against, row, num_graphs, num_nodes)
@@ -114,12 +116,12 @@ def _selected(output: Any, target: Any, against: Any, index: Index, num_graphs: 
             check_contrast(column, other, scores.shape[1])
         less = [row * scores.shape[1] + other for row, other in zip(rows, others, strict=True)]
         direction[places], direction[less] = 1.0, -1.0
-        name = Explained(chosen[0][0], others[0]) if len(places) == 1 else None
+        name = ExplainedNumber(chosen[0][0], others[0]) if len(places) == 1 else None
         return ExplainedScalar(output, direction.view(output.shape), flat[places] - flat[less], notes, name)
     if len(places) == 1:  # by far the most common: no need for a tensor of places
         (column, sign), place = chosen[0], places[0]
         direction.narrow(0, place, 1).fill_(sign)
-        name = Explained(column if sign > 0 else "negative")
+        name = ExplainedNumber(column if sign > 0 else "negative")
         return ExplainedScalar(output, direction.view(output.shape), flat.narrow(0, place, 1) * sign, notes, name)
     at = sent(torch.tensor(places), scores.device)
     signs = sent(torch.tensor([sign for _, sign in chosen]), scores.device, flat.dtype)
