@@ -75,6 +75,11 @@ class Rule:
         """Whether a rule that splits can also be written in contributions c and sizes |c|, see ``size_factors``."""
         return False
 
+    @property
+    def bounded(self) -> bool:
+        """Whether nothing is multiplied by more than 1, where z stays as it is or is rectified."""
+        return False
+
     def size_factors(self, value: Tensor, z: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
         """What contributions and their sizes are multiplied by, given the sum of sizes Σ|c| (biases in it)."""
         raise NotImplementedError
@@ -188,6 +193,11 @@ class GeneralisedGamma(_OfGamma):
     @property
     def by_size(self) -> bool:
         """c + γ c⁺ and c + γ c⁻ are (1 + γ/2) c ± (γ/2) |c|."""
+        return True
+
+    @property
+    def bounded(self) -> bool:
+        """Denominators are no smaller than (1 + γ/2) |z|; where nothing is negative, than z."""
         return True
 
     def size_factors(self, value: Tensor, z: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,10 @@ import torch
 
 from walkwise.core import operators as ops
 from walkwise.core import row_maps
+from walkwise.core.cast import Cast
 from walkwise.core.differential import MOVING, Differential
 from walkwise.core.edges import Edges
+from walkwise.core.postponed import Postponed
 from walkwise.core.rows import AllNodes, OwnRows
 
 M, N, K = 5, 4, 3
@@ -143,6 +145,20 @@ def test_a_map_is_what_its_definition_says(name):
     torch.testing.assert_close(operator.push(values), definition(values), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("nodes", [[3, 1, 3, 2], [4], []], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_some_rows_of_a_map_are_rows_of_all(name, nodes):
+    operator, definition, _ = CASES[name]
+    if not operator.pushes_some:
+        assert not isinstance(operator, (ops.Passage, ops.Scale, ops.RowMap, ops.Embed, ops.Aggregate))
+        return
+    values = torch.randn(M, N, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    chosen = torch.tensor(nodes, dtype=torch.long)
+    for given in (values, Postponed((M, N), lambda rows: values if rows is None else values[rows])):
+        found = operator.push_some(given, chosen)
+        torch.testing.assert_close(found, definition(values)[chosen], rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("lanes", [(1, 1), (2, 3)], ids=["one", "many"])
 @pytest.mark.parametrize("name", CASES)
 def test_messages_are_pulled_by_the_transposed_map(name, lanes):
@@ -161,7 +177,7 @@ def test_messages_are_pulled_by_the_transposed_map(name, lanes):
 def test_a_map_in_another_type_is_the_same_map(name):
     operator, definition, _ = CASES[name]
     values = torch.randn(M, N, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    single = operator.to(ops.Cast(None, torch.float32))
+    single = operator.to(Cast(None, torch.float32))
     found = single.push(values.float())
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), definition(values), rtol=1e-5, atol=1e-5)

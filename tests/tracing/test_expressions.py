@@ -264,9 +264,9 @@ def test_lifted_expressions():
     torch.testing.assert_close(chain.values[part.slot], lifted)
     assert torch.equal(part.held, B + 2 * B.clamp(min=0))
     assert torch.equal(part.constant, B)
-    slot, surrogate = Lifted(chain.emit, rule).surrogate(term)
-    torch.testing.assert_close(surrogate, lifted + B + 2 * B.clamp(min=0))
-    torch.testing.assert_close(chain.values[slot], lifted)
+    part = Lifted(chain.emit, rule).part(term)
+    torch.testing.assert_close(part.whole(), lifted + B + 2 * B.clamp(min=0))
+    torch.testing.assert_close(chain.values[part.slot], lifted)
     chain = Chain()
     joined = Term(torch.zeros(2, 4).double(), maps=[(term, moved(Embed(0, 2, 4))), (term, moved(Embed(2, 2, 4)))])
     turn = torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64)
@@ -295,7 +295,7 @@ def test_a_surrogate_is_never_a_tensor_that_others_read():
     chain = Chain()
     kept = Term(X, maps=[(leaf(), SAME)])  # passes X itself on
     for term in (leaf(), kept, Term(X + X, maps=[(leaf(), SAME), (leaf(), SAME)])):
-        _, surrogate = Lifted(chain.emit, Gamma(2.0)).surrogate(term)
+        surrogate = Lifted(chain.emit, Gamma(2.0)).part(term).whole()
         torch.testing.assert_close(surrogate, term.value)
         assert surrogate.data_ptr() not in (X.data_ptr(), term.value.data_ptr())
 

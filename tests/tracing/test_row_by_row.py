@@ -5,9 +5,10 @@ import itertools
 import pytest
 import torch
 
+from walkwise.core.cast import Cast
 from walkwise.core.contract import pull_back, unweighted
 from walkwise.core.differential import MOVING, Differential
-from walkwise.core.operators import Cast, Embed, Identity, RowMap, Scale, Step, Visit
+from walkwise.core.operators import Embed, Identity, RowMap, Scale, Step, Visit
 from walkwise.core.row_function import RowFunction
 from walkwise.core.row_maps import Gather, Reshape, Scatter, Send, SumRows
 from walkwise.core.rows import AllNodes

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from walkwise.core.edges import Edges
 from walkwise.core.lazy import cached_property
+from walkwise.core.postponed import NodeTensor
 from walkwise.core.rows import Places, Rows
 
 
@@ -56,7 +57,7 @@ class Blocks(Rows):
         places = Places(self.nodes, owner, None if self.present is None else self.present.flatten())
         return places, places
 
-    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+    def take(self, per_node: NodeTensor, like: Tensor | None = None) -> Tensor:
         """The rows of the nodes, zeros in empty rows."""
         taken = per_node.index_select(0, self.nodes)
         taken = taken if self.present is None else taken * self.present.view(-1, 1)

@@ -17,9 +17,10 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from walkwise.core.cast import Cast
 from walkwise.core.lazy import cached_property
 from walkwise.core.node_types import NodeTypes, TypedNode
-from walkwise.core.operators import Cast, Step, Visit
+from walkwise.core.operators import Step, Visit
 from walkwise.errors import InputError
 from walkwise.rules import LRP_0, Rule
 

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from walkwise.core.cast import Cast
 from walkwise.core.lazy import cached_property
-from walkwise.core.operators import Cast, Operator
+from walkwise.core.operators import Operator
 from walkwise.core.rows import Rows
 
 

@@ -151,6 +151,14 @@ class Adjacency:
     target_row: Tensor  # (P,) the other row
     edge: Tensor  # (P,) index into the edges
 
+    def of_rows(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The entries of some rows: whose of these each is, the other row, and the edge.  # (P,) each"""
+        first = self.offsets.index_select(0, rows)
+        counts = self.offsets.index_select(0, rows + 1) - first
+        row = whose(counts)
+        place = torch.arange(row.numel(), device=row.device) + (first - running_totals(counts)[:-1])[row]
+        return row, self.target_row[place], self.edge[place]
+
     def on(self, device: torch.device) -> Adjacency:
         """The same on a device."""
         return Adjacency(*(sent(each, device) for each in (self.offsets, self.target_row, self.edge)))

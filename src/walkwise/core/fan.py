@@ -10,6 +10,7 @@ from torch import Tensor
 
 from walkwise.core.edges import Edges
 from walkwise.core.lazy import cached_property
+from walkwise.core.postponed import NodeTensor
 from walkwise.core.rows import Places, Rows, total_by_owner
 
 
@@ -45,7 +46,7 @@ class Fan(Rows):
         queries = torch.arange(self.num_queries, device=self.nodes.device)
         return Places(self.standing, queries), Places(self.nodes, self.owner)
 
-    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+    def take(self, per_node: NodeTensor, like: Tensor | None = None) -> Tensor:
         """The rows of the nodes, before or after the step as the other message is."""
         before = like is not None and like.shape[0] == self.num_queries
         return per_node.index_select(0, self.standing if before else self.nodes).view(-1, 1, 1, per_node.shape[-1])

@@ -12,9 +12,11 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
+from walkwise.core.cast import Cast
 from walkwise.core.edges import Edges, running_totals, whose
 from walkwise.core.lazy import cached_property
-from walkwise.core.operators import Aggregate, Cast, Largest, Operator, Step
+from walkwise.core.operators import Aggregate, Largest, Operator, Step
+from walkwise.core.postponed import NodeTensor
 from walkwise.core.row_maps import Gather, Scatter
 from walkwise.core.rows import Places, Rows
 
@@ -62,7 +64,7 @@ class HomedRows(Rows):
         """Whether these are all rows of the tensor in their order."""
         return self.homed is None
 
-    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+    def take(self, per_node: NodeTensor, like: Tensor | None = None) -> Tensor:
         """Some rows of all.  # (K, N) -> (P, 1, 1, N)"""
         taken = per_node if self.homed is None else per_node.index_select(0, self.homed.nodes)
         return taken.unsqueeze(1).unsqueeze(1)

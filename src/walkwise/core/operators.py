@@ -5,55 +5,21 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from walkwise.core.cast import Cast
 from walkwise.core.edges import Edges, matrix_of
+from walkwise.core.postponed import NodeTensor, Postponed, some, whole
 from walkwise.core.rows import Rows
-
-T = TypeVar("T")
 
 #: From this many rows on, products with fewer columns than this are transposed: libraries are slow at them.
 _MANY_ROWS, _FEW_COLUMNS = 64, 16
 #: Types that torch multiplies sparse matrices in.
 _COMPRESSED = (torch.float32, torch.float64)
-
-
-@dataclass(frozen=True)
-class Cast:
-    """Moves tensors to a device and floating-point ones to a dtype (None: leave as it is)."""
-
-    device: torch.device | None = None
-    dtype: torch.dtype | None = None
-    _shared: dict[int, tuple[Any, Any]] = field(default_factory=dict, repr=False)
-
-    def __call__(self, tensor: Tensor) -> Tensor:
-        """The tensor, cast."""
-        return tensor.to(device=self.device, dtype=self.dtype if tensor.is_floating_point() else None)
-
-    def nested(self, item: Any) -> Any:
-        """Nested arguments with their tensors cast."""
-        if isinstance(item, Tensor):
-            return self(item)
-        if type(item) in (list, tuple):
-            return type(item)([self.nested(i) for i in item])
-        if type(item) is dict:
-            return {key: self.nested(value) for key, value in item.items()}
-        return item
-
-    def edges(self, edges: Edges) -> Edges:
-        """The edges, moved; edges that operators share stay shared."""
-        return self.shared(edges, lambda edges, cast: Edges(cast(edges.source), cast(edges.target), edges.num_nodes))
-
-    def shared(self, item: T, moved: Callable[[T, Cast], T]) -> T:
-        """What operators share, moved once."""
-        if id(item) not in self._shared:
-            self._shared[id(item)] = item, moved(item, self)
-        kept: T = self._shared[id(item)][1]
-        return kept
 
 
 #: Gives the size of a tensor's largest entry.
@@ -87,6 +53,15 @@ class Operator(ABC):
     def push(self, values: Tensor) -> Tensor:
         """The map applied to node values."""
 
+    def push_some(self, values: NodeTensor, nodes: Tensor) -> Tensor:
+        """Some rows of what ``push`` makes, of values at those rows and where edges come from alone.  # (K, N)"""
+        raise NotImplementedError
+
+    @property
+    def pushes_some(self) -> bool:
+        """Whether it can do that."""
+        return type(self).push_some is not Operator.push_some
+
     def to(self, cast: Cast) -> Operator:
         """The same map with every tensor cast."""
         return self
@@ -107,6 +82,10 @@ class Passage(Operator):
         """The values."""
         return values
 
+    def push_some(self, values: NodeTensor, nodes: Tensor) -> Tensor:
+        """Some rows of the values."""
+        return some(values, nodes)
+
 
 @dataclass(frozen=True)
 class Identity(Passage):
@@ -125,25 +104,44 @@ class Visit(Passage):
 class Scale(Operator):
     """Multiplies entry by entry: activations, ratios, normalisations, gates."""
 
-    factor: Tensor  # (M, N), (1, N), (M, 1) or (1, 1)
+    given: NodeTensor  # (M, N), (1, N), (M, 1) or (1, 1)
+
+    @property
+    def factor(self) -> Tensor:
+        """The factor of every row."""
+        return whole(self.given)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the factor."""
+        return tuple(self.given.shape)
 
     def growth(self, largest: Largest) -> float:
         """The largest factor."""
-        return largest(self.factor)
+        return _largest_factor(self.given, largest)
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """factor ⊙ message."""
-        if self.factor.shape[0] == 1:
+        if self.given.shape[0] == 1:
             return message * self.factor[0]
-        return message * rows.take(self.factor, message)
+        return message * rows.take(self.given, message)
 
     def push(self, values: Tensor) -> Tensor:
         """factor ⊙ values."""
         return values * self.factor
 
+    def push_some(self, values: NodeTensor, nodes: Tensor) -> Tensor:
+        """Some rows of the product."""
+        return some(values, nodes) * some(self.given, nodes)
+
     def to(self, cast: Cast) -> Scale:
         """The same scale, cast."""
         return Scale(cast(self.factor))
+
+
+def _largest_factor(factor: NodeTensor, largest: Largest) -> float:
+    """The size of the largest entry; what is postponed has none above 1."""
+    return 1.0 if isinstance(factor, Postponed) else largest(factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +168,10 @@ class RowMap(Operator):
         """values · matrixᵀ."""
         return values @ self.matrix.t()
 
+    def push_some(self, values: NodeTensor, nodes: Tensor) -> Tensor:
+        """Some rows of the product."""
+        return some(values, nodes) @ self.matrix.t()
+
     def to(self, cast: Cast) -> RowMap:
         """The same matrix, cast."""
         return RowMap(cast(self.matrix))
@@ -179,7 +181,7 @@ class Weighing(NamedTuple):
     """Matrices of the same input, and factors of their outputs, which are added: x ↦ Σ factorᵢ ⊙ (matrixᵢ · x)."""
 
     matrix: Tensor  # (k N_out, N_in): the matrices on top of each other
-    factor: Tensor | None = None  # (M, k N_out)
+    factor: NodeTensor | None = None  # (M, k N_out)
     k: int = 1
 
 
@@ -197,7 +199,7 @@ class Perceptron(Operator):
     def growth(self, largest: Largest) -> float:
         """That of every matrix and factor."""
         found = [largest(matrix) * matrix.shape[0] for matrix, _, _ in self.maps]
-        return math.prod(found + [largest(factor) for _, factor, _ in self.maps if factor is not None])
+        return math.prod(found + [_largest_factor(factor, largest) for _, factor, _ in self.maps if factor is not None])
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """(factor ⊙ message) · matrix, from the last map to the first."""
@@ -215,13 +217,13 @@ class Perceptron(Operator):
     def push(self, values: Tensor) -> Tensor:
         """The maps applied one after the other."""
         for matrix, factor, k in self.maps:
-            values = values @ matrix.t() if factor is None else (values @ matrix.t()) * factor
+            values = values @ matrix.t() if factor is None else (values @ matrix.t()) * whole(factor)
             values = values if k == 1 else values.view(*values.shape[:-1], k, -1).sum(-2)
         return values
 
     def to(self, cast: Cast) -> Perceptron:
         """The same maps, cast."""
-        return Perceptron(tuple(Weighing(cast(m), None if f is None else cast(f), k) for m, f, k in self.maps))
+        return Perceptron(tuple(Weighing(cast(m), None if f is None else cast(whole(f)), k) for m, f, k in self.maps))
 
 
 def _product(rows: Tensor, matrix: Tensor) -> Tensor:
@@ -256,6 +258,10 @@ class Embed(Operator):
         """The values with zero columns on both sides."""
         after = self.width - self.start - self.length
         return torch.nn.functional.pad(values, (self.start, after))
+
+    def push_some(self, values: NodeTensor, nodes: Tensor) -> Tensor:
+        """The same of some rows."""
+        return self.push(some(values, nodes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,6 +298,17 @@ class Aggregate(Operator):
             sent = (sent.view(shape) * self.weight.view(len(sent), heads, 1)).flatten(1)
         kept = values * self.root if self.root else torch.zeros_like(values)
         return kept.index_add_(0, self.edges.target, sent)
+
+    def push_some(self, values: NodeTensor, nodes: Tensor) -> Tensor:
+        """What comes along the edges to some nodes."""
+        row, source, edge = self.edges.arriving.of_rows(nodes)
+        sent = some(values, source)  # (P, N)
+        if self.weight is not None:
+            each = self.weight.index_select(0, edge)
+            heads = 1 if each.dim() == 1 else each.shape[1]
+            sent = (sent.view(len(sent), heads, sent.shape[1] // heads) * each.view(-1, heads, 1)).flatten(1)
+        kept = some(values, nodes) * self.root if self.root else sent.new_zeros(len(nodes), sent.shape[1])
+        return kept.index_add_(0, row, sent)
 
     def _one_each(self, values: Tensor) -> bool:
         """Whether every edge has one weight, of the values' type."""

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from walkwise.core.cast import Cast
 from walkwise.core.differential import Differential, mapped
 from walkwise.core.lazy import cached_property
-from walkwise.core.operators import Cast, Operator
+from walkwise.core.operators import Operator
 from walkwise.core.rows import Rows
 
 

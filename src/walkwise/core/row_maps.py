@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from walkwise.core.cast import Cast
 from walkwise.core.edges import Edges
-from walkwise.core.operators import Cast, Largest, Operator
+from walkwise.core.operators import Largest, Operator
 from walkwise.core.rows import Rows
 
 

@@ -22,6 +22,7 @@ from walkwise.core.edges import (
     whose,
 )
 from walkwise.core.lazy import cached_property
+from walkwise.core.postponed import NodeTensor
 
 #: Up to this many edges it is quicker to look at all of them than to sort them.
 _FEW_EDGES = 1 << 14
@@ -83,7 +84,7 @@ class Rows(ABC):
         return {}
 
     @abstractmethod
-    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+    def take(self, per_node: NodeTensor, like: Tensor | None = None) -> Tensor:
         """A node tensor laid out as a message, with the rows of another.  # (M, N) -> (K, 1, 1, N)"""
 
     @abstractmethod
@@ -107,7 +108,7 @@ class AllNodes(Rows):
     num_queries: int
     _matrices: dict[tuple[int, torch.dtype], Tensor] = field(default_factory=dict, repr=False)
 
-    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+    def take(self, per_node: NodeTensor, like: Tensor | None = None) -> Tensor:
         """The tensor itself."""
         return per_node.unsqueeze(1).unsqueeze(1)
 
@@ -148,7 +149,7 @@ class OwnRows(Rows):
         places = Places(self.nodes, self.owner)
         return places, places
 
-    def take(self, per_node: Tensor, like: Tensor | None = None) -> Tensor:
+    def take(self, per_node: NodeTensor, like: Tensor | None = None) -> Tensor:
         """The rows of the nodes."""
         return per_node.index_select(0, self.nodes).unsqueeze(1).unsqueeze(1)
 

@@ -76,7 +76,7 @@ class SlotMap:
         """Whether there are as many rows as the map has on both sides."""
         if self.index is not None:
             return self.counts(before, after) == (len(before), len(after))
-        rows = self.operator.factor.shape[0] if isinstance(self.operator, Scale) else 1
+        rows = self.operator.shape[0] if isinstance(self.operator, Scale) else 1
         return len(before) == len(after) and rows in (1, len(before))
 
     def leaves(self, before: Tensor, after: Tensor) -> bool:

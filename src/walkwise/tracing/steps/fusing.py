@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from walkwise.core.operators import Identity, Operator, Perceptron, RowMap, Scale, Step, Weighing
+from walkwise.core.postponed import NodeTensor, Postponed, whole
 
 _Maps = tuple[Weighing, ...]
 
@@ -66,11 +67,21 @@ def _beside(
     for operator, slot in zip(step.operators, step.sources, strict=True):
         run = runs.get(slot, ())
         alone = len(run) == 1 and run[0].factor is None and readers[slot] == 1 and begun[slot] == begun[step.sources[0]]
-        if not alone or type(operator) is not Scale or operator.factor.shape != (num_nodes, len(run[0].matrix)):
+        if not alone or type(operator) is not Scale or operator.shape != (num_nodes, len(run[0].matrix)):
             return None
         matrices.append(run[0].matrix)
-        factors.append(operator.factor)
-    return Weighing(torch.cat(matrices), torch.cat(factors, dim=1), len(factors))
+        factors.append(operator.given)
+    return Weighing(torch.cat(matrices), _joined(factors), len(factors))
+
+
+def _joined(factors: Sequence[NodeTensor]) -> NodeTensor:
+    """Factors side by side; those that are columns of one tensor are that tensor."""
+    first = factors[0].of if isinstance(factors[0], Postponed) else None
+    if first is not None and len(factors) * factors[0].shape[1] == first.shape[1]:
+        parts = [(f.of, f.start) for f in factors if isinstance(f, Postponed)]
+        if parts == [(first, place * factors[0].shape[1]) for place in range(len(factors))]:
+            return first
+    return torch.cat([whole(factor) for factor in factors], dim=1)
 
 
 def _longer(before: _Maps | None, operators: Sequence[Operator], num_nodes: int) -> _Maps | None:
@@ -82,6 +93,6 @@ def _longer(before: _Maps | None, operators: Sequence[Operator], num_nodes: int)
         return (*run, Weighing(first.matrix))
     if type(first) is Perceptron:
         return (*run, *first.maps)
-    if type(first) is Scale and run and run[-1].factor is None and first.factor.shape[0] == num_nodes:
-        return (*run[:-1], Weighing(run[-1].matrix, first.factor))
+    if type(first) is Scale and run and run[-1].factor is None and first.shape[0] == num_nodes:
+        return (*run[:-1], Weighing(run[-1].matrix, first.given))
     return None

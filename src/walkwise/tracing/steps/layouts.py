@@ -191,7 +191,7 @@ def _as_sent(operator: Operator) -> Send | None:
 
 
 def _lifted(operator: Operator, ids: Tensor, found: Layouts) -> Operator:
-    if isinstance(operator, Scale) and operator.factor.shape[0] != 1 and not found.natural(ids):
+    if isinstance(operator, Scale) and operator.shape[0] != 1 and not found.natural(ids):
         factor = operator.factor
         return Scale(factor.new_zeros(found.num_nodes, factor.shape[1]).index_copy_(0, ids, factor))
     return operator

@@ -46,8 +46,8 @@ class _EdgePart:
         if type(operator) is Gather:
             weight = None if self.weight is None else self.weight.index_select(0, operator.index)
             return replace(self, index=self.index.index_select(0, operator.index), weight=weight)
-        if type(operator) is Scale and operator.factor.shape[0] != 1:
-            if self.after and operator.factor.shape[1] > 1:
+        if type(operator) is Scale and operator.shape[0] != 1:
+            if self.after and operator.shape[1] > 1:
                 return None
             return replace(self, weight=operator.factor if self.weight is None else self.weight * operator.factor)
         if type(operator) not in (Scale, RowMap, Embed):

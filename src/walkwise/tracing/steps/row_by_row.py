@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from walkwise.core.cast import Cast
 from walkwise.core.differential import Differential
-from walkwise.core.operators import Cast, Identity, Operator, RowMap, Step, Visit
+from walkwise.core.operators import Identity, Operator, RowMap, Step, Visit
 from walkwise.core.row_function import RowFunction
 from walkwise.core.row_maps import Gather, Reshape, Scatter, SumRows
 from walkwise.tracing.recording.recorded import leaves

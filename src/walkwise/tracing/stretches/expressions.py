@@ -14,12 +14,15 @@ import torch
 from torch import Tensor
 
 from walkwise.core.operators import Aggregate, Identity, Operator, RowMap, Scale
+from walkwise.core.postponed import NodeTensor, Postponed, whole
 from walkwise.rules import Rule
 
 Make = Callable[[Tensor], Operator]
 #: Makes a new slot that holds the sum of what operators make of slots.
 Emit = Callable[[Sequence[Operator], Sequence[int]], int]
 
+#: From this many entries on, a sum that not all rows may be asked of is postponed.
+_MANY = 1 << 15
 #: Every neuron is turned over.
 EVERY = torch.full((1,), -1.0)
 
@@ -176,7 +179,7 @@ def _fits(part: Tensor, total: Tensor) -> bool:
 
 def push_constant(operator: Operator, constant: Tensor, value: Tensor) -> Tensor:
     """What a map makes of a constant that was added to a value; a single row stays one where all nodes are alike."""
-    by_row = isinstance(operator, (Identity, RowMap)) or (isinstance(operator, Scale) and operator.factor.shape[0] == 1)
+    by_row = isinstance(operator, (Identity, RowMap)) or (isinstance(operator, Scale) and operator.shape[0] == 1)
     alike = by_row and constant.shape[0] == 1 and constant.shape[1] == value.shape[1]
     return operator.push(constant if alike else _rows_like(constant, value))
 
@@ -190,9 +193,9 @@ def _rows_like(constant: Tensor, value: Tensor) -> Tensor:
 _MAKING = (Aggregate, RowMap, Scale)
 
 
-def total_of(pushing: Sequence[tuple[Operator, Tensor]], held: Tensor | None = None) -> tuple[Tensor, bool]:
+def total_of(pushing: Sequence[tuple[Operator, NodeTensor]], held: Tensor | None = None) -> tuple[Tensor, bool]:
     """The sum of what maps make of tensors and of constants, and whether it is a tensor of its own."""
-    (first, values), *others = pushing
+    (first, values), *others = [(operator, whole(each)) for operator, each in pushing]
     if held is not None and type(first) is RowMap and held.shape[0] == 1 and held.dtype == values.dtype:
         total, own, held = torch.addmm(held, values, first.matrix.t()), True, None  # takes hardly longer without it
     else:
@@ -201,6 +204,23 @@ def total_of(pushing: Sequence[tuple[Operator, Tensor]], held: Tensor | None = N
         pushed = operator.push(values)
         total, own = total.add_(pushed) if own and pushed.shape == total.shape else total + pushed, True
     return with_held(total, held, own=own), own or held is not None
+
+
+def postponed_total(pushing: Sequence[tuple[Operator, NodeTensor]], like: Tensor) -> Postponed | None:
+    """The same sum, shaped like a tensor, for the rows that are asked for; None where it is better made at once.
+
+    An accelerator is fast at all rows, and would have to wait to be told which are asked for.
+    """
+    few = like.numel() < _MANY or like.device.type != "cpu"
+    if few or not all(operator.pushes_some for operator, _ in pushing):
+        return None
+
+    def make(nodes: Tensor | None) -> Tensor:
+        if nodes is None:
+            return total_of(pushing)[0]
+        return sum_of([operator.push_some(values, nodes) for operator, values in pushing])
+
+    return Postponed((like.shape[0], like.shape[1]), make)
 
 
 def sum_of(tensors: Sequence[Tensor]) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.operators import Aggregate, Embed, Identity, Operator, RowMap, Scale
+from walkwise.core.postponed import NodeTensor, Postponed, some
 from walkwise.core.row_maps import Gather, Scatter, Send
 from walkwise.rules import Rule
 from walkwise.tracing.stretches.expressions import (
@@ -17,6 +18,7 @@ from walkwise.tracing.stretches.expressions import (
     Emit,
     Term,
     has_negative,
+    postponed_total,
     push_constant,
     scaled,
     sum_of,
@@ -25,16 +27,16 @@ from walkwise.tracing.stretches.expressions import (
 
 
 @dataclass(eq=False, slots=True)
-class _Part:
+class Part:
     """An expression with its weights lifted, and the constants that stand beside it."""
 
     slot: int
-    known: Tensor | None = None  # its surrogate without them, once it is known
-    pushing: Sequence[tuple[Operator, Tensor]] = ()  # what that is made of
+    known: NodeTensor | None = None  # its surrogate without them, once it is known
+    pushing: Sequence[tuple[Operator, NodeTensor]] = ()  # what that is made of
     held: Tensor | None = None  # the constants lifted
     constant: Tensor | None = None  # as they are
 
-    def total(self) -> Tensor:
+    def total(self) -> NodeTensor:
         """The surrogate without the constants."""
         if self.known is None:
             self.known = total_of(self.pushing)[0]
@@ -43,9 +45,20 @@ class _Part:
     def whole(self) -> Tensor:
         """The surrogate, in a tensor that nothing else reads."""
         if self.known is not None:
-            return self.known.clone() if self.held is None else self.known + self.held
+            return self.some(None)
         total, own = total_of(self.pushing, self.held)
         return total if own else total.clone()
+
+    @property
+    def later(self) -> bool:
+        """Whether it is postponed."""
+        return isinstance(self.known, Postponed)
+
+    def some(self, nodes: Tensor | None) -> Tensor:
+        """Some of its rows, or all, in a tensor that nothing else reads; of one that is known, or postponed."""
+        assert self.known is not None
+        rows = some(self.known, nodes)
+        return rows.clone() if self.held is None else rows + some(self.held, nodes)
 
 
 @dataclass(eq=False)
@@ -54,23 +67,19 @@ class Lifted:
 
     emit: Emit
     rule: Rule
-    _made: dict[tuple[int, int], tuple[Term, Tensor | None, _Part]] = field(default_factory=dict)
+    later: bool = False  # whether sums may be postponed
+    _made: dict[tuple[int, int], tuple[Term, Tensor | None, Part]] = field(default_factory=dict)
 
-    def surrogate(self, term: Term) -> tuple[int, Tensor]:
-        """Where an expression is written, and what its outputs are divided by, in a tensor that nothing else reads."""
-        part = self.part(term, None)
-        return part.slot, part.whole()
-
-    def part(self, term: Term, turn: Tensor | None) -> _Part:
+    def part(self, term: Term, turn: Tensor | None = None) -> Part:
         """What an expression comes to, the neurons of its output turned over by ``turn``."""
         if term.slot >= 0:
-            return _Part(term.slot, term.value)
+            return Part(term.slot, term.value)
         key = id(term), id(turn)
         if key not in self._made:
             self._made[key] = term, turn, self._sum(term, turn)
         return self._made[key][2]
 
-    def _sum(self, term: Term, turn: Tensor | None) -> _Part:
+    def _sum(self, term: Term, turn: Tensor | None) -> Part:
         operators, sources, pushing, held, raw = [], [], [], [], []
         as_it_is = term.constant is None
         folding = any(coefficients.folds for _, coefficients in term.maps)
@@ -87,7 +96,9 @@ class Lifted:
         if term.constant is not None:
             held.append(self.rule.hold(term.constant)[0])
             raw.append(term.constant)
-        made = _Part(self.emit(operators, sources), term.value if as_it_is and not raw else None, pushing)
+        made = Part(self.emit(operators, sources), term.value if as_it_is and not raw else None, pushing)
+        if self.later and made.known is None:
+            made.known = postponed_total(pushing, term.value)
         if raw:
             made.constant = sum_of(raw)  # once folded, the biases before a normalisation and its shift are one bias
             made.held = self.rule.hold(made.constant)[0] if folding else sum_of(held)

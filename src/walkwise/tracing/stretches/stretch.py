@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from walkwise.core.operators import Identity, Operator, Scale, Step
+from walkwise.core.postponed import NodeTensor, Postponed, some
 from walkwise.rules import Rule
 from walkwise.tracing.stretches.expressions import UNCHANGED, Plain, Term, one_sided, with_held
-from walkwise.tracing.stretches.lifted import Lifted
+from walkwise.tracing.stretches.lifted import Lifted, Part
 from walkwise.tracing.stretches.signs import Signs
 from walkwise.tracing.stretches.sizes import Sizes
 
@@ -126,21 +127,30 @@ class ChainBuilder(Builder):
         """The slot of a stretch, written once with lifted weights or twice, as its rule says."""
         assert flow.term is not None and flow.rule is not None
         rule = flow.rule
+        later = rule.bounded and (rectified or value is flow.value)
         if rule.splits:
             one_sign = rule.one_sided
             into = None if rectified else value
             if one_sign is None or not one_sided(flow.term, flow.value, into, self._rectified):
-                return self._by_size(flow, value) if rule.by_size else self._by_sign(flow, value)
+                return self._by_size(flow, value, later) if rule.by_size else self._by_sign(flow, value)
             rule = one_sign
-        slot, surrogate = Lifted(self.emit, rule).surrogate(flow.term)
-        return self.emit([Scale(rule.spent_ratio(value, surrogate))], [slot])
+        part = Lifted(self.emit, rule, later).part(flow.term)
+        return self.emit([Scale(_ratio(rule, value, part))], [part.slot])
 
-    def _by_size(self, flow: Flow, value: Tensor) -> int:
-        """The same for a rule that weighs contributions and their sizes."""
+    def _by_size(self, flow: Flow, value: Tensor, later: bool) -> int:
+        """The same for a rule that weighs contributions and their sizes; ``later`` lets their sums be postponed."""
         assert flow.term is not None and flow.rule is not None
-        sized = Sizes(self.emit).part(flow.term)
-        total = with_held(sized.total, sized.held, own=sized.own)
-        factors = flow.rule.size_factors(value, flow.value, total)
+        rule, z = flow.rule, flow.value
+        sized = Sizes(self.emit, later).part(flow.term)
+        factors: Sequence[NodeTensor]
+        if isinstance(sized.total, Postponed):
+            shape = z.shape[0], 2 * z.shape[1]
+            both = Postponed(
+                shape, lambda n: torch.cat(rule.size_factors(some(value, n), some(z, n), sized.some(n)), 1)
+            )
+            factors = both.columns(2)
+        else:
+            factors = rule.size_factors(value, z, sized.some(None))
         return self.emit([Scale(factor) for factor in factors], [sized.slot, sized.sizes])
 
     def _by_sign(self, flow: Flow, value: Tensor) -> int:
@@ -155,3 +165,11 @@ class ChainBuilder(Builder):
         if not terms:  # nothing contributes
             return self.emit([Scale(torch.zeros_like(value))], [self.new_slot()])
         return self.emit([operator for operator, _ in terms], [slot for _, slot in terms])
+
+
+def _ratio(rule: Rule, value: Tensor, part: Part) -> NodeTensor:
+    """A value divided by its surrogate."""
+    if not part.later:
+        return rule.spent_ratio(value, part.whole())
+    shape = value.shape[0], value.shape[1]
+    return Postponed(shape, lambda nodes: rule.spent_ratio(some(value, nodes), part.some(nodes)))

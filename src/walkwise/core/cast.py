@@ -1,0 +1,48 @@
+"""Moving the tensors of a chain to another device or type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from walkwise.core.edges import Edges
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Moves tensors to a device and floating-point ones to a dtype (None: leave as it is)."""
+
+    device: torch.device | None = None
+    dtype: torch.dtype | None = None
+    _shared: dict[int, tuple[Any, Any]] = field(default_factory=dict, repr=False)
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        """The tensor, cast."""
+        return tensor.to(device=self.device, dtype=self.dtype if tensor.is_floating_point() else None)
+
+    def nested(self, item: Any) -> Any:
+        """Nested arguments with their tensors cast."""
+        if isinstance(item, Tensor):
+            return self(item)
+        if type(item) in (list, tuple):
+            return type(item)([self.nested(i) for i in item])
+        if type(item) is dict:
+            return {key: self.nested(value) for key, value in item.items()}
+        return item
+
+    def edges(self, edges: Edges) -> Edges:
+        """The edges, moved; edges that operators share stay shared."""
+        return self.shared(edges, lambda edges, cast: Edges(cast(edges.source), cast(edges.target), edges.num_nodes))
+
+    def shared(self, item: T, moved: Callable[[T, Cast], T]) -> T:
+        """What operators share, moved once."""
+        if id(item) not in self._shared:
+            self._shared[id(item)] = item, moved(item, self)
+        kept: T = self._shared[id(item)][1]
+        return kept
