@@ -361,3 +361,5 @@ def test_log_softmax_explains_the_logit(x):
     a, b = (ww.subgraph_relevance(c, SUBGRAPHS, alpha=[0.0, 0.5]) for c in (ours, theirs))
     assert torch.allclose(a, b, atol=1e-12)
     assert "log_softmax" in ours.report()
+    assert ours.amplification == pytest.approx(theirs.amplification, rel=1e-12)
+    assert [c.replace("logit", "output") for c in ours.cautions] == list(theirs.cautions)

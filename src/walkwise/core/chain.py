@@ -137,7 +137,8 @@ class RelevanceChain:
         """How many times the output |relevance| has become on its way: max over layers of Σ |R(node)| / |output|.
 
         About 1 where relevance is of one sign; many times that where positive and negative relevance cancel, and
-        then no heat map means much. A gentler rule helps (``rule="auto"``).
+        then no heat map means much. A gentler rule helps (``rule="auto"``). After log-softmax, where the relevance is
+        that of the logit, it is set against the logit.
         """
         from walkwise.core.contract import tapped_messages
 
@@ -145,23 +146,28 @@ class RelevanceChain:
         passed = [*self.roots, *(place for layer in self.layers for place in (*layer.starts, *layer.ends))]
         found = [(messages[slot][:, 0, 0] * value).sum(-1) for slot, value in passed if slot in messages]
         most = max((float(nodes.abs().sum()) for nodes in found), default=0.0)
-        return most / abs(self.output) if self.output else math.inf if most else 0.0
+        return most / abs(self._passed) if self._passed else math.inf if most else 0.0
+
+    @property
+    def _passed(self) -> float:
+        """What relevance begins with: the output, or the logit that log-softmax has taken the normaliser off."""
+        return self.output - self.normaliser
 
     @property
     def cautions(self) -> tuple[str, ...]:
         """Why this relevance is perhaps not to be trusted, and what to do about it."""
-        found = []
+        found, begun, whole = [], self._passed, "logit" if self.normaliser else "output"
         if self.amplification > MUCH:
             found.append(
-                f"|relevance| grows to {self.amplification:.3g} times the output on its way: positive and negative "
+                f"|relevance| grows to {self.amplification:.3g} times the {whole} on its way: positive and negative "
                 'relevance cancel, and a heat map of it means little. Trace with rule="auto", or with a larger γ.'
             )
         absorbed = self.bias_leak - self.normaliser
-        if abs(absorbed) > MOST * abs(self.output):
-            share = abs(absorbed / self.output) if self.output else math.inf
-            left = self.input_relevance / self.output if self.output else math.inf
+        if abs(absorbed) > MOST * abs(begun):
+            share = abs(absorbed / begun) if begun else math.inf
+            left = self.input_relevance / begun if begun else math.inf
             found.append(
-                f"biases and other constants (features of edges, say) absorb {share:.0%} of the output, and walks sum "
+                f"biases and other constants (features of edges, say) absorb {share:.0%} of the {whole}, and walks sum "
                 f"to {left:.0%}. Another target, the difference of two outputs or a larger γ may leave them more."
             )
         return tuple(found)
