@@ -14,7 +14,7 @@ import walkwise
 from walkwise import baselines, datasets, models, recipes, rules
 from walkwise.baselines.measures import METRICS
 from walkwise.cli import app, names
-from walkwise.cli.beforehand import Asked
+from walkwise.cli.beforehand import Request
 from walkwise.cli.predictions import predicted
 from walkwise.cli.sources import load_graphs, load_subject
 from walkwise.datasets import ba2motif, sentiment, tu
@@ -139,7 +139,7 @@ def test_the_classes_are_those_of_the_models_and_of_the_data_sets():
 )
 def test_what_is_said_beforehand_is_what_the_model_would_say(given):
     with pytest.raises(InputError) as before:
-        Asked("ba2motif", numbers=[0], **given)
+        Request("ba2motif", numbers=[0], **given)
     subject = load_subject("ba2motif")
     with pytest.raises(InputError) as after:
         predicted(subject, 0, **{"target": None, "index": None} | given)

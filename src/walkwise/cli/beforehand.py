@@ -13,7 +13,7 @@ from walkwise.errors import LEFT_OUT, InputError
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """What a command asks of which model, about which graphs; refused if it does not fit, as far as that is known.
 
     Of the models that come with Walkwise the outputs are known; of the sets that need no files, how many graphs.
@@ -30,11 +30,11 @@ class Asked:
         index: the node that is explained: its number, or (type, i).
         rule: a name of `walkwise.rules`.
 
-    >>> Asked("mutagenicity", numbers=[7]).words
+    >>> Request("mutagenicity", numbers=[7]).words
     'Asking mutagenicity, which says non-mutagenic or mutagenic, about toluene.'
-    >>> Asked("mypkg.models:build", "graphs.pt", numbers=[3]).words
+    >>> Request("mypkg.models:build", "graphs.pt", numbers=[3]).words
     'Asking mypkg.models:build about graphs.pt 3.'
-    >>> Asked("mutag", target="toxic")
+    >>> Request("mutag", target="toxic")
     Traceback (most recent call last):
         ...
     walkwise.errors.InputError: --target must be a column of the output, 0 to 1, or one of 'non-mutagenic', ...

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.beforehand import Asked
+from walkwise.cli.beforehand import Request
 from walkwise.cli.names import METHODS, METRICS, SourceError, choice
 from walkwise.cli.output import loading, print_json, progress, say, show_table
 from walkwise.display import count, number
@@ -53,15 +53,15 @@ def compare(
     """
     methods = [choice(name, METHODS, "method") for name in method or _METHODS]
     metrics = [choice(name, METRICS, "measure") for name in metric or ("auac", "aupc")]
-    asked = Asked(model, graphs, weights, data, smiles, graph or (), target, index=index)
-    words = f"Comparing {', '.join(methods)} by {', '.join(metrics)}: {model} on {asked.source}."
+    request = Request(model, graphs, weights, data, smiles, graph or (), target, index=index)
+    words = f"Comparing {', '.join(methods)} by {', '.join(metrics)}: {model} on {request.source}."
     with loading(words, quiet=as_json):
         from walkwise import baselines
         from walkwise.cli.predictions import opened, predicted
         from walkwise.cli.sources import truth_of
         from walkwise.evaluation.types import node_of
         from walkwise.search.orders import DISCOUNTS
-    subject = opened(asked)
+    subject = opened(request)
     chosen = _chosen(subject, graph, limit)
     _check_motifs(subject, chosen, metrics)
     column: int | str | None = target

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from walkwise.cli import options
-from walkwise.cli.beforehand import Asked
+from walkwise.cli.beforehand import Request
 from walkwise.cli.names import SourceError
 from walkwise.cli.output import loading, say, show_table
 from walkwise.display import count
@@ -48,11 +48,11 @@ def explain(
     """
     sets, patterns = options.node_lists(nodes or []), options.patterns(smarts or [])
     numbers = options.graph_numbers(graph, smiles)
-    asked = Asked(model, graphs, weights, data, smiles, numbers, target, against, index, rule)
-    with loading(asked.words, quiet=as_json):
+    request = Request(model, graphs, weights, data, smiles, numbers, target, against, index, rule)
+    with loading(request.words, quiet=as_json):
         from walkwise.cli.predictions import answer, groups_of, traced_of
     found = []
-    for traced in traced_of(asked):
+    for traced in traced_of(request):
         groups = groups_of(traced, sets, patterns, functional=functional)
         found.append((traced, traced.head("explain") | _report(traced, groups, alpha or [0.0, 0.5, 1.0], size)))
     answer(found, _show, as_json=as_json)

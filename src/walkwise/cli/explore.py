@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.beforehand import Asked
+from walkwise.cli.beforehand import Request
 from walkwise.cli.names import SourceError, check_model, check_port, is_import_path
 from walkwise.cli.output import loading
 from walkwise.cli.run import commanded, find_graphs
@@ -61,8 +61,8 @@ def explore(
     """Open a page to explore predictions with: pick a graph, select nodes, and read their relevance."""
     check_port(host, port)
     folder = Path(model) if run is None and (Path(model) / _MANIFEST).is_file() else run
-    asked = folder or Asked(model, graphs, weights, data, smiles, index=index, rule=rule)
-    opening = f"the run in {asked}" if isinstance(asked, Path) else f"{asked.model} and {asked.source}"
+    request = folder or Request(model, graphs, weights, data, smiles, index=index, rule=rule)
+    opening = f"the run in {request}" if isinstance(request, Path) else f"{request.model} and {request.source}"
     with loading(f"Opening {opening} …"):
         from walkwise.cli.predictions import ask, opened
     try:
@@ -73,12 +73,12 @@ def explore(
         raise MissingExtraError(
             f"The explorer cannot start ({error}).", remedy="Install it with: pip install 'walkwise[explore]'"
         ) from error
-    if isinstance(asked, Path):
+    if isinstance(request, Path):
         given = {"model": model, "graphs": graphs, "weights": weights, "data": data, "featurise": featurise}
-        named = _named_by(asked) if run is None else given
-        explorer.serve(_run_session(explorer, asked, named), host=host, port=port, open_browser=browser)
+        named = _named_by(request) if run is None else given
+        explorer.serve(_run_session(explorer, request, named), host=host, port=port, open_browser=browser)
         return
-    subject = opened(asked)
+    subject = opened(request)
     ask(subject, 0, target=None, index=index, rule=rule)  # what does not fit shows here, not in the page
     shown = explorer.Session(
         subject.model,

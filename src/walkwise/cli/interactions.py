@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.beforehand import Asked
+from walkwise.cli.beforehand import Request
 from walkwise.cli.output import loading, say, show_table
 from walkwise.errors import InputError
 
@@ -54,11 +54,11 @@ def interactions(
     sets, patterns = options.node_lists(nodes or []), options.patterns(smarts or [])
     functional = functional or not (sets or patterns)
     numbers = options.graph_numbers(graph, smiles)
-    asked = Asked(model, graphs, weights, data, smiles, numbers, target, against, index, rule)
-    with loading(asked.words, quiet=as_json):
+    request = Request(model, graphs, weights, data, smiles, numbers, target, against, index, rule)
+    with loading(request.words, quiet=as_json):
         from walkwise.cli.predictions import answer, groups_of, traced_of
     found = []
-    for traced in traced_of(asked):
+    for traced in traced_of(request):
         groups = groups_of(traced, sets, patterns, functional=functional)
         found.append((traced, traced.head("interactions") | _report(traced, groups, query or [], max_order)))
     answer(found, _show, as_json=as_json)

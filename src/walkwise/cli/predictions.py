@@ -12,7 +12,7 @@ from rich.text import Text
 from torch import Tensor
 
 from walkwise.cli import sources
-from walkwise.cli.beforehand import Asked
+from walkwise.cli.beforehand import Request
 from walkwise.cli.names import RULES, SourceError, choice, is_import_path
 from walkwise.cli.options import Node, NodeSets
 from walkwise.cli.output import listed, print_json, say, tell
@@ -125,23 +125,26 @@ class TracedPrediction:
 Show = Callable[[TracedPrediction, dict[str, Any]], None]
 
 
-def opened(asked: Asked) -> Subject:
+def opened(request: Request) -> Subject:
     """The model and the graphs, as `sources.load_subject` has them; weights that nobody named are spoken of."""
     subject = sources.load_subject(
-        asked.model, asked.graphs, weights=asked.weights, smiles=asked.smiles or (), root=asked.root
+        request.model, request.graphs, weights=request.weights, smiles=request.smiles or (), root=request.root
     )
-    if asked.weights is None and is_import_path(asked.model):
+    if request.weights is None and is_import_path(request.model):
         tell(
-            f"Note: {asked.model} is asked with the weights it comes with, perhaps random: name a file with --weights."
+            f"Note: {request.model} is asked with the weights it comes with, perhaps random: "
+            "name a file with --weights."
         )
     return subject
 
 
-def traced_of(asked: Asked) -> Iterator[TracedPrediction]:
+def traced_of(request: Request) -> Iterator[TracedPrediction]:
     """The predictions that are asked about, traced one after the other."""
-    subject = opened(asked)
-    for graph in asked.numbers:
-        yield ask(subject, graph, target=asked.target, against=asked.against, index=asked.index, rule=asked.rule)
+    subject = opened(request)
+    for graph in request.numbers:
+        yield ask(
+            subject, graph, target=request.target, against=request.against, index=request.index, rule=request.rule
+        )
 
 
 def ask(

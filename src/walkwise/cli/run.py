@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.beforehand import Asked
+from walkwise.cli.beforehand import Request
 from walkwise.cli.names import (
     BUNDLED,
     READ_LATER,
@@ -35,16 +35,16 @@ _WAYS = "a data set, a file, a folder, or an import path"
 _TARGETS = ("predicted", "label", "positive", "negative")
 
 
-def _as_target(given: str, asked: Asked) -> str | int:
+def _as_target(given: str, request: Request) -> str | int:
     """What is explained of every graph; a class that is known becomes its column.
 
-    >>> _as_target("label", Asked("mutag")), _as_target("mutagenic", Asked("mutag"))
+    >>> _as_target("label", Request("mutag")), _as_target("mutagenic", Request("mutag"))
     ('label', 1)
     """
-    if given in _TARGETS and given not in asked.classes:
+    if given in _TARGETS and given not in request.classes:
         return given
     target = options.as_target(given)
-    column = asked.column("--target", target)
+    column = request.column("--target", target)
     if column is None and isinstance(target, str):
         expected = f"a column of the output, or one of {', '.join(_TARGETS)}"
         raise SourceError(f"--target must be {expected}, got {given}.", argument="target", expected=expected, got=given)
@@ -140,9 +140,9 @@ def run(
         check_question(question)
     if graphs is None and model not in BUNDLED and model not in RECIPES:
         raise which_graphs(_WAYS)
-    asked = Asked(model, graphs, weights, data)
-    wanted = _as_target(target, asked)
-    with loading(f"Asking {asked.who} about every graph of {asked.source}: {', '.join(questions)}.", quiet=as_json):
+    request = Request(model, graphs, weights, data)
+    wanted = _as_target(target, request)
+    with loading(f"Asking {request.who} about every graph of {request.source}: {', '.join(questions)}.", quiet=as_json):
         from walkwise import runs
         from walkwise.cli.sources import import_path, load_model, reader_of
 

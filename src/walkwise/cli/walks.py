@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkwise.cli import options
-from walkwise.cli.beforehand import Asked
+from walkwise.cli.beforehand import Request
 from walkwise.cli.names import choice
 from walkwise.cli.output import loading, progress, say, show_table
 
@@ -40,10 +40,10 @@ def walks(
     """
     choice(by, BY, "measure")
     numbers = options.graph_numbers(graph, smiles)
-    asked = Asked(model, graphs, weights, data, smiles, numbers, target, against, index, rule)
-    with loading(asked.words, quiet=as_json):
+    request = Request(model, graphs, weights, data, smiles, numbers, target, against, index, rule)
+    with loading(request.words, quiet=as_json):
         from walkwise.cli.predictions import answer, traced_of
-    found = [(traced, traced.head("walks") | _report(traced, count, by)) for traced in traced_of(asked)]
+    found = [(traced, traced.head("walks") | _report(traced, count, by)) for traced in traced_of(request)]
     answer(found, _show, as_json=as_json)
 
 
