@@ -292,10 +292,10 @@ def _steps(model: nn.Module, edge_index: Any) -> Tensor:
         )
     layers = [module for module in model.modules() if isinstance(module, MessagePassing)]
     flows = {layer.flow for layer in layers}
-    if len(flows) > 1 or any(isinstance(layer, HypergraphConv) for layer in layers):
+    if len(flows) != 1 or any(isinstance(layer, HypergraphConv) for layer in layers):
         raise InputError(
-            "A column of edge_index is not one step here: layers send messages in both directions (flow), or it names "
-            "a hyperedge.",
+            "A column of edge_index is not one step here: layers send messages in both directions (flow), or do not "
+            "say in which, or it names a hyperedge.",
             argument="edge_mask_type",
             expected="None for a model like this",
             remedy="Ask for node masks only (edge_mask_type=None).",
