@@ -1,12 +1,11 @@
 """What a layer is handed: its nodes, its edges, and what their types are said to be."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import EdgeConv, GCNConv
+from torch_geometric.nn import EdgeConv, GCNConv, GraphConv
 
+import walkwise as ww
 from walkwise.tracing.running.handed import (
     EnoughError,
     about_integers,
@@ -16,6 +15,7 @@ from walkwise.tracing.running.handed import (
     note_handed,
     types_said,
 )
+from walkwise.tracing.running.modules import Modules
 from walkwise.tracing.running.watch import _on_one_node_set
 
 X, Y, EDGES = torch.rand(3, 2), torch.rand(4, 2), torch.tensor([[0, 1], [1, 2]])
@@ -108,7 +108,7 @@ class Twice(nn.Module):
 @pytest.mark.parametrize("last", [None, 0, 1])
 def test_what_layers_are_handed_is_noted(disturbing, last):
     plain, model = Twice(), Twice()
-    modules = SimpleNamespace(convs=[("a", model.a), ("b", model.b)])
+    modules = Modules(convs=[("a", model.a), ("b", model.b)])
     handed = note_handed(modules, disturbing, last)
     if last is None:
         result = model(X, EDGES)
@@ -123,3 +123,24 @@ def test_what_layers_are_handed_is_noted(disturbing, last):
         first = plain.a(X, EDGES)
         added = torch.linspace(1, 2, first.numel()).view_as(first) if disturbing else 0
         torch.testing.assert_close(handed[1][0], first + added)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_a_layer_may_give_back_what_it_was_handed(alpha):
+    class Both(GraphConv):
+        def forward(self, x, edge_index):
+            return super().forward(x, edge_index), x
+
+    class Net(nn.Module):
+        def __init__(self, kind, pick):
+            super().__init__()
+            torch.manual_seed(0)
+            self.conv, self.last, self.pick = kind(2, 2), GraphConv(2, 2), pick
+
+        def forward(self, x, edge_index):
+            return self.last(self.pick(self.conv(x, edge_index), x), edge_index).mean(0, keepdim=True)
+
+    models = Net(Both, lambda pair, _: pair[0] + pair[1]), Net(GraphConv, lambda out, x: out + x)
+    ours, theirs = (ww.trace(model, X, EDGES, target=0) for model in models)
+    a, b = (ww.subgraph_relevance(chain, [[0, 1], [2]], alpha=alpha) for chain in (ours, theirs))
+    torch.testing.assert_close(a, b)

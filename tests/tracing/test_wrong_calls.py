@@ -8,7 +8,6 @@ import torch_geometric.nn as pyg
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.explain import Explainer
-from torch_geometric.utils import to_dense_adj
 
 import walkwise as ww
 from walkwise.errors import CoverageWarning, InputError, TargetError, TraceError
@@ -125,20 +124,9 @@ def test_what_is_given_in_order_beside_a_graph_has_a_name():
         ww.trace(Net(), Data(X, EDGES), torch.ones(4), torch.ones(4))
 
 
-def test_scripted_and_dense_models_are_named_so():
+def test_scripted_models_are_named_so():
     with pytest.raises(TraceError, match=r"is TorchScript.*scripted from"):
         ww.trace(torch.jit.script(nn.Linear(3, 2)), X, EDGES)
-
-    class Dense(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = pyg.DenseGCNConv(3, 2)
-
-        def forward(self, x, edge_index):
-            return self.conv(x, torch.ones(1, 4, 4))[0]
-
-    with pytest.raises(TraceError, match=r"DenseGCNConv.*dense_to_sparse"):
-        ww.trace(Dense(), X, EDGES)
 
 
 def test_several_matrices_of_parts_of_the_nodes_are_refused():
@@ -221,89 +209,6 @@ def test_a_mask_of_nothing_is_warned_about():
     assert float(explanation.node_mask.abs().max()) == 0
 
 
-class Two(nn.Module):
-    def __init__(self, first, second):
-        super().__init__()
-        self.first, self.second = first, second
-
-    def forward(self, x, edge_index):
-        return self.second(self.first(x, edge_index).relu(), edge_index).sum(0, keepdim=True)
-
-
-#: What the weights of a layer for edges are called in the dense one, where that is another name.
-RENAMED = {"lin_l.weight": "lin_rel.weight", "lin_r.weight": "lin_root.weight", "lin_l.bias": "lin_root.bias"}
-
-
-class Products(nn.Module):
-    """Neighbours added up in plain torch, by a matrix that stands for itself."""
-
-    def forward(self, x, edge_index):
-        return to_dense_adj(edge_index)[0] @ x
-
-
-def code_of(model):
-    """What the refusal of a model says to write, run as it stands there."""
-    with pytest.raises(TraceError) as refused:
-        ww.trace(model, torch.randn(5, 3), torch.tensor([[0, 1], [1, 0]]))
-    lines = str(refused.value).splitlines()
-    names = {}
-    exec("\n".join(lines[1:-1]), names)
-    return names, lines[-1]
-
-
-@pytest.mark.parametrize("rule", ["zero", "auto"])
-@pytest.mark.parametrize("kind", ["GCN", "SAGE", "Graph", "GIN"])
-def test_dense_layers_wrapped_as_the_refusal_says_give_what_layers_for_edges_give(kind, rule):
-    edges = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 0, 1], [1, 0, 2, 1, 3, 2, 4, 3, 0, 4, 3]])  # one way at last
-    x = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-
-    def layers(name):
-        widths = [(nn.Linear(i, o),) if kind == "GIN" else (i, o) for i, o in ((3, 4), (4, 2))]
-        return [getattr(pyg, f"{name}Conv")(*width).double() for width in widths]
-
-    torch.manual_seed(0)
-    dense, plain = layers(f"Dense{kind}"), layers(kind)
-    for ours, theirs in zip(dense, plain, strict=True):
-        for parameter in theirs.parameters():
-            nn.init.normal_(parameter)  # biases, too
-        ours.load_state_dict({RENAMED.get(name, name): tensor for name, tensor in theirs.state_dict().items()})
-    names, last = code_of(Two(*dense))
-    assert last.startswith(f"Write Edgewise(Dense{kind}Conv(...)) in its place.")
-    models = Two(*map(names["Edgewise"], dense)), Two(*plain)
-    if kind == "GCN":  # the dense layer divides by how many edges lead to a node, the other by those that leave, too
-        edges = torch.cat([edges, edges.flip(0)], 1).unique(dim=1)
-    chains = [ww.trace(model, x, edges, target=0, rule=rule) for model in models]
-    a, b = (ww.subgraph_relevance(chain, [[0], [1, 2], [0, 1, 2, 3, 4]], alpha=[0.0, 0.5]) for chain in chains)
-    torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
-    a, b = (ww.edge_relevance(chain, edge_index=edges) for chain in chains)
-    torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
-
-
-def test_products_with_a_matrix_wrapped_as_the_refusal_says_give_sums_over_edges():
-    names, last = code_of(Products())
-    assert "Edgewise(lambda h, adj: adj @ h) in the place of adj @ h." in last
-    adj = torch.rand(5, 5, dtype=torch.float64).round(decimals=1).fill_diagonal_(0)
-    edge_index, edge_weight = names["dense_to_sparse"](adj.t())
-    x = torch.randn(5, 3, dtype=torch.float64)
-    step = names["Edgewise"](lambda h, adj: adj @ h)
-    torch.testing.assert_close(step(x, edge_index, edge_weight), adj @ x)
-    first, second, head = nn.Linear(3, 4).double(), nn.Linear(4, 4).double(), nn.Linear(4, 2).double()
-
-    def model(layer):
-        def run(x, edge_index, edge_weight):
-            h = layer(first(x), edge_index, edge_weight).relu()
-            return head(layer(second(h), edge_index, edge_weight)).sum(0, keepdim=True)
-
-        module = nn.Module()
-        module.layer, module.forward = layer, run
-        return module
-
-    plain = pyg.SimpleConv()
-    ours, theirs = (ww.trace(model(one), x, edge_index, edge_weight=edge_weight, target=0) for one in (step, plain))
-    walks = ww.enumerate_walks(theirs)
-    torch.testing.assert_close(ww.walk_relevance(ours, walks), ww.walk_relevance(theirs, walks))
-
-
 class Summed(nn.Module):
     """Neighbours and edges added up by index, and edges that change."""
 
@@ -318,10 +223,10 @@ class Summed(nn.Module):
 
 
 class Blocks(nn.Module):
-    def __init__(self, wrap, meta):
+    def __init__(self, meta):
         super().__init__()
         torch.manual_seed(2)
-        self.layers = nn.ModuleList(wrap(self.as_meta(Summed()) if meta else Summed()) for _ in range(2)).double()
+        self.layers = nn.ModuleList(self.as_meta(Summed()) if meta else Summed() for _ in range(2)).double()
 
     @staticmethod
     def as_meta(block):
@@ -341,15 +246,12 @@ class Blocks(nn.Module):
         return x.sum(0, keepdim=True)
 
 
+@pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
 @pytest.mark.parametrize("meta", [False, True], ids=["by hand", "MetaLayer"])
-def test_modules_that_add_up_neighbours_wrapped_as_the_refusal_says_and_those_that_are_layers(meta):
+def test_modules_that_add_up_neighbours_are_layers(meta):
     edges, x = torch.tensor([[0, 1, 2, 3, 3], [1, 2, 3, 0, 1]]), torch.randn(4, 3, dtype=torch.float64)
     attributes = torch.randn(5, 2, dtype=torch.float64)
-    model = Blocks(lambda module: module, meta)
-    if not meta:
-        names, last = code_of(model)
-        assert last.startswith("Write Layer(module) in the place of a module that takes the features of the nodes")
-        model = Blocks(names["Layer"], meta)
+    model = Blocks(meta)
     chain = ww.trace(model, x, edges, edge_attr=attributes, target=0, rule="zero")
     assert chain.num_layers == 2
     leaf = x.clone().requires_grad_()
@@ -441,13 +343,3 @@ def test_a_model_without_a_forward_is_told_so():
 
     with pytest.raises(InputError, match=r"Parts has no forward.*def forward\(self, x, edge_index, edge_label_index\)"):
         ww.trace(Parts(), torch.randn(3, 4), torch.tensor([[0, 1], [1, 2]]), index=0)
-
-
-def test_what_the_refusal_says_to_wrap_may_be_called_by_name():
-    """As the layers of public models are: layer(h, edge_index, edge_attr=...)."""
-    names, _ = code_of(Products())
-    summed, edges = Summed().double(), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
-    x, attributes = torch.rand(4, 3, dtype=torch.float64), torch.rand(4, 2, dtype=torch.float64)
-    in_order, by_name = summed(x, edges, attributes), names["Layer"](summed)(x, edges, edge_attr=attributes)
-    for ours, theirs in zip(by_name, in_order, strict=True):
-        assert ours is theirs or torch.equal(ours, theirs)

@@ -11,10 +11,11 @@ from matrix.models import CONVS, NORMS, POOLS
 from zoo.checks import built
 from zoo.models import ZOO
 from zoo.molecules import MOLECULES
+from zoo.plain import FOUND
 from zoo.readymade import READYMADE
 from zoo.rest import REST
 
-ALL = (*ZOO, *READYMADE, *REST, *MOLECULES)
+ALL = (*ZOO, *FOUND, *READYMADE, *REST, *MOLECULES)
 
 #: Classes that no model of the zoo or of the matrix has a module of, and the test that tries each.
 TESTED = {

@@ -321,12 +321,6 @@ class AdjacencyMatrix(nn.Module):
         return pooled(to_dense_adj(edge_index)[0].to(x) @ self.lin(x))
 
 
-def dense_stack():
-    return Stack(
-        run=lambda m, x, e: m.conv(x[None], to_dense_adj(e)).mean(1), conv=pyg.DenseGCNConv(4, 2), head=nn.Linear(1, 1)
-    )
-
-
 def line_graph(m, x, e):
     """Directed bonds as nodes, as chemists' message passing has them."""
     bonds = m.enc(x[e[0]]).relu()
@@ -353,7 +347,7 @@ class BondMessages(pyg.MessagePassing):
 
 
 class DenseLayer(pyg.MessagePassing):
-    """A layer over an adjacency matrix, wrapped as its refusal says."""
+    """A layer over an adjacency matrix, in one for edges."""
 
     def __init__(self, dense):
         super().__init__()
@@ -764,7 +758,6 @@ ZOO = [
     Entry("DenseGINConv in a layer", IDIOMS, lambda: Stack(*(DenseLayer(pyg.DenseGINConv(mlp())) for _ in range(2)))),
     Entry("DenseGATConv in a layer", IDIOMS, lambda: Stack(*(DenseLayer(pyg.DenseGATConv(4, 4)) for _ in range(2)))),
     Entry("GCN as a product of matrices", OUTSIDE, AdjacencyMatrix, refused="no message-passing layer"),
-    Entry("DenseGCNConv", OUTSIDE, dense_stack, refused="dense_to_sparse"),
     Entry("MLP", OUTSIDE, lambda: nn.Sequential(nn.Linear(4, 2)), refused="no message-passing layer"),
     Entry(
         "Directed bonds as nodes (D-MPNN)", OUTSIDE, ran(line_graph, enc=lin(), conv=gcn), refused="which are no nodes"

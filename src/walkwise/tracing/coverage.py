@@ -36,8 +36,9 @@ def notes_of_coverage(lowering: Lowering) -> tuple[str, ...]:
     """Warn about operations that no rule covers, or that carry messages outside of layers; the notes for the report."""
     reached = lowering.reached  # what only makes a gate or a divisor is not: it is held constant anyway
     without = _by_name(lowering, (op for op, emitted in lowering.run.uncovered if emitted in reached))
-    chain = set(map(id, lowering.parts.chain))
-    mixing = lowering.positions.identities.mixing(lambda op: id(op) in chain and _carries(lowering, op))
+    found = any(call.found for call in lowering.tape.calls)  # of what passes messages, perhaps a part alone is layers
+    before = set(map(id, (*(lowering.parts.encoder if found else ()), *lowering.parts.chain)))
+    mixing = lowering.positions.identities.mixing(lambda op: id(op) in before and _carries(lowering, op))
     mixing += [op for op in lowering.parts.readout if _mixes_nodes(lowering, op)]
     notes = [_WITHOUT.format(name, where) for name, where in without]
     notes += [_OUTSIDE.format(name, where) for name, where in _by_name(lowering, mixing)]
@@ -68,7 +69,7 @@ def _by_name(lowering: Lowering, ops: Iterable[Op]) -> list[tuple[str, str]]:
 
 def _carries(lowering: Lowering, op: Op) -> bool:
     """Whether relevance passes an operation: what only makes a gate is held constant."""
-    flows = [lowering.run.flows[slot] for slot in op.outputs if slot in lowering.run.flows]
+    flows = [flow for slot in op.outputs for flow in lowering.flows_of(slot)]
     return any(flow.term is not None or flow.slot in lowering.reached for flow in flows)
 
 

@@ -199,12 +199,17 @@ class Lowering:
     def walk(self, beginning: Beginning) -> dict[int, Layer]:
         """The layers, and what stands between them, from where walks begin."""
         begun, there, builder = beginning.begun, beginning.there, self.run.builder
-        self.gates = {slot: flow.gate for slot, flow in self.run.flows.items()}
+        self.encoded = self.run.flows
+        self.gates = {slot: flow.gate for slot, flow in self.encoded.items()}
         self.run.flows = {
             slot: self.positions.visited(builder, slot, flow, there[slot]) for slot, flow in begun.items()
         }
         self.slots_of: dict[int, range] = {}  # that a call has made
         return self._run_chain()
+
+    def flows_of(self, slot: int | None) -> list[Flow]:
+        """What has come of a slot, before the first layer and after."""
+        return [flows[slot] for flows in (self.encoded, self.run.flows) if slot in flows]
 
     def read_out(self) -> Flow:
         """What comes of the layers in the end."""

@@ -16,8 +16,16 @@ from walkwise.tracing.given.inputs import check_input
 from walkwise.tracing.given.target import ExplainedScalar, Index, Target, explained
 from walkwise.tracing.precision import widened
 from walkwise.tracing.recording.tape import Tape
+from walkwise.tracing.running.found import Search
 from walkwise.tracing.running.handed import EnoughError, note_handed
-from walkwise.tracing.running.modules import Modules, exchange, modules_of, where_parameters_lie
+from walkwise.tracing.running.modules import (
+    Modules,
+    check_layers,
+    exchange,
+    modules_of,
+    searched,
+    where_parameters_lie,
+)  # fmt: skip
 from walkwise.tracing.running.shadow import same_random_numbers, shadow_of
 from walkwise.tracing.running.watch import Watch
 
@@ -75,6 +83,25 @@ class ModelRuns:
         with same_random_numbers(), torch.no_grad():
             return given.run(model)
 
+    def found(self) -> Given:
+        """The input, with the layers of a model that has no message-passing modules; one without layers is refused."""
+        model, modules, given = self._shadowed()
+        candidates = searched(modules)
+        if modules.convs or not candidates or modules.scripts or given.types is not None:
+            check_layers(modules)
+            return self.given
+        exchange(modules, _learned)
+        search = Search(candidates, given.num_nodes, given.x)
+        try:
+            with same_random_numbers(), torch.enable_grad():
+                given.run(model)
+        finally:
+            search.release()
+        layers = search.layers()
+        modules.convs += [(layer.name, model) for layer in layers]
+        check_layers(modules)
+        return replace(self.given, layers=layers)
+
     def handed(self, disturbing: bool, last: int | None = None) -> list[list[Tensor]]:
         """What the layers are handed, up to a call, with the first one's output disturbed or not."""
         model, modules, given = self._shadowed()
@@ -103,13 +130,19 @@ class ModelRuns:
 
     def _shadowed(self) -> tuple[nn.Module, Modules, Given]:
         shadow = shadow_of(self.given.model)
-        modules = modules_of(shadow)
+        modules = modules_of(shadow, self.given.layers)
         if self.given.here:
             exchange(modules, _copied_here)
         check_input(modules, self.given)
         if self.wide:
             exchange(modules, widened)
         return shadow.model, modules, self.given.copied(torch.float32 if self.wide else None)
+
+
+def _learned(tensor: Tensor) -> Tensor:
+    """A weight that tells of what is made of it that it is learned, whether it is frozen or not."""
+    frozen = isinstance(tensor, nn.Parameter) and tensor.is_floating_point() and not tensor.requires_grad
+    return nn.Parameter(tensor.detach()) if frozen else tensor
 
 
 def _copied_here(tensor: Tensor) -> Tensor:

@@ -44,6 +44,8 @@ from walkwise.tracing.precision import (
 from walkwise.tracing.private import compiled_from, watched
 from walkwise.tracing.reach import Surveyor, is_several, ran_as_before
 from walkwise.tracing.recording.tape import Tape
+from walkwise.tracing.running.found import words_of
+from walkwise.tracing.running.modules import has_layers
 from walkwise.tracing.running.watch import check_fresh
 from walkwise.tracing.runs import ModelRuns
 
@@ -133,7 +135,15 @@ def given_to(model: nn.Module, x: Any, edge_index: Any, model_kwargs: dict[str, 
             half = half_of(given.model, given.features) is not None
             given, _ = given.taken(lambda way: ModelRuns(way, (None, None), None, half).output())
         given.check() if isinstance(given, HeteroGiven) else check_given(given)
-        yield given.turned() if _has_matrices(given.x) and _names_more(given.edge_index, len(given.x)) else given
+        given = given.turned() if _has_matrices(given.x) and _names_more(given.edge_index, len(given.x)) else given
+        yield given if has_layers(given.model) else _with_layers(given)
+
+
+def _with_layers(given: Given) -> Given:
+    """The input of a model that has no message-passing modules, with the modules that count as its layers."""
+    dense = _has_matrices(given.x) and len(given.x) == 1 and not given.static  # (1, M, F): one graph, for dense layers
+    given = given.turned() if dense else given
+    return ModelRuns(given, (None, None), None, half_of(given.model, given.features) is not None).found()
 
 
 _IDLE = "layer '{}' ({}) ran, but the explained output does not follow from it; it is on no walk"
@@ -211,11 +221,17 @@ def lowered(
             return lowered(whole.turned(), target, index, schedule, None, notes, closed=closed)
         lowering = Lowering(tape, slot, schedule, identities)
         idle = [_IDLE.format(call.name, type(call.module).__name__) for call in lowering.idle]
-        for note in (*hidden, *unsure, *(idle if tape.cut else ())):  # cut by what the model has detached, perhaps
+        counted = [words_of(type(given.model).__name__, given.layers)] if given.layers else []
+        for note in (
+            *counted,
+            *hidden,
+            *unsure,
+            *(idle if tape.cut else ()),
+        ):  # cut by what the model has detached, perhaps
             warnings.warn(f"{note}.", CoverageWarning, stacklevel=3)
         types = [] if half is None else [(WIDENED if runs.wide else CAST).format(half)]
         crossing = [_CROSSING] if _crosses(given, lambda: lowering.positions.edges(tape.calls)) else []
-        notes = [*whole.notes, *notes, *hidden, *unsure, *idle, *scalar.notes, *types, *crossing]
+        notes = [*counted, *whole.notes, *notes, *hidden, *unsure, *idle, *scalar.notes, *types, *crossing]
         return Recording(given, hoods, lowering, scalar, notes)
 
 

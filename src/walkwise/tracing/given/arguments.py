@@ -29,6 +29,7 @@ from walkwise.tracing.given.signatures import (
     takes_none,
 )
 from walkwise.tracing.precision import HALVES
+from walkwise.tracing.running.found import Found
 
 _EDGES = ("edge_index", "adj_t")
 #: Names of parameters that mean something else than features: atom numbers and places.
@@ -50,6 +51,7 @@ class Given:
     data: Any = None  # the graph that all this was taken from
     static: bool = False  # whether the model takes x, (M, T, F) here, as T matrices on one graph, (T, M, F)
     here: bool = False  # whether it was brought into main memory, where the model is not
+    layers: tuple[Found, ...] = ()  # that were found in a model without message-passing modules
     missed: str | None = None  # what the model takes and the graph does not have, for which it gets x
 
     @property

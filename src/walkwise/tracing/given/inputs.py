@@ -13,7 +13,7 @@ from walkwise.errors import Described, InputError, described
 from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.given.misfits import by_name
 from walkwise.tracing.precision import check_tensors
-from walkwise.tracing.running.modules import Modules, a_weight, check_layers
+from walkwise.tracing.running.modules import Modules, a_weight
 
 
 def check_call(model: Any, x: Any, rest: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -67,7 +67,6 @@ def check_given(given: Given) -> None:
 
 def check_input(modules: Modules, given: Given) -> None:
     """Refuse what no relevance can be computed with, before the model runs."""
-    check_layers(modules)
     tensors = given.tensors()
     check_tensors({n: value for n, value in tensors.items() if n[:1] != "x"})  # x: where its effect is seen
     if given.types is None and not any(isinstance(conv, HypergraphConv) for _, conv in modules.convs):

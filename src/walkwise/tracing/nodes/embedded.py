@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.utils import is_sparse, to_edge_index
+from torch_geometric.utils import is_sparse
 
 from walkwise.errors import TraceError
 from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.recording.recorded import Call
 from walkwise.tracing.recording.tape import Tape
+from walkwise.tracing.running.found import sparse_ends
 
 _UNFOLLOWED = (
     "Layer '{}' ({}) is handed an embedding whose rows cannot be followed back to nodes of the graph: with the numbers "
@@ -198,7 +199,7 @@ def _in_order_of(edges: Tensor, known: Tensor, num_nodes: int) -> bool:
 def _ends(item: Any) -> Tensor | None:
     """Source and target of every edge, of an edge index or a sparse adjacency.  # (2, E)"""
     if is_sparse(item):
-        return to_edge_index(item)[0].flip(0)
+        return sparse_ends(item)
     if isinstance(item, Tensor) and item.dtype == torch.long and item.dim() == 2 and item.shape[0] == 2:
         return item.as_subclass(Tensor)
     return None

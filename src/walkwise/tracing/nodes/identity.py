@@ -160,10 +160,7 @@ class Identities:
     def _worked_out(self, slot: int) -> Tensor:
         value = self.tape.values[slot]
         if slot in self._rows_of:
-            if self.across(self._rows_of[slot]) and value.shape[1:2] == (self.num_nodes,):
-                return self.every.view(-1, *[1] * (value.dim() - 2))
-            ids = self.nodes(self._rows_of[slot])
-            return _upright(ids, value.dim()) if len(ids) == value.shape[0] else _nobody(value)
+            return self._returned(self._rows_of[slot], value)
         if slot not in self._maker and self.types is not None:
             return self._own(slot, value)
         if slot not in self._maker:  # a tensor of the model's own
@@ -191,6 +188,15 @@ class Identities:
         """Nodes along the dimension of a tensor of the model's own that runs over them: of (T, M, F), the second."""
         dims = self.tape.values[slot].dim()
         return ids.view(1, -1, *[1] * (dims - 2)) if slot in self._matrices else _upright(ids, dims)
+
+    def _returned(self, given: int, value: Tensor) -> Tensor:
+        """What a layer has returned has the rows of what it was given, in as many dimensions or not."""
+        across = self.across(given)
+        ids = self.every if across else self.nodes(given)
+        dense = value.shape[:2] == (1, self.num_nodes) and self.natural(ids)  # (M, F) -> (1, M, F)
+        if dense or (across and value.shape[1:2] == (self.num_nodes,)):
+            return self.every.view(-1, *[1] * (value.dim() - 2))
+        return _upright(ids, value.dim()) if len(ids) == value.shape[0] else _nobody(value)
 
     def _of_type(self, name: str) -> Tensor:
         """The nodes of a type.  # (M_t,)"""

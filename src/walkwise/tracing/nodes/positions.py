@@ -140,7 +140,7 @@ class Positions:
         call = next((call for call in calls if call.edge_index is not None), None)
         if call is None or call.edge_index is None:
             return torch.empty(2, 0, dtype=torch.long)
-        if isinstance(call.module, HypergraphConv) or self._names_others(call):
+        if isinstance(call.module, HypergraphConv) or (not call.found and self._names_others(call)):
             return _sharing(call.edge_index)
         ends_at = (call.handed[0], call.handed[-1])
         rows = [self._nodes[slot] if slot in self._across else self.identities.nodes(slot) for slot in ends_at]

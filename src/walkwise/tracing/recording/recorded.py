@@ -72,6 +72,7 @@ class Call:
     beside: tuple[Any, ...] = ()  # all it was given, if a tensor of the model's own is among that
     embeds: bool = False  # whether it has embedded its nodes itself
     sent: list[tuple[int, int]] = field(default_factory=list)  # of 3 dimensions or more, and which it sends along
+    found: bool = False  # whether its module is no message-passing one, and counts as a layer
 
     @property
     def ends(self) -> list[int]:
@@ -80,7 +81,8 @@ class Call:
 
     def takes_matrices(self, shape: Sequence[int]) -> bool:
         """Whether it takes a tensor for several matrices on one static graph, (T, M, F)."""
-        return len(shape) == 3 and getattr(self.module, "node_dim", 0) in (-2, 1)
+        one = self.found and shape[0] == 1  # as dense layers take a graph
+        return len(shape) == 3 and (one or getattr(self.module, "node_dim", 0) in (-2, 1))
 
     def nodes_along(self, shape: Sequence[int], num_nodes: int) -> int:
         """The dimension that runs over nodes in a tensor that it is handed: the second of (T, M, F)."""

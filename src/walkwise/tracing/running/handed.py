@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import MessagePassing, RGCNConv
 
 from walkwise.tracing.private import parameters_of, unwatched
+from walkwise.tracing.running.found import Found
 from walkwise.tracing.running.modules import Modules
 
 
@@ -29,8 +30,8 @@ def note_handed(modules: Modules, disturbing: bool, last: int | None = None) -> 
         last: the call after whose beginning the run ends, if any.
     """
     notes = _Handed(disturbing, last)
-    for _, conv in modules.convs:
-        conv.__dict__["forward"] = notes.forward(conv.forward)
+    for name, conv in modules.convs:
+        conv.__dict__["forward"] = notes.forward(conv.forward, modules.found.get(name))
         if isinstance(conv, MessagePassing):
             conv.__dict__["propagate"] = notes.propagate(conv.propagate)
     return notes.handed
@@ -44,14 +45,14 @@ class _Handed:
         self._disturbing, self._last = disturbing, last
         self._depth, self._embeds = 0, False
 
-    def forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def forward(self, original: Callable[..., Any], layer: Found | None) -> Callable[..., Any]:
         def forward(*args: Any, **kwargs: Any) -> Any:
             self._depth += 1
             try:
                 if self._depth == 1:
-                    self._embeds = after_integers(args, kwargs)
+                    self._embeds = layer is None and after_integers(args, kwargs)
                     if not self._embeds:
-                        self._note(handed_nodes(args, kwargs))
+                        self._note(handed_nodes(args, kwargs) if layer is None else layer.nodes((args, kwargs)))
                 result = original(*args, **kwargs)
             finally:
                 self._depth -= 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
@@ -18,39 +18,21 @@ from torch_geometric.nn.models import MetaLayer
 
 from walkwise.errors import InputError, TraceError
 from walkwise.tracing.private import BUFFERS, MODULES, PARAMETERS, buffers_of, parameters_of
-from walkwise.tracing.running.shadow import Scripted, Shadow
+from walkwise.tracing.running.found import Found
+from walkwise.tracing.running.shadow import Scripted, Shadow, is_shared
 
 Named = list[tuple[str, Any]]
 #: Methods of a layer that do not belong to a run of it.
 _NOT_RUNNING = ("__init__", "reset_parameters", "__repr__")
 
 
-#: What to write around messages that are passed by a matrix.
-_WRAPPED = """
-from torch_geometric.nn import MessagePassing
-from torch_geometric.utils import dense_to_sparse, to_dense_adj
-
-class Edgewise(MessagePassing):
-    def __init__(self, dense):
-        super().__init__()
-        self.dense = dense
-
-    def forward(self, x, edge_index, edge_weight=None):  # (M, F), (2, E), (E,)
-        adj = to_dense_adj(edge_index, edge_attr=edge_weight, max_num_nodes=len(x))
-        return self.dense(x, adj.mT.to(x))[0]
+#: What to write where a model adds up neighbours outside of its modules.
+_LAYER = """
+class Layer(torch.nn.Module):
+    def forward(self, h, adj):  # (M, F), (M, M)
+        return adj @ h
 
 """
-#: And around a module that adds up neighbours in whatever way.
-_LAYER = """class Layer(MessagePassing):
-    def __init__(self, module):
-        super().__init__()
-        self.module = module
-
-    def forward(self, x, *rest, **named):
-        return self.module(x, *rest, **named)
-
-"""
-_EDGES_OF = "Of a matrix adj, (M, M), the edges and their weights are dense_to_sparse(adj.t())."
 
 
 @dataclass(eq=False, slots=True)
@@ -65,6 +47,7 @@ class Modules:
     scripts: Named = field(default_factory=list)  # whose attributes Python does not hold
     holders: Named = field(default_factory=list)  # of parameters or buffers
     functions: tuple[str, ...] = ()  # TorchScript functions that modules hold
+    found: dict[str, Found] = field(default_factory=dict)  # by name, layers that are no message-passing modules
 
     @property
     def scripted_functions(self) -> list[str]:
@@ -73,9 +56,12 @@ class Modules:
         return sorted(spoken.union(self.functions))
 
 
-def modules_of(shadow: Shadow) -> Modules:
-    """The modules as ``named_modules`` gives them, and then those that are held in other ways."""
-    found = Modules(functions=shadow.functions)
+def modules_of(shadow: Shadow, layers: Sequence[Found] = ()) -> Modules:
+    """The modules as ``named_modules`` gives them, and then those that are held in other ways.
+
+    ``layers`` are those that were found in a model without message-passing modules.
+    """
+    found = Modules(functions=shadow.functions, found={layer.name: layer for layer in layers})
     seen: set[int] = set()
     todo: Named = [*reversed(shadow.strays), ("", shadow.own)]
     while todo:
@@ -93,7 +79,20 @@ def modules_of(shadow: Shadow) -> Modules:
             prefix = f"{name}." if name else ""
             todo += [(prefix + key, child) for key, child in reversed(own[MODULES].items())]
     found.convs = [(name, conv) for name, conv in found.convs if not _holds_layers(name, conv, found.convs)]
+    found.convs += [named for named in found.all if named[0] in found.found]
     return found
+
+
+def searched(modules: Modules) -> Named:
+    """The modules among which layers are looked for: those that somebody has written, but for the model itself."""
+    scripts = {id(script) for _, script in modules.scripts}
+    own = [(name, module) for name, module in modules.all[1:] if id(module) not in scripts and not is_shared(module)]
+    return [(name, module) for name, module in own if not type(module).__module__.startswith("torch.")]
+
+
+def has_layers(model: nn.Module) -> bool:
+    """Whether a model has message-passing modules that it knows as its own."""
+    return any(isinstance(module, (MessagePassing, MetaLayer)) for module in model.modules())
 
 
 def _holds_layers(name: str, conv: Any, convs: Named) -> bool:
@@ -160,24 +159,16 @@ def check_layers(modules: Modules) -> None:
     if modules.convs:
         return
     kind = type(modules.all[0][1]).__name__
-    dense = next((m for _, m in modules.all if type(m).__module__.startswith("torch_geometric.nn.dense.dense_")), None)
     if modules.scripts:
         raise torchscript(modules.scripts[0][0] or kind)
-    if dense is not None:
-        name = type(dense).__name__
-        raise TraceError(
-            f"{kind} passes messages by products with a matrix ({name}), where walks are out of sight.",
-            remedy=f"Use the layer for edges, {name.removeprefix('Dense')}, or wrap the dense one.\n{_WRAPPED}"
-            f"Write Edgewise({name}(...)) in its place. {_EDGES_OF}",
-        )
     raise TraceError(
-        f"{kind} has no message-passing layer. walkwise explains models built from "
-        "torch_geometric.nn.MessagePassing layers.",
-        remedy="Where it adds up neighbours in plain torch (by index, or as a matrix times features), put that into "
-        f"one.\n{_WRAPPED}{_LAYER}Write Layer(module) in the place of a module that takes the features of the nodes "
-        "first, or the graph, and returns them; Edgewise(lambda h, adj: adj @ h) in the place of adj @ h. "
-        f"{_EDGES_OF} Modules that hand on rows of edges (those of DimeNet) go into one layer together, from what is "
-        "known of the nodes to what comes out at nodes.",
+        f"{kind} has no message-passing layer: no torch_geometric.nn.MessagePassing, and no module that was seen to "
+        "send from node to node along edges that it is handed.",
+        remedy="Where it adds up neighbours in a forward of its own, put that into a module, which takes the features "
+        f"of the nodes, (M, F), and edge_index or an adjacency, and returns a row for each node.\n{_LAYER}"
+        "Modules that hand on rows of edges (those of DimeNet) go into one together, from what is known of the nodes "
+        "to what comes out at nodes. Of dense batches, (B, N, F), trace one graph at a time; a graph without edges "
+        "shows no layers.",
     )
 
 

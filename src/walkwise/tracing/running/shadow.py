@@ -74,6 +74,11 @@ _STATELESS = {
 _NOTHING: frozenset[str] = frozenset()
 
 
+def is_shared(module: nn.Module) -> bool:
+    """Whether a module of a shadow may be the model's own, which nothing is to be put on."""
+    return type(module) in _STATELESS
+
+
 def shadow_of(model: nn.Module) -> Shadow:
     """A shadow of a model, in evaluation mode."""
     if isinstance(model, torch.jit.ScriptModule):

@@ -59,6 +59,7 @@ class Watch:
         self.table: Any = None  # the layer's own, where it was handed edges alone
         self.num_edges: int | None = None  # that the call under way was given, if they were an edge index
         self.embedding: tuple[Any, ...] | None = None  # what a call under way was given that embeds its nodes itself
+        self.before = 0  # how many slots there were before the call under way
         self.fresh: list[int] = []  # later calls that were handed a tensor nothing is known of
         for name, conv in modules.convs:
             form = closed_form(conv)
@@ -131,6 +132,13 @@ class Watch:
 
     def _begin(self, name: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Tell the tape that a message-passing call begins."""
+        layer = self.modules.found.get(name)
+        if layer is not None:
+            given = layer.nodes((args, kwargs), self._follows)
+            if given is None:
+                raise _nothing(name, module)
+            self._call(name, module, given, args, kwargs)
+            return
         args = opened(args)
         place = _place_of_x(type(module))  # type: ignore[arg-type]
         first = kwargs["x"] if "x" in kwargs else next(iter(args[place:]), None)
@@ -155,12 +163,16 @@ class Watch:
             self.fresh.append(len(self.tape.calls))
         slots = [self.tape.follow(tensor) for tensor in tensors]
         handed = tuple(dict.fromkeys(slots))
-        call = Call(name, module, handed, edge_index=self._edges(args, kwargs), type_of=types_said(name, given, slots))
-        call.beside = (*args, *kwargs.values()) if own else ()
-        edges = edge_index_of(args, kwargs)
+        layer = self.modules.found.get(name)
+        edges = edge_index_of(args, kwargs) if layer is None else layer.edge_index((args, kwargs))
+        first = None if any(call.edge_index is not None for call in self.tape.calls) else edges
+        call = Call(name, module, handed, edge_index=first, type_of=types_said(name, given, slots))
+        call.beside = (*args, *kwargs.values(), edges) if own else ()
+        call.found = layer is not None
         self.num_edges = None if edges is None else edges.shape[1]
         self.tape.calls.append(call)
         self.tape.active = len(self.tape.calls) - 1
+        self.before = len(self.tape.values)
         self.given = given
 
     def _begin_sending(self, name: str, module: Any, arguments: dict[str, Any]) -> None:
@@ -182,28 +194,30 @@ class Watch:
         known = (item for item in args[:edges] if isinstance(item, Tensor) and self.tape.slot_of(item) is not None)
         return next(known, None)
 
-    def _edges(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-        """The edges that a call was given, as long as no earlier call was."""
-        known = any(call.edge_index is not None for call in self.tape.calls)
-        return None if known else edge_index_of(args, kwargs)
-
     def _end(self, name: str, module: Any, result: Any) -> None:
         """Tell the tape what a message-passing call returned."""
         if self.embedding is not None:  # it has sent nothing
             args, kwargs = self.embedding
             raise _nothing(name, module, about_integers((*args, *kwargs.values())))
         call = self.tape.calls[-1]
-        if isinstance(result, dict):
+        layer = self.modules.found.get(name)
+        by_type = isinstance(result, dict) and layer is None
+        if by_type:
             keyed = [(self.tape.slot_of(tensor), self._rows_for(key)) for key, tensor in result.items()]
         else:
-            tensors = opened(result if isinstance(result, (tuple, list)) else (result,))
+            several = result if isinstance(result, (tuple, list)) else (result,)
+            tensors = opened(several) if layer is None else layer.results(result)
             slots = [self.tape.slot_of(tensor) for tensor in tensors if isinstance(tensor, Tensor)]
             target = self._target(module)
             targets = (target, *(target if self._has_rows_of(target, slot) else None for slot in slots[1:]))
             keyed = list(zip(slots, targets, strict=False))
-        call.outputs = [slot for slot, _ in keyed if slot is not None]
-        call.by_type = isinstance(result, dict)
-        call.rows_of = {slot: rows for slot, rows in keyed if slot is not None and rows is not None}
+        known = [slot for slot, _ in keyed if slot is not None]
+        call.outputs = [
+            slot for slot in known if slot >= self.before
+        ] or known  # not what it was handed, and gives back
+        call.by_type = by_type
+        made = [(slot, rows) for slot, rows in keyed if slot is not None and slot >= self.before]
+        call.rows_of = {slot: rows for slot, rows in made if rows is not None}
         if not call.outputs:
             raise _lost(name, module)
 

@@ -1,0 +1,258 @@
+"""The layers of a model that has no message-passing module: the modules in which nodes are seen to send to nodes.
+
+In one run of the model, each module is looked at that is handed nodes (a row for each) and edges, returns a row for
+each node, and holds no other such module. It is a layer if the rows that it returns depend on other nodes' rows than
+their own: a normalisation or a perceptron beside its edges is none, nor is the half of a layer that makes the
+messages of edges, or takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.utils import is_sparse, to_edge_index
+
+from walkwise.tracing.private import unwatched
+from walkwise.tracing.running.places import Place, at, exchanged, items_in, tensors_in
+
+#: Rows that are looked at one by one, to see which others they depend on.
+_LOOKED_AT = 16
+#: The part of an adjacency's entries that must be seen to be used.
+_MOST = 0.5
+_COUNTED = "{} has no torch_geometric message-passing layer; counted as layers: {}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A module that counts as a layer, and where its nodes and edges are. Places are those of the first call."""
+
+    name: str
+    kind: str
+    handed: tuple[Place, ...]  # tensors of nodes that it sends, in (args, kwargs)
+    returned: Place  # of the nodes, in what it returns
+    edges: Place | None  # None where a matrix says something else than who sends to whom
+    turned: bool = False  # whether the columns of an adjacency take, and its rows send
+
+    def nodes(self, given: tuple[Any, ...], follows: Callable[[Tensor], bool] = lambda _: False) -> Tensor | None:
+        """The nodes in (args, kwargs): those that are followed, or the first."""
+        there = [item for place in self.handed if isinstance(item := at(place, given), Tensor)]
+        return next(filter(follows, there), there[0] if there else None)
+
+    def edge_index(self, given: tuple[Any, ...]) -> Tensor | None:
+        """The edges in (args, kwargs).  # (2, E)"""
+        if self.edges is None:
+            return None
+        with unwatched():
+            ends = _ends(at(self.edges, given))
+        return ends.flip(0) if self.turned and ends is not None else ends
+
+    def results(self, result: Any) -> list[Tensor]:
+        """The tensors in what the module has returned, its nodes first."""
+        tensors = dict(tensors_in(result))
+        nodes = tensors.pop(self.returned, None)
+        return [*([] if nodes is None else [nodes]), *tensors.values()]
+
+
+def words_of(model: str, layers: Sequence[Found]) -> str:
+    """Which modules count as layers: "gcl_0, gcl_1 (E_GCL)"."""
+    kinds = dict.fromkeys(layer.kind for layer in layers)
+    listed = [f"{', '.join(la.name for la in layers if la.kind == kind)} ({kind})" for kind in kinds]
+    return _COUNTED.format(model, "; ".join(listed))
+
+
+class Search:
+    """Looks at the calls of a shadow's modules, but for the model itself."""
+
+    def __init__(self, modules: Sequence[tuple[str, Any]], num_nodes: int, x: Any) -> None:
+        """Watch these modules, on a graph of so many nodes with features x."""
+        self._modules, self._M, self._x = modules, num_nodes, x
+        self._found: dict[str, Found] = {}
+        self._outer: set[str] = set()  # modules that run layers, and are none
+        self._calls, self._looking = 0, False  # calls of layers so far; whether one is made to look at it
+        for name, module in modules:
+            module.__dict__["forward"] = self._forward(name, module)
+
+    def release(self) -> None:
+        """Let go of the modules, which hold on to this and it to them."""
+        for _, module in self._modules:
+            module.__dict__.pop("forward", None)
+
+    def layers(self) -> tuple[Found, ...]:
+        """The layers, in the order in which they are called first."""
+        return tuple(layer for name, layer in self._found.items() if name not in self._outer)
+
+    def _forward(self, name: str, module: Any) -> Callable[..., Any]:
+        original = module.forward
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            edges = None if self._looking else self._edges((args, kwargs))
+            if edges is None:
+                return original(*args, **kwargs)
+            before = exchanged((args, kwargs), _copied)  # the module may write into what it is handed
+            calls, result = self._calls, original(*args, **kwargs)
+            if self._calls > calls:
+                self._outer.add(name)
+                return result
+            if name not in self._found and (layer := self._looked_at(name, module, original, before, edges)):
+                self._found[name] = layer
+            self._calls += name in self._found
+            return result
+
+        forward.__wrapped__ = original  # type: ignore[attr-defined]  # a model may look at its signature
+        return forward
+
+    # -- what a module is handed --------------------------------------------------------------
+
+    def _edges(self, given: tuple[Any, ...]) -> Place | None:
+        """The place of edges, where there are nodes beside them."""
+        found = [place for place, item in items_in(given) if len(place) > 1 and self._are_edges(item)]
+        return found[0] if found and any(True for _ in self._nodes(given, found)) else None
+
+    def _are_edges(self, item: Any) -> bool:
+        """Whether something is an edge index, its two rows, or an adjacency, that is not learned or made of nodes."""
+        M = self._M
+        if isinstance(item, (tuple, list)):
+            long = [isinstance(part, Tensor) and part.dtype == torch.long and part.dim() == 1 for part in item]
+            return len(item) == 2 and all(long) and len(item[0]) == len(item[1])
+        if is_sparse(item):
+            return bool(item.size(0) == item.size(1) == M)
+        if not isinstance(item, Tensor) or item is self._x:
+            return False
+        square = item.shape[-2:] == (M, M) and (item.dim() == 2 or item.shape[:-2] == (1,))
+        return _is_index(item) or (square and not item.requires_grad)
+
+    def _nodes(self, given: Any, edges: Sequence[Place] = ()) -> Iterator[tuple[Place, Tensor]]:
+        """The tensors with a row for each node, and their places."""
+        return ((p, t) for p, t in tensors_in(given) if p not in edges and _rows(t, self._M) is not None)
+
+    # -- what it does with it -----------------------------------------------------------------
+
+    def _looked_at(self, name: str, module: Any, original: Any, given: tuple[Any, ...], edges: Place) -> Found | None:
+        """The layer that a module is, if what it returns of a node depends on other nodes."""
+        nodes = list(self._nodes(given, [edges]))
+        leaves = {id(tensor): tensor.detach().requires_grad_() for _, tensor in nodes}
+        handed: list[Tensor] = []
+
+        def clone(tensor: Tensor) -> Tensor:
+            handed.append(leaves[id(tensor)].clone() if id(tensor) in leaves else _copied(tensor))
+            return handed[-1]
+
+        self._looking = True
+        try:
+            args, kwargs = exchanged(given, clone)
+            result = original(*args, **kwargs)
+        finally:
+            self._looking = False
+        item = at(edges, given)
+        ends, pairs = _ends(item), _are_pairs(item)
+        for place, made in self._nodes(result):
+            if not made.requires_grad or any(made is tensor for tensor in handed):
+                continue
+            rows = _rows(made, self._M)
+            assert rows is not None
+            sent = {known for known, leaf in leaves.items() if self._sends(rows, leaf, ends if pairs else None)}
+            if sent:
+                places = tuple(place for place, tensor in nodes if id(tensor) in sent)
+                there = None if pairs else _turned(rows, leaves[min(sent, key=list(leaves).index)], ends)
+                known = pairs or there is not None
+                return Found(name, type(module).__name__, places, place, edges if known else None, bool(there))
+        return None
+
+    def _sends(self, made: Tensor, leaf: Tensor, pairs: Tensor | None) -> bool:
+        """Whether rows depend on others of a tensor than their own. Of two nodes there is a bit that only one has."""
+        M = self._M
+        if pairs is not None and pairs.shape[1] == M:  # rows of edges must not be taken for those of nodes
+            return _between_nodes(made, leaf, pairs)
+        ids = torch.arange(M, device=made.device)
+        bits = [(ids >> bit & 1).bool() for bit in range((M - 1).bit_length())]
+        return any(bool(_depends(made, leaf, rows)[~rows].any()) for bit in bits for rows in (bit, ~bit))
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """A tensor's copy, where it may be written into."""
+    return tensor.detach().clone() if tensor.is_floating_point() and tensor.layout == torch.strided else tensor
+
+
+def _rows(tensor: Tensor, num_nodes: int) -> Tensor | None:
+    """The rows of nodes of a tensor (M, …), or (1, M, F).  # (M, …)"""
+    if not tensor.is_floating_point() or tensor.layout != torch.strided or tensor.dim() < 2 or not tensor.numel():
+        return None
+    if tensor.dim() == 3 and tensor.shape[:2] == (1, num_nodes):
+        return tensor[0]
+    return tensor if len(tensor) == num_nodes else None
+
+
+def _are_pairs(edges: Any) -> bool:
+    """Whether edges are told one by one, not by an adjacency."""
+    return not is_sparse(edges) and (isinstance(edges, (tuple, list)) or _is_index(edges))
+
+
+def _is_index(item: Tensor) -> bool:
+    return item.dtype == torch.long and item.dim() == 2 and item.shape[0] == 2
+
+
+def _ends(edges: Any) -> Tensor | None:
+    """Sources and targets of edges: of an adjacency, those that its rows take.  # (2, E)"""
+    if isinstance(edges, (tuple, list)):
+        return torch.stack(tuple(edges))
+    if is_sparse(edges):
+        return sparse_ends(edges)
+    if not isinstance(edges, Tensor):
+        return None
+    return edges.as_subclass(Tensor) if _is_index(edges) else edges.view(edges.shape[-2:]).nonzero().t().flip(0)
+
+
+def sparse_ends(adjacency: Any) -> Tensor:
+    """Sources and targets of the entries of a sparse adjacency, whose rows take.  # (2, E)"""
+    if isinstance(adjacency, Tensor) and adjacency.layout == torch.sparse_coo:
+        return adjacency.detach().coalesce().indices().flip(0)  # torch_geometric would write into it
+    return to_edge_index(adjacency)[0].flip(0)
+
+
+def _depends(made: Tensor, leaf: Tensor, rows: Tensor) -> Tensor:
+    """Which rows of a leaf some rows of what was made of it depend on.  # (M,)"""
+    chosen = made[rows].flatten()
+    part = (chosen * torch.linspace(1, 2, len(chosen)).to(chosen)).sum()
+    (gradient,) = torch.autograd.grad(part, leaf, retain_graph=True, allow_unused=True)
+    found = _rows(torch.zeros_like(leaf) if gradient is None else gradient, len(made))
+    assert found is not None
+    return (found != 0).flatten(1).any(1)
+
+
+def _dependence(made: Tensor, leaf: Tensor) -> tuple[Tensor, Tensor]:
+    """Some rows, and which rows they depend on.  # (K,), (K, M)"""
+    every = torch.arange(len(made), device=made.device)
+    rows = every[:: -(-len(every) // _LOOKED_AT)]
+    return rows, torch.stack([_depends(made, leaf, every == row) for row in rows])
+
+
+def _between_nodes(made: Tensor, leaf: Tensor, ends: Tensor) -> bool:
+    """Whether rows are nodes' and depend on other nodes', where there are as many edges: no rows of edges would."""
+    rows, depends = _dependence(made, leaf)
+    every = torch.arange(len(made), device=made.device)
+    taken = (rows.view(-1, 1) == ends[0]) | (rows.view(-1, 1) == ends[1])  # where edges are what is depended on
+    taking = (every == ends[0, rows].view(-1, 1)) | (every == ends[1, rows].view(-1, 1))  # where edges depend
+    others = depends & (rows.view(-1, 1) != every)
+    return all(bool(where.any()) for where in (others, depends & ~taken, depends & ~taking))
+
+
+def _turned(made: Tensor, leaf: Tensor, ends: Tensor | None) -> bool | None:
+    """Whether it is the columns of an adjacency that take; None where neither they nor its rows do: of a mask, say."""
+    if ends is None:
+        return None
+    rows, depends = _dependence(made, leaf)
+    rows, depends = rows[depends.any(1)], depends[depends.any(1)]  # without those that are dead
+    place = torch.full((len(made),), -1, device=made.device).index_put((rows,), torch.arange(len(rows)).to(rows))
+    sources, targets = ends[:, ends[0] != ends[1]]
+
+    def seen(sources: Tensor, targets: Tensor) -> float:
+        looked_at = place[targets] >= 0
+        found = depends[place[targets[looked_at]], sources[looked_at]]
+        return float(found.double().mean()) if found.numel() else 0.0
+
+    by_rows, by_columns = seen(sources, targets), seen(targets, sources)
+    return by_columns > by_rows if max(by_rows, by_columns) > _MOST else None
