@@ -9,10 +9,11 @@ import torch
 import torch_geometric.nn as pyg
 from torch import nn
 from torch_geometric.data import Data
+from torch_geometric.explain import Explainer
 
 import walkwise as ww
 from walkwise import hooks
-from walkwise.errors import CoverageWarning, TraceError
+from walkwise.errors import CoverageWarning, InputError, TraceError
 from walkwise.tracing.runs import ModelRuns
 
 M = 6
@@ -467,3 +468,17 @@ def test_a_node_of_a_large_graph_is_traced_on_its_neighbourhood():
     assert chain.part.num_nodes < 20
     assert [layer.kind for layer in chain.layers] == ["Moving", "Moving"]
     assert any("counted as layers: a, b (Moving)" in note for note in chain.notes)
+
+
+def test_masks_of_edges_are_refused_where_nothing_says_which_way_they_send():
+    model, _, edges = pair("places")
+    explainer = Explainer(
+        model,
+        algorithm=ww.SubgraphLRPExplainer(),
+        explanation_type="model",
+        node_mask_type="object",
+        edge_mask_type="object",
+        model_config={"mode": "multiclass_classification", "task_level": "graph", "return_type": "raw"},
+    )
+    with pytest.raises(InputError, match="do not say in which"):
+        explainer(X, edges)
