@@ -44,9 +44,9 @@ from walkwise.tracing.precision import (
 from walkwise.tracing.private import compiled_from, watched
 from walkwise.tracing.reach import Surveyor, is_several, ran_as_before
 from walkwise.tracing.recording.tape import Tape
+from walkwise.tracing.running.calls import check_fresh
 from walkwise.tracing.running.found import words_of
 from walkwise.tracing.running.modules import has_layers
-from walkwise.tracing.running.watch import check_fresh
 from walkwise.tracing.runs import ModelRuns
 
 
@@ -192,8 +192,8 @@ def lowered(
         return lowered(whole, target, index, schedule, hoods, notes, closed=closed)
     if unreached := watch.unreached():  # run again and look whether they lose sight of what they take in
         tape, watch, scalar = runs.run(unreached)
-    if watch.fresh and not tape.cut:
-        check_fresh(watch, runs.handed)
+    if watch.calls.fresh and not tape.cut:
+        check_fresh(watch.calls, runs.handed)
     slot = tape.slot_of(scalar.tensor)
     check_finite(tape, scalar.outputs, watch.modules, given.features)
     if slot is None and tape.lost:

@@ -83,11 +83,12 @@ class Identities:
             self._known[slot] = self._laid_out(slot, self.every if self.natural(ids.flatten()) else ids)
         for slot, name in zip(tape.features, types.featured, strict=True) if types else ():
             self._known[slot] = _upright(self._of_type(name), tape.values[slot].dim())
-        self._told = frozenset(self._known)
+        self._given = frozenset(self._known)
         self._maker = {
             slot: (op, output) for op in tape.ops for output, slot in enumerate(op.outputs) if slot is not None
         }
         self._rows_of = {slot: given for call in tape.calls for slot, given in call.rows_of.items()}
+        self._of_edges = {slot for call in tape.calls for slot in call.of_edges}
 
     def nodes(self, slot: int) -> Tensor:
         """The node of every row of a tensor, NOBODY where it is none or several.  # (K,)"""
@@ -134,7 +135,7 @@ class Identities:
         own = slot not in self._maker and slot not in self._rows_of and slot not in self.tape.features
         return (
             own
-            and slot not in self._told
+            and slot not in self._given
             and self.types is None
             and self.tape.values[slot].shape[:1] == (self.num_nodes,)
         )
@@ -159,6 +160,8 @@ class Identities:
 
     def _worked_out(self, slot: int) -> Tensor:
         value = self.tape.values[slot]
+        if slot in self._of_edges:
+            return _nobody(value)
         if slot in self._rows_of:
             return self._returned(self._rows_of[slot], value)
         if slot not in self._maker and self.types is not None:

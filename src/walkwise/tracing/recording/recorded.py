@@ -66,6 +66,7 @@ class Call:
     propagates: int = 0  # how often it was called, where it was
     outputs: list[int] = field(default_factory=list)
     rows_of: dict[int, int] = field(default_factory=dict)  # the slots of what it returned, and whose rows they have
+    of_edges: set[int | None] = field(default_factory=set)  # those whose rows are edges, though there are as many nodes
     edge_index: Tensor | None = None  # (2, E) that it was given
     type_of: dict[int, str] = field(default_factory=dict)  # of slots handed to it: the node types they are said to be
     by_type: bool = False  # whether it returned a dictionary of node tensors

@@ -1,9 +1,7 @@
-"""Runs a shadow of the user's model with a tape on it."""
+"""What is put on a shadow's modules, so that a tape hears of layers, normalisations and TorchScript."""
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,29 +14,13 @@ from walkwise.tracing.linearize import Affine, ClosedForm, EdgeShelf, PropagateC
 from walkwise.tracing.meaning import quantiles
 from walkwise.tracing.meaning.weights import propagate as propagation
 from walkwise.tracing.private import parameters_of, unwatched
-from walkwise.tracing.recording.recorded import Call
 from walkwise.tracing.recording.tape import Tape
-from walkwise.tracing.running.handed import (
-    about_integers,
-    after_integers,
-    edge_index_of,
-    handed_nodes,
-    is_edges,
-    node_tensors,
-    opened,
-    own_table,
-    types_said,
-    with_features,
-)
+from walkwise.tracing.running.calls import Calls, lost_sight, nothing_handed
+from walkwise.tracing.running.handed import with_features
 from walkwise.tracing.running.modules import Modules, torchscript
 from walkwise.tracing.running.native import Native, is_native
 
-_FEATURELESS = "Give it node features: an embedding, say, or one-hot ones, torch.eye(num_nodes)."
 _EMBEDS = "It embeds its nodes itself, and sends them more than once: embed them before the layer."
-_OUT_OF_SIGHT = (
-    "Something computes in TorchScript, a custom autograd.Function, NumPy or under torch.no_grad(). Relevance "
-    "would be wrong without it: write it with ordinary torch functions, or detach() what is meant to be constant."
-)
 
 
 class Watch:
@@ -55,12 +37,7 @@ class Watch:
         self.shelf = EdgeShelf()
         self.native = Native(tape, self.shelf)
         self.depth = 0
-        self.given: Any = None  # what the call under way was handed: a node tensor, a pair or a dictionary of them
-        self.table: Any = None  # the layer's own, where it was handed edges alone
-        self.num_edges: int | None = None  # that the call under way was given, if they were an edge index
-        self.embedding: tuple[Any, ...] | None = None  # what a call under way was given that embeds its nodes itself
-        self.before = 0  # how many slots there were before the call under way
-        self.fresh: list[int] = []  # later calls that were handed a tensor nothing is known of
+        self.calls = Calls(tape, modules.found)
         for name, conv in modules.convs:
             form = closed_form(conv)
             form = form if closed or form is None or not _is_ours(form) else None
@@ -82,7 +59,7 @@ class Watch:
 
     def release(self) -> None:
         """Let go of the shadow's modules, which hold on to this and it to them."""
-        self.given = None
+        self.calls.given = None
         modules = self.modules
         for _, module in (
             *modules.convs, *modules.norms, *modules.linears, *modules.quantiles, *modules.scripts,
@@ -117,154 +94,47 @@ class Watch:
                     return original(*args, **kwargs)
                 args, kwargs = with_features(conv, args, kwargs)
                 with unwatched():  # looks at tensors are nothing that the model does
-                    self._begin(name, conv, args, kwargs)
+                    self.calls.begin(name, conv, args, kwargs)
                 result = self.native.layer(conv, args, kwargs) if natively else None
                 result = original(*args, **kwargs) if result is None else result
-                self._end(name, conv, result)
+                self.calls.end(name, conv, result)
                 return result
             finally:  # the model may go on after an error
                 self.depth -= 1
                 if not self.depth:
-                    self.tape.active = self.embedding = None
+                    self.tape.active = self.calls.embedding = None
 
         forward.__wrapped__ = original  # type: ignore[attr-defined]  # a model may look at its signature
         return forward
-
-    def _begin(self, name: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Tell the tape that a message-passing call begins."""
-        layer = self.modules.found.get(name)
-        if layer is not None:
-            given = layer.nodes((args, kwargs), self._follows)
-            if given is None:
-                raise _nothing(name, module)
-            self._call(name, module, given, args, kwargs)
-            return
-        args = opened(args)
-        place = _place_of_x(type(module))  # type: ignore[arg-type]
-        first = kwargs["x"] if "x" in kwargs else next(iter(args[place:]), None)
-        known = self.tape.slot_of(first)
-        given = self._before_edges(args) if known is None else first
-        self.table = own_table(module, args, kwargs) if given is None else None
-        given = self.table if given is None else given
-        given = handed_nodes(args, kwargs) if given is None else given
-        tensors = node_tensors(given) if known is None else [given]
-        if known is None and not self.tape.follows(tensors) and after_integers(args, kwargs):
-            self.embedding = (args, kwargs)  # it embeds its nodes itself: they are what it sends
-            return
-        if not tensors:
-            raise _nothing(name, module, about_integers((*args, *kwargs.values())))
-        self._call(name, module, given, args, kwargs)
-
-    def _call(self, name: str, module: Any, given: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A message-passing call that is given these nodes."""
-        tensors = node_tensors(given) if self.tape.slot_of(given) is None else [given]
-        own = any(self.tape.slot_of(tensor) is None for tensor in tensors)
-        if self.tape.calls and own:
-            self.fresh.append(len(self.tape.calls))
-        slots = [self.tape.follow(tensor) for tensor in tensors]
-        handed = tuple(dict.fromkeys(slots))
-        layer = self.modules.found.get(name)
-        edges = edge_index_of(args, kwargs) if layer is None else layer.edge_index((args, kwargs))
-        first = None if any(call.edge_index is not None for call in self.tape.calls) else edges
-        call = Call(name, module, handed, edge_index=first, type_of=types_said(name, given, slots))
-        call.beside = (*args, *kwargs.values(), edges) if own else ()
-        call.found = layer is not None
-        self.num_edges = None if edges is None else edges.shape[1]
-        self.tape.calls.append(call)
-        self.tape.active = len(self.tape.calls) - 1
-        self.before = len(self.tape.values)
-        self.given = given
-
-    def _begin_sending(self, name: str, module: Any, arguments: dict[str, Any]) -> None:
-        """Tell the tape that a call begins which has embedded its nodes itself, with what it sends."""
-        assert self.embedding is not None
-        (args, kwargs), self.embedding = self.embedding, None
-        given = handed_nodes((), arguments)
-        known = {id(item) for item in (*args, *kwargs.values())}
-        rows = [(t.shape[:1], id(t)) for item in arguments.values() for t in node_tensors(item)]
-        sent = {number for count, number in rows if number not in known and count == rows[0][0]}
-        if given is None or len(sent) > 1:  # of several, none is where all walks begin
-            raise _nothing(name, module, about_integers((*args, *kwargs.values())))
-        self._call(name, module, given, args, kwargs)
-        self.tape.calls[-1].embeds = True
-
-    def _before_edges(self, args: tuple[Any, ...]) -> Tensor | None:
-        """What is followed and stands before a call's edges, where a weight may come first: ``conv(W, x, edges)``."""
-        edges = next((i for i, item in enumerate(args) if is_edges(item)), 0)
-        known = (item for item in args[:edges] if isinstance(item, Tensor) and self.tape.slot_of(item) is not None)
-        return next(known, None)
-
-    def _end(self, name: str, module: Any, result: Any) -> None:
-        """Tell the tape what a message-passing call returned."""
-        if self.embedding is not None:  # it has sent nothing
-            args, kwargs = self.embedding
-            raise _nothing(name, module, about_integers((*args, *kwargs.values())))
-        call = self.tape.calls[-1]
-        layer = self.modules.found.get(name)
-        by_type = isinstance(result, dict) and layer is None
-        if by_type:
-            keyed = [(self.tape.slot_of(tensor), self._rows_for(key)) for key, tensor in result.items()]
-        else:
-            several = result if isinstance(result, (tuple, list)) else (result,)
-            tensors = opened(several) if layer is None else layer.results(result)
-            slots = [self.tape.slot_of(tensor) for tensor in tensors if isinstance(tensor, Tensor)]
-            target = self._target(module)
-            targets = (target, *(target if self._has_rows_of(target, slot) else None for slot in slots[1:]))
-            keyed = list(zip(slots, targets, strict=False))
-        known = [slot for slot, _ in keyed if slot is not None]
-        call.outputs = [
-            slot for slot in known if slot >= self.before
-        ] or known  # not what it was handed, and gives back
-        call.by_type = by_type
-        made = [(slot, rows) for slot, rows in keyed if slot is not None and slot >= self.before]
-        call.rows_of = {slot: rows for slot, rows in made if rows is not None}
-        if not call.outputs:
-            raise _lost(name, module)
-
-    def _has_rows_of(self, target: int | None, slot: int | None) -> bool:
-        """Whether a further tensor that a layer returned has a row for every node, and not for every edge."""
-        if target is None or slot is None:
-            return False
-        rows, values = len(self.tape.values[target]), self.tape.values[slot]
-        return values.dim() > 1 and len(values) == rows and self.num_edges not in (None, rows)
-
-    def _target(self, module: Any) -> int | None:
-        """The slot of the tensor whose rows a layer's output has; None where no tensor says."""
-        given = self.given
-        if isinstance(given, (tuple, list)):
-            to_first = len(given) < 2 or getattr(module, "flow", "") == "target_to_source"
-            given = given[0 if to_first else 1]
-        return self.tape.slot_of(given)
-
-    def _rows_for(self, key: Any) -> int | None:
-        """The slot of what was handed under the key of a result."""
-        return self.tape.slot_of(self.given.get(key)) if isinstance(self.given, dict) else None
 
     def _propagate(self, name: str, conv: Any, form: ClosedForm | None) -> Callable[..., Any]:
         """A layer's ``propagate`` while it is traced: recorded whole where it has a closed form."""
         original = conv.propagate
 
         def propagate(edge_index: Any, size: Any = None, **arguments: Any) -> Any:
-            if self.embedding is not None:
+            if self.calls.embedding is not None:
                 with unwatched():
-                    self._begin_sending(name, conv, arguments)
+                    self.calls.sending(name, conv, arguments)
             if self.depth == 0 or self.tape.active is None:
                 raise TraceError(
                     f"propagate of '{name}' ({type(conv).__name__}) was called past the module itself.",
                     remedy="Call the layer, not its propagate, so that it counts as one.",
                 )
-            if self.table is not None and not any(argument is self.table for argument in arguments.values()):
-                raise _nothing(name, conv)
+            table = self.calls.table
+            if table is not None and not any(argument is table for argument in arguments.values()):
+                raise nothing_handed(name, conv)
             call = self.tape.calls[self.tape.active]
             if call.embeds and call.propagates:
-                raise _nothing(name, conv, _EMBEDS)
+                raise nothing_handed(name, conv, _EMBEDS)
             call.propagates += 1
             with unwatched():
-                call.sent += self._sent(conv, arguments)
+                call.sent += self.calls.sent(conv, arguments)
             affine = None
             if form is not None:
                 with unwatched():
-                    affine = form(conv, PropagateCall(conv, edge_index, arguments, self.shelf, self._follows, size))
+                    affine = form(
+                        conv, PropagateCall(conv, edge_index, arguments, self.shelf, self.calls.follows, size)
+                    )
                     if affine is not None:
                         return self._closed(form, conv, affine, original, (edge_index, size, arguments))
             call.closed = False
@@ -284,16 +154,6 @@ class Watch:
             _check_affine(form, conv, affine, result, arguments)
         self.tape.record_affine(propagation, affine, result)
         return result
-
-    def _sent(self, conv: Any, arguments: dict[str, Any]) -> list[tuple[int, int]]:
-        """The tensors of three or more dimensions that are read at the ends of edges, and along which dimension."""
-        names = [name[:-2] for name in inspect.signature(conv.message).parameters if name.endswith(("_i", "_j"))]
-        tensors = [t for name in dict.fromkeys(names) for t in node_tensors(arguments.get(name)) if t.dim() > 2]
-        slots = [(self.tape.slot_of(tensor), conv.node_dim % tensor.dim()) for tensor in tensors]
-        return [(slot, dim) for slot, dim in slots if slot is not None]
-
-    def _follows(self, tensor: Any) -> bool:
-        return self.tape.slot_of(tensor) is not None
 
     def _normalise(self, norm: Any) -> Callable[..., Any]:
         """A normalisation's ``forward`` while it is traced."""
@@ -315,16 +175,9 @@ class Watch:
         def seen(args: tuple[Any, ...], result: Any) -> None:
             went_in = any(isinstance(a, Tensor) and self.tape.slot_of(a) is not None for a in args)
             if went_in and self.tape.slot_of(result) is None and torch.is_grad_enabled():
-                raise _lost(name, module)
+                raise lost_sight(name, module)
 
         return seen
-
-
-@functools.cache
-def _place_of_x(kind: type) -> int:
-    """The place of ``x`` among what a layer's ``forward`` takes: a weight may come before it."""
-    names = list(inspect.signature(kind.forward).parameters)[1:]  # type: ignore[attr-defined]
-    return names.index("x") if "x" in names else 0
 
 
 def _after(module: Any, seen: Callable[..., None]) -> None:
@@ -338,23 +191,6 @@ def _after(module: Any, seen: Callable[..., None]) -> None:
 
     forward.__wrapped__ = original  # type: ignore[attr-defined]
     module.__dict__["forward"] = forward
-
-
-def check_fresh(watch: Watch, handed: Callable[[bool], list[list[Tensor]]]) -> None:
-    """Refuse a model in which a later layer's input depends on an earlier layer out of the tape's sight.
-
-    ``handed`` runs the model again, with the first layer's output disturbed or not, and gives what every layer is
-    handed; that must then change only if it was followed.
-    """
-    undisturbed, disturbed = handed(False), handed(True)
-    for call in watch.fresh:
-        if not all(map(torch.equal, undisturbed[call], disturbed[call])):
-            name, module = watch.tape.calls[call].name, watch.tape.calls[call].module
-            raise TraceError(
-                f"Layer '{name}' ({type(module).__name__}) was handed node features that depend on an earlier layer "
-                "but cannot be traced back to it.",
-                remedy=watch.tape.lost or _OUT_OF_SIGHT,
-            )
 
 
 def _check_affine(form: ClosedForm, module: Any, affine: Affine, result: Tensor, arguments: dict[str, Any]) -> None:
@@ -389,20 +225,3 @@ def _on_one_node_set(size: Any, arguments: dict[str, Any]) -> bool:
 
 def _is_ours(form: ClosedForm) -> bool:
     return (form.__module__ or "").startswith("walkwise.")
-
-
-def _nothing(name: str, module: Any, remedy: str | None = None) -> TraceError:
-    """The refusal of a layer that was handed no nodes."""
-    return TraceError(
-        f"Layer '{name}' ({type(module).__name__}) was handed no floating-point node tensor, so there is nothing a "
-        "walk could begin with.",
-        remedy=remedy or _FEATURELESS,
-    )
-
-
-def _lost(name: str, module: Any) -> TraceError:
-    return TraceError(
-        f"'{name}' ({type(module).__name__}) took in node features, but what it returned cannot be traced back "
-        "to them.",
-        remedy=_OUT_OF_SIGHT,
-    )

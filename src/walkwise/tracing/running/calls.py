@@ -1,0 +1,232 @@
+"""Calls of layers: where each begins and ends, the nodes that it is handed, and those that its rows are."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from walkwise.errors import TraceError
+from walkwise.tracing.recording.recorded import Call
+from walkwise.tracing.recording.tape import Tape
+from walkwise.tracing.running.found import Found
+from walkwise.tracing.running.handed import (
+    about_integers,
+    after_integers,
+    edge_index_of,
+    handed_nodes,
+    is_edges,
+    node_tensors,
+    opened,
+    own_table,
+    types_said,
+)
+
+_FEATURELESS = "Give it node features: an embedding, say, or one-hot ones, torch.eye(num_nodes)."
+_OUT_OF_SIGHT = (
+    "Something computes in TorchScript, a custom autograd.Function, NumPy or under torch.no_grad(). Relevance "
+    "would be wrong without it: write it with ordinary torch functions, or detach() what is meant to be constant."
+)
+#: Functions that look rows up by number, and, beside those of single entries, functions that leave rows as they are.
+_READING = frozenset({"getitem", "index_select"})
+_BY_ROW = frozenset({"linear", "matmul", "cat", "add", "sub", "mul", "div", "neg", "layer_norm", "batch_norm"})
+
+
+class Calls:
+    """Tells the tape which message-passing call is under way."""
+
+    def __init__(self, tape: Tape, found: Mapping[str, Found]) -> None:
+        """On a tape; with the layers that were found in a model without message-passing modules."""
+        self.tape = tape
+        self.found = found
+        self.given: Any = None  # what the call under way was handed: a node tensor, a pair or a dictionary of them
+        self.table: Any = None  # the layer's own, where it was handed edges alone
+        self.num_edges: int | None = None  # that the call under way was given, if they were an edge index
+        self.embedding: tuple[Any, ...] | None = None  # what a call under way was given that embeds its nodes itself
+        self.before = 0  # how many slots there were before the call under way
+        self.fresh: list[int] = []  # later calls that were handed a tensor nothing is known of
+
+    def follows(self, tensor: Any) -> bool:
+        """Whether a tensor is followed."""
+        return self.tape.slot_of(tensor) is not None
+
+    def begin(self, name: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Tell the tape that a message-passing call begins."""
+        layer = self.found.get(name)
+        if layer is not None:
+            given = layer.nodes((args, kwargs), self.follows)
+            if given is None:
+                raise nothing_handed(name, module)
+            self._call(name, module, given, args, kwargs)
+            return
+        args = opened(args)
+        place = _place_of_x(type(module))  # type: ignore[arg-type]
+        first = kwargs["x"] if "x" in kwargs else next(iter(args[place:]), None)
+        known = self.tape.slot_of(first)
+        given = self._before_edges(args) if known is None else first
+        self.table = own_table(module, args, kwargs) if given is None else None
+        given = self.table if given is None else given
+        given = handed_nodes(args, kwargs) if given is None else given
+        tensors = node_tensors(given) if known is None else [given]
+        if known is None and not self.tape.follows(tensors) and after_integers(args, kwargs):
+            self.embedding = (args, kwargs)  # it embeds its nodes itself: they are what it sends
+            return
+        if not tensors:
+            raise nothing_handed(name, module, about_integers((*args, *kwargs.values())))
+        self._call(name, module, given, args, kwargs)
+
+    def _call(self, name: str, module: Any, given: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A message-passing call that is given these nodes."""
+        tensors = node_tensors(given) if self.tape.slot_of(given) is None else [given]
+        own = any(self.tape.slot_of(tensor) is None for tensor in tensors)
+        if self.tape.calls and own:
+            self.fresh.append(len(self.tape.calls))
+        slots = [self.tape.follow(tensor) for tensor in tensors]
+        handed = tuple(dict.fromkeys(slots))
+        layer = self.found.get(name)
+        edges = edge_index_of(args, kwargs) if layer is None else layer.edge_index((args, kwargs))
+        first = None if any(call.edge_index is not None for call in self.tape.calls) else edges
+        call = Call(name, module, handed, edge_index=first, type_of=types_said(name, given, slots))
+        call.beside = (*args, *kwargs.values(), edges) if own else ()
+        call.found = layer is not None
+        self.num_edges = None if edges is None else edges.shape[1]
+        self.tape.calls.append(call)
+        self.tape.active = len(self.tape.calls) - 1
+        self.before = len(self.tape.values)
+        self.given = given
+
+    def sending(self, name: str, module: Any, arguments: dict[str, Any]) -> None:
+        """Tell the tape that a call begins which has embedded its nodes itself, with what it sends."""
+        assert self.embedding is not None
+        (args, kwargs), self.embedding = self.embedding, None
+        given = handed_nodes((), arguments)
+        known = {id(item) for item in (*args, *kwargs.values())}
+        rows = [(t.shape[:1], id(t)) for item in arguments.values() for t in node_tensors(item)]
+        sent = {number for count, number in rows if number not in known and count == rows[0][0]}
+        if given is None or len(sent) > 1:  # of several, none is where all walks begin
+            raise nothing_handed(name, module, about_integers((*args, *kwargs.values())))
+        self._call(name, module, given, args, kwargs)
+        self.tape.calls[-1].embeds = True
+
+    def _before_edges(self, args: tuple[Any, ...]) -> Tensor | None:
+        """What is followed and stands before a call's edges, where a weight may come first: ``conv(W, x, edges)``."""
+        edges = next((i for i, item in enumerate(args) if is_edges(item)), 0)
+        known = (item for item in args[:edges] if isinstance(item, Tensor) and self.tape.slot_of(item) is not None)
+        return next(known, None)
+
+    def end(self, name: str, module: Any, result: Any) -> None:
+        """Tell the tape what a message-passing call returned."""
+        if self.embedding is not None:  # it has sent nothing
+            args, kwargs = self.embedding
+            raise nothing_handed(name, module, about_integers((*args, *kwargs.values())))
+        call = self.tape.calls[-1]
+        layer = self.found.get(name)
+        by_type = isinstance(result, dict) and layer is None
+        if by_type:
+            keyed = [(self.tape.slot_of(tensor), self._rows_for(key)) for key, tensor in result.items()]
+        else:
+            several = result if isinstance(result, (tuple, list)) else (result,)
+            tensors = opened(several) if layer is None else layer.results(result)
+            slots = [self.tape.slot_of(tensor) for tensor in tensors if isinstance(tensor, Tensor)]
+            target = self._target(module)
+            call.of_edges = {slot for slot in slots[:1] if self._are_edges(slot, target)}
+            targets = (target, *(target if self._has_rows_of(target, slot) else None for slot in slots[1:]))
+            keyed = list(zip(slots, targets, strict=False))
+        known = [slot for slot, _ in keyed if slot is not None]
+        call.outputs = [
+            slot for slot in known if slot >= self.before
+        ] or known  # not what it was handed, and gives back
+        call.by_type = by_type
+        made = [(slot, rows) for slot, rows in keyed if slot is not None and slot >= self.before]
+        call.rows_of = {slot: rows for slot, rows in made if rows is not None and slot not in call.of_edges}
+        if not call.outputs:
+            raise lost_sight(name, module)
+
+    def _has_rows_of(self, target: int | None, slot: int | None) -> bool:
+        """Whether a further tensor that a layer returned has a row for every node, and not for every edge."""
+        if target is None or slot is None:
+            return False
+        rows, values = len(self.tape.values[target]), self.tape.values[slot]
+        return values.dim() > 1 and len(values) == rows and self.num_edges not in (None, rows)
+
+    def _are_edges(self, slot: int | None, target: int | None) -> bool:
+        """Whether rows are those of edges, where there are as many as nodes: they were looked up, and not added up."""
+        if slot is None or target is None or self.num_edges != len(self.tape.values[target]):
+            return False
+        made = {output: op for op in self.tape.ops if op.call == self.tape.active for output in op.outputs}
+        todo, read = [slot], False
+        while todo:
+            op = made.get(todo.pop())
+            if op is None or not (op.word.pointwise or op.word.name in _BY_ROW | _READING):
+                return False
+            read = read or op.word.name in _READING
+            if op.word.name not in _READING:
+                todo += [s for s in op.inputs if len(self.tape.values[s]) == self.num_edges]
+        return read
+
+    def _target(self, module: Any) -> int | None:
+        """The slot of the tensor whose rows a layer's output has; None where no tensor says."""
+        given = self.given
+        if isinstance(given, (tuple, list)):
+            to_first = len(given) < 2 or getattr(module, "flow", "") == "target_to_source"
+            given = given[0 if to_first else 1]
+        return self.tape.slot_of(given)
+
+    def _rows_for(self, key: Any) -> int | None:
+        """The slot of what was handed under the key of a result."""
+        return self.tape.slot_of(self.given.get(key)) if isinstance(self.given, dict) else None
+
+    def sent(self, conv: Any, arguments: dict[str, Any]) -> list[tuple[int, int]]:
+        """The tensors of three or more dimensions that are read at the ends of edges, and along which dimension."""
+        if not any(t.dim() > 2 for item in arguments.values() for t in node_tensors(item)):
+            return []
+        names = [name[:-2] for name in inspect.signature(conv.message).parameters if name.endswith(("_i", "_j"))]
+        tensors = [t for name in dict.fromkeys(names) for t in node_tensors(arguments.get(name)) if t.dim() > 2]
+        slots = [(self.tape.slot_of(tensor), conv.node_dim % tensor.dim()) for tensor in tensors]
+        return [(slot, dim) for slot, dim in slots if slot is not None]
+
+
+@functools.cache
+def _place_of_x(kind: type) -> int:
+    """The place of ``x`` among what a layer's ``forward`` takes: a weight may come before it."""
+    names = list(inspect.signature(kind.forward).parameters)[1:]  # type: ignore[attr-defined]
+    return names.index("x") if "x" in names else 0
+
+
+def check_fresh(calls: Calls, handed: Callable[[bool], list[list[Tensor]]]) -> None:
+    """Refuse a model in which a later layer's input depends on an earlier layer out of the tape's sight.
+
+    ``handed`` runs the model again, with the first layer's output disturbed or not, and gives what every layer is
+    handed; that must then change only if it was followed.
+    """
+    undisturbed, disturbed = handed(False), handed(True)
+    for number in calls.fresh:
+        if not all(map(torch.equal, undisturbed[number], disturbed[number])):
+            name, module = calls.tape.calls[number].name, calls.tape.calls[number].module
+            raise TraceError(
+                f"Layer '{name}' ({type(module).__name__}) was handed node features that depend on an earlier layer "
+                "but cannot be traced back to it.",
+                remedy=calls.tape.lost or _OUT_OF_SIGHT,
+            )
+
+
+def nothing_handed(name: str, module: Any, remedy: str | None = None) -> TraceError:
+    """The refusal of a layer that was handed no nodes."""
+    return TraceError(
+        f"Layer '{name}' ({type(module).__name__}) was handed no floating-point node tensor, so there is nothing a "
+        "walk could begin with.",
+        remedy=remedy or _FEATURELESS,
+    )
+
+
+def lost_sight(name: str, module: Any) -> TraceError:
+    """The refusal of a module whose output is not followed, though its input is."""
+    return TraceError(
+        f"'{name}' ({type(module).__name__}) took in node features, but what it returned cannot be traced back "
+        "to them.",
+        remedy=_OUT_OF_SIGHT,
+    )

@@ -1,0 +1,81 @@
+"""Layers that return rows of edges, on graphs with as many edges as nodes: no walk stands at an edge."""
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import GCNConv, MessagePassing
+
+import walkwise as ww
+
+RING = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 0]])
+CHORD = torch.tensor([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 0, 2]])
+
+
+class Ends(MessagePassing):
+    """What is at the two ends of every edge."""
+
+    def __init__(self):
+        super().__init__()
+        self.both, self.one = nn.Linear(8, 4), nn.Linear(4, 4)
+
+    def forward(self, x, edge_index, how):
+        sender, receiver = edge_index
+        if how == "both":
+            return self.both(torch.cat([x[sender], x[receiver]], dim=-1)).relu()
+        if how == "selected":
+            return self.one(x.index_select(0, sender) * x.index_select(0, receiver))
+        return self.one(x[sender]) - self.one(x[receiver]).relu()
+
+
+class Net(nn.Module):
+    def __init__(self, how):
+        super().__init__()
+        self.first, self.ends, self.how, self.out = GCNConv(3, 4), Ends(), how, nn.Linear(4, 2)
+
+    def forward(self, x, edge_index):
+        h = self.first(x, edge_index).relu()
+        return self.out(self.ends(h, edge_index, self.how).sum(dim=0, keepdim=True))
+
+
+@pytest.mark.parametrize("how", ["both", "selected", "difference"])
+def test_edges_are_no_nodes_where_there_are_as_many(how):
+    torch.manual_seed(0)
+    model, x = Net(how).double().eval(), torch.randn(5, 3, dtype=torch.float64)
+    ring, chord = (ww.trace(model, x, edges, target=0, rule="zero") for edges in (RING, CHORD))
+    assert ring.num_layers == chord.num_layers == 1
+    h = x.clone().requires_grad_(True)
+    inside = torch.tensor([1.0, 1, 1, 0, 0], dtype=torch.float64).view(-1, 1)
+    out = model.first(h, RING).relu()
+    passed = out * inside + (out * (1 - inside)).detach()
+    score = model.out(model.ends(passed, RING, how).sum(dim=0, keepdim=True))[0, 0]
+    (gradient,) = torch.autograd.grad(score, h)
+    if how != "selected":  # of a product each factor has half
+        expected = float((gradient * x * inside).sum())
+        assert float(ww.subgraph_relevance(ring, [[0, 1, 2]])) == pytest.approx(expected, abs=1e-12)
+
+
+class Both(MessagePassing):
+    """A layer for nodes that also looks rows up, and adds them up by number."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(3, 4)
+
+    def forward(self, x, edge_index):
+        sent = self.lin(x[edge_index[0]]).relu()
+        return torch.zeros(len(x), 4, dtype=x.dtype).index_add(0, edge_index[1], sent)
+
+
+def test_sums_over_edges_are_nodes():
+    torch.manual_seed(0)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.out = Both(), GCNConv(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x, edge_index):
+            return self.out(self.b(self.a(x, edge_index), edge_index).sum(dim=0, keepdim=True))
+
+    chain = ww.trace(Model().double().eval(), torch.randn(5, 3, dtype=torch.float64), RING, target=0)
+    assert chain.num_layers == 2
