@@ -10,18 +10,14 @@ cluster, a graph, a virtual node).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from walkwise.core.node_types import NodeTypes
-from walkwise.tracing.meaning.moves import row_index
-from walkwise.tracing.recording.recorded import Op, filled, not_runnable, references
+from walkwise.tracing.nodes.moved import NOBODY, SEVERAL, moved, upright
+from walkwise.tracing.recording.recorded import Op, not_runnable, references
 from walkwise.tracing.recording.tape import Tape
-
-#: Stand where a row belongs to no node of the graph, and where it belongs to several.
-NOBODY, SEVERAL = -1, -2
 
 #: Functions of several tensors, entry by entry.
 _ENTRYWISE = frozenset({
@@ -82,7 +78,7 @@ class Identities:
                 self._matrices.add(slot)
             self._known[slot] = self._laid_out(slot, self.every if self.natural(ids.flatten()) else ids)
         for slot, name in zip(tape.features, types.featured, strict=True) if types else ():
-            self._known[slot] = _upright(self._of_type(name), tape.values[slot].dim())
+            self._known[slot] = upright(self._of_type(name), tape.values[slot].dim())
         self._given = frozenset(self._known)
         self._maker = {
             slot: (op, output) for op in tape.ops for output, slot in enumerate(op.outputs) if slot is not None
@@ -182,15 +178,15 @@ class Identities:
         if name in _AS_FIRST:
             ids = self._as_first(op, value)
             return self._told_apart(op, output, ids) if name in _OVER_ROWS else ids
-        moved = self._moved(op, output, value)
-        if moved is None and name in _ORDERING:
+        there = moved(op, output, value, self.tape.values, self._known, self.num_nodes)
+        if there is None and name in _ORDERING:
             return self._several(op, value)
-        return self._told_apart(op, output, self._added_up(op, value)) if moved is None else moved
+        return self._told_apart(op, output, self._added_up(op, value)) if there is None else there
 
     def _laid_out(self, slot: int, ids: Tensor) -> Tensor:
         """Nodes along the dimension of a tensor of the model's own that runs over them: of (T, M, F), the second."""
         dims = self.tape.values[slot].dim()
-        return ids.view(1, -1, *[1] * (dims - 2)) if slot in self._matrices else _upright(ids, dims)
+        return ids.view(1, -1, *[1] * (dims - 2)) if slot in self._matrices else upright(ids, dims)
 
     def _returned(self, given: int, value: Tensor) -> Tensor:
         """What a layer has returned has the rows of what it was given, in as many dimensions or not."""
@@ -199,7 +195,7 @@ class Identities:
         dense = value.shape[:2] == (1, self.num_nodes) and self.natural(ids)  # (M, F) -> (1, M, F)
         if dense or (across and value.shape[1:2] == (self.num_nodes,)):
             return self.every.view(-1, *[1] * (value.dim() - 2))
-        return _upright(ids, value.dim()) if len(ids) == value.shape[0] else _nobody(value)
+        return upright(ids, value.dim()) if len(ids) == value.shape[0] else _nobody(value)
 
     def _of_type(self, name: str) -> Tensor:
         """The nodes of a type.  # (M_t,)"""
@@ -215,7 +211,7 @@ class Identities:
             fitting = [said]
         if len(fitting) > 1:
             raise UnfollowedError(f"a tensor of its own, which may be of {' or '.join(fitting)},")
-        return _upright(self._of_type(fitting[0]), value.dim()) if fitting else _nobody(value)
+        return upright(self._of_type(fitting[0]), value.dim()) if fitting else _nobody(value)
 
     def _merged(self, op: Op, value: Tensor) -> Tensor:
         """Rows put together entry by entry. Of two nodes' rows it is the one whose tensor has all nodes in order."""
@@ -265,7 +261,7 @@ class Identities:
         nodes = any(bool((self._known[slot] != NOBODY).any()) for slot in op.inputs)
         if value.dim() < 2 or value.shape[0] != self.num_nodes or not nodes:
             return _nobody(value)
-        return self._several(op, value) if self.reordered else _upright(self.every, value.dim())
+        return self._several(op, value) if self.reordered else upright(self.every, value.dim())
 
     def _told_apart(self, op: Op, output: int, ids: Tensor) -> Tensor:
         """The ids of what an operation makes, which is kept in mind: its rows may depend on other nodes than theirs."""
@@ -313,44 +309,6 @@ class Identities:
         self._joining = op.word.name
         return torch.full_like(_nobody(value), SEVERAL)
 
-    def _moved(self, op: Op, output: int, value: Tensor) -> Tensor | None:
-        """Whose every entry is, where an operation moves them; None where it puts several into one."""
-        index = row_index(op, self.tape.values[op.inputs[0]].dim())
-        if index is not None:
-            ids = self._known[op.inputs[0]]
-            return ids if len(ids) == 1 else ids[index]
-        try:
-            before = self._result(op, output, torch.zeros_like)
-            one, own, code, less_one, less_own = (
-                self._result(op, output, number) - before
-                for number in (torch.ones_like, _same, _code, _ones_less, torch.neg)
-            )
-        except Exception:  # it does not run on other numbers
-            return None
-        nothing = (one == 0) & (own == 0) & (code == 0)
-        ids = torch.where(nothing, 1, own / one).round()
-        sound = (ids >= SEVERAL + 1) & (ids <= self.num_nodes) & _equal(own, ids * one) & _equal(code, _code(ids) * one)
-        sound &= _equal(less_own, ids * less_one) & (less_one != 0)  # of several, the largest is another below zero
-        if not bool((nothing | sound).all()):
-            return None
-        found = torch.where(nothing, NOBODY, ids.long() - 1)
-        rows = found.reshape(len(found), -1) if found.dim() > 1 and found.numel() else found[:0]
-        return _upright(rows[:, 0], value.dim()) if rows.numel() and bool((rows == rows[:, :1]).all()) else found
-
-    def _result(self, op: Op, output: int, number: Callable[[Tensor], Tensor]) -> Tensor:
-        """What an operation makes of numbers that stand for nodes."""
-
-        def numbers(slot: int) -> Tensor:
-            value = self.tape.values[slot].detach().double()
-            ids = self._known[slot].expand(value.shape)
-            own = value.where(value.isfinite(), 0.0)  # of no node, but it may be a factor
-            return torch.where(ids == NOBODY, own, number((ids + 1).double()) * _uneven(ids))
-
-        args, kwargs = _doubled(filled((op.args, op.kwargs), numbers, {}))
-        made = op.func(*args, **kwargs)
-        result: Tensor = made[output] if isinstance(made, (tuple, list)) else made
-        return result.double()
-
 
 def _one_of(ids: Tensor) -> Tensor:
     """The one node in every last dimension beside constants; NOBODY where there are several.  # (…, N) -> (…, 1)"""
@@ -361,42 +319,3 @@ def _one_of(ids: Tensor) -> Tensor:
 
 def _nobody(value: Tensor) -> Tensor:
     return torch.full([1] * value.dim(), NOBODY, device=value.device)
-
-
-def _upright(ids: Tensor, dims: int) -> Tensor:
-    """The ids of rows with as many dimensions as what they are of.  # (K,) -> (K, 1, …)"""
-    return ids.view(-1, *[1] * (dims - 1))
-
-
-def _same(numbers: Tensor) -> Tensor:
-    return numbers
-
-
-def _ones_less(numbers: Tensor) -> Tensor:
-    return -torch.ones_like(numbers)
-
-
-def _code(numbers: Tensor) -> Tensor:
-    """Other numbers for the same nodes, so that a mean of two is not taken for a third."""
-    return (numbers * numbers * 31 + numbers * 17) % 65521 + 1
-
-
-def _uneven(like: Tensor) -> Tensor:
-    """Factors from 1 to 2, no two the same, so that differences within a row do not vanish."""
-    places = torch.arange(like.numel(), dtype=torch.double, device=like.device).view(like.shape)
-    return 1 + (places * 0.6180339887498949) % 1
-
-
-def _equal(a: Tensor, b: Tensor) -> Tensor:
-    return (a - b).abs() <= 1e-6 * a.abs()
-
-
-def _doubled(nested: Any) -> Any:
-    """Arguments with their floating-point constants in double precision."""
-    if isinstance(nested, Tensor):
-        return nested.detach().double() if nested.is_floating_point() and nested.layout == torch.strided else nested
-    if type(nested) in (list, tuple):
-        return type(nested)([_doubled(item) for item in nested])
-    if type(nested) is dict:
-        return {key: _doubled(item) for key, item in nested.items()}
-    return nested

@@ -1,0 +1,107 @@
+"""Where an operation puts the entries of tensors, seen by running it on numbers that stand for nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from walkwise.tracing.meaning.moves import row_index
+from walkwise.tracing.recording.recorded import Op, filled
+
+#: Stand where a row belongs to no node of the graph, and where it belongs to several.
+NOBODY, SEVERAL = -1, -2
+
+
+def moved(
+    op: Op, output: int, value: Tensor, values: Sequence[Tensor], known: Mapping[int, Tensor], num_nodes: int
+) -> Tensor | None:
+    """Whose every entry is, where an operation moves them; None where it puts several into one.
+
+    Args:
+        op: the operation.
+        output: which of its outputs.
+        value: that output.
+        values: all tensors, by slot.
+        known: whose the entries of its inputs are, by slot.
+        num_nodes: M.
+    """
+    index = row_index(op, values[op.inputs[0]].dim())
+    if index is not None:
+        ids = known[op.inputs[0]]
+        return ids if len(ids) == 1 else ids[index]
+    try:
+        before = _result(op, output, torch.zeros_like, values, known)
+        one, own, code, less_one, less_own = (
+            _result(op, output, number, values, known) - before
+            for number in (torch.ones_like, _same, _code, _ones_less, torch.neg)
+        )
+    except Exception:  # it does not run on other numbers
+        return None
+    nothing = (one == 0) & (own == 0) & (code == 0)
+    ids = torch.where(nothing, 1, own / one).round()
+    sound = (ids >= SEVERAL + 1) & (ids <= num_nodes) & _equal(own, ids * one) & _equal(code, _code(ids) * one)
+    sound &= _equal(less_own, ids * less_one) & (less_one != 0)  # of several, the largest is another below zero
+    if not bool((nothing | sound).all()):
+        return None
+    found = torch.where(nothing, NOBODY, ids.long() - 1)
+    rows = found.reshape(len(found), -1) if found.dim() > 1 and found.numel() else found[:0]
+    return upright(rows[:, 0], value.dim()) if rows.numel() and bool((rows == rows[:, :1]).all()) else found
+
+
+def _result(
+    op: Op, output: int, number: Callable[[Tensor], Tensor], values: Sequence[Tensor], known: Mapping[int, Tensor]
+) -> Tensor:
+    """What an operation makes of numbers that stand for nodes."""
+
+    def numbers(slot: int) -> Tensor:
+        value = values[slot].detach().double()
+        ids = known[slot].expand(value.shape)
+        own = value.where(value.isfinite(), 0.0)  # of no node, but it may be a factor
+        return torch.where(ids == NOBODY, own, number((ids + 1).double()) * _uneven(ids))
+
+    args, kwargs = _doubled(filled((op.args, op.kwargs), numbers, {}))
+    made = op.func(*args, **kwargs)
+    result: Tensor = made[output] if isinstance(made, (tuple, list)) else made
+    return result.double()
+
+
+def upright(ids: Tensor, dims: int) -> Tensor:
+    """The ids of rows with as many dimensions as what they are of.  # (K,) -> (K, 1, …)"""
+    return ids.view(-1, *[1] * (dims - 1))
+
+
+def _same(numbers: Tensor) -> Tensor:
+    return numbers
+
+
+def _ones_less(numbers: Tensor) -> Tensor:
+    return -torch.ones_like(numbers)
+
+
+def _code(numbers: Tensor) -> Tensor:
+    """Other numbers for the same nodes, so that a mean of two is not taken for a third."""
+    return (numbers * numbers * 31 + numbers * 17) % 65521 + 1
+
+
+def _uneven(like: Tensor) -> Tensor:
+    """Factors from 1 to 2, no two the same, so that differences within a row do not vanish."""
+    places = torch.arange(like.numel(), dtype=torch.double, device=like.device).view(like.shape)
+    return 1 + (places * 0.6180339887498949) % 1
+
+
+def _equal(a: Tensor, b: Tensor) -> Tensor:
+    return (a - b).abs() <= 1e-6 * a.abs()
+
+
+def _doubled(nested: Any) -> Any:
+    """Arguments with their floating-point constants in double precision."""
+    if isinstance(nested, Tensor):
+        return nested.detach().double() if nested.is_floating_point() and nested.layout == torch.strided else nested
+    if type(nested) in (list, tuple):
+        return type(nested)([_doubled(item) for item in nested])
+    if type(nested) is dict:
+        return {key: _doubled(item) for key, item in nested.items()}
+    return nested
