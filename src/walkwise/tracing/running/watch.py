@@ -97,7 +97,8 @@ class Watch:
                     self.calls.begin(name, conv, args, kwargs)
                 result = self.native.layer(conv, args, kwargs) if natively else None
                 result = original(*args, **kwargs) if result is None else result
-                self.calls.end(name, conv, result)
+                with unwatched():
+                    self.calls.end(name, conv, result)
                 return result
             finally:  # the model may go on after an error
                 self.depth -= 1
