@@ -10,7 +10,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.explain import Explainer, HeteroExplanation
 
 import walkwise as ww
-from walkwise.errors import InputError, TargetError
+from walkwise.errors import InputError, TargetError, TraceError
 
 RATES, RATED, KNOWS = ("user", "rates", "item"), ("item", "rated_by", "user"), ("user", "knows", "user")
 SETS = [
@@ -336,3 +336,20 @@ def test_what_one_type_has_is_given_by_its_name():
     expected = model(data.x_dict, data.edge_index_dict, data["user", "rates", "item"].edge_label_index)[1]
     torch.testing.assert_close(chain.outputs[0], expected.detach())
     assert data.node_types == types
+
+
+def test_a_type_without_nodes_is_refused_in_words():
+    data = HeteroData()
+    data["u"].x, data["i"].x = torch.randn(3, 4), torch.zeros(0, 4)
+    data["i", "to", "u"].edge_index = torch.zeros(2, 0, dtype=torch.long)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = pyg.SAGEConv((4, 4), 2)
+
+        def forward(self, x_dict, edge_index_dict):
+            return self.conv((x_dict["i"], x_dict["u"]), edge_index_dict["i", "to", "u"])
+
+    with pytest.raises(TraceError, match="has no nodes"):
+        ww.trace(Model(), data, target=1, index=("u", 0))

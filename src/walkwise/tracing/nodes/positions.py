@@ -28,6 +28,10 @@ _NO_NODES = (
     "(edges, clusters, or nodes several times over).",
     "Walks stand at nodes: trace on the graph that the layers see.",
 )
+_EMPTY = (
+    "Layer '{}' ({}) is handed a tensor without rows, as of a type that has no nodes.",
+    "Leave that type, and the edges from and to it, out of the graph.",
+)
 _FLAT = (
     "Layer '{}' ({}) is handed a tensor of shape {}; node features have a row for every node and a column for every "
     "feature, (M, F).",
@@ -173,6 +177,8 @@ class Positions:
             elif not self._has_nodes(slot):  # a matrix for every node, which the layer unfolds, would do
                 raise _refusal(_STATIC, call.name, type(call.module).__name__, shape)
             return True
+        if shape[0] == 0 < self.identities.num_nodes:
+            raise _refusal(_EMPTY, call.name, type(call.module).__name__)
         try:
             ids = self.identities.nodes(slot)
         except UnfollowedError as operation:
