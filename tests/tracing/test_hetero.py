@@ -10,7 +10,9 @@ from torch_geometric.data import HeteroData
 from torch_geometric.explain import Explainer, HeteroExplanation
 
 import walkwise as ww
-from walkwise.errors import InputError, TargetError, TraceError
+from walkwise import hooks
+from walkwise.errors import InputError, TargetError
+from walkwise.evaluation.predictions import predict
 
 RATES, RATED, KNOWS = ("user", "rates", "item"), ("item", "rated_by", "user"), ("user", "knows", "user")
 SETS = [
@@ -338,18 +340,99 @@ def test_what_one_type_has_is_given_by_its_name():
     assert data.node_types == types
 
 
-def test_a_type_without_nodes_is_refused_in_words():
-    data = HeteroData()
-    data["u"].x, data["i"].x = torch.randn(3, 4), torch.zeros(0, 4)
-    data["i", "to", "u"].edge_index = torch.zeros(2, 0, dtype=torch.long)
+class Emptied(nn.Module):
+    """Two layers on users and items, those of items or not; the classes of users."""
 
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = pyg.SAGEConv((4, 4), 2)
+    def __init__(self, kinds):
+        super().__init__()
+        self.kinds = kinds
+        for name in ("a", "b"):
+            torch.manual_seed(ord(name))
+            convs = {kind: pyg.SAGEConv((4, 4), 4) for kind in (("u", "of", "u"), ("u", "to", "i"), ("i", "to", "u"))}
+            self.add_module(name, pyg.HeteroConv({kind: convs[kind] for kind in kinds}))
 
-        def forward(self, x_dict, edge_index_dict):
-            return self.conv((x_dict["i"], x_dict["u"]), edge_index_dict["i", "to", "u"])
+    def forward(self, x_dict, edge_index_dict):
+        h = {name: h.relu() for name, h in self.a(x_dict, edge_index_dict).items()}
+        return self.b(h, edge_index_dict)["u"]
 
-    with pytest.raises(TraceError, match="has no nodes"):
-        ww.trace(Model(), data, target=1, index=("u", 0))
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+def test_a_type_without_nodes_sends_nothing(rule):
+    data, (of, to, back) = HeteroData(), (("u", "of", "u"), ("u", "to", "i"), ("i", "to", "u"))
+    data["i"].x, data["u"].x = torch.zeros(0, 4), torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    data[of].edge_index = torch.tensor([[0, 1], [1, 2]])
+    data[to].edge_index = data[back].edge_index = torch.zeros(2, 0, dtype=torch.long)
+    model = Emptied([of, to, back])
+    chain = ww.trace(model, data, target=1, index=("u", 2), rule=rule)
+    assert [note for note in chain.notes if "does not follow from it" not in note] == []
+    walks = ww.enumerate_walks(chain)
+    assert float(ww.walk_relevance(chain, walks).sum()) == pytest.approx(chain.input_relevance)
+    expected = hooks.subgraph_relevance(model, data, nodes={"u": [1, 2]}, target=1, index=("u", 2), rule=rule)
+    assert float(ww.subgraph_relevance(chain, [{"u": [1, 2]}])[0]) == pytest.approx(expected)
+    at = data["u"].x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model({"i": data["i"].x, "u": at}, data.edge_index_dict)[2, 1], at)
+    found = ww.feature_relevance(chain)
+    assert found["i"].shape == (0, 4)
+    if rule == "zero":
+        torch.testing.assert_close(found["u"], gradient * data["u"].x)
+    assert len(ww.order_nodes(chain)) == 3
+
+
+class Joined(nn.Module):
+    """Users and items as one kind of nodes inside, in some order, and one tensor for all of them."""
+
+    def __init__(self, order=("user", "item")):
+        super().__init__()
+        torch.manual_seed(0)
+        self.order = order
+        self.lin = nn.ModuleDict({"user": nn.LazyLinear(5), "item": nn.LazyLinear(5)})
+        self.conv = pyg.SAGEConv(5, 3)
+
+    def forward(self, x_dict, edge_index_dict):
+        x = torch.cat([self.lin[name](x_dict[name]) for name in self.order]).relu()
+        first = dict(zip(self.order, (0, len(x_dict[self.order[0]])), strict=True))
+        edges = [e + torch.tensor([[first[k[0]]], [first[k[2]]]]) for k, e in edge_index_dict.items()]
+        return self.conv(x, torch.cat(edges, 1))
+
+
+def test_a_node_by_type_in_an_output_of_all_types(data):
+    model = lazily(Joined(), data)
+    users, output = data["user"].num_nodes, model(data.x_dict, data.edge_index_dict).detach()
+    for node, row in (("user", 1), 1), (("item", 1), users + 1):
+        chain = ww.trace(model, data, index=node, target=0)
+        torch.testing.assert_close(chain.outputs[0], output[row, 0])
+        torch.testing.assert_close(predict(model, data, index=node, target=0).output[row], output[row])
+    turned = lazily(Joined(("item", "user")), data)
+    row = data["item"].num_nodes + 1
+    with pytest.raises(TargetError, match=rf"is node \('item', 1\), not \('user', 1\).*index={row}\."):
+        ww.trace(turned, data, index=("user", 1), target=0)
+    torch.testing.assert_close(
+        ww.trace(turned, data, index=row, target=0).outputs[0],
+        turned(data.x_dict, data.edge_index_dict).detach()[row, 0],
+    )
+
+
+class OfItems(Joined):
+    """Items alone, or pairs of them."""
+
+    def __init__(self, pairs):
+        super().__init__()
+        self.pairs = pairs
+
+    def forward(self, x_dict, edge_index_dict):
+        items = super().forward(x_dict, edge_index_dict)[len(x_dict["user"]) :]
+        return items[self.pairs[0]] * items[self.pairs[1]] if self.pairs is not None else items
+
+
+def test_a_node_by_type_in_an_output_of_other_rows_is_refused(data):
+    model = lazily(OfItems(None), data)
+    output = model(data.x_dict, data.edge_index_dict).detach()
+    torch.testing.assert_close(ww.trace(model, data, index=("item", 1), target=0).outputs[0], output[1, 0])
+    with pytest.raises(TargetError, match=r"Row 1 of the output is node \('item', 1\), not \('user', 1\)"):
+        ww.trace(model, data, index=("user", 1), target=0)
+    with pytest.raises(InputError, match="no node 99"):
+        ww.trace(model, data, index=("item", 99), target=0)
+    for count in (3, 4):
+        pairs = lazily(OfItems(torch.tensor([[0] * count, [1] * count])), data)
+        with pytest.raises(TargetError, match="Row 1 of the output is no node that can be told"):
+            ww.trace(pairs, data, index=("item", 1), target=0)

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 from torch import nn
+from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.nn import (
     GATConv,
@@ -19,6 +20,7 @@ from torch_geometric.nn import (
 )
 
 import walkwise as ww
+from walkwise import hooks
 from walkwise.errors import InputError, TargetError, TraceError, UnsupportedLayerError
 from walkwise.rules import Gamma, Zero
 
@@ -604,3 +606,46 @@ def test_layers_of_several_types_are_traced_in_the_widest(graph, conv):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     assert ww.order_nodes(chain).tolist() == ww.order_nodes(exact).tolist()
     torch.testing.assert_close(ww.edge_relevance(chain), ww.edge_relevance(exact), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize("kind", [GCNConv, GATConv, TransformerConv, SAGEConv])
+def test_an_edge_index_that_knows_its_order(kind, rule):
+    torch.manual_seed(0)
+
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = kind(3, 4), kind(4, 2)
+
+        def forward(self, x, edge_index):
+            return self.b(self.a(x, edge_index).tanh(), edge_index)
+
+    model, x = Two(), torch.rand(4, 3)
+    plain = torch.tensor([[1, 0, 2, 1, 3], [0, 1, 1, 2, 2]])
+    ordered = EdgeIndex(plain, sparse_size=(4, 4), sort_order="col")
+    ours, theirs = (ww.trace(model, x, edges, index=1, target=0, rule=rule) for edges in (ordered, plain))
+    torch.testing.assert_close(ww.feature_relevance(ours), ww.feature_relevance(theirs))
+    asked = {"nodes": [0, 1], "index": 1, "target": 0, "rule": rule}
+    found = [hooks.subgraph_relevance(model, x, edges, **asked) for edges in (ordered, plain)]
+    assert found[0] == pytest.approx(found[1]) != 0
+
+
+@pytest.mark.parametrize("sparse", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr])
+def test_sparse_features_are_refused_in_words(net, graph, sparse):
+    x, edge_index = graph()
+    with pytest.raises(InputError, match=r"x is sparse .* Give x\.to_dense\(\)"):
+        ww.trace(net(), sparse(x), edge_index)
+    data = HeteroData(user={"x": sparse(x)})
+    data["user", "to", "user"].edge_index = edge_index
+    with pytest.raises(InputError, match=r"x\['user'\] is sparse"):
+        ww.trace(net(), data)
+
+
+def test_a_model_compiled_in_place_runs_in_sight(net, graph):
+    model, (x, edge_index) = net(), graph()
+    expected = ww.node_relevance(ww.trace(model, x, edge_index))
+    model.compile(backend="eager")
+    called = vars(model)["_compiled_call_impl"]
+    torch.testing.assert_close(ww.node_relevance(ww.trace(model, x, edge_index)), expected)
+    assert vars(model)["_compiled_call_impl"] is called

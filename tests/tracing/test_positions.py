@@ -3,9 +3,11 @@
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import GraphConv, LEConv, MessagePassing
+from torch_geometric.nn import GCNConv, GraphConv, LEConv, MessagePassing
 
 import walkwise as ww
+from walkwise import hooks
+from walkwise.errors import CoverageWarning
 
 EDGES = torch.tensor([[0, 1, 1, 2, 3, 0], [1, 0, 2, 1, 2, 3]])
 
@@ -186,3 +188,64 @@ def test_walks_end_at_all_that_a_layer_returns_of_its_nodes(rule):
     asked = [ww.subgraph_relevance(chain, sets).tolist() for chain in (ours, theirs)]
     assert asked[0] == pytest.approx(asked[1], rel=1e-9)
     assert abs(asked[0][0] - asked[0][-1]) > 1e-3
+
+
+class Super(nn.Module):
+    """A node joined to all others, which begins as something made of all of them before the first layer."""
+
+    def __init__(self, made, encoded):
+        super().__init__()
+        torch.manual_seed(0)
+        self.made = made
+        self.encoder = nn.Sequential(nn.Linear(3, 3, bias=False), nn.ReLU()) if encoded else nn.Identity()
+        self.a, self.b = (GCNConv(3, 3, bias=False) for _ in range(2))
+        self.double()
+
+    def forward(self, x, edge_index):
+        h, M = self.encoder(x), len(x)
+        every, last = torch.arange(M), torch.full((M,), M)
+        edges = torch.cat([edge_index, torch.stack([every, last]), torch.stack([last, every])], 1)
+        h = torch.cat([h, self.made(h)])
+        return self.b(self.a(h, edges).relu(), edges)[:M].sum(0, keepdim=True)
+
+
+MADE = {
+    "mean": lambda h: h.mean(0, keepdim=True),
+    "sum": lambda h: h.sum(0, keepdim=True),
+    "max": lambda h: h.max(0, keepdim=True).values,
+    "two": lambda h: torch.stack([h[:2].sum(0), h[2:].sum(0)])[:1] * 2,
+}
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+@pytest.mark.parametrize("made", MADE)
+def test_relevance_of_a_row_made_of_nodes_goes_back_to_them(made, encoded):
+    torch.manual_seed(1)
+    x = torch.randn(4, 3, dtype=torch.float64)
+    model = Super(MADE[made], encoded)
+    with pytest.warns(CoverageWarning, match="outside of any message-passing layer, in the code before the first"):
+        chain = ww.trace(model, x, EDGES, target=0, rule="zero")
+    at = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(at, EDGES)[0, 0], at)
+    torch.testing.assert_close(ww.feature_relevance(chain), gradient * x, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(ww.node_relevance(chain), (gradient * x).sum(1), rtol=1e-9, atol=1e-12)
+    assert (chain.num_layers, chain.layers[0].position) == (2, 0)
+    for rule in ("zero", "auto", "gamma"):
+        with pytest.warns(CoverageWarning):
+            chain = ww.trace(model, x, EDGES, target=0, rule=rule)
+        for alpha in (0.0, 0.4):
+            with pytest.warns(CoverageWarning):
+                expected = hooks.subgraph_relevance(model, x, EDGES, [0, 2, 3], target=0, rule=rule, alpha=alpha)
+            assert float(ww.subgraph_relevance(chain, [[0, 2, 3]], alpha=alpha)[0]) == pytest.approx(
+                expected, abs=1e-12
+            )
+
+
+def test_a_row_of_nobody_that_is_made_of_no_node_stays_one():
+    x = torch.rand(4, 3, dtype=torch.float64)
+    learned = torch.rand(1, 3, dtype=torch.float64)
+    chain = ww.trace(Super(lambda h: learned, True), x, EDGES, target=0, rule="zero")
+    assert chain.notes == ()
+    at = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(Super(lambda h: learned, True)(at, EDGES)[0, 0], at)
+    torch.testing.assert_close(ww.feature_relevance(chain), gradient * x, rtol=1e-9, atol=1e-12)

@@ -191,3 +191,10 @@ def test_edge_hooks():
     assert all(name in vars(conv) for name in private.EDGE_HOOKS), "PyG keeps the hooks of edge_update elsewhere"
     conv.register_edge_update_forward_hook(lambda *_: None)
     assert any(vars(conv)[name] for name in private.EDGE_HOOKS), "PyG keeps the hooks of edge_update elsewhere"
+
+
+def test_compiled():
+    """Without it a model that was compiled in place runs out of sight."""
+    layer = nn.Linear(2, 2)
+    layer.compile()
+    assert vars(layer).get(private.COMPILED) is not None, "model.compile() keeps what is compiled under another name"

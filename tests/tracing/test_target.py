@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from walkwise.core.node_types import NodeTypes
 from walkwise.errors import TargetError
 from walkwise.tracing.given.target import COLUMN_0, column_of, explained
 
 TABLE = torch.tensor([[1.0, 5.0, 2.0], [7.0, 3.0, 4.0]], dtype=torch.float64)  # of two graphs, or two nodes
 COLUMN, ROW = TABLE[:, :1], TABLE[0]
+USERS, BOTH = NodeTypes({"user": 2, "item": 1}), NodeTypes({"user": 1, "item": 1})
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,8 @@ COLUMN, ROW = TABLE[:, :1], TABLE[0]
         (TABLE[0, 0], {"target": "negative", "num_graphs": 1}, {(): -1}, [-1]),
         # By type.
         ({"user": TABLE, "item": COLUMN}, {"index": ("user", 1), "num_graphs": 1}, {(1, 0): 1}, [7]),
-        (TABLE, {"index": ("user", 0), "num_graphs": 1}, {(0, 1): 1}, [5]),
+        (TABLE, {"index": ("user", 0), "num_graphs": 1, "types": USERS}, {(0, 1): 1}, [5]),
+        (TABLE, {"index": ("item", 0), "num_graphs": 1, "types": BOTH}, {(1, 0): 1}, [7]),
     ],
 )  # fmt: skip
 def test_what_is_explained(output, given, places, outputs):
@@ -121,3 +124,8 @@ def test_the_one_column_is_the_positive_class():
     assert column_of(1, 1) == (0, 1)
     assert column_of(1, 2) == (1, 1)
     assert column_of(0, 1) == (0, 1)
+
+
+def test_a_type_where_there_are_none_is_refused():
+    with pytest.raises(TargetError, match="index must be a row of the output, of a graph without types"):
+        explained(TABLE, 0, ("atom", 0), 1, 2)

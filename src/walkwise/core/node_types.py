@@ -65,6 +65,24 @@ class NodeTypes:
         """M, the nodes of all types."""
         return sum(self.counts.values())
 
+    def first_of(self, name: str, rows: int) -> int | None:
+        """Where the nodes of a type begin in a tensor of this many rows: of that type, or of all; None if of neither.
+
+        >>> types = NodeTypes({"user": 2, "item": 3})
+        >>> types.first_of("item", 3), types.first_of("item", 5), types.first_of("item", 4)
+        (0, 2, None)
+        """
+        return {self.num_nodes: self.offsets[name], self.counts[name]: 0}.get(rows)
+
+    def rows_of(self, name: str, rows: Any) -> Any:
+        """The rows of a type, where a tensor has those of all types; anything else as it is.
+
+        >>> NodeTypes({"user": 2, "item": 3}).rows_of("item", torch.arange(5))
+        tensor([2, 3, 4])
+        """
+        first = self.first_of(name, len(rows)) if isinstance(rows, Tensor) and rows.dim() else None
+        return rows if first is None else rows.narrow(0, first, self.counts[name])
+
     def number(self, node: Any) -> int:
         """The number of a node (type, i); a number stays what it is."""
         if not isinstance(node, tuple):

@@ -114,7 +114,8 @@ class AllTypes(nn.Module):
         if self.index is None:
             return output
         name = self.index[0]
-        rows = output.get(name) if isinstance(output, dict) else output
+        here = NodeTypes({other: len(nodes) for other, nodes in part.items()})
+        rows = output.get(name) if isinstance(output, dict) else here.rows_of(name, output)
         if not isinstance(rows, Tensor) or rows.dim() == 0 or len(rows) != len(part[name]):
             count = len(rows) if isinstance(rows, Tensor) and rows.dim() else 0
             fitting = [other for other, nodes in part.items() if count and len(nodes) == count]

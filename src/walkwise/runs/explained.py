@@ -16,11 +16,11 @@ from walkwise.core.lazy import cached_property
 from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.errors import CoverageWarning, InputError
 from walkwise.evaluation.predictions import at_rest
-from walkwise.evaluation.types import AllTypes
+from walkwise.evaluation.types import AllTypes, node_types
 from walkwise.questions.marginals import node_relevance
 from walkwise.questions.neighbours import Bools, Floats, Ints, running_totals
 from walkwise.rules import RuleLike
-from walkwise.runs.batches import AnyGraph, TypedRows, attribute, is_typed, part_of, side_by_side
+from walkwise.runs.batches import AnyGraph, TypedRows, attribute, part_of, side_by_side
 from walkwise.runs.kinds import as_molecule, node_kinds
 from walkwise.tracing import trace
 from walkwise.tracing.given.arguments import of_graph
@@ -202,7 +202,7 @@ def explain(
     columns, signs = [column for column, _ in picked], [sign for _, sign in picked]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CoverageWarning)
-        chain = trace(model, data, target=_target(rows, columns, signs, outputs, typed=is_typed(graphs)), rule=rule)
+        chain = trace(model, data, target=_target(rows, columns, signs, outputs, node_types(data)), rule=rule)
     typed = None if chain.types is None else TypedRows.of(data, chain.types)
     own_ids = None if ids is None else np.concatenate(list(ids))
     made = ExplainedBatch(model, graphs, data, typed, own_ids, rows, outputs, columns, signs, chain, node_names)
@@ -220,16 +220,18 @@ def _rows(data: Any, roots: Sequence[int] | Sequence[TypedNode]) -> Rows:
     return rows
 
 
-def _target(rows: Rows | None, columns: list[int], signs: list[int], outputs: Tensor, *, typed: bool) -> Any:
+def _target(rows: Rows | None, columns: list[int], signs: list[int], outputs: Tensor, types: NodeTypes | None) -> Any:
     """What trace explains: the sum of one output per graph."""
-    if rows is None and not typed:
+    if rows is None and types is None:
         if outputs.shape[1] > 1:
             return columns
         return ["positive" if sign > 0 else "negative" for sign in signs]
     if isinstance(rows, list):
         places = zip(rows, columns, signs, strict=True)
         each = [(name, row, column, sign) for (name, row), column, sign in places]
-        return lambda output: sum(_of_type(output, name)[row].reshape(-1)[column] * s for name, row, column, s in each)
+        return lambda output: sum(
+            _of_type(output, name, types)[row].reshape(-1)[column] * s for name, row, column, s in each
+        )
     picks = torch.arange(len(columns), device=outputs.device) if rows is None else rows
     factors = torch.tensor(signs, device=outputs.device)
     at = torch.tensor(columns, device=outputs.device)
@@ -275,16 +277,18 @@ def model_outputs(model: nn.Module, data: Any, rows: Rows | None) -> Tensor:
     if rows is None:
         return _table(output, int(data.num_graphs), per_node=False)
     if isinstance(rows, list):
-        counts = {name: int(data[name].num_nodes or 0) for name, _ in rows}
-        tables = {name: _table(_of_type(output, name), count, per_node=True) for name, count in counts.items()}
+        types = node_types(data)
+        assert types is not None
+        kinds = dict.fromkeys(name for name, _ in rows)
+        tables = {n: _table(_of_type(output, n, types), types.counts[n], per_node=True) for n in kinds}
         return torch.stack([tables[name][row] for name, row in rows])
     return _table(output, int(data.num_nodes or 0), per_node=True)[rows]
 
 
-def _of_type(output: Any, name: str) -> Any:
-    """The rows of a type in a model's output; the output itself, where it has no types."""
+def _of_type(output: Any, name: str, types: NodeTypes | None) -> Any:
+    """The rows of a type in a model's output, which is a dictionary, or has rows of all types, or of that one."""
     if not isinstance(output, dict):
-        return output
+        return output if types is None else types.rows_of(name, output)
     if name not in output:
         raise InputError(
             f"The model has no output for nodes of type {name!r}.",

@@ -121,3 +121,5 @@ MESSAGE_HOOKS = tuple(
 EDGE_HOOKS = ("_edge_update_forward_pre_hooks", "_edge_update_forward_hooks")
 #: What layers that propagate once for all remember of an earlier input (SGConv and its kin).
 REMEMBERED = "_cached_x"
+#: What ``model.compile()`` has made of a module, and is called in its place.
+COMPILED = "_compiled_call_impl"

@@ -64,13 +64,13 @@ class ModelRuns:
         watch = Watch(tape, modules, suspects, self.closed)
         for features in given.features.values():
             tape.follow_features(features)
-        counts = given.num_graphs, given.num_nodes  # nothing that the model does
+        counts, types = (given.num_graphs, given.num_nodes), given.types  # nothing that the model does
         try:
             with same_random_numbers() as drawn, torch.enable_grad():
                 with tape:
                     output = given.run(model)
                     target, against = self.target
-                    scalar = explained(output, target, self.index, *counts, against)
+                    scalar = explained(output, target, self.index, *counts, against, types)
                 if drawn():
                     scalar = replace(scalar, notes=(*scalar.notes, _RANDOM))
         finally:

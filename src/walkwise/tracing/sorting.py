@@ -30,7 +30,7 @@ class Parts:
         """Where an operation stands, in words."""
         if op.call is None:
             after = "the read-out" if op in self.readout else "the code between layers"
-            return "the code before the first layer" if op in self.encoder else after
+            return "the code before the first layer" if op in self.encoder or not op.era else after
         call = calls[op.call]
         return f"layer '{call.name}' ({type(call.module).__name__})"
 

@@ -31,7 +31,8 @@ from walkwise.tracing.given.target import ExplainedScalar, Index, Target
 from walkwise.tracing.lowering import Lowering
 from walkwise.tracing.neighbourhoods import Neighbourhoods
 from walkwise.tracing.nodes.embedded import rows_of_own
-from walkwise.tracing.nodes.identity import Identities
+from walkwise.tracing.nodes.identity import Identities, UnfollowedError
+from walkwise.tracing.nodes.moved import NOBODY
 from walkwise.tracing.nodes.sources import read_around
 from walkwise.tracing.precision import (
     CAST,
@@ -219,6 +220,8 @@ def lowered(
             identities = Identities(tape, given.num_nodes, given.types, own)
         if _has_matrices(given.x) and not given.static and _are_matrices(tape, given.x, identities):
             return lowered(whole.turned(), target, index, schedule, None, notes, closed=closed)
+        if scalar.taken is not None:
+            _check_taken(identities, slot, *scalar.taken)
         lowering = Lowering(tape, slot, schedule, identities)
         idle = [_IDLE.format(call.name, type(call.module).__name__) for call in lowering.idle]
         counted = [words_of(type(given.model).__name__, given.layers)] if given.layers else []
@@ -233,6 +236,26 @@ def lowered(
         crossing = [_CROSSING] if _crosses(given, lambda: lowering.positions.edges(tape.calls)) else []
         notes = [*counted, *whole.notes, *notes, *hidden, *unsure, *idle, *scalar.notes, *types, *crossing]
         return Recording(given, hoods, lowering, scalar, notes)
+
+
+def _check_taken(identities: Identities, slot: int, row: int, node: int) -> None:
+    """Refuse a row of the output that was taken for a node which it is not, as far as anybody can tell."""
+    try:
+        ids = identities.nodes(slot).tolist()
+    except UnfollowedError:
+        ids = [NOBODY]
+    if len(ids) > row and ids[row] == node:
+        return
+    assert identities.types is not None
+    named, other = identities.types.named(node), ids[row] if len(ids) > row else NOBODY
+    told = f"is node {identities.types.named(other)!r}, not {named!r}" if other >= 0 else "is no node that can be told"
+    raise TargetError(
+        f"Row {row} of the output {told}.",
+        argument="index",
+        expected="a row of the output",
+        got=named,
+        remedy=f"Give the number of the row: index={ids.index(node) if node in ids else '...'}.",
+    )
 
 
 def _followed_early(tape: Tape, early: Mapping[tuple[int, str, int], Tensor]) -> dict[int, Tensor]:

@@ -17,6 +17,7 @@ from walkwise.core.lazy import cached_property
 from walkwise.core.node_types import EdgeType, NodeTypes
 from walkwise.errors import Described, InputError, described
 from walkwise.tracing.given.arguments import Given
+from walkwise.tracing.given.inputs import check_dense
 from walkwise.tracing.given.manners import Manner
 from walkwise.tracing.given.signatures import parameters_of
 from walkwise.tracing.precision import HALVES
@@ -36,7 +37,7 @@ class HeteroGiven(Given):
         """The node types, their nodes counted by features, by the graph, or by the edges that name them."""
         counts: dict[str, int] = {}
         stores = {} if self.data is None else {name: self.data[name].num_nodes for name in self.data.node_types}
-        for name in [*self.x, *stores, *(end for source, _, target in self.edge_index for end in (source, target))]:
+        for name in [*stores, *self.x, *(end for source, _, target in self.edge_index for end in (source, target))]:
             x = self.x.get(name)
             counts[name] = int(x.shape[0] if isinstance(x, Tensor) else stores.get(name) or self._named(name))
         edges = {kind: self.edges_of(kind).shape[1] for kind in self.edge_index}
@@ -89,6 +90,7 @@ class HeteroGiven(Given):
 
     def check(self) -> None:
         """Refuse what is no heterogeneous graph."""
+        check_dense({f"x[{name!r}]": x for name, x in self.x.items()})
         for kind in self.edge_index:
             if not isinstance(kind, tuple) or len(kind) != 3:
                 raise InputError(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data.data import BaseData
 from torch_geometric.nn import HypergraphConv
+from torch_geometric.utils import is_sparse
 
 from walkwise.errors import Described, InputError, described
 from walkwise.tracing.given.arguments import Given
@@ -51,6 +53,7 @@ def check_given(given: Given) -> None:
     if (x is not None or data is None) and (not isinstance(x, Tensor) or x.dim() == 0):
         expected, remedy = "a tensor with one row per node", _remedy(x, edge_index)
         raise InputError(argument="x", expected=expected, got=Described(_kind(x)), remedy=remedy)
+    check_dense({"x": x})
     if given.num_nodes == 0:
         raise InputError("x has no nodes: a graph needs at least one.", argument="x", expected="of at least one node")
     if edge_index is ... or isinstance(edge_index, BaseData):
@@ -63,6 +66,20 @@ def check_given(given: Given) -> None:
             got=None if edge_index is ... else Described(_kind(edge_index)),
             remedy=_remedy(edge_index),
         )
+
+
+def check_dense(features: Mapping[str, Any]) -> None:
+    """Refuse features in a sparse layout, by name."""
+    for name, x in features.items():
+        if is_sparse(x):
+            raise InputError(
+                f"{name} is sparse ({getattr(x, 'layout', type(x).__name__)}); relevance is that of all features of a "
+                "node, those that are 0 included.",
+                argument=name,
+                expected="dense",
+                got=Described(str(getattr(x, "layout", type(x).__name__))),
+                remedy=f"Give {name}.to_dense().",
+            )
 
 
 def check_input(modules: Modules, given: Given) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from walkwise.core.chain import ExplainedNumber
+from walkwise.core.node_types import NodeTypes
 from walkwise.core.sending import sent
 from walkwise.errors import Described, TargetError, noted
 from walkwise.tracing.private import unwatched
@@ -39,10 +40,17 @@ class ExplainedScalar:
     outputs: Tensor  # (G,) what it is the sum of
     notes: tuple[str, ...] = ()
     name: ExplainedNumber | None = None  # which number it is; None where it is the sum of several
+    taken: tuple[int, int] | None = None  # a row, and the node that it is taken for
 
 
 def explained(
-    output: Any, target: Target, index: Index, num_graphs: int, num_nodes: int, against: Target = None
+    output: Any,
+    target: Target,
+    index: Index,
+    num_graphs: int,
+    num_nodes: int,
+    against: Target = None,
+    types: NodeTypes | None = None,
 ) -> ExplainedScalar:
     """The explained scalar: the sum of one output per graph, or one row's output.
 
@@ -64,13 +72,16 @@ def explained(
             return ExplainedScalar(
                 scalar, torch.ones_like(scalar), scalar.detach().reshape(1), (), ExplainedNumber(None)
             )
-    output, row = _of_type(output, index)
+    found, row = _of_type(output, index, types)
     with unwatched():
-        return _selected(output, target, against, row, num_graphs, num_nodes)
+        selected = _selected(found, target, against, row, num_graphs, num_nodes)
+    if types is None or found is not output or row is index:
+        return selected
+    return replace(selected, taken=(operator.index(row), types.number(index)))
 
 
-def _of_type(output: Any, index: Index) -> tuple[Any, Any]:
-    """The output of a node type, and the row in it; an output that is no dictionary has the rows of one type."""
+def _of_type(output: Any, index: Any, types: NodeTypes | None) -> tuple[Any, Any]:
+    """The output of a node type, and the row in it; one that is no dictionary has rows of all types, or of that one."""
     name, row = index if isinstance(index, tuple) and len(index) == 2 and isinstance(index[0], str) else (None, index)
     if isinstance(output, dict):
         kinds = ", ".join(map(repr, output))
@@ -83,7 +94,12 @@ def _of_type(output: Any, index: Index) -> tuple[Any, Any]:
                 got=index,
             )
         return output[name], row
-    return output, row
+    if name is None or not isinstance(output, Tensor) or not output.dim():
+        return output, row
+    if types is None:
+        raise TargetError(argument="index", expected="a row of the output, of a graph without types", got=index)
+    types.number((name, row))  # which refuses what is not there
+    return output, (types.first_of(name, len(output)) or 0) + row
 
 
 def _selected(output: Any, target: Any, against: Any, index: Index, num_graphs: int, num_nodes: int) -> ExplainedScalar:

@@ -91,6 +91,8 @@ class Identities:
         found, rows = self._of(slot), self.tape.values[slot].shape[0]
         if self._is_every(found):  # by far the most common
             return self.every
+        if not rows:
+            return self.every[:0]
         table = found.expand(rows, *found.shape[1:]).reshape(rows, -1)
         alone = table[:, 0] if table.shape[1] == 1 else _one_of(table)[:, 0]
         if bool((alone == SEVERAL).any()):

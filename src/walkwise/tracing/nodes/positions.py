@@ -13,7 +13,7 @@ from walkwise.core.operators import Operator, Scale, Visit
 from walkwise.core.row_maps import Gather, Scatter
 from walkwise.errors import TraceError
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
-from walkwise.tracing.recording.recorded import Call, Op, live
+from walkwise.tracing.recording.recorded import Call, Op, live, not_runnable
 from walkwise.tracing.stretches.stretch import Builder, Flow
 
 #: Refusals: what is wrong, and what to do.
@@ -27,10 +27,6 @@ _NO_NODES = (
     "No message-passing layer runs on the {} nodes of the graph: the first one is handed {} rows, which are no nodes "
     "(edges, clusters, or nodes several times over).",
     "Walks stand at nodes: trace on the graph that the layers see.",
-)
-_EMPTY = (
-    "Layer '{}' ({}) is handed a tensor without rows, as of a type that has no nodes.",
-    "Leave that type, and the edges from and to it, out of the graph.",
 )
 _FLAT = (
     "Layer '{}' ({}) is handed a tensor of shape {}; node features have a row for every node and a column for every "
@@ -78,7 +74,7 @@ class Positions:
         self._maker = {slot: op for op in ops for slot in op.outputs if slot is not None}
         for index, call in calls:
             for slot in self._standing(call):
-                if slot not in self.number:
+                if slot not in self.number and not self._begins_before(slot):
                     self.number[slot] = self._next(slot)
             if call.handed[0] in self.number:
                 self._check_sent(call)
@@ -177,13 +173,11 @@ class Positions:
             elif not self._has_nodes(slot):  # a matrix for every node, which the layer unfolds, would do
                 raise _refusal(_STATIC, call.name, type(call.module).__name__, shape)
             return True
-        if shape[0] == 0 < self.identities.num_nodes:
-            raise _refusal(_EMPTY, call.name, type(call.module).__name__)
         try:
             ids = self.identities.nodes(slot)
         except UnfollowedError as operation:
             raise _refusal(_UNFOLLOWED, call.name, type(call.module).__name__, operation) from None
-        if self.identities.natural(ids):
+        if self.identities.natural(ids) or not len(ids):  # or of a type that has no nodes
             self._nodes[slot] = ids
             return True
         standing = ids[ids >= 0]
@@ -202,18 +196,36 @@ class Positions:
 
     def _next(self, slot: int) -> int:
         """The position of a tensor: a new one, or that of other nodes as far from the input."""
-        following = max(self.number.values(), default=-1) + 1
+        following = max((n for s, n in self.number.items() if len(self._nodes[s])), default=-1) + 1
         if self.identities.natural(self._nodes[slot]):
             return following
         before = {s for op in live(self.ops, {slot}) for s in op.inputs if s in self.number}
         self._depth[slot] = 1 + max((self._depth.get(s, self.number[s]) for s in before), default=-1)
         lowest = max((self.number[s] for s in before), default=-1) + 1
+        if not len(self._nodes[slot]):
+            return lowest
         for position in range(lowest, following):
             there = [s for s, number in self.number.items() if number == position]
             level = all(self._depth.get(s) == self._depth[slot] for s in there)
             if level and not any(self._meet(slot, s) for s in there):
                 return position
         return following
+
+    def _begins_before(self, slot: int) -> bool:
+        """Have walks begin at the features, where rows of no node are made of them before the first layer.
+
+        They would end at such a row otherwise (a virtual node that begins as the mean of all), and at no node.
+        """
+        ids = self._nodes[slot]
+        if self.identities.natural(ids) or not bool((ids < 0).any()):
+            return False
+        made_by, tape = live(self.ops, {slot}), self.identities.tape
+        if any(op.call is not None for op in made_by):
+            return False
+        given = [s for s in (*tape.features, *tape.beginnings) if any(s in op.inputs for op in made_by)]
+        if not _hang_on(tape.values, made_by, slot, ids < 0, given):
+            return False
+        return all(s in self.number or self.begins_at(s) for s in given)
 
     def begins_at(self, slot: int) -> bool:
         """Have walks begin at a tensor that is read around the first layer, too; whether its rows are nodes."""
@@ -283,6 +295,25 @@ class Positions:
         rows = self.identities.tape.values[slot].detach()
         at, shape = (rows.transpose(0, 1), rows.shape) if back else (rows, rows.transpose(0, 1).shape)
         return Differential(Tensor.transpose, (MOVING, 0, 1), {}, at, 0, shape)
+
+
+@torch.enable_grad()
+def _hang_on(values: Sequence[Tensor], ops: Sequence[Op], slot: int, rows: Tensor, given: Sequence[int]) -> bool:
+    """Whether some rows of a tensor change with any of those that it was made of."""
+    if any(op.func is not_runnable for op in ops):
+        return True
+    begun = {s: values[s].detach().clone().requires_grad_() for s in given}
+    held = dict(enumerate(values)) | begun
+    for op in ops:
+        held.update(
+            (s, tensor) for s, tensor in zip(op.outputs, op.run(held.__getitem__), strict=True) if s is not None
+        )
+    part = held[slot][rows]
+    uneven = torch.linspace(1, 2, part.numel()).to(part).view(part.shape)
+    if not part.requires_grad:
+        return False
+    found = torch.autograd.grad((part * uneven).sum(), list(begun.values()), allow_unused=True)
+    return any(gradient is not None and bool(gradient.any()) for gradient in found)
 
 
 def _sharing(incidence: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric import EdgeIndex, Index
 
 from walkwise.errors import TraceError
 from walkwise.tracing.private import base_of
@@ -76,6 +77,7 @@ class ConstantViews:
 
 def memory_of(tensor: Tensor) -> int:
     """Where a tensor's numbers lie; 0 where they lie in several places."""
+    tensor = tensor.as_tensor() if isinstance(tensor, (EdgeIndex, Index)) else tensor  # which wrap another
     return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else 0
 
 

@@ -20,7 +20,7 @@ from torch.nn.parameter import is_lazy
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.nn.models import GroupAddRev
 
-from walkwise.tracing.private import BUFFERS, MODULES, PARAMETERS, REMEMBERED, compiled_from
+from walkwise.tracing.private import BUFFERS, COMPILED, MODULES, PARAMETERS, REMEMBERED, compiled_from
 
 _HOLDERS = (list, tuple, dict)
 _CALLABLES = (MethodType, functools.partial, FunctionType, torch.jit.ScriptFunction)
@@ -134,6 +134,7 @@ class _Shadows:
         self._rest(own)
         self._speaks_of_itself(type(module), twin)
         own["training"] = False
+        own.pop(COMPILED, None)  # what is compiled runs out of sight
         if isinstance(module, GroupAddRev):
             own["disable"] = True  # its trick to save memory runs out of sight
         if own.get(REMEMBERED) is not None:  # SGConv and its kin would ignore their input
