@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from types import FunctionType
-from typing import get_args
+from typing import Any, get_args
 
 from torch import nn
 
@@ -63,9 +63,14 @@ def takes_anything(model: nn.Module) -> bool:
     model = compiled_from(model) or model
     if hasattr(getattr(model, "signature", None), "param_dict"):  # torch_geometric.nn.Sequential, which names them
         return False
-    forward = model.__dict__.get("forward", getattr(type(model), "forward", None))
+    return _hands_on(model.__dict__.get("forward", getattr(type(model), "forward", None)))
+
+
+@functools.lru_cache(maxsize=256)
+def _hands_on(forward: Any) -> bool:
+    """Whether a function takes ``*args`` and ``**kwargs``, and nothing else."""
     try:
-        signature = inspect.signature(forward, follow_wrapped=False)  # type: ignore[arg-type]
+        signature = inspect.signature(forward, follow_wrapped=False)
     except (TypeError, ValueError):
         return False
     kinds = [parameter.kind for name, parameter in signature.parameters.items() if name != "self"]
