@@ -52,7 +52,7 @@ def note_of_distance(lowering: Lowering, hops: Hops | None, steps: Sequence[Step
     if lowering.num_nodes < _MANY_NODES or hops is not None:
         return None
     far = [step for step in steps if any(operator.reach is None for operator in step.operators)]
-    index = next((i for i, slots in lowering.slots_of.items() if far[0].target in slots), None)
+    index = lowering.call_of(far[0].target)
     if index is None:
         return _FAR.format("rows of nodes are put together between the layers")
     call = lowering.tape.calls[index]

@@ -110,12 +110,12 @@ class Lowering:
         builder = ChainBuilder()
         beginning = self.encode(builder)
         run, roots = self.run, beginning.roots
-        encoder = _reachable(builder.taken(), {slot for slot, _ in roots})
+        encoder = builder.leading(builder.taken(), {slot for slot, _ in roots})
         layers = self.walk(beginning)
-        steps = builder.taken()
+        self.part_of, walked_through = builder.part_of, builder.taken()
         end = self.read_out()
-        seeds, readout = self._seeds(end, builder.taken(), scalar.direction)
-        steps = _reachable(steps, {slot for slot, _ in seeds})
+        seeds, readout = self._seeds(end, builder.leading(builder.taken(), {end.slot}), scalar.direction)
+        steps = builder.leading(walked_through, {slot for slot, _ in seeds})
         visits = [step.operators[0] for step in steps if type(step.operators[0]) is Visit]
         begun = {visit.slot for visit in visits}
         roots = [root for root in roots if root[0] in begun] or roots
@@ -286,9 +286,13 @@ class Lowering:
 
     def _routed(self, layers: dict[int, Layer], steps: Sequence[Step]) -> tuple[Layer, ...]:
         """The layers, those that steps by autograd carry named so."""
-        by_autograd = [step.target for step in steps if Differential in map(type, step.operators)]
-        carried = {index for index in layers for slot in by_autograd if slot in self.slots_of[index]}
+        carried = {self.call_of(step.target) for step in steps if Differential in map(type, step.operators)}
         return tuple(replace(layer, route="autograd") if i in carried else layer for i, layer in layers.items())
+
+    def call_of(self, slot: int) -> int | None:
+        """The call that a slot was made in, if it was one."""
+        slot = self.part_of.get(slot, slot)
+        return next((index for index, slots in self.slots_of.items() if slot in slots), None)
 
     def _position(self, call: Call) -> int:
         """The position of a layer's input; of one that walks pass by, that of the last layer before it."""
@@ -309,7 +313,7 @@ class Lowering:
         """
         seed = flat(direction).view(end.value.shape).unsqueeze(1).unsqueeze(1)
         places = {flow.slot: flow.value for flow in self.run.flows.values() if flow.term is None}
-        self.reached = {step.target for step in _reachable(steps, {end.slot})} | {end.slot}
+        self.reached = {step.target for step in steps} | {end.slot}
         try:
             arrived = pull_back(steps, [(end.slot, seed)], AllNodes(self.num_nodes, 1), unweighted)
         except RuntimeError as error:
@@ -330,13 +334,3 @@ class Lowering:
             return 0.0
         taken = (self.tape.values[self.output] - self.tape.values[last.inputs[0]]) * direction
         return float(taken.sum())
-
-
-def _reachable(steps: list[Step], seeded: set[int]) -> list[Step]:
-    """The steps that a message passes which comes to these slots."""
-    seeded, kept = set(seeded), []
-    for step in reversed(steps):
-        if step.target in seeded:
-            seeded.update(step.sources)
-            kept.append(step)
-    return kept[::-1]

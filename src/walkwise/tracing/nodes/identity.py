@@ -24,6 +24,10 @@ _ENTRYWISE = frozenset({
     "add", "sub", "rsub", "mul", "div", "addcmul", "addcdiv", "lerp", "maximum", "minimum", "fmax", "fmin", "pow",
     "atan2", "hypot", "xlogy",
 })  # fmt: skip
+#: Functions that keep the entries of a tensor in their order.
+_RESHAPING = frozenset({
+    "view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as",
+})  # fmt: skip
 #: Functions that give the rows of their first tensor, whatever is mixed inside.
 _AS_FIRST = frozenset({
     "linear", "layer_norm", "batch_norm", "instance_norm", "group_norm", "rms_norm", "normalize", "softmax",
@@ -117,8 +121,11 @@ class Identities:
             return None
         if bool((ids < 0).all()):
             return None
-        ids = ids.expand(self.tape.values[slot].shape)
-        return bool((ids != ids.narrow(dim, 0, 1)).any()) if ids.numel() else None
+        shape = self.tape.values[slot].shape
+        if not shape.numel():
+            return None
+        ids = ids if ids.dim() == len(shape) else ids.expand(shape)
+        return bool((ids != ids.narrow(dim, 0, 1)).any())
 
     def _is_every(self, ids: Tensor) -> bool:
         """Whether ids are the very numbers of all nodes, in whatever shape."""
@@ -167,7 +174,10 @@ class Identities:
         if slot not in self._maker:  # a tensor of the model's own
             fits = slot in self._matrices or value.shape[:1] == (self.num_nodes,)
             return self._laid_out(slot, self.every) if fits else _nobody(value)
-        op, output = self._maker[slot]
+        return self._made(*self._maker[slot], value)
+
+    def _made(self, op: Op, output: int, value: Tensor) -> Tensor:
+        """Those of what an operation makes."""
         name = op.word.name
         if op.word.pointwise and self.tape.values[op.inputs[0]].shape == value.shape:
             return self._known[op.inputs[0]]
@@ -175,6 +185,8 @@ class Identities:
             dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim", -1)
             whole = self._known[op.inputs[0]].expand(self.tape.values[op.inputs[0]].shape)
             return whole.narrow(dim, 0, value.shape[dim])
+        if name in _RESHAPING and (ids := self._reshaped(op.inputs[0], value)) is not None:
+            return ids
         if name in _ENTRYWISE:
             return self._merged(op, value)
         if name in _AS_FIRST:
@@ -214,6 +226,13 @@ class Identities:
         if len(fitting) > 1:
             raise UnfollowedError(f"a tensor of its own, which may be of {' or '.join(fitting)},")
         return upright(self._of_type(fitting[0]), value.dim()) if fitting else _nobody(value)
+
+    def _reshaped(self, before: int, value: Tensor) -> Tensor | None:
+        """The rows of a tensor whose rows have got another shape; None where it may be that rows were taken apart."""
+        ids, rows = self._known[before], self.tape.values[before].shape[:1]
+        if value.shape[:1] != rows or ids.numel() != ids.shape[:1].numel():
+            return None
+        return upright(ids.flatten(), value.dim())
 
     def _merged(self, op: Op, value: Tensor) -> Tensor:
         """Rows put together entry by entry. Of two nodes' rows it is the one whose tensor has all nodes in order."""

@@ -51,6 +51,13 @@ CONSTANT = named(
     "geometric", "cauchy", "log_normal", "random", "binomial", "nextafter",
 )  # fmt: skip
 
+#: What says something of a tensor that its numbers have no part in.
+ASKING = named(
+    "size", "dim", "shape", "dtype", "device", "ndim", "ndimension", "numel", "nelement", "len", "is_floating_point",
+    "is_complex", "is_contiguous", "is_sparse", "is_cuda", "is_quantized", "layout", "stride", "storage_offset",
+    "element_size", "get_device", "is_nested", "is_mkldnn", "is_inference", "is_signed", "itemsize", "nbytes",
+)  # fmt: skip
+
 #: The same numbers under another tensor.
 SAME = named(
     "clone", "contiguous", "dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "native_dropout",
@@ -77,6 +84,7 @@ class Word:
     statistic: bool
     pointwise: bool  # an activation, which may be asked to write (inplace=True)
     simple: bool  # of tensors and numbers alone, into a new tensor
+    asks: bool = False  # says something of a tensor that its numbers have no part in
 
 
 #: Handled by nothing but tensors and numbers, in their places: what most operations of a model are.
@@ -102,6 +110,7 @@ def word(func: Function) -> Word:
         statistic=among(STATISTICS),
         pointwise=getattr(handler, "pointwise", False),
         simple=name in _SIMPLE and not write,
+        asks=func in ASKING and not write,
     )
 
 

@@ -184,10 +184,17 @@ class Calls:
         """The tensors of three or more dimensions that are read at the ends of edges, and along which dimension."""
         if not any(t.dim() > 2 for item in arguments.values() for t in node_tensors(item)):
             return []
-        names = [name[:-2] for name in inspect.signature(conv.message).parameters if name.endswith(("_i", "_j"))]
-        tensors = [t for name in dict.fromkeys(names) for t in node_tensors(arguments.get(name)) if t.dim() > 2]
+        names = _read_at_ends(getattr(conv.message, "__func__", conv.message))
+        tensors = [t for name in names for t in node_tensors(arguments.get(name)) if t.dim() > 2]
         slots = [(self.tape.slot_of(tensor), conv.node_dim % tensor.dim()) for tensor in tensors]
         return [(slot, dim) for slot, dim in slots if slot is not None]
+
+
+@functools.lru_cache(maxsize=256)
+def _read_at_ends(message: Any) -> list[str]:
+    """The names of the node tensors that a ``message`` takes of the ends of edges: ``x``, for ``x_i`` or ``x_j``."""
+    names = inspect.signature(message).parameters
+    return list(dict.fromkeys(name[:-2] for name in names if name.endswith(("_i", "_j"))))
 
 
 @functools.cache

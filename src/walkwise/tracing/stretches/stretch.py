@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -103,11 +103,22 @@ class Builder(ABC):
         return Flow(value, self.emit([Scale(slope(settled.value))], [settled.slot]))
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Ending:
+    """The end of a stretch on its way into the chain: the slot of the stretch whose output z has become ``value``."""
+
+    target: int
+    flow: Flow
+    value: Tensor
+    rectified: bool
+
+
 @dataclass(eq=False)
 class ChainBuilder(Builder):
-    """Turns maps between flows into steps of a chain."""
+    """Turns maps between flows into steps of a chain; a stretch that leads to nothing in the end is never written."""
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Step | Ending] = field(default_factory=list)
+    part_of: dict[int, int] = field(default_factory=dict)  # slots within a stretch, and the slot where that ends
 
     def emit(self, operators: Sequence[Operator], sources: Sequence[int]) -> int:
         """A new slot that holds the sum of the operators' outputs."""
@@ -118,13 +129,37 @@ class ChainBuilder(Builder):
         self.steps.append(Step(tuple(operators), tuple(sources), slot))
         return slot
 
-    def taken(self) -> list[Step]:
+    def ended(self, flow: Flow, value: Tensor, rectified: bool = False) -> int:
+        """The slot of a stretch, which is written once it is known to lead somewhere."""
+        target = self.new_slot()
+        self.steps.append(Ending(target, flow, value, rectified))
+        return target
+
+    def taken(self) -> list[Step | Ending]:
         """The steps made since they were last taken."""
         steps, self.steps = self.steps, []
         return steps
 
-    def ended(self, flow: Flow, value: Tensor, rectified: bool = False) -> int:
-        """The slot of a stretch, written once with lifted weights or twice, as its rule says."""
+    def leading(self, steps: Sequence[Step | Ending], slots: set[int]) -> list[Step]:
+        """The steps that a message passes which comes to these slots."""
+        reached, kept = set(slots), list[Step]()
+        for given in reversed(steps):
+            if given.target in reached:
+                for step in reversed(self._written(given)) if isinstance(given, Ending) else (given,):
+                    reached.update(step.sources)
+                    kept.append(step)
+        return kept[::-1]
+
+    def _written(self, ending: Ending) -> list[Step]:
+        """The steps of a stretch, written once with lifted weights or twice, as its rule says."""
+        around, self.steps = self.steps, []
+        self._write(ending.flow, ending.value, ending.rectified)
+        made, self.steps = self.steps, around
+        steps = [step for step in made if isinstance(step, Step)]
+        self.part_of.update((step.target, ending.target) for step in steps)
+        return [*steps[:-1], replace(steps[-1], target=ending.target)]
+
+    def _write(self, flow: Flow, value: Tensor, rectified: bool) -> int:
         assert flow.term is not None and flow.rule is not None
         rule = flow.rule
         later = rule.bounded and (rectified or value is flow.value)
