@@ -105,7 +105,7 @@ class ModelRuns:
 
     def handed(self, disturbing: bool, last: int | None = None) -> list[list[Tensor]]:
         """What the layers are handed, up to a call, with the first one's output disturbed or not."""
-        model, modules, given = self._shadowed()
+        model, modules, given = self._shadowed(checked=True)
         seen = note_handed(modules, disturbing, last)
         with same_random_numbers(), torch.no_grad(), suppress(EnoughError):
             given.run(model)
@@ -129,12 +129,14 @@ class ModelRuns:
         """The input in main memory."""
         return self.given.in_main_memory()
 
-    def _shadowed(self) -> tuple[nn.Module, Modules, Given]:
+    def _shadowed(self, *, checked: bool = False) -> tuple[nn.Module, Modules, Given]:
+        """The model's shadow, its modules and a copy of the input, which is checked unless it has been before."""
         shadow = shadow_of(self.given.model)
         modules = modules_of(shadow, self.given.layers)
         if self.given.here:
             exchange(modules, _copied_here)
-        check_input(modules, self.given)
+        if not checked:
+            check_input(modules, self.given)
         if self.wide:
             exchange(modules, widened)
         return shadow.model, modules, self.given.copied(torch.float32 if self.wide else None)

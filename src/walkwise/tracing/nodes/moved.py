@@ -34,15 +34,20 @@ def moved(
         return ids if len(ids) == 1 else ids[index]
     try:
         before = _result(op, output, torch.zeros_like, values, known)
-        one, own, code, less_one, less_own = (
-            _result(op, output, number, values, known) - before
-            for number in (torch.ones_like, _same, _code, _ones_less, torch.neg)
-        )
+
+        def numbered(number: Callable[[Tensor], Tensor]) -> Tensor:
+            return _result(op, output, number, values, known) - before
+
+        one, own = numbered(torch.ones_like), numbered(_same)
+        ids = torch.where((one == 0) & (own == 0), 1, own / one).round()
+        sound = (ids >= SEVERAL + 1) & (ids <= num_nodes) & _equal(own, ids * one)
+        if not bool((sound | ((one == 0) & (own == 0))).all()):
+            return None
+        code, less_one, less_own = (numbered(number) for number in (_code, _ones_less, torch.neg))
     except Exception:  # it does not run on other numbers
         return None
     nothing = (one == 0) & (own == 0) & (code == 0)
-    ids = torch.where(nothing, 1, own / one).round()
-    sound = (ids >= SEVERAL + 1) & (ids <= num_nodes) & _equal(own, ids * one) & _equal(code, _code(ids) * one)
+    sound &= _equal(code, _code(ids) * one)
     sound &= _equal(less_own, ids * less_one) & (less_one != 0)  # of several, the largest is another below zero
     if not bool((nothing | sound).all()):
         return None
