@@ -62,7 +62,23 @@ CASES = {
         ),
         3 * 9 * 4 * 2 * 3,
     ),
-    "columns": (ops.Embed(1, N, 7), lambda x: torch.cat([x.new_zeros(M, 1), x, x.new_zeros(M, 2)], dim=1), 1),
+    "columns": (
+        ops.Columns.placed(1, N, 7),
+        lambda x: torch.cat([x.new_zeros(M, 1), x, x.new_zeros(M, 2)], dim=1),
+        1,
+    ),
+    "a piece of every row": (ops.Columns((1, 2), N), lambda x: torch.stack([x[:, 1], x[:, 2]], dim=1), 1),
+    "a piece in another place": (
+        ops.Columns((-1, 2, 3, -1), N),
+        lambda x: torch.stack([0 * x[:, 0], x[:, 2], x[:, 3], 0 * x[:, 0]], dim=1),
+        1,
+    ),
+    "columns copied": (
+        ops.Columns((3, -1, 0, 3, 3), N),
+        lambda x: torch.stack([x[:, 3], 0 * x[:, 0], x[:, 0], x[:, 3], x[:, 3]], dim=1),
+        3,
+    ),
+    "no column": (ops.Columns((-1, -1), N), lambda x: x.new_zeros(M, 2), 1),
     "edges": (ops.Aggregate(EDGES), lambda x: along(x, TARGET, M, lambda e, n: 1), 5),
     "weighted edges": (
         ops.Aggregate(EDGES, WEIGHT, -1.5),
@@ -150,7 +166,7 @@ def test_a_map_is_what_its_definition_says(name):
 def test_some_rows_of_a_map_are_rows_of_all(name, nodes):
     operator, definition, _ = CASES[name]
     if not operator.pushes_some:
-        assert not isinstance(operator, (ops.Passage, ops.Scale, ops.RowMap, ops.Embed, ops.Aggregate))
+        assert not isinstance(operator, (ops.Passage, ops.Scale, ops.RowMap, ops.Columns, ops.Aggregate))
         return
     values = torch.randn(M, N, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     chosen = torch.tensor(nodes, dtype=torch.long)

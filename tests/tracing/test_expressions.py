@@ -5,7 +5,7 @@ import torch
 from torch_geometric.nn import GAT, GCN, GIN, PNA, GraphSAGE
 
 import walkwise as ww
-from walkwise.core.operators import Embed, Identity, RowMap
+from walkwise.core.operators import Columns, Identity, RowMap
 from walkwise.rules import AlphaBeta, Gamma, PositivePart
 from walkwise.tracing.lowering import Lowering
 from walkwise.tracing.stretches import expressions
@@ -268,7 +268,10 @@ def test_lifted_expressions():
     torch.testing.assert_close(part.whole(), lifted + B + 2 * B.clamp(min=0))
     torch.testing.assert_close(chain.values[part.slot], lifted)
     chain = Chain()
-    joined = Term(torch.zeros(2, 4).double(), maps=[(term, moved(Embed(0, 2, 4))), (term, moved(Embed(2, 2, 4)))])
+    joined = Term(
+        torch.zeros(2, 4).double(),
+        maps=[(term, moved(Columns.placed(0, 2, 4))), (term, moved(Columns.placed(2, 2, 4)))],
+    )
     turn = torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64)
     part = Lifted(chain.emit, rule).part(joined, turn)
     down = X @ (W + 2 * W.clamp(max=0)).t()

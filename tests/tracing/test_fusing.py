@@ -6,7 +6,7 @@ from torch import nn
 from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
 
 import walkwise as ww
-from walkwise.core.operators import Identity, Perceptron, RowMap, Scale, Step
+from walkwise.core.operators import Columns, Identity, Perceptron, RowMap, Scale, Step
 from walkwise.tracing import lowering
 from walkwise.tracing.steps.fusing import fused
 
@@ -76,6 +76,20 @@ def test_maps_in_a_row_become_one():
     for operator in maps():
         expected = operator.push(expected)
     torch.testing.assert_close(step.operators[0].push(values), expected)
+
+
+@pytest.mark.parametrize("index", [(1, 2), (2, 0), (-1, 0, 2)], ids=str)
+def test_a_piece_of_what_a_matrix_makes_is_made_by_a_piece_of_the_matrix(index):
+    matrix, piece, last = RowMap(torch.randn(3, 2)), Columns(index, 3), RowMap(torch.randn(2, len(index)))
+    (step,) = fused(in_a_row((matrix, piece, last)), {0, 3}, 4)
+    assert step.operators[0].maps[0].matrix.shape == (len(index), 2)
+    values = torch.randn(4, 2)
+    torch.testing.assert_close(step.operators[0].push(values), last.push(piece.push(matrix.push(values))))
+
+
+def test_a_part_of_a_wider_row_is_no_matrix():
+    matrix, placed = maps()[0], Columns.placed(1, 3, 5)
+    assert [type(step.operators[0]) for step in fused(in_a_row((matrix, placed)), {0, 2}, 4)] == [RowMap, Columns]
 
 
 def side_by_side(second=0):

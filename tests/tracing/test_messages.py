@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from walkwise.core.edges import Edges
-from walkwise.core.operators import Aggregate, Embed, Identity, RowMap, Scale, Step
+from walkwise.core.operators import Aggregate, Columns, Identity, RowMap, Scale, Step
 from walkwise.core.row_maps import Gather, Reshape, Scatter, Send
 from walkwise.tracing.steps.messages import by_head, summed
 
@@ -44,7 +44,7 @@ CASES = {
         [Gather, Scale, RowMap, Scale, Scatter],
     ),
     "scaled for all": (chain(PICK, Scale(BY_NEURON[:1]), ADD), [Scale, Aggregate]),
-    "among others": (chain(PICK, Embed(1, N, 7), ADD), [Embed, Aggregate]),
+    "among others": (chain(PICK, Columns.placed(1, N, 7), ADD), [Columns, Aggregate]),
     "picked twice": (chain(PICK, Scale(EACH), Gather(AGAIN, E), ADD), [Aggregate]),
     "picked twice, unweighted": (chain(PICK, Gather(AGAIN, E), ADD), [Aggregate]),
     "a node's own": (chain(OWN, Scale(BY_NEURON), ADD), [Scale]),

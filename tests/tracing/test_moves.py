@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 import walkwise as ww
 from everywhere import EDGES, Model, check_same, same, traced
+from walkwise.core.operators import Columns, RowMap
 from walkwise.rules import GeneralisedGamma
 
 torch.manual_seed(6)
@@ -185,3 +186,45 @@ def test_moves_are_part_of_a_rule_s_stretch_as_their_matrix_is(name):
 
     ours = traced(lambda w, h, held: MOVES[name](w.a(h)), "inside", same, GeneralisedGamma(3.0))
     check_same(ours, traced(written, "inside", same, GeneralisedGamma(3.0)))
+
+
+#: Functions that move columns, and the columns that each of theirs is.
+COLUMNS = {
+    "parts of rows, in order": (lambda h: torch.cat(h.split([1, 3], 1)[::-1], 1), (1, 2, 3, 0)),
+    "columns by numbers": (lambda h: h[:, [2, 0, 2, 1]], (2, 0, 2, 1)),
+    "heads and columns turned": (lambda h: h.view(5, 2, 2).transpose(1, 2).reshape(5, 4), (0, 2, 1, 3)),
+    "one head twice": (lambda h: h.view(5, 2, 2)[:, 1].repeat(1, 2), (2, 3, 2, 3)),
+    "zeros beside": (lambda h: torch.cat([h[:, :3], ZEROS[:, :1]], 1), (0, 1, 2, -1)),
+}
+
+
+def maps_between(function):
+    """The operators of what a function does between two layers."""
+    torch.manual_seed(4)
+    model = Model(lambda w, h, held: function(h), "between", same).double().eval()
+    chain = ww.trace(model, torch.randn(5, 4, dtype=torch.float64), EDGES, target=0, rule="zero")
+    before, after = chain.layers[0].ends[0][0], chain.layers[1].starts[0][0]
+    made = {step.target: step for step in chain.steps}
+    found, todo = [], [after]
+    while todo:
+        step = made[todo.pop()]
+        found += step.operators
+        todo += [slot for slot in step.sources if slot != before]
+    return found
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_that_are_moved_are_no_matrix(name):
+    function, expected = COLUMNS[name]
+    found = maps_between(function)
+    assert any(isinstance(operator, Columns) for operator in found)
+    assert not any(isinstance(operator, RowMap) for operator in found)
+    columns = function(torch.arange(1.0, 5.0, dtype=torch.float64).expand(5, 4))
+    assert [int(column) - 1 for column in columns[0]] == list(expected)
+
+
+@pytest.mark.parametrize("function", [lambda h: h.view(5, 2, 2).mean(1), lambda h: h.view(5, 2, 2).sum(2)])
+def test_sums_of_columns_are_matrices(function):
+    """Also where they come to whole numbers, as those of a move do."""
+    found = maps_between(lambda h: function(h).repeat(1, 2))
+    assert any(isinstance(operator, RowMap) for operator in found)

@@ -8,7 +8,7 @@ import torch
 from walkwise.core.cast import Cast
 from walkwise.core.contract import pull_back, unweighted
 from walkwise.core.differential import MOVING, Differential
-from walkwise.core.operators import Embed, Identity, RowMap, Scale, Step, Visit
+from walkwise.core.operators import Columns, Identity, RowMap, Scale, Step, Visit
 from walkwise.core.row_function import RowFunction
 from walkwise.core.row_maps import Gather, Reshape, Scatter, Send, SumRows
 from walkwise.core.rows import AllNodes
@@ -251,7 +251,7 @@ def test_a_walk_stands_at_rows_alone():
 
 
 def test_what_is_a_map_of_rows_already_is_left_alone():
-    steps = chain(RowMap(drawn(N, N)), Scale(drawn(K, N)), Embed(0, N, N + 1))
+    steps = chain(RowMap(drawn(N, N)), Scale(drawn(K, N)), Columns.placed(0, N, N + 1))
     told, turned = row_by_row(steps, X)
     assert not turned
     assert all(a.operators == b.operators for a, b in zip(told, steps, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from walkwise.core.cast import Cast
 from walkwise.core.edges import Edges, matrix_of
+from walkwise.core.lazy import cached_property
 from walkwise.core.postponed import NodeTensor, Postponed, some, whole
 from walkwise.core.rows import Rows
 
@@ -233,35 +235,72 @@ def _product(rows: Tensor, matrix: Tensor) -> Tensor:
     return rows @ matrix
 
 
-@dataclass(frozen=True)
-class Embed(Operator):
-    """Places the input's columns among the output's: one argument of a concatenation."""
+@dataclass(frozen=True, eq=False)
+class Columns(Operator):
+    """Puts columns of the input in their places: an argument of a concatenation, a piece of every row, copies."""
 
-    start: int
-    length: int
-    width: int
+    index: tuple[int, ...]  # (N',) the column of the input that each of the output's is, -1 where that is 0
+    width: int  # N
+
+    @staticmethod
+    def placed(start: int, length: int, width: int) -> Columns:
+        """All columns of the input side by side among those of an output of this width."""
+        return Columns((-1,) * start + tuple(range(length)) + (-1,) * (width - start - length), length)
 
     @property
     def widest(self) -> int:
-        """All columns."""
-        return self.width
+        """The columns of the wider side."""
+        return max(self.width, len(self.index))
+
+    @cached_property
+    def piece(self) -> tuple[int, int, int] | None:
+        """Where one piece begins in the output and in the input, and its length; None if there are several."""
+        there = [place for place, column in enumerate(self.index) if column >= 0]
+        start, first = (there[0], self.index[there[0]]) if there else (0, 0)
+        length = len(there)
+        return (
+            (start, first, length)
+            if self.index[start : start + length] == tuple(range(first, first + length))
+            else None
+        )
 
     def growth(self, largest: Largest) -> float:
-        """Nothing grows."""
-        return 1.0
+        """As often as one column is copied."""
+        return (
+            1.0 if self.piece is not None else float(max(Counter(c for c in self.index if c >= 0).values(), default=0))
+        )
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
-        """The message's columns that came from this input."""
-        return message.narrow(-1, self.start, self.length)
+        """What came from every column of the input."""
+        if self.piece is not None:
+            start, first, length = self.piece
+            return _padded(message.narrow(-1, start, length), first, self.width)
+        there, columns = self._moved(message)
+        return message.new_zeros(*message.shape[:-1], self.width).index_add_(-1, columns, message[..., there])
 
     def push(self, values: Tensor) -> Tensor:
-        """The values with zero columns on both sides."""
-        after = self.width - self.start - self.length
-        return torch.nn.functional.pad(values, (self.start, after))
+        """The values in their places, 0 elsewhere."""
+        if self.piece is not None:
+            start, first, length = self.piece
+            return _padded(values.narrow(-1, first, length), start, len(self.index))
+        there, columns = self._moved(values)
+        return values.new_zeros(*values.shape[:-1], len(self.index)).index_copy_(-1, there, values[..., columns])
 
     def push_some(self, values: NodeTensor, nodes: Tensor) -> Tensor:
         """The same of some rows."""
         return self.push(some(values, nodes))
+
+    def _moved(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """The columns of the output that are some of the input's, and which those are."""
+        index = torch.tensor(self.index, device=like.device)
+        there = (index >= 0).nonzero().view(-1)
+        return there, index[there]
+
+
+def _padded(part: Tensor, start: int, width: int) -> Tensor:
+    """Columns with zeros on both sides."""
+    after = width - start - part.shape[-1]
+    return torch.nn.functional.pad(part, (start, after)) if start or after else part
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walkwise.core.operators import Embed, RowMap, Scale
+from walkwise.core.operators import Columns, Operator, RowMap, Scale
 from walkwise.core.row_maps import Gather, Reshape, Scatter, SumRows
 from walkwise.errors import TraceError
 from walkwise.tracing.meaning.interpreter import Interpreter, base_of, flat, gradient, structural
@@ -56,7 +56,7 @@ def _cat(run: Interpreter, op: Op) -> None:
         length = tensor.shape[1]
         if isinstance(given, Ref):
             flow = run.read(op, given.slot, within=op.call is not None)
-            terms.append((flow, moved(Embed(start, length, width))))
+            terms.append((flow, moved(Columns.placed(start, length, width))))
         elif constant is not None:
             constant[:, start : start + length] = tensor.detach()
         start += length
@@ -90,45 +90,70 @@ def row_index(op: Op, dims: int) -> Tensor | None:
 
 @handles(torch.split, torch.chunk, torch.narrow, Tensor.select, torch.unbind, torch.tensor_split)
 def _within_rows(run: Interpreter, op: Op) -> None:
-    """A linear map of every row by itself, found by applying it to unit vectors."""
-    matrices, within = _row_matrices(run, op), run.moves_on(op)
-    if matrices is None:
+    """A linear map of every row by itself, found by applying it to numbered columns, or to unit vectors."""
+    shapes = [run.shape(slot) for slot in (*op.inputs, *op.outputs) if slot is not None]
+    by_row = all(len(s) > 1 and s[0] == shapes[0][0] and 0 < s[1:].numel() <= _PROBED for s in shapes)
+    found = (_columns(run, op) or _row_matrices(run, op)) if by_row else None
+    within = run.moves_on(op)
+    if found is None:
         return structural(run, op, within=within)
     flows = {slot: run.read(op, slot, within=within) for slot in op.inputs}
-    for output, by_input in matrices.items():
-        maps = [(flows[slot], moved(RowMap(matrix))) for slot, matrix in by_input.items()]
+    for output, by_input in found.items():
+        maps = [(flows[slot], moved(operator)) for slot, operator in by_input.items()]
         run.combine(op, maps, base_of(run, op, flows, output), output)
 
 
-def _row_matrices(run: Interpreter, op: Op) -> dict[int, dict[int, Tensor]] | None:
-    """The matrix of every output by every input, or None where rows are mixed or too wide to look."""
-    shapes = [run.shape(slot) for slot in (*op.inputs, *op.outputs) if slot is not None]
-    rows = shapes[0][:1]
-    if any(len(s) < 2 or s[:1] != rows or not 0 < s[1:].numel() <= _PROBED for s in shapes):
-        return None
-    found: dict[int, dict[int, Tensor]] = {o: {} for o, slot in enumerate(op.outputs) if slot is not None}
+#: What an operation is to every row: by output, and by input.
+_RowMaps = dict[int, dict[int, Operator]]
+
+
+def _columns(run: Interpreter, op: Op) -> _RowMaps | None:
+    """Where an operation puts the columns of its inputs, if it just moves or copies them.
+
+    A column of numbers k and k² is a column of the input; no sum of several has both.
+    """
+    found: _RowMaps = {o: {} for o, slot in enumerate(op.outputs) if slot is not None}
     for given in op.inputs:
-        images = _images(run, op, given)
-        for output, matrices in found.items():
-            shape = run.value(given).shape[1], run.value(op.outputs[output]).shape[1]  # type: ignore[arg-type]
+        width = run.value(given).shape[1]
+        numbers = torch.arange(1, width + 1, dtype=torch.double, device=run.value(given).device)
+        images = _images(run, op, given, torch.stack([numbers, numbers * numbers]))
+        for output, maps in found.items():
+            width_after = run.value(op.outputs[output]).shape[1]  # type: ignore[arg-type]
+            if images is None or images[output].numel() != 2 * width_after:
+                return None
+            first, second = images[output].reshape(2, width_after)
+            if not bool(((second == first * first) & (first == first.round()) & (first >= 0) & (first <= width)).all()):
+                return None
+            maps[given] = Columns(tuple((first.long() - 1).tolist()), width)
+    return found if _agree(run, op, found) else None
+
+
+def _row_matrices(run: Interpreter, op: Op) -> _RowMaps | None:
+    """The matrix of every output by every input, or None where rows are mixed."""
+    found: _RowMaps = {o: {} for o, slot in enumerate(op.outputs) if slot is not None}
+    for given in op.inputs:
+        before = run.value(given)
+        images = _images(run, op, given, torch.eye(before.shape[1], dtype=before.dtype, device=before.device))
+        for output, maps in found.items():
+            shape = before.shape[1], run.value(op.outputs[output]).shape[1]  # type: ignore[arg-type]
             if images is None or images[output].numel() != shape[0] * shape[1]:
                 return None
-            matrices[given] = images[output].reshape(shape).t().contiguous()
-    return found if all(_agree(run, op, output, by_input) for output, by_input in found.items()) else None
+            maps[given] = RowMap(images[output].reshape(shape).t().contiguous())
+    return found if _agree(run, op, found) else None
 
 
-def _images(run: Interpreter, op: Op, given: int) -> tuple[Tensor, ...] | None:
-    """What an operation makes of the unit vectors of one of its inputs, all else being zero."""
-    before = run.value(given)
-    units = torch.eye(before.shape[1], dtype=before.dtype, device=before.device)
+def _images(run: Interpreter, op: Op, given: int, rows: Tensor) -> tuple[Tensor, ...] | None:
+    """What an operation makes of other rows of one of its inputs, all else being zero."""
 
     def rows_like(tensor: Tensor, values: Tensor | None = None) -> Tensor:
-        shape = len(units), *tensor.shape[1:]
-        return tensor.new_zeros(shape) if values is None else values.view(shape)
+        shape = len(rows), *tensor.shape[1:]
+        kind = rows.dtype if tensor.is_floating_point() else tensor.dtype
+        return tensor.new_zeros(shape, dtype=kind) if values is None else values.view(shape)
 
     def fill(slot: int) -> Tensor:
-        return rows_like(run.values[slot], units if slot == given else None)
+        return rows_like(run.values[slot], rows if slot == given else None)
 
+    before = run.value(given)
     constants = [a for a in leaves((op.args, op.kwargs)) if isinstance(a, Tensor) and a.shape[:1] == before.shape[:1]]
     args, kwargs = filled((op.args, op.kwargs), fill, {id(a): rows_like(a) for a in constants})
     try:
@@ -138,15 +163,18 @@ def _images(run: Interpreter, op: Op, given: int) -> tuple[Tensor, ...] | None:
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
 
-def _agree(run: Interpreter, op: Op, output: int, matrices: dict[int, Tensor]) -> bool:
-    """Whether matrices give what an operation has given, constants aside, in some rows all over."""
-    value = run.value(op.outputs[output])  # type: ignore[arg-type]
-    some = torch.linspace(0, len(value) - 1, min(len(value), _LOOKED_AT), device=value.device).long()
-    total = sum(run.value(slot)[some] @ matrix.t() for slot, matrix in matrices.items())
+def _agree(run: Interpreter, op: Op, found: _RowMaps) -> bool:
+    """Whether maps of rows give what an operation has given, constants aside, in some rows all over."""
     constants = any(isinstance(a, Tensor) for a in leaves((op.args, op.kwargs)))
-    if constants:
-        total = total + flat(op.run(lambda slot: torch.zeros_like(run.values[slot]))[output])[some]
-    return _alike(total, value[some])  # type: ignore[arg-type]
+    base = op.run(lambda slot: torch.zeros_like(run.values[slot])) if constants else ()
+    for output, maps in found.items():
+        value = run.value(op.outputs[output])  # type: ignore[arg-type]
+        some = torch.linspace(0, len(value) - 1, min(len(value), _LOOKED_AT), device=value.device).long()
+        total = sum(operator.push(run.value(slot)[some]) for slot, operator in maps.items())
+        total = total + flat(base[output])[some] if constants else total
+        if not _alike(total, value[some]):  # type: ignore[arg-type]
+            return False
+    return True
 
 
 def _alike(a: Tensor, b: Tensor) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 from torch_geometric.nn.aggr import QuantileAggregation
 
-from walkwise.core.operators import Embed, Scale
+from walkwise.core.operators import Columns, Scale
 from walkwise.core.row_maps import Scatter
 from walkwise.rules import divide
 from walkwise.tracing.meaning.interpreter import Interpreter
@@ -78,6 +78,6 @@ def _quantiles(run: Interpreter, op: Op) -> None:
         part = divide(value[:, place * N : (place + 1) * N] - low, high - low)  # what lies below the quantile
         weight = shares(given, low, scatter) * (1 - part)[index] + shares(given, high, scatter) * part[index]
         sums = run.builder.emit([scatter], [run.builder.emit([Scale(weight)], [flow.slot])])
-        terms.append((Embed(place * N, N, N * q.numel()), sums))
+        terms.append((Columns.placed(place * N, N, N * q.numel()), sums))
     emitted = run.builder.emit([o for o, _ in terms], [s for _, s in terms]) if q.numel() > 1 else terms[0][1]
     run.flows[target] = Flow(value, emitted, call=op.call)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.differential import Differential
-from walkwise.core.operators import Identity, Operator, RowMap, Scale
+from walkwise.core.operators import Columns, Identity, Operator, RowMap, Scale
 from walkwise.core.row_function import Dimension
 from walkwise.core.row_maps import Gather, Reshape
 
@@ -97,10 +97,11 @@ def axis_before(operator: Operator, wanted: Axis | None) -> Axis | None:
     if isinstance(operator, (Differential, Reshape)):
         shape = _shape(operator.at.shape if isinstance(operator, Differential) else operator.before)
         return Axis(shape, 0, shape[0])
-    if wanted is None or not isinstance(operator, (Identity, Scale, RowMap)):
+    if wanted is None or not isinstance(operator, (Identity, Scale, RowMap, Columns)):
         return None
     rows, width = wanted.own.shape
-    width = operator.matrix.shape[1] if isinstance(operator, RowMap) else width
+    if isinstance(operator, (RowMap, Columns)):
+        width = operator.width if isinstance(operator, Columns) else operator.matrix.shape[1]
     return Axis((rows, width), 0, rows)
 
 

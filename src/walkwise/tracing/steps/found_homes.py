@@ -9,13 +9,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from walkwise.core.operators import Aggregate, Embed, Identity, Operator, RowMap, Scale
+from walkwise.core.operators import Aggregate, Columns, Identity, Operator, RowMap, Scale
 from walkwise.core.row_function import RowFunction
 from walkwise.core.row_maps import Gather, Scatter
 from walkwise.tracing.steps.layouts import each_once
 
 #: Maps of every row by itself.
-BY_ROW = frozenset({Identity, Scale, RowMap, Embed, RowFunction})
+BY_ROW = frozenset({Identity, Scale, RowMap, Columns, RowFunction})
 #: The node that every row of a slot has its home at, by slot; all nodes in their order where rows are nodes.
 Found = dict[int, Tensor]
 

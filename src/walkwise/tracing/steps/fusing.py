@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from walkwise.core.operators import Identity, Operator, Perceptron, RowMap, Scale, Step, Weighing
+from walkwise.core.operators import Columns, Identity, Operator, Perceptron, RowMap, Scale, Step, Weighing
 from walkwise.core.postponed import NodeTensor, Postponed, whole
 
 _Maps = tuple[Weighing, ...]
@@ -93,6 +93,8 @@ def _longer(before: _Maps | None, operators: Sequence[Operator], num_nodes: int)
         return (*run, Weighing(first.matrix))
     if type(first) is Perceptron:
         return (*run, *first.maps)
+    if type(first) is Columns and run and run[-1].factor is None and len(first.index) <= first.width:
+        return (*run[:-1], Weighing(first.push(run[-1].matrix.t()).t()))  # a piece of what a matrix makes
     if type(first) is Scale and run and run[-1].factor is None and first.shape[0] == num_nodes:
         return (*run[:-1], Weighing(run[-1].matrix, first.given))
     return None

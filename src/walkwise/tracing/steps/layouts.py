@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from walkwise.core.edges import Edges
-from walkwise.core.operators import Aggregate, Embed, Identity, Operator, RowMap, Scale, Step, Visit
+from walkwise.core.operators import Aggregate, Columns, Identity, Operator, RowMap, Scale, Step, Visit
 from walkwise.core.row_maps import Gather, Scatter, Send
 
-_BY_ROW = (Identity, Scale, RowMap, Embed, Visit)
+_BY_ROW = (Identity, Scale, RowMap, Columns, Visit)
 #: What stands in the place of a map between two slots: maps that are taken one after the other; None where nothing can.
 Told = Callable[[Operator, int, int], Sequence[Operator] | None]
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.edges import Edges
-from walkwise.core.operators import Aggregate, Embed, Identity, Operator, RowMap, Scale, Step
+from walkwise.core.operators import Aggregate, Columns, Identity, Operator, RowMap, Scale, Step
 from walkwise.core.row_maps import Gather, Scatter, Send
 
 #: A row of an edge that is made of more parts than that is left as it is written.
@@ -50,7 +50,7 @@ class _EdgePart:
             if self.after and operator.shape[1] > 1:
                 return None
             return replace(self, weight=operator.factor if self.weight is None else self.weight * operator.factor)
-        if type(operator) not in (Scale, RowMap, Embed):
+        if type(operator) not in (Scale, RowMap, Columns):
             return None
         if self.uniform:
             return replace(self, maps=(*self.maps, operator))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from walkwise.core.operators import Aggregate, Identity, Operator, RowMap, Scale
+from walkwise.core.operators import Aggregate, Columns, Identity, Operator, RowMap, Scale
 from walkwise.core.postponed import NodeTensor, Postponed, whole
 from walkwise.rules import Rule
 
@@ -179,7 +179,9 @@ def _fits(part: Tensor, total: Tensor) -> bool:
 
 def push_constant(operator: Operator, constant: Tensor, value: Tensor) -> Tensor:
     """What a map makes of a constant that was added to a value; a single row stays one where all nodes are alike."""
-    by_row = isinstance(operator, (Identity, RowMap)) or (isinstance(operator, Scale) and operator.shape[0] == 1)
+    by_row = isinstance(operator, (Identity, RowMap, Columns)) or (
+        isinstance(operator, Scale) and operator.shape[0] == 1
+    )
     alike = by_row and constant.shape[0] == 1 and constant.shape[1] == value.shape[1]
     return operator.push(constant if alike else _rows_like(constant, value))
 

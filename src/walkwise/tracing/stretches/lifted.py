@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from walkwise.core.operators import Aggregate, Embed, Identity, Operator, RowMap, Scale
+from walkwise.core.operators import Aggregate, Columns, Identity, Operator, RowMap, Scale
 from walkwise.core.postponed import NodeTensor, Postponed, some
 from walkwise.core.row_maps import Gather, Scatter, Send
+from walkwise.core.rows import AllNodes
 from walkwise.rules import Rule
 from walkwise.tracing.stretches.expressions import (
     EVERY,
@@ -125,7 +126,7 @@ def _by_neuron(term: Term) -> bool:
 
 
 #: Maps after which it is known which neuron is which.
-_KEEPING = (Aggregate, Gather, Identity, Scale, Scatter, Send, Embed, RowMap)
+_KEEPING = (Aggregate, Gather, Identity, Scale, Scatter, Send, Columns, RowMap)
 
 
 def _turned(turn: Tensor | None, coefficients: Coefficients, operator: Operator) -> Tensor | None:
@@ -143,8 +144,7 @@ def _turned(turn: Tensor | None, coefficients: Coefficients, operator: Operator)
         return own if turn is None else -own if turn is EVERY else own * turn
     if turn is None or isinstance(operator, (Aggregate, Gather, Identity, Scale, Scatter, Send)):
         return turn
-    if isinstance(operator, Embed):
-        return turn.narrow(0, operator.start, operator.length)
-    if isinstance(operator, RowMap) and not coefficients.learned:
-        return torch.where(turn @ operator.matrix < 0, -1.0, 1.0).to(turn.dtype)
+    if isinstance(operator, Columns) or (isinstance(operator, RowMap) and not coefficients.learned):
+        before = operator.pull(turn.view(1, 1, 1, -1), AllNodes(1, 1))[0, 0, 0]
+        return torch.where(before < 0, -1.0, 1.0).to(turn.dtype)
     return None
