@@ -20,7 +20,7 @@ from walkwise.tracing.given.target import ExplainedScalar
 from walkwise.tracing.meaning.interpreter import Interpreter, flat
 from walkwise.tracing.nodes.identity import Identities
 from walkwise.tracing.nodes.positions import Positions
-from walkwise.tracing.recording.recorded import Call, Op, live
+from walkwise.tracing.recording.recorded import Op, live
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.sorting import sorted_ops
 from walkwise.tracing.steps.fusing import fused
@@ -281,7 +281,7 @@ class Lowering:
         after = {slot: run.flows[slot] if self.positions.natural(slot) else before[slot] for slot in returned}
         ends = tuple((flow.slot, flow.value) for flow in after.values())
         self.slots_of[index] = range(first, run.builder.count)
-        kind, position = type(call.module).__name__, self._position(call)
+        kind, position = type(call.module).__name__, self._position(index)
         return Layer(call.name, kind, "closed form", self.rules[index], position, ends, starts)
 
     def _routed(self, layers: dict[int, Layer], steps: Sequence[Step]) -> tuple[Layer, ...]:
@@ -294,12 +294,12 @@ class Lowering:
         slot = self.part_of.get(slot, slot)
         return next((index for index, slots in self.slots_of.items() if slot in slots), None)
 
-    def _position(self, call: Call) -> int:
+    def _position(self, index: int) -> int:
         """The position of a layer's input; of one that walks pass by, that of the last layer before it."""
-        number = self.positions.number
-        for slot in call.handed:
-            if slot in number:
-                return number[slot]
+        call, number = self.tape.calls[index], self.positions.number
+        first = next((slot for slot in call.handed if slot in number), None)
+        if first is not None:
+            return max(number[slot] for slot in (first, *self.positions.beside.get(index, ())))
         begun = [number[s] for _, other in self.calls for s in other.handed if s in number and s <= call.handed[0]]
         return max(begun, default=0)
 

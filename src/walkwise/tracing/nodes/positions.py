@@ -13,6 +13,7 @@ from walkwise.core.operators import Operator, Scale, Visit
 from walkwise.core.row_maps import Gather, Scatter
 from walkwise.errors import TraceError
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
+from walkwise.tracing.nodes.numbering import by_longest_way, first_of, rising
 from walkwise.tracing.recording.recorded import Call, Op, live, not_runnable
 from walkwise.tracing.stretches.stretch import Builder, Flow
 
@@ -72,23 +73,27 @@ class Positions:
         self._across: set[int] = set()  # tensors whose second dimension runs over all nodes: static graphs
         self._depth: dict[int, int] = {}
         self._maker = {slot: op for op in ops for slot in op.outputs if slot is not None}
+        self.beside: dict[int, list[int]] = {}  # by call, what it reads besides the tensors that it is handed first
         for index, call in calls:
             for slot in self._standing(call):
                 if slot not in self.number and not self._begins_before(slot):
                     self.number[slot] = self._next(slot)
             if call.handed[0] in self.number:
                 self._check_sent(call)
-                self.number.update(dict.fromkeys(self._beside(index), self.number[call.handed[0]]))
+                self.beside[index] = self._read_beside(index)
+                self.number.update(dict.fromkeys(self.beside[index], self.number[call.handed[0]]))
         if not self.number:
             rows = identities.tape.values[calls[0][1].handed[0]].shape[0]
             raise _refusal(_NO_NODES, identities.num_nodes, rows)
+        if not rising(ops, self.number):  # a later layer reads what an earlier one's input was made of
+            self.number = by_longest_way(ops, self.number)
         feeding = {op.call for op in live(ops, set(self.number))}
         last = max(self.number.values()) + 1
         for index, call in calls:
             if index not in feeding:
                 ends = [s for s in call.ends if s not in self.number and self._are_nodes(s, call)]
                 ends += [s for s in call.outputs if s not in (*self.number, *call.ends) and self._has_nodes(s)]
-                self.number.update(dict.fromkeys(ends, last))
+                self.number.update(dict.fromkeys(first_of(ops, ends), last))
         self.last = max(self.number.values())  # L
 
     # -- which tensors they are ---------------------------------------------------------------
@@ -114,7 +119,7 @@ class Positions:
                 shape = tuple(self.identities.tape.values[slot].shape)
                 raise _refusal(_ELSEWHERE, call.name, type(call.module).__name__, dim, shape)
 
-    def _beside(self, index: int) -> list[int]:
+    def _read_beside(self, index: int) -> list[int]:
         """Other tensors of nodes that a layer reads: what layers have made, and no walk has stood at (places, say)."""
         inside = [op for op in self.ops if op.call == index]
         made = {slot for op in inside for slot in op.outputs}

@@ -1,0 +1,37 @@
+"""Numbers of positions: on every way that relevance takes they rise, so that no walk comes to one of them twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from walkwise.tracing.recording.recorded import Op, live
+
+
+def rising(ops: Sequence[Op], number: Mapping[int, int]) -> bool:
+    """Whether every position, by slot, has a higher number than those that it was made of."""
+    highest = dict(number)  # of the positions on the ways to a slot
+    for op in ops:
+        below = max([highest.get(slot, -1) for slot in op.inputs], default=-1)
+        for slot in op.outputs:
+            if slot is not None and number.get(slot, below + 1) <= below:
+                return False
+            if slot is not None:
+                highest[slot] = number.get(slot, below)
+    return True
+
+
+def by_longest_way(ops: Sequence[Op], number: Mapping[int, int]) -> dict[int, int]:
+    """Other numbers for the same positions: of each, how many there are on the longest way to it."""
+    counts = dict.fromkeys(number, 1)
+    for op in ops:
+        before = max([counts.get(slot, 0) for slot in op.inputs], default=0)
+        counts.update((slot, before + (slot in number)) for slot in op.outputs if slot is not None)
+    return {slot: counts[slot] - 1 for slot in number}
+
+
+def first_of(ops: Sequence[Op], slots: Sequence[int]) -> list[int]:
+    """Those of some slots that are made of no other of them."""
+    if len(slots) < 2:
+        return list(slots)
+    made_of = {slot: {s for op in live(ops, {slot}) for s in op.inputs} for slot in slots}
+    return [slot for slot in slots if made_of[slot].isdisjoint(slots)]
