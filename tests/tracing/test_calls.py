@@ -11,9 +11,10 @@ from torch_geometric.nn import GAT, GCN, LINKX, GCNConv, GINEConv, LightGCN, Mes
 from torch_geometric.utils import to_torch_csr_tensor
 
 import walkwise as ww
-from walkwise.errors import InputError, TraceError
+from walkwise.errors import CoverageWarning, InputError, TraceError
 from walkwise.evaluation.parts import subgraph_values
 from walkwise.evaluation.predictions import predict, traced
+from zoo.held import held_gru
 
 
 class Two(nn.Module):
@@ -419,8 +420,11 @@ def test_a_weight_is_not_taken_for_nodes_of_which_there_are_as_many(data, width,
     model, x = Evolved().double(), torch.randn(6, width, dtype=torch.float64)
     chain = ww.trace(model, x, data.edge_index, index=0, target=0, rule="zero")
     leaf = x.clone().requires_grad_()
-    weight = model.cell(x[:width] if by_nodes else model.begun, model.begun).detach()  # a recurrent cell's is a gate
-    (gradient,) = torch.autograd.grad(model.conv(weight, leaf, data.edge_index)[0, 0], leaf)
+    cell, given = model.cell, leaf[:width] if by_nodes else model.begun
+    weight = held_gru(given, model.begun, cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)
+    outputs = [model.conv(weight.detach(), leaf, data.edge_index), model.conv(weight, leaf.detach(), data.edge_index)]
+    total = sum(outputs) / 2 if by_nodes else outputs[0]  # of two factors that nodes have made, each gets half
+    (gradient,) = torch.autograd.grad(total[0, 0], leaf)
     torch.testing.assert_close(ww.feature_relevance(chain), gradient * x)
 
 
@@ -510,3 +514,24 @@ def test_layers_that_take_a_graph_and_layers_that_hold_others(data, held):
     leaf = x.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(models[1](leaf, data.edge_index, attributes)[0, 0], leaf)
     torch.testing.assert_close(ww.feature_relevance(ours), gradient * x)
+
+
+class Merging(nn.Linear):
+    """Does something of its own when it is put into another mode."""
+
+    def train(self, mode=True):
+        self.merged = not mode
+        return super().train(mode)
+
+
+def test_a_mode_that_does_more_than_its_name_is_said():
+    model = nn.Sequential()
+    model.conv, model.lin = GCNConv(2, 2), Merging(2, 1)
+    model.forward = lambda x, edge_index: model.lin(model.conv(x, edge_index)).sum(0, keepdim=True)
+    given = torch.rand(3, 2), torch.tensor([[0, 1, 2], [1, 2, 0]])
+    with pytest.warns(
+        CoverageWarning, match=r"'lin' \(Merging\) does something of its own .* call model.eval\(\) before"
+    ):
+        chain = ww.trace(model.train(), *given, target=0)
+    assert any("Merging" in note for note in chain.notes)
+    assert not any("Merging" in note for note in ww.trace(model.eval(), *given, target=0).notes)

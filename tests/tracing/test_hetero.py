@@ -436,3 +436,85 @@ def test_a_node_by_type_in_an_output_of_other_rows_is_refused(data):
         pairs = lazily(OfItems(torch.tensor([[0] * count, [1] * count])), data)
         with pytest.raises(TargetError, match="Row 1 of the output is no node that can be told"):
             ww.trace(pairs, data, index=("item", 1), target=0)
+
+
+class Hub(nn.Module):
+    """Attention from many nodes to the only one of its type, and back."""
+
+    def __init__(self, kind):
+        super().__init__()
+        torch.manual_seed(3)
+        types = [("user", "in", "hub"), ("hub", "to", "user")]
+        self.first = pyg.HeteroConv({each: pyg.SAGEConv((3, 3), 4) for each in types})
+        self.second = pyg.HeteroConv({each: kind((4, 4), 2) for each in types})
+        self.double()
+
+    def forward(self, x_dict, edge_index_dict):
+        h = {name: x.relu() for name, x in self.first(x_dict, edge_index_dict).items()}
+        return self.second(h, edge_index_dict)
+
+
+ATTENTION = {
+    "GAT": lambda *a: pyg.GATConv(*a, heads=2, add_self_loops=False),
+    "GATv2": lambda *a: pyg.GATv2Conv(*a, add_self_loops=False),
+    "Transformer": lambda *a: pyg.TransformerConv(*a, heads=2),
+}
+
+
+@pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
+@pytest.mark.parametrize("kind", ATTENTION)
+def test_a_type_may_have_one_node(kind):
+    generator = torch.Generator().manual_seed(0)
+    x = {
+        name: torch.randn(count, 3, generator=generator, dtype=torch.float64)
+        for name, count in (("user", 4), ("hub", 1))
+    }
+    there = torch.tensor([[0, 1, 2, 3], [0, 0, 0, 0]])
+    edges = {("user", "in", "hub"): there, ("hub", "to", "user"): there.flip(0)}
+    model, sets = Hub(ATTENTION[kind]).eval(), [{"user": [0, 2], "hub": [0]}, {"user": [1]}, {"hub": [0]}]
+    chain = ww.trace(model, x, edges, index=("hub", 0), target=0, rule="zero")
+    walks = ww.enumerate_walks(chain)
+    assert float(ww.walk_relevance(chain, walks).sum()) == pytest.approx(chain.input_relevance)
+    theirs = [
+        hooks.subgraph_relevance(model, x, edges, nodes, index=("hub", 0), target=0, rule="zero") for nodes in sets
+    ]
+    assert ww.subgraph_relevance(chain, sets).tolist() == pytest.approx([float(value) for value in theirs])
+
+
+class Sage(nn.Module):
+    """Users and items, two layers."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        types = [("user", "to", "item"), ("item", "back", "user")]
+        self.layers = nn.ModuleList(pyg.HeteroConv({each: pyg.SAGEConv((3, 3), 3) for each in types}) for _ in range(2))
+        self.double()
+
+    def forward(self, x_dict, edge_index_dict):
+        h = {name: x.relu() for name, x in self.layers[0](x_dict, edge_index_dict).items()}
+        return self.layers[1](h, edge_index_dict)
+
+
+@pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
+def test_as_many_nodes_of_one_type_as_of_another_keep_their_types():
+    """Steps keep to neighbours then, too, and one more node that nothing leads to changes nothing."""
+    generator = torch.Generator().manual_seed(0)
+    x = {name: torch.randn(7, 3, generator=generator, dtype=torch.float64) for name in ("user", "item")}
+    there = torch.tensor([[0, 1, 2, 3, 4, 5, 0, 2], [1, 1, 0, 3, 5, 4, 5, 5]])
+    edges = {("user", "to", "item"): there, ("item", "back", "user"): there.flip(0)}
+    sets = [
+        {"user": [0, 2], "item": [5]},
+        {"user": [1], "item": [1]},
+        {"item": [0, 5]},
+        {"user": [0, 1, 2], "item": [1, 5]},
+    ]
+    found = []
+    for count in (6, 7):
+        nodes = {"user": x["user"][:count], "item": x["item"][:6]}
+        chain = ww.trace(Sage().eval(), nodes, edges, index=("user", 0), target=0)
+        assert chain.local
+        answers_agree(chain)
+        found.append(ww.subgraph_relevance(chain, sets, alpha=[0.0, 0.4]))
+    torch.testing.assert_close(*found)
+    assert float(found[0].abs().sum()) > 0.01

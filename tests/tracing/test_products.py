@@ -258,3 +258,34 @@ def test_powers_with_weights_of_the_nodes_own(nodes):
     assert abs(expected) > 1e-3
     assert float(ww.subgraph_relevance(chain, [nodes])[0]) == pytest.approx(expected, rel=1e-12)
     assert chain.input_relevance == pytest.approx(chain.output, rel=1e-12)
+
+
+@pytest.mark.parametrize("bend", [torch.tanh, F.elu], ids=["tanh", "elu"])
+def test_what_may_be_negative_is_no_gate_beside_as_many_numbers(bend):
+    """Embeddings that went through tanh get half of a score, as those do that went through anything else."""
+    model = Product(lambda p, q, weight: (bend(p) * q).sum(-1, keepdim=True)).double().eval()
+    chain = ww.trace(model, X, EDGES, target=0, rule="zero")
+    x = X.clone().requires_grad_()
+    p, q = model.p(x, EDGES), model.q(x, EDGES)
+    bent = p * (bend(p) / p).detach()
+    (gradient,) = torch.autograd.grad((bent * q).sum(), x)
+    torch.testing.assert_close(ww.feature_relevance(chain), X * gradient / 2)
+
+
+def test_tanh_of_one_number_for_a_node_is_a_gate():
+    model = Product(lambda p, q, weight: p.sum(-1, keepdim=True).tanh() * q).double().eval()
+    chain = ww.trace(model, X, EDGES, target=0, rule="zero")
+    x = X.clone().requires_grad_()
+    gate = model.p(x, EDGES).sum(-1, keepdim=True).tanh().detach()
+    (gradient,) = torch.autograd.grad((gate * model.q(x, EDGES)).sum(0)[0], x)
+    torch.testing.assert_close(ww.feature_relevance(chain), X * gradient)
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])
+def test_what_a_recurrent_cell_returns_is_no_gate(kind):
+    torch.manual_seed(2)
+    cell = kind(4, 4).double()
+    model = Product(lambda p, q, weight: (cell(torch.stack([p, 2 * p]))[0][-1] * q).sum(-1, keepdim=True))
+    chain = ww.trace(model.double().eval(), X, EDGES, target=0, rule="zero")
+    assert {layer.name for layer in chain.layers} == {"p", "q"}
+    assert not any("held constant" in note for note in chain.notes)

@@ -228,3 +228,38 @@ def test_layers_that_turn_what_they_are_handed():
     ours = ww.trace(model, x.transpose(0, 1), EDGES, target=lambda out: out[..., 0].sum())
     theirs = ww.trace(twin, x, EDGES, target=lambda out: out[..., 0].sum())
     torch.testing.assert_close(ww.node_relevance(ours), ww.node_relevance(theirs), rtol=1e-12, atol=1e-12)
+
+
+class Steps(nn.Module):
+    """A layer and a recurrent cell for every step of time, the first dimension of the features."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(4)
+        self.conv, self.cell, self.head = pyg.GCNConv(F, 4), nn.GRUCell(4, 4), nn.Linear(4, 1)
+        self.double().eval()
+
+    def forward(self, x, edge_index):
+        h = x.new_zeros(x.shape[1], 4)
+        for step in x:
+            h = self.cell(self.conv(step, edge_index).relu(), h)
+        return self.head(h)
+
+
+@pytest.mark.parametrize("count", [M - 1, M, M + 3])
+def test_steps_of_time_may_be_more_than_nodes(count):
+    """Relevance of one node's output is gradient times input of the model with its gates and activations held."""
+    model, x = Steps(), matrices(count)
+    chain = ww.trace(model, x, EDGES, index=2, target=0, rule="zero")
+    assert (chain.num_nodes, chain.num_layers) == (M, count)
+    leaf = x.clone().requires_grad_()
+    cell, h = model.cell, torch.zeros(M, 4, dtype=torch.float64)
+    for step in leaf:
+        on_x = nn.functional.linear(model.conv(step, EDGES).relu(), cell.weight_ih, cell.bias_ih).chunk(3, 1)
+        on_h = nn.functional.linear(h, cell.weight_hh, cell.bias_hh).chunk(3, 1)
+        reset, update = ((a + b).sigmoid().detach() for a, b in zip(on_x[:2], on_h[:2], strict=True))
+        new = on_x[2] + reset * on_h[2]
+        h = (1 - update) * new * (new.tanh() / new).detach() + update * h
+    (gradient,) = torch.autograd.grad(model.head(h)[2, 0], leaf)
+    by_node = (gradient * x).sum((0, 2))
+    torch.testing.assert_close(ww.feature_relevance(chain).sum(1), by_node, rtol=1e-9, atol=1e-11)

@@ -9,7 +9,7 @@ import walkwise as ww
 from walkwise.core.operators import RowMap, Step
 from walkwise.rules import Gamma
 from walkwise.tracing.stretches.expressions import Coefficients, Term
-from walkwise.tracing.stretches.stretch import ChainBuilder, Ending, Flow
+from walkwise.tracing.stretches.stretch import ChainBuilder, Unwritten, Flow
 
 M = 5
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 0], [1, 0, 2, 1, 3, 2, 4, 3, 4]])
@@ -28,7 +28,7 @@ def test_a_stretch_is_written_where_it_leads_somewhere_alone():
     builder.count = 1
     taken, left = (builder.settle(stretch(builder, root, h, weight)) for weight in (first, second))
     steps = builder.taken()
-    assert [type(step) for step in steps] == [Ending, Ending]
+    assert [type(step) for step in steps] == [Unwritten, Unwritten]
     written = builder.leading(steps, {taken.slot})
     assert all(type(step) is Step for step in written)
     assert written[-1].target == taken.slot

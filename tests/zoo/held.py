@@ -99,7 +99,7 @@ def _held_einsum(equation, a, b):
     return torch.einsum(equation, a, b.detach()) / 2 + torch.einsum(equation, a.detach(), b) / 2
 
 
-def _held_gru(x, h, w_x, w_h, b_x, b_h):
+def held_gru(x, h, w_x, w_h, b_x, b_h):
     """A GRU whose gates are detached."""
     from_x, from_h = F.linear(x, w_x, b_x).chunk(3, 1), F.linear(h, w_h, b_h).chunk(3, 1)
     reset, update = ((a + b).sigmoid().detach() for a, b in zip(from_x[:2], from_h[:2], strict=True))
@@ -141,7 +141,7 @@ def _held_grus(x, begun, weights, biased, layers, dropout, train, both_ways, bat
     for layer in range(layers):
         h = begun[layer]
         for t, step in enumerate(steps):
-            steps[t] = h = _held_gru(step, h, *weights[4 * layer : 4 * layer + 4])
+            steps[t] = h = held_gru(step, h, *weights[4 * layer : 4 * layer + 4])
         last.append(h)
     return torch.stack(steps, 1 if batch_first else 0), torch.stack(last)
 
@@ -174,7 +174,7 @@ def _held_layer_norm(x, shape, weight=None, bias=None, eps=1e-5):
     return x * scale + (F.layer_norm(x, shape, weight, bias, eps) - x * scale).detach()
 
 
-_WRITTEN = {"gru_cell": _held_gru, "instance_norm": _held_instance_norm, "layer_norm": _held_layer_norm}
+_WRITTEN = {"gru_cell": held_gru, "instance_norm": _held_instance_norm, "layer_norm": _held_layer_norm}
 
 
 def gradient_times_input(model, x, edge_index, scalar, gates):

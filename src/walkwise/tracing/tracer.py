@@ -33,6 +33,7 @@ from walkwise.tracing.neighbourhoods import Neighbourhoods
 from walkwise.tracing.nodes.embedded import rows_of_own
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
 from walkwise.tracing.nodes.moved import NOBODY
+from walkwise.tracing.nodes.positions import NoNodesError
 from walkwise.tracing.nodes.sources import read_around
 from walkwise.tracing.precision import (
     CAST,
@@ -47,7 +48,7 @@ from walkwise.tracing.reach import Surveyor, is_several, ran_as_before
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.calls import check_fresh
 from walkwise.tracing.running.found import words_of
-from walkwise.tracing.running.modules import has_layers
+from walkwise.tracing.running.modules import has_layers, modes_of_their_own
 from walkwise.tracing.runs import ModelRuns
 
 
@@ -195,8 +196,37 @@ def lowered(
         tape, watch, scalar = runs.run(unreached)
     if watch.calls.fresh and not tape.cut:
         check_fresh(watch.calls, runs.handed)
-    slot = tape.slot_of(scalar.tensor)
     check_finite(tape, scalar.outputs, watch.modules, given.features)
+    slot = _slot_of(scalar, tape)
+    with torch.no_grad(), _differentiable():
+        own, unsure = rows_of_own(tape, given, runs.handed_for)
+        identities = Identities(tape, given.num_nodes, given.types, own)
+        if early := read_around(tape, identities):
+            runs.early = tuple(early)
+            tape, watch, scalar = runs.run()
+            slot = _slot_of(scalar, tape)
+            own = rows_of_own(tape, given, runs.handed_for)[0]
+            own |= _followed_early(tape, early)
+            identities = Identities(tape, given.num_nodes, given.types, own)
+        matrices = _has_matrices(given.x) and not given.static
+        try:
+            if matrices and _are_matrices(tape, given.x, identities):
+                raise NoNodesError
+            if scalar.taken is not None:
+                _check_taken(identities, slot, *scalar.taken)
+            lowering = Lowering(tape, slot, schedule, identities)
+        except NoNodesError:
+            if not matrices:
+                raise
+            return lowered(whole.turned(), target, index, schedule, None, notes, closed=closed)  # (T, M, F)
+        types = [] if half is None else [(WIDENED if runs.wide else CAST).format(half)]
+        notes = [*_notes(given, lowering, unsure), *whole.notes, *notes, *scalar.notes, *types]
+        return Recording(given, hoods, lowering, scalar, notes)
+
+
+def _slot_of(scalar: ExplainedScalar, tape: Tape) -> int:
+    """The slot of the explained scalar; one that is not followed is refused."""
+    slot = tape.slot_of(scalar.tensor)
     if slot is None and tape.lost:
         raise TargetError("The explained scalar cannot be traced back to the node features.", remedy=tape.lost)
     if slot is None:
@@ -206,36 +236,20 @@ def lowered(
             argument="target",
             expected="a differentiable function of the node features",
         )
+    return slot
+
+
+def _notes(given: Given, lowering: Lowering, unsure: Sequence[str]) -> list[str]:
+    """What the reader of a chain should know of the run; warnings of what changes its meaning."""
+    tape = lowering.tape
+    counted = [words_of(type(given.model).__name__, given.layers)] if given.layers else []
     hidden = [_HIDDEN.format(where) for where in sorted(tape.hidden)]
-    with torch.no_grad(), _differentiable():
-        own, unsure = rows_of_own(tape, given, runs.handed_for)
-        identities = Identities(tape, given.num_nodes, given.types, own)
-        if early := read_around(tape, identities):
-            runs.early = tuple(early)
-            tape, watch, scalar = runs.run()
-            slot = tape.slot_of(scalar.tensor)
-            assert slot is not None
-            own = rows_of_own(tape, given, runs.handed_for)[0]
-            own |= _followed_early(tape, early)
-            identities = Identities(tape, given.num_nodes, given.types, own)
-        if _has_matrices(given.x) and not given.static and _are_matrices(tape, given.x, identities):
-            return lowered(whole.turned(), target, index, schedule, None, notes, closed=closed)
-        if scalar.taken is not None:
-            _check_taken(identities, slot, *scalar.taken)
-        lowering = Lowering(tape, slot, schedule, identities)
-        idle = [_IDLE.format(call.name, type(call.module).__name__) for call in lowering.idle]
-        counted = [words_of(type(given.model).__name__, given.layers)] if given.layers else []
-        for note in (
-            *counted,
-            *hidden,
-            *unsure,
-            *(idle if tape.cut else ()),
-        ):  # cut by what the model has detached, perhaps
-            warnings.warn(f"{note}.", CoverageWarning, stacklevel=3)
-        types = [] if half is None else [(WIDENED if runs.wide else CAST).format(half)]
-        crossing = [_CROSSING] if _crosses(given, lambda: lowering.positions.edges(tape.calls)) else []
-        notes = [*counted, *whole.notes, *notes, *hidden, *unsure, *idle, *scalar.notes, *types, *crossing]
-        return Recording(given, hoods, lowering, scalar, notes)
+    warned = [*counted, *modes_of_their_own(given.model), *hidden, *unsure]
+    idle = [_IDLE.format(call.name, type(call.module).__name__) for call in lowering.idle]
+    for note in (*warned, *(idle if tape.cut else ())):  # cut by what the model has detached, perhaps
+        warnings.warn(f"{note}.", CoverageWarning, stacklevel=4)
+    crossing = [_CROSSING] if _crosses(given, lambda: lowering.positions.edges(tape.calls)) else []
+    return [*warned, *idle, *crossing]
 
 
 def _check_taken(identities: Identities, slot: int, row: int, node: int) -> None:

@@ -17,6 +17,8 @@ _LOGIT = "target=lambda output: output.logit()[0, 0], or leave the sigmoid out o
 
 #: How much a factor looks like a gate: in a product the higher one is held constant.
 GATES = {"softmax": 2, "exp": 2, "sigmoid": 2, "hardsigmoid": 2, "tanh": 1}
+#: What may be negative is features as often as not (what a recurrent cell returns): a gate where it is broadcast alone.
+SIGNED = 1
 #: A factor that divides, 1 / y, is held constant before any gate, as in x / y.
 _DIVISOR = 3
 

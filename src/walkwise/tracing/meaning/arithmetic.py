@@ -13,7 +13,7 @@ from torch import Tensor
 from walkwise.core.differential import MOVING, Differential
 from walkwise.core.operators import Scale
 from walkwise.rules import divide
-from walkwise.tracing.meaning.activations import pointwise
+from walkwise.tracing.meaning.activations import SIGNED, pointwise
 from walkwise.tracing.meaning.centring import centred
 from walkwise.tracing.meaning.contractions import contraction
 from walkwise.tracing.meaning.interpreter import Interpreter, flat, gradient, selection
@@ -188,7 +188,10 @@ def product(run: Interpreter, op: Op) -> None:
     flows, factors = [run.flow(ref.slot) for ref in refs], [run.values[ref.slot] for ref in refs]
     broadcasts = entrywise or _broadcasts(op, *factors)
     whole = run.values[op.outputs[0]].numel()
-    ranks = [(f.gate, broadcasts and _extent(factor) < whole) for f, factor in zip(flows, factors, strict=True)]
+    ranks = [
+        (f.gate if f.gate > SIGNED else 0, broadcasts and _extent(factor) < whole)
+        for f, factor in zip(flows, factors, strict=True)
+    ]
     moving = [0, 1] if ranks[0] == ranks[1] else [0 if ranks[1] > ranks[0] else 1]
     if len(moving) == 1 and flows[0].gate == flows[1].gate:
         run.remarks[_BROADCAST_GATE] = None

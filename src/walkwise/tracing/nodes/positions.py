@@ -51,6 +51,10 @@ _ELSEWHERE = (
 _CARRIED = "layer '{}' ({}) runs on rows that are no nodes of the graph (clusters, say); walks pass it by"
 
 
+class NoNodesError(TraceError):
+    """No layer runs on the nodes of the graph, for all that is known of the features' rows."""
+
+
 def _refusal(words: tuple[str, str], *parts: object) -> TraceError:
     problem, remedy = words
     return TraceError(problem.format(*parts), remedy=remedy)
@@ -84,7 +88,7 @@ class Positions:
                 self.number.update(dict.fromkeys(self.beside[index], self.number[call.handed[0]]))
         if not self.number:
             rows = identities.tape.values[calls[0][1].handed[0]].shape[0]
-            raise _refusal(_NO_NODES, identities.num_nodes, rows)
+            raise NoNodesError(_NO_NODES[0].format(identities.num_nodes, rows), remedy=_NO_NODES[1])
         if not rising(ops, self.number):  # a later layer reads what an earlier one's input was made of
             self.number = by_longest_way(ops, self.number)
         feeding = {op.call for op in live(ops, set(self.number))}
@@ -115,8 +119,8 @@ class Positions:
     def _check_sent(self, call: Call) -> None:
         """Refuse a layer whose messages go along another dimension than that of the nodes."""
         for slot, dim in call.sent:
-            if self.identities.along_nodes(slot, dim) is False:
-                shape = tuple(self.identities.tape.values[slot].shape)
+            shape = tuple(self.identities.tape.values[slot].shape)
+            if shape[dim] > 1 and self.identities.along_nodes(slot, dim) is False:  # one row is one node's
                 raise _refusal(_ELSEWHERE, call.name, type(call.module).__name__, dim, shape)
 
     def _read_beside(self, index: int) -> list[int]:

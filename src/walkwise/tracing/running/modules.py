@@ -35,6 +35,12 @@ class Layer(torch.nn.Module):
 """
 
 
+_MODE = (
+    "'{}' ({}) does something of its own when it is put into evaluation mode, which a trace does not ask it to do: "
+    "call model.eval() before"
+)
+
+
 @dataclass(eq=False, slots=True)
 class Modules:
     """The modules of a model by name, in their order, each once; and those that tracing looks at."""
@@ -93,6 +99,13 @@ def searched(modules: Modules) -> Named:
 def has_layers(model: nn.Module) -> bool:
     """Whether a model has message-passing modules that it knows as its own."""
     return any(isinstance(module, (MessagePassing, MetaLayer)) for module in model.modules())
+
+
+def modes_of_their_own(model: nn.Module) -> list[str]:
+    """Notes on modules in training mode whose ``train(False)`` does more than to say that they no longer are."""
+    training = ((name, m) for name, m in model.named_modules() if m.training)
+    own = [(name, type(m)) for name, m in training if type(m).train is not nn.Module.train]
+    return [_MODE.format(name, kind.__name__) for name, kind in own]
 
 
 def _holds_layers(name: str, conv: Any, convs: Named) -> bool:

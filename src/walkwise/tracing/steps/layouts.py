@@ -99,13 +99,28 @@ def _spread(steps: Sequence[Step], known: dict[int, Tensor]) -> None:
         for step in reversed(steps):
             for operator, source in zip(step.operators, step.sources, strict=True):
                 _backward(operator, source, step.target, known)
+        if before == len(known):
+            _along_edges(steps, known)
+
+
+def _along_edges(steps: Sequence[Step], known: dict[int, Tensor]) -> None:
+    """What nothing else says of the rows of a sum over edges: the nodes that receive are those that send.
+
+    One such row is enough to go on with: there may be as many nodes of another type, to which the next edges lead.
+    """
+    for step in steps:
+        for operator, source in zip(step.operators, step.sources, strict=True):
+            sums = isinstance(operator, Aggregate) and source in known and step.target not in known
+            if sums and len(known[source]) == _rows(operator):  # type: ignore[arg-type]
+                known[step.target] = known[source]
+                return
 
 
 def _forward(operator: Operator, source: int, target: int, known: dict[int, Tensor]) -> None:
     """What a step's source says of the rows of its target."""
     if source not in known or target in known:
         return
-    if isinstance(operator, _BY_ROW) or (isinstance(operator, Aggregate) and len(known[source]) == _rows(operator)):
+    if isinstance(operator, _BY_ROW):
         known[target] = known[source]
     elif isinstance(operator, Gather) and each_once(operator.index):
         known[target] = known[source][operator.index]

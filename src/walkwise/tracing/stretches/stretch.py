@@ -104,7 +104,7 @@ class Builder(ABC):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Ending:
+class Unwritten:
     """The end of a stretch on its way into the chain: the slot of the stretch whose output z has become ``value``."""
 
     target: int
@@ -117,7 +117,7 @@ class Ending:
 class ChainBuilder(Builder):
     """Turns maps between flows into steps of a chain; a stretch that leads to nothing in the end is never written."""
 
-    steps: list[Step | Ending] = field(default_factory=list)
+    steps: list[Step | Unwritten] = field(default_factory=list)
     part_of: dict[int, int] = field(default_factory=dict)  # slots within a stretch, and the slot where that ends
 
     def emit(self, operators: Sequence[Operator], sources: Sequence[int]) -> int:
@@ -132,25 +132,25 @@ class ChainBuilder(Builder):
     def ended(self, flow: Flow, value: Tensor, rectified: bool = False) -> int:
         """The slot of a stretch, which is written once it is known to lead somewhere."""
         target = self.new_slot()
-        self.steps.append(Ending(target, flow, value, rectified))
+        self.steps.append(Unwritten(target, flow, value, rectified))
         return target
 
-    def taken(self) -> list[Step | Ending]:
+    def taken(self) -> list[Step | Unwritten]:
         """The steps made since they were last taken."""
         steps, self.steps = self.steps, []
         return steps
 
-    def leading(self, steps: Sequence[Step | Ending], slots: set[int]) -> list[Step]:
+    def leading(self, steps: Sequence[Step | Unwritten], slots: set[int]) -> list[Step]:
         """The steps that a message passes which comes to these slots."""
         reached, kept = set(slots), list[Step]()
         for given in reversed(steps):
             if given.target in reached:
-                for step in reversed(self._written(given)) if isinstance(given, Ending) else (given,):
+                for step in reversed(self._written(given)) if isinstance(given, Unwritten) else (given,):
                     reached.update(step.sources)
                     kept.append(step)
         return kept[::-1]
 
-    def _written(self, ending: Ending) -> list[Step]:
+    def _written(self, ending: Unwritten) -> list[Step]:
         """The steps of a stretch, written once with lifted weights or twice, as its rule says."""
         around, self.steps = self.steps, []
         self._write(ending.flow, ending.value, ending.rectified)
