@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 __all__ = [  # noqa: RUF022  (in the order of the page: the base of all first)
     "WalkwiseError",
@@ -158,6 +159,21 @@ class SeveralGraphsWarning(UserWarning):
     """A chain of several graphs was asked a question about one graph, and they were treated as a single graph."""
 
 
+def as_whole(given: Any) -> int:
+    """The whole number given; a TypeError where it is none, a truth value say: a mask has no numbers of nodes.
+
+    >>> as_whole(3)
+    3
+    >>> as_whole(True)
+    Traceback (most recent call last):
+        ...
+    TypeError: a truth value is no number
+    """
+    if isinstance(given, bool) or str(getattr(given, "dtype", "")).endswith("bool"):
+        raise TypeError("a truth value is no number")
+    return operator.index(given)
+
+
 def as_count(given: object, argument: str, meaning: str = "", *, least: int = 1) -> int:
     """The whole number given, or an InputError that says what the argument means.
 
@@ -169,7 +185,7 @@ def as_count(given: object, argument: str, meaning: str = "", *, least: int = 1)
     walkwise.errors.InputError: k, the number of walks, must be a whole number of at least 1, got 1.5.
     """
     try:
-        count = operator.index(given)  # type: ignore[arg-type]
+        count = as_whole(given)
     except TypeError:
         count = least - 1
     if count < least:

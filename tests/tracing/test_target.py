@@ -112,6 +112,9 @@ def test_a_callable_is_asked_for_one_number():
         (TABLE[None], {}, r"of shape \(rows, columns\), \(rows,\) or a scalar, got \(1, 2, 3\)"),
         ({"user": TABLE}, {"index": 1}, r"returned a dict \('user'\).*index=\(type, i\).*Got index=1"),
         ({"user": TABLE}, {"index": ("item", 1)}, "returned a dict"),
+        ({"user": TABLE}, {"index": ("user", [1])}, r"index must be an integer, got \[1\] \(list\)"),
+        ({"user": TABLE}, {"index": ("user", True)}, r"index must be an integer, got True \(bool\)"),
+        (TABLE, {"index": torch.tensor(True)}, r"index must be an integer, got tensor\(True\)"),
     ],
 )
 def test_what_cannot_be_explained_is_told(output, given, words):

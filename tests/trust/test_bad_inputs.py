@@ -37,6 +37,7 @@ BAD = {
     "a number in a tensor": torch.tensor(1.5),
     "a list in a list": [[7]],
     "huge": 10**20,
+    "a truth value": torch.tensor(True),
 }
 
 

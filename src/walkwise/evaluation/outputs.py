@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
 
-from walkwise.errors import LEFT_OUT, Described, InputError, TargetError, noted
+from walkwise.errors import LEFT_OUT, Described, InputError, TargetError, as_whole, noted
 from walkwise.tracing.given.target import CLASSES
 
 
@@ -114,7 +113,7 @@ def check_on(on: str) -> None:
 
 def _whole(given: Any, name: str, expected: str) -> int:
     try:
-        return operator.index(given)
+        return as_whole(given)
     except TypeError:
         raise InputError(argument=name, expected=expected, got=given) from None
 

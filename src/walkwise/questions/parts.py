@@ -104,7 +104,8 @@ def groups_within(chain: RelevanceChain, groups: Any) -> Any:
         return groups
     if any(isinstance(nodes, (str, bytes)) or not hasattr(nodes, "__len__") for nodes in groups.values()):
         return groups
-    ids, offsets = (part.tolist() for part in sets_within(chain, [list(nodes) for nodes in groups.values()]))
+    as_given = [nodes if hasattr(nodes, "dtype") else list(nodes) for nodes in groups.values()]
+    ids, offsets = (part.tolist() for part in sets_within(chain, as_given))
     return {name: ids[offsets[i] : offsets[i + 1]] for i, name in enumerate(groups)}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +12,7 @@ from torch import Tensor
 from walkwise.core.chain import ExplainedNumber
 from walkwise.core.node_types import NodeTypes
 from walkwise.core.sending import sent
-from walkwise.errors import Described, TargetError, noted
+from walkwise.errors import Described, TargetError, as_whole, noted
 from walkwise.tracing.private import unwatched
 
 Target = int | str | Sequence[int | str] | Tensor | Callable[[Any], Tensor] | None
@@ -77,12 +76,13 @@ def explained(
         selected = _selected(found, target, against, row, num_graphs, num_nodes)
     if types is None or found is not output or row is index:
         return selected
-    return replace(selected, taken=(operator.index(row), types.number(index)))
+    return replace(selected, taken=(row, types.number(index)))
 
 
 def _of_type(output: Any, index: Any, types: NodeTypes | None) -> tuple[Any, Any]:
     """The output of a node type, and the row in it; one that is no dictionary has rows of all types, or of that one."""
     name, row = index if isinstance(index, tuple) and len(index) == 2 and isinstance(index[0], str) else (None, index)
+    row = row if name is None else _integer(row, "index")
     if isinstance(output, dict):
         kinds = ", ".join(map(repr, output))
         if name not in output:
@@ -290,9 +290,7 @@ def _says_zero(target: Any) -> bool:
 
 def _integer(value: Any, name: str) -> int:
     try:
-        if isinstance(value, bool):
-            raise TypeError
-        return operator.index(value)
+        return as_whole(value)
     except TypeError:
         raise TargetError(
             f"{name} must be an integer, got {value!r} ({type(value).__name__}).",
