@@ -96,7 +96,8 @@ def _as_table(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]]) ->
     """The walks as they were given, in one table.  # (K, L + 1)"""
     expected = f"node ids, of shape (K, {chain.num_layers + 1})"
     try:
-        table = torch.as_tensor(walks)
+        single = isinstance(walks, list | tuple) and walks and all(isinstance(walk, Tensor) for walk in walks)
+        table = torch.stack(list(walks)) if single else torch.as_tensor(walks)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError):
         rows = [len(row) for row in walks if isinstance(row, list | tuple)] if isinstance(walks, list | tuple) else []
         ragged = len(set(rows)) > 1
@@ -104,7 +105,8 @@ def _as_table(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]]) ->
         raise InputError(argument="walks", expected=expected, got=got) from None
     if table.numel() == 0:
         return torch.empty(0, chain.num_layers + 1, dtype=torch.long, device=chain.device)
-    if table.dim() != 2 or table.shape[1] != chain.num_layers + 1 or table.is_floating_point():
+    whole = not (table.is_floating_point() or table.is_complex() or table.dtype == torch.bool)
+    if table.dim() != 2 or table.shape[1] != chain.num_layers + 1 or not whole:
         got = described(table)
         raise InputError(
             f"A walk of this model names {chain.num_layers + 1} nodes, so walks must be {expected}, got {got}.",

@@ -71,6 +71,7 @@ def explained(
             return ExplainedScalar(
                 scalar, torch.ones_like(scalar), scalar.detach().reshape(1), (), ExplainedNumber(None)
             )
+    target, against = _plain(target), _plain(against)
     found, row = _of_type(output, index, types)
     with unwatched():
         selected = _selected(found, target, against, row, num_graphs, num_nodes)
@@ -184,6 +185,11 @@ def _as_table(output: Tensor, index: object, num_graphs: int, num_nodes: int) ->
     return output.unsqueeze(1) if per_row else output.unsqueeze(0)
 
 
+def _plain(target: Any) -> Any:
+    """A target as numbers of Python, where it is a tensor or an array."""
+    return target.tolist() if hasattr(target, "tolist") else target
+
+
 def _rows(scores: Tensor, index: Index, num_graphs: int) -> list[int]:
     """The rows whose outputs are explained."""
     count = scores.shape[0]
@@ -214,8 +220,6 @@ def _columns(scores: Tensor, target: Any, rows: list[int]) -> list[tuple[int, in
     """The column of every explained row, and its sign."""
     if target is None:
         return [(int(best), 1) for best in scores[rows].argmax(dim=1).tolist()]
-    if isinstance(target, Tensor):
-        target = target.tolist()
     if not isinstance(target, Sequence) or isinstance(target, str):
         return [column_of(target, scores.shape[1])] * len(rows)
     given = list(target)
@@ -278,11 +282,9 @@ def check_contrast(column: int, against: int, count: int) -> None:
 
 
 def _says_zero(target: Any) -> bool:
-    """Whether a target is the number 0, or a list or tensor with one."""
+    """Whether a target is the number 0, or a list with one."""
     if target is None or isinstance(target, str):
         return False
-    if isinstance(target, Tensor):
-        return bool((target == 0).any())
     if isinstance(target, Sequence):
         return any(_says_zero(item) for item in target)
     return bool(target == 0)
