@@ -27,7 +27,7 @@ from torch_geometric.utils import is_sparse, to_edge_index
 from walkwise.core.edges import Edges
 from walkwise.core.operators import Aggregate, Operator, Scale
 from walkwise.core.row_maps import Send
-from walkwise.tracing.private import MESSAGE_HOOKS, hooked, version_of
+from walkwise.tracing.private import MESSAGE_HOOKS, global_hooks, hooked, version_of
 
 T = TypeVar("T")
 ClosedForm = Callable[[Any, "PropagateCall"], "Affine | None"]
@@ -186,7 +186,7 @@ class PropagateCall:
     def additive(self) -> bool:
         """Whether messages are summed or averaged."""
         aggr = self.conv.aggr_module
-        changed = hooked(aggr) or "forward" in aggr.__dict__
+        changed = hooked(aggr) or global_hooks() or "forward" in aggr.__dict__
         plain = type(aggr) in (SumAggregation, MeanAggregation) and not changed
         return plain and self.conv.decomposed_layers == 1
 
