@@ -1,5 +1,6 @@
 """Heterogeneous graphs: one node set over all types, against hooks that tell types apart."""
 
+import copy
 import itertools
 
 import pytest
@@ -244,6 +245,24 @@ def test_calls_that_do_not_fit(data):
         ww.subgraph_relevance(chain, [{"user": [7]}])
     with pytest.raises(InputError, match="a type of 'user', 'item'"):
         ww.subgraph_relevance(chain, [{"shop": [0]}])
+
+
+@pytest.mark.parametrize(
+    ("attribute", "change", "words"),
+    [
+        ("x", lambda x: x.numpy(), r"x\['user'\] must be a tensor with one row per node, got float64"),
+        ("x", lambda x: x.long(), r"x\['user'\] of torch\.int64 .*data\['user'\]\.x = data\['user'\]\.x\.float\(\)"),
+        ("edge_index", lambda edges: edges.numpy(), r"a NumPy array .*torch\.as_tensor\(edge_index\[\('user', 'knows'"),
+        ("edge_index", lambda edges: edges.double(), r"must be node ids, of torch\.long, got torch\.float64"),
+        ("edge_index", lambda edges: edges.bool(), r"must be node ids, of torch\.long, got torch\.bool"),
+    ],
+)
+def test_what_is_not_of_the_right_kind(data, attribute, change, words):
+    model, place = lazily(pyg.to_hetero(Plain(), data.metadata()), data), "user" if attribute == "x" else KNOWS
+    wrong = copy.copy(data)
+    wrong[place][attribute] = change(data[place][attribute])
+    with pytest.raises(InputError, match=words):
+        ww.trace(model, wrong, index=("user", 1), target=0)
 
 
 @pytest.mark.parametrize("node_mask", ["object", "attributes", "common_attributes"])

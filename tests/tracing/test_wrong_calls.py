@@ -33,12 +33,45 @@ class Net(nn.Module):
         ((), {"data": Data(X, EDGES)}, r"x was left out\. data was given by name\..*ww\.trace\(model, data\)"),
         ((EDGES, X), {}, r"stand in each other's place.*ww\.trace\(model, x, edge_index\)"),
         ((X.long(), EDGES), {}, r"int64.*x\.float\(\)"),
+        ((X > 0, EDGES), {}, r"torch\.bool.*x\.float\(\)"),
+        ((X, EDGES.bool()), {}, r"edge_index must be node ids, of torch\.long, got torch\.bool"),
+        ((X, EDGES.numpy()), {}, r"edge_index, a NumPy array .*torch\.as_tensor\(edge_index\)"),
+        ((X, EDGES.tolist()), {}, r"edge_index, a list of numbers .*torch\.as_tensor\(edge_index\)"),
     ],
-    ids=["in order", "by name", "swapped", "integers"],
+    ids=["in order", "by name", "swapped", "integers", "truth values", "true edges", "array", "list"],
 )
 def test_arguments(arguments, named, words):
     with pytest.raises((InputError, TraceError), match=words):
         ww.trace(Net(), *arguments, **named)
+
+
+@pytest.mark.parametrize(
+    ("batch", "words"),
+    [
+        (torch.zeros(4), r"whole numbers, one for each node, of shape \(4,\), got torch\.float32 of shape \(4,\)"),
+        (torch.zeros(3, dtype=torch.long), r"of shape \(4,\), got torch\.int64 of shape \(3,\)"),
+        ([0, 0, 0, 0], r"batch, a list of numbers .*torch\.as_tensor\(batch\)"),
+    ],
+)
+def test_graphs_of_nodes(batch, words):
+    class Pooled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = pyg.GCNConv(3, 4)
+
+        def forward(self, x, edge_index, batch):
+            return pyg.global_mean_pool(self.conv(x, edge_index), batch)
+
+    with pytest.raises(InputError, match=words):
+        ww.trace(Pooled(), X, EDGES, batch=batch)
+
+
+def test_a_models_own_error_comes_through():
+    def broken(h):
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        ww.trace(Net(last=broken), X, EDGES)
 
 
 @pytest.mark.parametrize(

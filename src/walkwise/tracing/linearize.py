@@ -188,14 +188,17 @@ class PropagateCall:
         aggr = self.conv.aggr_module
         changed = hooked(aggr) or global_hooks() or "forward" in aggr.__dict__
         plain = type(aggr) in (SumAggregation, MeanAggregation) and not changed
-        return plain and self.conv.decomposed_layers == 1
+        known = isinstance(self.edge_index, Tensor) or is_sparse(self.edge_index)  # of others the layer complains
+        return plain and known and self.conv.decomposed_layers == 1
 
     def sum(self, name: str, weight: Tensor | None = None, *, ignore_values: bool = False) -> Affine | None:
         """Σ or mean over edges of weight · x_j, with one weight per edge, per head or per neuron.
 
         A sparse adjacency brings its values as weights where none are given, unless they are ignored.
         """
-        x = self.node_tensor(name)
+        x: Tensor | None = self.node_tensor(name)
+        if x is None:
+            return None
         nodes_first = x.dim() == 2 or (x.dim() == 3 and self.conv.node_dim in (0, -3))
         if not self.additive or not nodes_first or not x.is_floating_point():
             return None

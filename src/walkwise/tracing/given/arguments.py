@@ -16,9 +16,15 @@ from torch_geometric.nn import HypergraphConv
 from torch_geometric.utils import is_sparse
 
 from walkwise.core.node_types import NodeTypes
-from walkwise.errors import InputError, described
+from walkwise.errors import InputError, WalkwiseError, described
 from walkwise.tracing.given.manners import NOT_TAKEN, Manner
-from walkwise.tracing.given.misfits import explain_types, refuse_call, refuse_missing
+from walkwise.tracing.given.misfits import (
+    explain_batch,
+    explain_kinds,
+    explain_types,
+    refuse_call,
+    refuse_missing,
+)
 from walkwise.tracing.given.outside import reads
 from walkwise.tracing.given.signatures import (
     ordered_names,
@@ -147,10 +153,15 @@ class Given:
         x = self.x.transpose(0, 1) if self.static else self.x
         try:
             return self.manner.call(model, x, self.edge_index, self.arguments)
-        except TypeError:
-            self._check_call()
+        except WalkwiseError:
             raise
-        except (IndexError, RuntimeError, ValueError) as error:
+        except TypeError as error:
+            self._check_call()
+            explain_kinds(error, self.edge_index, self.arguments)
+            raise
+        except (AttributeError, LookupError, RuntimeError, ValueError) as error:
+            explain_kinds(error, self.edge_index, self.arguments)
+            explain_batch(error, self.arguments, self.num_nodes)
             explain_types(error, self.tensors(), self.missed)
             self._check_ends()
             raise
