@@ -117,11 +117,14 @@ def test_parameters_buffers_modules():
     assert vars(module)[private.MODULES] == {"0": module[0]}, "Module._modules is kept elsewhere"
 
 
-def test_compiled_from():
+def test_wrapped_in():
     """Without it a compiled model is watched from outside, where nothing can be seen."""
     module = nn.Linear(2, 3)
-    assert private.compiled_from(torch.compile(module)) is module, "torch.compile keeps the module elsewhere"
-    assert private.compiled_from(module) is None, "a module that is not compiled looks as if it were"
+    assert private.wrapped_in(torch.compile(module)) is module, "torch.compile keeps the module elsewhere"
+    assert private.wrapped_in(nn.DataParallel(module)) is module, "DataParallel keeps the module elsewhere"
+    assert private.wrapped_in(torch.compile(nn.DataParallel(module))) is module, "both do"
+    assert private.wrapped_in(module) is None, "a module that is not compiled looks as if it were"
+    assert private.wrapped_in(nn.Sequential(module)) is None, "a module with another in it looks as if it were"
 
 
 def test_global_hooks():
