@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch_geometric.nn as pyg
 from torch import nn
+from torch.ao.quantization import quantize_dynamic
 from torch_geometric.data import Data
 from torch_geometric.explain import Explainer
 
@@ -157,9 +158,23 @@ def test_what_is_given_in_order_beside_a_graph_has_a_name():
         ww.trace(Net(), Data(X, EDGES), torch.ones(4), torch.ones(4))
 
 
-def test_scripted_models_are_named_so():
+@pytest.mark.parametrize("given", [(X, EDGES), (Data(X, EDGES),)], ids=["tensors", "graph"])
+@pytest.mark.parametrize(
+    "script", [lambda: torch.jit.script(nn.Linear(3, 2)), lambda: torch.jit.trace(Net(), (X, EDGES))]
+)
+def test_scripted_models_are_named_so(script, given):
     with pytest.raises(TraceError, match=r"is TorchScript.*scripted from"):
-        ww.trace(torch.jit.script(nn.Linear(3, 2)), X, EDGES)
+        ww.trace(script(), *given)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:quantized")
+@pytest.mark.parametrize("after", [False, True])
+def test_what_torch_does_not_differentiate_is_named(after):
+    """Quantised operations say that they can be differentiated."""
+    quantised = quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), dtype=torch.qint8)
+    model = Net(last=lambda h: quantised(h).mean(0, keepdim=True)) if after else Net(change=quantised)
+    with pytest.raises(TraceError, match=r"cannot differentiate linear_dynamic.*quantised model"):
+        ww.trace(model, X, EDGES, target=0)
 
 
 def test_several_matrices_of_parts_of_the_nodes_are_refused():
