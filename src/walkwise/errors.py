@@ -194,6 +194,17 @@ def as_count(given: object, argument: str, meaning: str = "", *, least: int = 1)
     return count
 
 
+def as_limit(given: Any, argument: str) -> int:
+    """The most that is allowed, a whole number; 1e6 is one, and infinity stands for more than there can be.
+
+    >>> as_limit(1e6, "max_walks"), as_limit(float("inf"), "max_walks") > 10**18
+    (1000000, True)
+    """
+    if isinstance(given, float) and given > 0 and (given.is_integer() or given == float("inf")):
+        given = sys.maxsize if given > sys.maxsize else int(given)
+    return min(as_count(given, argument, least=0), sys.maxsize - 1)
+
+
 def unknown(what: str, name: object, known: Iterable[str], *, argument: str = "name") -> InputError:
     """What is wrong with a name that is none of those known.
 

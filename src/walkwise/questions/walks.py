@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.contract import contract
 from walkwise.core.sending import Verdict, sent
-from walkwise.errors import Described, InputError, described
+from walkwise.errors import Described, InputError, as_limit, described
 from walkwise.questions.parts import asked_of_part, named, rows_of
 from walkwise.questions.standing_rows import at_once, standing_rows
 from walkwise.questions.walk_tables import whole_table
@@ -87,7 +87,7 @@ def enumerate_walks(chain: RelevanceChain, *, max_walks: int = 1_000_000) -> Ten
     >>> ww.enumerate_walks(chain).tolist()  # all that end at node 1
     [[0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1], [1, 2, 1], [2, 1, 1], [2, 2, 1]]
     """
-    visits = whole_table(chain, "walks", max_walks).visits
+    visits = whole_table(chain, "walks", as_limit(max_walks, "max_walks")).visits
     order = np.lexsort(visits.T[::-1])  # the last key counts most
     return torch.from_numpy(visits[order].astype(np.int64)).to(chain.device)
 
