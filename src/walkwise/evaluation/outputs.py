@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from torch import Tensor
 
-from walkwise.errors import LEFT_OUT, Described, InputError, TargetError, as_whole, noted
+from walkwise.errors import LEFT_OUT, Described, InputError, TargetError, as_whole, described, noted
 from walkwise.tracing.given.target import CLASSES
 
 
@@ -84,6 +84,22 @@ def named_column(target: Any, row: Tensor, name: str, class_names: Sequence[str]
             got=column,
         )
     return column, False
+
+
+def as_names(given: Any) -> list[str] | None:
+    """What the columns of an output are called, checked; of a dictionary from columns, in their order.
+
+    >>> as_names({1: "toxic", 0: "safe"})
+    ['safe', 'toxic']
+    """
+    if given is None:
+        return None
+    if isinstance(given, Mapping) and set(given) == set(range(len(given))):
+        given = [given[column] for column in range(len(given))]
+    if isinstance(given, (bytes, Mapping, Set)) or not hasattr(given, "__iter__") or getattr(given, "ndim", 1) != 1:
+        expected = "a list of names, one for each column of the output"
+        raise InputError(argument="class_names", expected=expected, got=described(given))
+    return [str(name) for name in given]
 
 
 def made_by(target: Callable[[Any], Tensor], output: Any) -> Tensor:
