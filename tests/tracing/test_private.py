@@ -196,6 +196,19 @@ def test_edge_hooks():
     assert any(vars(conv)[name] for name in private.EDGE_HOOKS), "PyG keeps the hooks of edge_update elsewhere"
 
 
+def test_edge_mask():
+    """Without it nobody hears that an explainer has left its masks on a model."""
+    from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
+    from torch_geometric.nn import GCNConv
+
+    conv, edges = GCNConv(2, 2), torch.tensor([[0, 1], [1, 0]])
+    assert getattr(conv, private.EDGE_MASK) is None, "a layer without a mask looks as if it had one"
+    set_masks(conv, torch.ones(2), edges)
+    assert getattr(conv, private.EDGE_MASK) is not None, "PyG keeps the masks of edges elsewhere"
+    clear_masks(conv)
+    assert getattr(conv, private.EDGE_MASK) is None, "clear_masks leaves them"
+
+
 def test_compiled():
     """Without it a model that was compiled in place runs out of sight."""
     layer = nn.Linear(2, 2)

@@ -123,6 +123,8 @@ MESSAGE_HOOKS = tuple(
 )
 #: PyG's hooks around what attention is computed in, by attribute.
 EDGE_HOOKS = ("_edge_update_forward_pre_hooks", "_edge_update_forward_hooks")
+#: The weights of edges that PyG's explainers put on a layer, by attribute.
+EDGE_MASK = "_edge_mask"
 #: What layers that propagate once for all remember of an earlier input (SGConv and its kin).
 REMEMBERED = "_cached_x"
 #: What ``model.compile()`` has made of a module, and is called in its place.

@@ -234,7 +234,18 @@ def lowered(
             warnings.warn(f"{note}.", CoverageWarning, stacklevel=3)
         types = [] if half is None else [(WIDENED if runs.wide else CAST).format(half)]
         crossing = [_CROSSING] if _crosses(given, lambda: lowering.positions.edges(tape.calls)) else []
-        notes = [*counted, *whole.notes, *notes, *hidden, *unsure, *idle, *scalar.notes, *types, *crossing]
+        notes = [
+            *counted,
+            *whole.notes,
+            *whole.masked,
+            *notes,
+            *hidden,
+            *unsure,
+            *idle,
+            *scalar.notes,
+            *types,
+            *crossing,
+        ]
         return Recording(given, hoods, lowering, scalar, notes)
 
 

@@ -35,6 +35,7 @@ from walkwise.tracing.given.signatures import (
     takes_none,
 )
 from walkwise.tracing.precision import HALVES
+from walkwise.tracing.private import EDGE_MASK
 from walkwise.tracing.running.found import Found
 
 _EDGES = ("edge_index", "adj_t")
@@ -42,6 +43,10 @@ _EDGES = ("edge_index", "adj_t")
 _NO_FEATURES = frozenset({"z", "pos", "atomic_numbers", "atomic_number", "atom_types", "atoms", "species"})
 _STANDS_IN = (
     "the graph has no {0}, which forward takes first: the model got x for it; if x is something else, set data.{0}"
+)
+_MASKED = (
+    "an explainer has left masks of edges on the model's layers, by which messages are weighed; "
+    "torch_geometric.explain.algorithm.utils.clear_masks(model) takes them off"
 )
 
 
@@ -64,6 +69,11 @@ class Given:
     def notes(self) -> tuple[str, ...]:
         """What the reader of a chain should know of it."""
         return () if self.missed is None else (_STANDS_IN.format(self.missed),)
+
+    @property
+    def masked(self) -> tuple[str, ...]:
+        """What to know of a model that an explainer has left its masks on."""
+        return (_MASKED,) if any(getattr(m, EDGE_MASK, None) is not None for m in self.model.modules()) else ()
 
     @property
     def types(self) -> NodeTypes | None:
