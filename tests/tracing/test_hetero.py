@@ -240,6 +240,8 @@ def test_calls_that_do_not_fit(data):
     wrong = dict(data.edge_index_dict) | {KNOWS: torch.tensor([[0, 9], [1, 2]])}
     with pytest.raises(InputError, match=r"names user nodes 0 to 9, but there are 4"):
         ww.trace(model, data.x_dict, wrong, index=("user", 1))
+    with pytest.raises(InputError, match=r"computes with tensors.*data\.to_homogeneous\(\)"):
+        ww.trace(pyg.GCN(3, 4, 2), data, index=("user", 1))
     chain = ww.trace(model, data, index=("user", 1))
     with pytest.raises(InputError, match="no node 7 of type 'user'"):
         ww.subgraph_relevance(chain, [{"user": [7]}])

@@ -37,9 +37,10 @@ class Net(nn.Module):
         ((X > 0, EDGES), {}, r"torch\.bool.*x\.float\(\)"),
         ((X, EDGES.bool()), {}, r"edge_index must be node ids, of torch\.long, got torch\.bool"),
         ((X, EDGES.numpy()), {}, r"edge_index, a NumPy array .*torch\.as_tensor\(edge_index\)"),
+        ((X, None), {}, r"edge_index must be the edges, \(2, E\), or a sparse adjacency, got None"),
         ((X, EDGES.tolist()), {}, r"edge_index, a list of numbers .*torch\.as_tensor\(edge_index\)"),
     ],
-    ids=["in order", "by name", "swapped", "integers", "truth values", "true edges", "array", "list"],
+    ids=["in order", "by name", "swapped", "integers", "truth values", "true edges", "array", "none", "list"],
 )
 def test_arguments(arguments, named, words):
     with pytest.raises((InputError, TraceError), match=words):

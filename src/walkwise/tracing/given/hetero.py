@@ -88,6 +88,21 @@ class HeteroGiven(Given):
         """The input anew, for every run, since a model may write into it; half-precision numbers in another type."""
         return replace(self, x=_again(self.x, dtype), arguments=_again(self.arguments, dtype))
 
+    def run(self, model: nn.Module) -> Any:
+        """The output of the model, or of its shadow; one that computes with tensors takes no dictionaries."""
+        try:
+            return super().run(model)
+        except TypeError as error:
+            if "must be Tensor, not dict" not in str(error):
+                raise
+            raise InputError(
+                f"The model computes with tensors, and of a heterogeneous graph it got dictionaries by type ({error}).",
+                argument="x",
+                expected="a tensor, for this model",
+                got=Described("dict"),
+                remedy="Trace data.to_homogeneous(), or make a model of types: torch_geometric.nn.to_hetero.",
+            ) from error
+
     def check(self) -> None:
         """Refuse what is no heterogeneous graph."""
         check_dense({f"x[{name!r}]": x for name, x in self.x.items()})

@@ -75,7 +75,10 @@ _TENSORS = ("batch", "edge_attr", "edge_weight", "edge_type", "pos", "z")
 
 
 def explain_kinds(error: Exception, edge_index: Any, arguments: Mapping[str, Any]) -> None:
-    """Say which arguments are arrays or lists, where the model takes tensors."""
+    """Say which arguments are arrays or lists, or missing, where the model takes tensors."""
+    if edge_index is None and "edge_index" in str(error):
+        expected = "the edges, (2, E), or a sparse adjacency"
+        raise InputError(argument="edge_index", expected=expected, got=None) from error
     held = edge_index if isinstance(edge_index, Mapping) else {None: edge_index}
     named = {"edge_index" if kind is None else f"edge_index[{kind!r}]": edges for kind, edges in held.items()}
     for name, value in (named | {n: v for n, v in arguments.items() if n in _TENSORS}).items():
