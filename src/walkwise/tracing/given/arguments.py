@@ -344,7 +344,8 @@ def _value(parameter: inspect.Parameter, data: Data, held: Mapping[str, Any], gi
     name = parameter.name
     if name in given:
         return given[name]
-    if name == "batch_size" and "batch" not in held:  # of a sampled graph: how many nodes were asked for
+    needed = parameter.default is parameter.empty and name in held
+    if name == "batch_size" and "batch" not in held and not needed:  # of a sampled graph: how many nodes are asked for
         return None
     if name in held:
         return held[name]
