@@ -21,6 +21,7 @@ from walkwise.tracing.given.manners import NOT_TAKEN, Manner
 from walkwise.tracing.given.misfits import (
     explain_batch,
     explain_kinds,
+    explain_precision,
     explain_types,
     refuse_call,
     refuse_missing,
@@ -172,6 +173,7 @@ class Given:
         except (AttributeError, LookupError, RuntimeError, ValueError) as error:
             explain_kinds(error, self.edge_index, self.arguments)
             explain_batch(error, self.arguments, self.num_nodes)
+            explain_precision(error, self.model, self.features)
             explain_types(error, self.tensors(), self.missed)
             self._check_ends()
             raise

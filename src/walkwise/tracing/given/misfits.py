@@ -92,6 +92,20 @@ def explain_kinds(error: Exception, edge_index: Any, arguments: Mapping[str, Any
             ) from error
 
 
+def explain_precision(error: Exception, model: nn.Module, features: Mapping[str, Tensor]) -> None:
+    """Say which features are of another floating-point type than the model's weights."""
+    weights = {weight.dtype for weight in model.parameters() if weight.is_floating_point()}
+    wrong = next((x for x in features.values() if x.dtype not in weights), None)
+    if wrong is not None and len(weights) == 1 and "dtype" in str(error):
+        (kind,) = weights
+        raise InputError(
+            f"x is {wrong.dtype} but the model's weights are {kind}; convert one of them.",
+            argument="x",
+            expected=f"of {kind}",
+            got=wrong.dtype,
+        ) from error
+
+
 def explain_batch(error: Exception, arguments: Mapping[str, Any], num_nodes: int) -> None:
     """Say what is wrong with the graphs of the nodes."""
     batch = arguments.get("batch")
