@@ -68,12 +68,43 @@ def test_graphs_of_nodes(batch, words):
         ww.trace(Pooled(), X, EDGES, batch=batch)
 
 
-def test_a_models_own_error_comes_through():
+@pytest.mark.parametrize("kind", [RuntimeError, TypeError, AssertionError, AttributeError, KeyError])
+def test_a_models_own_error_comes_through(kind):
     def broken(h):
-        raise RuntimeError("mine")
+        raise kind("mine")
 
-    with pytest.raises(RuntimeError, match="mine"):
+    with pytest.raises(kind, match="mine") as raised:
         ww.trace(Net(last=broken), X, EDGES)
+    assert getattr(raised.value, "__notes__", ["Raised by the model"])[0].startswith("Raised by the model")
+
+
+def test_arguments_of_another_precision_are_named():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = pyg.TransformerConv(3, 4, edge_dim=2)
+
+        def forward(self, x, edge_index, edge_attr):
+            return self.conv(x, edge_index, edge_attr)
+
+    with pytest.raises(InputError, match=r"edge_attr is torch\.float64 but the model's weights are torch\.float32"):
+        ww.trace(Net(), X, EDGES, edge_attr=torch.rand(5, 2).double(), index=0, target=0)
+
+
+def test_one_weight_may_be_that_of_all_edges():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.conv = pyg.GraphConv(3, 4)
+
+        def forward(self, x, edge_index, edge_weight):
+            return self.conv(x, edge_index, edge_weight)
+
+    one, each = (
+        ww.trace(Net(), X, EDGES, edge_weight=w, index=0, target=0) for w in (torch.tensor(2.0), 2 + torch.zeros(5))
+    )
+    torch.testing.assert_close(ww.node_relevance(one), ww.node_relevance(each))
 
 
 @pytest.mark.parametrize(

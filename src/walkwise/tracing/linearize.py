@@ -210,9 +210,7 @@ class PropagateCall:
             weight = values
         if weight is not None and weight.dim() > 1 and weight.shape[-1] == 1:
             weight = weight.squeeze(-1)
-        if (
-            weight is not None and weight.shape[:1] != edges.source.shape[:1]
-        ):  # the layer itself says best what is wrong
+        if weight is not None and weight.shape[:1] != edges.source.shape[:1]:  # the layer says best what is wrong
             return None
         each = self.weights(edges, weight, x)
         return Affine([(x, Aggregate(edges, each) if senders == receivers else Send(edges, each, senders, receivers))])

@@ -169,11 +169,12 @@ class Given:
         except TypeError as error:
             self._check_call()
             explain_kinds(error, self.edge_index, self.arguments)
+            explain_types(error, self.tensors(), self.missed)
             raise
-        except (AttributeError, LookupError, RuntimeError, ValueError) as error:
+        except (AssertionError, AttributeError, LookupError, RuntimeError, ValueError) as error:
             explain_kinds(error, self.edge_index, self.arguments)
             explain_batch(error, self.arguments, self.num_nodes)
-            explain_precision(error, self.model, self.features)
+            explain_precision(error, self.model, self.tensors())
             explain_types(error, self.tensors(), self.missed)
             self._check_ends()
             raise

@@ -12,6 +12,7 @@ from torch_geometric.data.data import BaseData
 
 from walkwise.errors import InputError, described, noted
 from walkwise.tracing.given.signatures import NAMED, ORDERED, signature_of, written
+from walkwise.tracing.precision import HALVES
 
 #: What a graph without features may be given; and the call where x and edge_index were meant.
 ONES = (
@@ -92,17 +93,18 @@ def explain_kinds(error: Exception, edge_index: Any, arguments: Mapping[str, Any
             ) from error
 
 
-def explain_precision(error: Exception, model: nn.Module, features: Mapping[str, Tensor]) -> None:
-    """Say which features are of another floating-point type than the model's weights."""
+def explain_precision(error: Exception, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Say which arguments are of another floating-point type than the model's weights."""
     weights = {weight.dtype for weight in model.parameters() if weight.is_floating_point()}
-    wrong = next((x for x in features.values() if x.dtype not in weights), None)
-    if wrong is not None and len(weights) == 1 and "dtype" in str(error):
-        (kind,) = weights
+    wrong = [name for name, t in tensors.items() if t.is_floating_point() and t.dtype not in weights]
+    single = len(weights) == 1 and weights.isdisjoint(HALVES)  # those are run in another type first
+    if wrong and single and "dtype" in str(error):
+        (kind,), name = weights, wrong[0]
         raise InputError(
-            f"x is {wrong.dtype} but the model's weights are {kind}; convert one of them.",
-            argument="x",
+            f"{name} is {tensors[name].dtype} but the model's weights are {kind}; convert one of them.",
+            argument=name,
             expected=f"of {kind}",
-            got=wrong.dtype,
+            got=tensors[name].dtype,
         ) from error
 
 
