@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -122,11 +123,21 @@ def test_one_logit_has_two_classes_with_names(data):
         ({"target": 1, "against": 5}, "against=5 is out of range"),
         ({"target": lambda output: output[0, 0], "against": 1}, "subtract inside the callable"),
         ({"size": 9}, "size"),
+        ({"class_names": 2}, "class_names must be a list of names, one for each column of the output, got 2"),
+        ({"class_names": {"safe", "toxic"}}, "a list of names, .* got set"),
+        ({"class_names": {"safe": 0, "toxic": 1}}, "a list of names, .* got dict"),
     ],
 )
 def test_what_does_not_fit_is_refused(model, data, arguments, words):
     with pytest.raises(InputError, match=words):
         ww.explain(model, data, **arguments)
+
+
+@pytest.mark.parametrize("names", [np.array(NAMES), tuple(NAMES), {1: NAMES[1], 0: NAMES[0]}, iter(NAMES)])
+def test_names_of_classes_in_every_form(model, data, names):
+    expected = ww.explain(model, data, target="toxic", class_names=NAMES)
+    found = ww.explain(model, data, target="toxic", class_names=names)
+    assert (found.target, found.prediction.says) == (expected.target, expected.prediction.says)
 
 
 def test_a_column_against_itself_is_refused_by_trace_too(model, data):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 __all__ = [  # noqa: RUF022  (in the order of the page: the base of all first)
     "WalkwiseError",
@@ -158,6 +159,21 @@ class SeveralGraphsWarning(UserWarning):
     """A chain of several graphs was asked a question about one graph, and they were treated as a single graph."""
 
 
+def as_whole(given: Any) -> int:
+    """The whole number given; a TypeError where it is none, a truth value say: a mask has no numbers of nodes.
+
+    >>> as_whole(3)
+    3
+    >>> as_whole(True)
+    Traceback (most recent call last):
+        ...
+    TypeError: a truth value is no number
+    """
+    if isinstance(given, bool) or str(getattr(given, "dtype", "")).endswith("bool"):
+        raise TypeError("a truth value is no number")
+    return operator.index(given)
+
+
 def as_count(given: object, argument: str, meaning: str = "", *, least: int = 1) -> int:
     """The whole number given, or an InputError that says what the argument means.
 
@@ -169,13 +185,24 @@ def as_count(given: object, argument: str, meaning: str = "", *, least: int = 1)
     walkwise.errors.InputError: k, the number of walks, must be a whole number of at least 1, got 1.5.
     """
     try:
-        count = operator.index(given)  # type: ignore[arg-type]
+        count = as_whole(given)
     except TypeError:
         count = least - 1
     if count < least:
         named, expected = f"{argument}, {meaning}," if meaning else argument, f"a whole number of at least {least}"
         raise InputError(f"{named} must be {expected}, got {given!r}.", argument=argument, expected=expected, got=given)
     return count
+
+
+def as_limit(given: Any, argument: str) -> int:
+    """The most that is allowed, a whole number; 1e6 is one, and infinity stands for more than there can be.
+
+    >>> as_limit(1e6, "max_walks"), as_limit(float("inf"), "max_walks") > 10**18
+    (1000000, True)
+    """
+    if isinstance(given, float) and given > 0 and (given.is_integer() or given == float("inf")):
+        given = sys.maxsize if given > sys.maxsize else int(given)
+    return min(as_count(given, argument, least=0), sys.maxsize - 1)
 
 
 def unknown(what: str, name: object, known: Iterable[str], *, argument: str = "name") -> InputError:

@@ -279,6 +279,12 @@ def test_sparsity():
         (lambda m, d: ev.activation_curve(m, list(range(9))), "as one Data object"),
         (lambda m, d: ev.fidelity_plus(m, d, [9]), "nodes must be node ids from 0 to 8"),
         (lambda m, d: ev.activation_curve(m, d, list(range(9)), batch=torch.arange(9)), "one graph at a time"),
+        (
+            lambda m, d: ev.activation_curve(m, d.x.float(), d.edge_index, range(9)),
+            r"x is torch\.float32 .* torch\.float64",
+        ),
+        (lambda m, d: ev.activation_curve(m, d.x.to_sparse(), d.edge_index, range(9)), r"Give x\.to_dense\(\)"),
+        (lambda m, d: ev.activation_curve(m, Data(d.x, adj_t=torch.eye(9).to_sparse()), range(9)), "ToSparseTensor"),
         (lambda m, d: ev.motif_accuracy([0, 1], []), "at least one node"),
         (lambda m, d: ev.motif_auroc([0, 1], [0, 1]), "whole graph"),
         (lambda m, d: ev.activation_curve(m, d.x, d.edge_index, None), "each of the nodes 0 to 8 once, got None"),
@@ -303,6 +309,13 @@ def test_sparsity():
 def test_errors_say_what_was_expected(call, says):
     with pytest.raises(InputError, match=says):
         call(made(Classifier), graph())
+
+
+def test_node_ids_may_be_short():
+    model, data = made(Classifier), graph()
+    expected = ev.activation_curve(model, data, range(9)).values
+    data.edge_index = data.edge_index.int()
+    torch.testing.assert_close(ev.activation_curve(model, data, range(9)).values, expected)
 
 
 def test_scores_must_be_numbers():

@@ -47,6 +47,14 @@ def test_terms_sum_back_to_the_union(seed, member):
     assert sum(pairs.terms.values()) + pairs.remainder == pytest.approx(union, abs=1e-9)
 
 
+def test_a_group_may_be_a_mask():
+    ring = torch.tensor([True, True, False, False, False, False])
+    found = interactions(CHAINS[0], GROUPS | {"ring": ring}).terms
+    assert found == interactions(CHAINS[0], GROUPS).terms
+    with pytest.raises(InputError, match="truth values"):
+        interactions(CHAINS[0], GROUPS | {"ring": [True, False]})
+
+
 def test_the_formula_of_the_paper():
     chain, (a, b, c) = CHAINS[0], GROUPS.values()
     sets = [a + b + c, a + b, a + c, b + c, a, b, c]

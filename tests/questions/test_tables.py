@@ -164,6 +164,7 @@ def test_what_is_no_table_of_walks():
         ([[0, None, 1]], "list"),
         ([[0, 1, 1], [0, 1]], "rows of different lengths"),
         ([[0, 1]], "torch.int64 of shape (1, 2)"),
+        (torch.tensor([[True, False, True]]), "torch.bool of shape (1, 3)"),
     ],
 )
 def test_what_are_no_walks_is_refused_by_what_it_is(walks, got):
@@ -173,3 +174,9 @@ def test_what_are_no_walks_is_refused_by_what_it_is(walks, got):
     with pytest.raises(InputError, match=r"node ids, of shape \(K, 3\), got") as caught:
         ww.walk_relevance(chain, walks)
     assert str(caught.value.got) == got
+
+
+def test_walks_may_come_one_by_one():
+    chain = chain_of(0, M=5, layers=2)
+    walks = ww.enumerate_walks(chain)
+    assert torch.equal(ww.walk_relevance(chain, list(walks)), ww.walk_relevance(chain, walks))

@@ -1,5 +1,6 @@
 """Heterogeneous graphs: one node set over all types, against hooks that tell types apart."""
 
+import copy
 import itertools
 
 import pytest
@@ -239,11 +240,31 @@ def test_calls_that_do_not_fit(data):
     wrong = dict(data.edge_index_dict) | {KNOWS: torch.tensor([[0, 9], [1, 2]])}
     with pytest.raises(InputError, match=r"names user nodes 0 to 9, but there are 4"):
         ww.trace(model, data.x_dict, wrong, index=("user", 1))
+    with pytest.raises(InputError, match=r"computes with tensors.*data\.to_homogeneous\(\)"):
+        ww.trace(pyg.GCN(3, 4, 2), data, index=("user", 1))
     chain = ww.trace(model, data, index=("user", 1))
     with pytest.raises(InputError, match="no node 7 of type 'user'"):
         ww.subgraph_relevance(chain, [{"user": [7]}])
     with pytest.raises(InputError, match="a type of 'user', 'item'"):
         ww.subgraph_relevance(chain, [{"shop": [0]}])
+
+
+@pytest.mark.parametrize(
+    ("attribute", "change", "words"),
+    [
+        ("x", lambda x: x.numpy(), r"x\['user'\] must be a tensor with one row per node, got float64"),
+        ("x", lambda x: x.long(), r"x\['user'\] of torch\.int64 .*data\['user'\]\.x = data\['user'\]\.x\.float\(\)"),
+        ("edge_index", lambda edges: edges.numpy(), r"a NumPy array .*torch\.as_tensor\(edge_index\[\('user', 'knows'"),
+        ("edge_index", lambda edges: edges.double(), r"must be node ids, of torch\.long, got torch\.float64"),
+        ("edge_index", lambda edges: edges.bool(), r"must be node ids, of torch\.long, got torch\.bool"),
+    ],
+)
+def test_what_is_not_of_the_right_kind(data, attribute, change, words):
+    model, place = lazily(pyg.to_hetero(Plain(), data.metadata()), data), "user" if attribute == "x" else KNOWS
+    wrong = copy.copy(data)
+    wrong[place][attribute] = change(data[place][attribute])
+    with pytest.raises(InputError, match=words):
+        ww.trace(model, wrong, index=("user", 1), target=0)
 
 
 @pytest.mark.parametrize("node_mask", ["object", "attributes", "common_attributes"])

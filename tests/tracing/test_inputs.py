@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.nn import (
@@ -467,6 +467,45 @@ def test_a_compiled_model_is_unwrapped(net, graph):
     assert torch.equal(
         ww.node_relevance(ww.trace(compiled, x, edge_index)), ww.node_relevance(ww.trace(model, x, edge_index))
     )
+
+
+class Listed(nn.DataParallel):
+    """Takes a list of graphs, as torch_geometric.nn.DataParallel does."""
+
+    def forward(self, data_list):
+        return self.module(Batch.from_data_list(data_list))
+
+
+def test_a_model_for_several_devices_is_unwrapped(net, graph):
+    model, (x, edge_index) = net(), graph()
+
+    class Whole(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = model
+
+        def forward(self, data):
+            return self.inner(data.x, data.edge_index)
+
+    plain, data = ww.trace(model, x, edge_index), Data(x=x, edge_index=edge_index)
+    parallel, listed = ww.trace(nn.DataParallel(model), x, edge_index), ww.trace(Listed(Whole()), data)
+    assert [layer.name for layer in parallel.layers] == [layer.name for layer in plain.layers]
+    for chain in (parallel, listed):
+        torch.testing.assert_close(ww.node_relevance(chain), ww.node_relevance(plain))
+
+
+def test_processes_that_train_together_are_not_waited_for(net, graph, tmp_path):
+    """Where one of them traces, the others do not take part."""
+    model, (x, edge_index) = net(), graph()
+    expected = ww.node_relevance(ww.trace(model, x, edge_index))
+    model.register_buffer("seen", torch.zeros(1))
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        together = nn.parallel.DistributedDataParallel(model)
+        together._sync_buffers = None  # what would be waited for
+        torch.testing.assert_close(ww.node_relevance(ww.trace(together, x, edge_index)), expected)
+    finally:
+        distributed.destroy_process_group()
 
 
 class Normalised(nn.Module):

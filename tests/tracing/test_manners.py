@@ -136,6 +136,7 @@ def test_graphs_of_nodes():
 def test_a_sampled_graph_has_a_batch_size_that_is_no_number_of_graphs():
     """It says how many nodes were asked for."""
     assert called(lambda x, edge_index, batch_size=None: batch_size, graph(batch_size=2)) is None
+    assert called(lambda x, edge_index, batch_size: batch_size, graph(batch_size=2)) == 2  # this model asks for it
     assert called(lambda x, edge_index, batch, batch_size: batch_size, three()) == 3
     own = graph(batch=torch.zeros(4, dtype=torch.long), batch_size=1)
     assert called(lambda x, edge_index, batch_size: batch_size, own) == 1

@@ -163,7 +163,10 @@ def test_every_question_is_answered_in_the_ids_of_the_graph(name, many, monkeypa
     assert ours.num_nodes == M
     close(ours.values, theirs.values)
     groups = {"centre": [CENTRE], "some": near[:2] if CENTRE not in near[:2] else near[-2:], "far": [far]}
-    assert ww.interactions(part, groups).terms == pytest.approx(ww.interactions(whole, groups).terms, abs=1e-12)
+    expected = ww.interactions(whole, groups).terms
+    for form in (list, iter, set, torch.tensor, lambda ids: torch.zeros(M).index_fill(0, torch.tensor(ids), 1) > 0):
+        given = {name: form(nodes) for name, nodes in groups.items()}
+        assert ww.interactions(part, given).terms == pytest.approx(expected, abs=1e-12)
     for formula in ("centre & ~some", "some | far", "rest & centre"):
         assert ww.query(part, formula, groups) == pytest.approx(ww.query(whole, formula, groups), abs=1e-12)
     for size in (2, 3):
@@ -371,3 +374,13 @@ def test_the_index_of_a_graph_is_kept_while_its_edges_are_the_same():
     assert neighbourhoods.kept_index(edges.clone(), 3) is None
     edges[0, 0] = 2
     assert neighbourhoods.kept_index(edges, 3) is None
+
+
+def test_edges_of_which_torch_does_not_say_who_writes_into_them_are_looked_at_anew():
+    with torch.inference_mode():
+        edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    before = neighbourhoods.graph_index(edges, 3).cut([0], neighbourhoods.Reach(1)).origin.nodes.tolist()
+    with torch.inference_mode():
+        edges[0, 2] = 1
+    assert before == [0, 2]
+    assert neighbourhoods.graph_index(edges, 3).cut([0], neighbourhoods.Reach(1)).origin.nodes.tolist() == [0, 1]

@@ -117,11 +117,14 @@ def test_parameters_buffers_modules():
     assert vars(module)[private.MODULES] == {"0": module[0]}, "Module._modules is kept elsewhere"
 
 
-def test_compiled_from():
+def test_wrapped_in():
     """Without it a compiled model is watched from outside, where nothing can be seen."""
     module = nn.Linear(2, 3)
-    assert private.compiled_from(torch.compile(module)) is module, "torch.compile keeps the module elsewhere"
-    assert private.compiled_from(module) is None, "a module that is not compiled looks as if it were"
+    assert private.wrapped_in(torch.compile(module)) is module, "torch.compile keeps the module elsewhere"
+    assert private.wrapped_in(nn.DataParallel(module)) is module, "DataParallel keeps the module elsewhere"
+    assert private.wrapped_in(torch.compile(nn.DataParallel(module))) is module, "both do"
+    assert private.wrapped_in(module) is None, "a module that is not compiled looks as if it were"
+    assert private.wrapped_in(nn.Sequential(module)) is None, "a module with another in it looks as if it were"
 
 
 def test_global_hooks():
@@ -191,6 +194,19 @@ def test_edge_hooks():
     assert all(name in vars(conv) for name in private.EDGE_HOOKS), "PyG keeps the hooks of edge_update elsewhere"
     conv.register_edge_update_forward_hook(lambda *_: None)
     assert any(vars(conv)[name] for name in private.EDGE_HOOKS), "PyG keeps the hooks of edge_update elsewhere"
+
+
+def test_edge_mask():
+    """Without it nobody hears that an explainer has left its masks on a model."""
+    from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
+    from torch_geometric.nn import GCNConv
+
+    conv, edges = GCNConv(2, 2), torch.tensor([[0, 1], [1, 0]])
+    assert getattr(conv, private.EDGE_MASK) is None, "a layer without a mask looks as if it had one"
+    set_masks(conv, torch.ones(2), edges)
+    assert getattr(conv, private.EDGE_MASK) is not None, "PyG keeps the masks of edges elsewhere"
+    clear_masks(conv)
+    assert getattr(conv, private.EDGE_MASK) is None, "clear_masks leaves them"
 
 
 def test_compiled():

@@ -93,7 +93,13 @@ def test_nodes_of_a_list_are_nodes():
             _centres(wrong, 5)
 
 
-@pytest.mark.parametrize("index", [-1, M, True, "20"])
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_a_mask_is_no_list_of_nodes_0_and_1(kind):
+    with pytest.raises(TargetError, match=r"from 0 to 4, got .*mask\.nonzero\(\)\.view\(-1\)"):
+        _centres(kind([False, False, True, False, False]), 5)
+
+
+@pytest.mark.parametrize("index", [-1, M, True, torch.tensor(True), "20"])
 def test_what_is_no_node_is_left_to_the_target_to_refuse(index, monkeypatch):
     monkeypatch.setattr(reach, "_MANY_NODES", 10)
     with pytest.raises(TargetError):

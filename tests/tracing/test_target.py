@@ -22,6 +22,8 @@ USERS, BOTH = NodeTypes({"user": 2, "item": 1}), NodeTypes({"user": 1, "item": 1
         (TABLE, {"target": np.int64(0)}, {(0, 0): 1, (1, 0): 1}, [1, 7]),
         (TABLE, {"target": [0, 2]}, {(0, 0): 1, (1, 2): 1}, [1, 4]),
         (TABLE, {"target": torch.tensor([1, 1])}, {(0, 1): 1, (1, 1): 1}, [5, 3]),
+        (TABLE, {"target": np.array([1, 1])}, {(0, 1): 1, (1, 1): 1}, [5, 3]),
+        (TABLE, {"target": 1, "against": np.array([0, 2])}, {(0, 1): 1, (0, 0): -1, (1, 1): 1, (1, 2): -1}, [4, -1]),
         (TABLE, {"target": torch.tensor(2)}, {(0, 2): 1, (1, 2): 1}, [2, 4]),
         (TABLE[:1], {"target": 1, "num_graphs": 1}, {(0, 1): 1}, [5]),
         # One row.
@@ -72,7 +74,7 @@ def test_what_is_explained(output, given, places, outputs):
     [
         (COLUMN, 0, True), (COLUMN, [0, 1], True), (COLUMN, [1, 1], False), (COLUMN, torch.tensor([1, 0]), True),
         (COLUMN, "positive", False), (COLUMN, None, False), (TABLE, 0, False), (COLUMN, 1, False),
-        (COLUMN, torch.tensor([1, 1]), False), (COLUMN, ["negative", 0], True),
+        (COLUMN, torch.tensor([1, 1]), False), (COLUMN, np.array([1, 0]), True), (COLUMN, ["negative", 0], True),
     ],
 )  # fmt: skip
 def test_column_0_of_one_is_noted(output, target, noted):
@@ -112,6 +114,9 @@ def test_a_callable_is_asked_for_one_number():
         (TABLE[None], {}, r"of shape \(rows, columns\), \(rows,\) or a scalar, got \(1, 2, 3\)"),
         ({"user": TABLE}, {"index": 1}, r"returned a dict \('user'\).*index=\(type, i\).*Got index=1"),
         ({"user": TABLE}, {"index": ("item", 1)}, "returned a dict"),
+        ({"user": TABLE}, {"index": ("user", [1])}, r"index must be an integer, got \[1\] \(list\)"),
+        ({"user": TABLE}, {"index": ("user", True)}, r"index must be an integer, got True \(bool\)"),
+        (TABLE, {"index": torch.tensor(True)}, r"index must be an integer, got tensor\(True\)"),
     ],
 )
 def test_what_cannot_be_explained_is_told(output, given, words):

@@ -8,7 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import GATConv, GCNConv, GraphConv, SGConv, global_mean_pool
+from torch.nn.modules.module import register_module_forward_hook
+from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
+from torch_geometric.nn import GATConv, GCNConv, GraphConv, SGConv, SumAggregation, global_mean_pool
 
 import walkwise as ww
 from walkwise.errors import TargetError, UnsupportedLayerError
@@ -202,6 +204,31 @@ def test_what_the_user_did_to_a_layer_counts(net, graph, change):
     assert chain.output == pytest.approx(float(model(x, edge_index)[0, 0].detach()))
     assert chain.output != pytest.approx(float(plain[0, 0]))
     assert chain.input_relevance == pytest.approx(chain.output)
+
+
+def test_masks_that_an_explainer_has_left_are_noted(net, graph):
+    model, (x, edge_index) = net(), graph()
+    set_masks(model, torch.rand(edge_index.shape[1]).double(), edge_index)
+    assert any("left masks of edges" in note for note in ww.trace(model, x, edge_index).notes)
+    clear_masks(model)
+    assert ww.trace(model, x, edge_index).notes == ()
+
+
+@pytest.mark.parametrize("kind", ["GCN", "GIN", "GAT"])
+def test_what_listens_to_all_modules_counts(net, graph, kind):
+    """A hook for every module that there is: on the aggregation, too, which a closed form would pass by."""
+    model, (x, edge_index) = net(kind), graph()
+
+    def triple(module, inputs, result):
+        return 3 * result if isinstance(module, SumAggregation) else None
+
+    hook = register_module_forward_hook(triple)
+    try:
+        expected = float(model(x, edge_index)[0, 0].detach())
+        assert ww.trace(model, x, edge_index, target=0).output == pytest.approx(expected)
+    finally:
+        hook.remove()
+    assert ww.trace(model, x, edge_index, target=0).output != pytest.approx(expected)
 
 
 def test_features_survive_a_model_that_writes_into_them(graph, unchanged):

@@ -9,7 +9,7 @@ import walkwise as ww
 from walkwise.core.operators import RowMap, Step
 from walkwise.rules import Gamma
 from walkwise.tracing.stretches.expressions import Coefficients, Term
-from walkwise.tracing.stretches.stretch import ChainBuilder, Unwritten, Flow
+from walkwise.tracing.stretches.stretch import ChainBuilder, Flow, Unwritten
 
 M = 5
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 0], [1, 0, 2, 1, 3, 2, 4, 3, 4]])

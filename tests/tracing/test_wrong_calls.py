@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch_geometric.nn as pyg
 from torch import nn
+from torch.ao.quantization import quantize_dynamic
 from torch_geometric.data import Data
 from torch_geometric.explain import Explainer
 
@@ -33,12 +34,77 @@ class Net(nn.Module):
         ((), {"data": Data(X, EDGES)}, r"x was left out\. data was given by name\..*ww\.trace\(model, data\)"),
         ((EDGES, X), {}, r"stand in each other's place.*ww\.trace\(model, x, edge_index\)"),
         ((X.long(), EDGES), {}, r"int64.*x\.float\(\)"),
+        ((X > 0, EDGES), {}, r"torch\.bool.*x\.float\(\)"),
+        ((X, EDGES.bool()), {}, r"edge_index must be node ids, of torch\.long, got torch\.bool"),
+        ((X, EDGES.numpy()), {}, r"edge_index, a NumPy array .*torch\.as_tensor\(edge_index\)"),
+        ((X, None), {}, r"edge_index must be the edges, \(2, E\), or a sparse adjacency, got None"),
+        ((X, EDGES.tolist()), {}, r"edge_index, a list of numbers .*torch\.as_tensor\(edge_index\)"),
     ],
-    ids=["in order", "by name", "swapped", "integers"],
+    ids=["in order", "by name", "swapped", "integers", "truth values", "true edges", "array", "none", "list"],
 )
 def test_arguments(arguments, named, words):
     with pytest.raises((InputError, TraceError), match=words):
         ww.trace(Net(), *arguments, **named)
+
+
+@pytest.mark.parametrize(
+    ("batch", "words"),
+    [
+        (torch.zeros(4), r"whole numbers, one for each node, of shape \(4,\), got torch\.float32 of shape \(4,\)"),
+        (torch.zeros(3, dtype=torch.long), r"of shape \(4,\), got torch\.int64 of shape \(3,\)"),
+        ([0, 0, 0, 0], r"batch, a list of numbers .*torch\.as_tensor\(batch\)"),
+    ],
+)
+def test_graphs_of_nodes(batch, words):
+    class Pooled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = pyg.GCNConv(3, 4)
+
+        def forward(self, x, edge_index, batch):
+            return pyg.global_mean_pool(self.conv(x, edge_index), batch)
+
+    with pytest.raises(InputError, match=words):
+        ww.trace(Pooled(), X, EDGES, batch=batch)
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, TypeError, AssertionError, AttributeError, KeyError])
+def test_a_models_own_error_comes_through(kind):
+    def broken(h):
+        raise kind("mine")
+
+    with pytest.raises(kind, match="mine") as raised:
+        ww.trace(Net(last=broken), X, EDGES)
+    assert getattr(raised.value, "__notes__", ["Raised by the model"])[0].startswith("Raised by the model")
+
+
+def test_arguments_of_another_precision_are_named():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = pyg.TransformerConv(3, 4, edge_dim=2)
+
+        def forward(self, x, edge_index, edge_attr):
+            return self.conv(x, edge_index, edge_attr)
+
+    with pytest.raises(InputError, match=r"edge_attr is torch\.float64 but the model's weights are torch\.float32"):
+        ww.trace(Net(), X, EDGES, edge_attr=torch.rand(5, 2).double(), index=0, target=0)
+
+
+def test_one_weight_may_be_that_of_all_edges():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.conv = pyg.GraphConv(3, 4)
+
+        def forward(self, x, edge_index, edge_weight):
+            return self.conv(x, edge_index, edge_weight)
+
+    one, each = (
+        ww.trace(Net(), X, EDGES, edge_weight=w, index=0, target=0) for w in (torch.tensor(2.0), 2 + torch.zeros(5))
+    )
+    torch.testing.assert_close(ww.node_relevance(one), ww.node_relevance(each))
 
 
 @pytest.mark.parametrize(
@@ -124,9 +190,23 @@ def test_what_is_given_in_order_beside_a_graph_has_a_name():
         ww.trace(Net(), Data(X, EDGES), torch.ones(4), torch.ones(4))
 
 
-def test_scripted_models_are_named_so():
+@pytest.mark.parametrize("given", [(X, EDGES), (Data(X, EDGES),)], ids=["tensors", "graph"])
+@pytest.mark.parametrize(
+    "script", [lambda: torch.jit.script(nn.Linear(3, 2)), lambda: torch.jit.trace(Net(), (X, EDGES))]
+)
+def test_scripted_models_are_named_so(script, given):
     with pytest.raises(TraceError, match=r"is TorchScript.*scripted from"):
-        ww.trace(torch.jit.script(nn.Linear(3, 2)), X, EDGES)
+        ww.trace(script(), *given)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:quantized")
+@pytest.mark.parametrize("after", [False, True])
+def test_what_torch_does_not_differentiate_is_named(after):
+    """Quantised operations say that they can be differentiated."""
+    quantised = quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), dtype=torch.qint8)
+    model = Net(last=lambda h: quantised(h).mean(0, keepdim=True)) if after else Net(change=quantised)
+    with pytest.raises(TraceError, match=r"cannot differentiate linear_dynamic.*quantised model"):
+        ww.trace(model, X, EDGES, target=0)
 
 
 def test_several_matrices_of_parts_of_the_nodes_are_refused():

@@ -37,6 +37,7 @@ BAD = {
     "a number in a tensor": torch.tensor(1.5),
     "a list in a list": [[7]],
     "huge": 10**20,
+    "a truth value": torch.tensor(True),
 }
 
 
@@ -94,6 +95,39 @@ CALLS = {
 }
 
 
+QUESTIONS = {
+    "find_subgraph(size)": lambda b, c: ww.find_subgraph(c, b),
+    "find_subgraph(method)": lambda b, c: ww.find_subgraph(c, 2, method=b),
+    "find_subgraph(beam)": lambda b, c: ww.find_subgraph(c, 2, beam=b),
+    "find_subgraph(max_subgraphs)": lambda b, c: ww.find_subgraph(c, 2, method="exact", max_subgraphs=b),
+    "order_nodes(mode)": lambda b, c: ww.order_nodes(c, mode=b),
+    "shapley_values(max_walks)": lambda b, c: ww.shapley_values(c, max_walks=b),
+    "shapley_values(seed)": lambda b, c: ww.shapley_values(c, max_walks=1, seed=b),
+    "shapley_interactions(max_walks)": lambda b, c: ww.shapley_interactions(c, max_walks=b),
+    "enumerate_walks(max_walks)": lambda b, c: ww.enumerate_walks(c, max_walks=b),
+    "top_walks(k)": lambda b, c: ww.top_walks(c, b),
+    "top_walks(by)": lambda b, c: ww.top_walks(c, 2, by=b),
+    "top_walks(max_expansions)": lambda b, c: ww.top_walks(c, 2, max_expansions=b),
+    "node_relevance(layer)": lambda b, c: ww.node_relevance(c, layer=b),
+    "edge_relevance(layer)": lambda b, c: ww.edge_relevance(c, layer=b),
+    "interactions(groups)": lambda b, c: ww.interactions(c, b),
+    "interactions(max_order)": lambda b, c: ww.interactions(c, {"a": [0]}, max_order=b),
+    "query(groups)": lambda b, c: ww.query(c, "a", b),
+    "walk_relevance(walks)": lambda b, c: ww.walk_relevance(c, b),
+    "subgraph_relevance(subgraphs)": lambda b, c: ww.subgraph_relevance(c, b),
+}
+CALLS |= {name: lambda b, g, *others, ask=ask: ask(b, ww.trace(g, DATA, target=0)) for name, ask in QUESTIONS.items()}
+
+
+def test_limits_may_be_written_in_any_way(made):
+    chain = ww.trace(made[0], DATA, target=0)
+    walks = ww.enumerate_walks(chain)
+    for limit in (1e6, float("inf"), 10**30, torch.tensor(1000)):
+        assert torch.equal(ww.enumerate_walks(chain, max_walks=limit), walks)
+        assert ww.find_subgraph(chain, 2, method="exact", max_subgraphs=limit).exhaustive
+
+
+@pytest.mark.filterwarnings("ignore::walkwise.errors.SamplingWarning")
 @pytest.mark.parametrize("name", CALLS)
 def test_what_does_not_fit_is_refused_in_words(made, name):
     allowed = 0

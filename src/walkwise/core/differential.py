@@ -16,6 +16,7 @@ from walkwise.core.cast import Cast
 from walkwise.core.lazy import cached_property
 from walkwise.core.operators import Operator
 from walkwise.core.rows import Rows
+from walkwise.errors import TraceError
 
 
 class Place(Enum):
@@ -106,7 +107,13 @@ class Differential(Operator):
             retain_graph=True,
             create_graph=torch.is_grad_enabled(),
             is_grads_batched=batched,
+            allow_unused=True,
         )
+        if gradient is None:  # torch says that it can, and does nothing
+            raise TraceError(
+                f"torch cannot differentiate {getattr(self.func, '__name__', self.func)}, which the model computes.",
+                remedy="Write it with functions that have a derivative; trace a quantised model as it was before.",
+            )
         return gradient
 
     def __getstate__(self) -> dict[str, Any]:

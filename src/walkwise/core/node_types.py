@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.lazy import cached_property
-from walkwise.errors import InputError
+from walkwise.errors import InputError, as_whole, described
 
 #: A node of a heterogeneous graph: its type, and its number among those of its type.
 TypedNode = tuple[str, int]
@@ -86,14 +85,14 @@ class NodeTypes:
     def number(self, node: Any) -> int:
         """The number of a node (type, i); a number stays what it is."""
         if not isinstance(node, tuple):
-            return operator.index(node)
+            return _whole(node, node)
         name, i = node if len(node) == 2 else (None, None)
         count = self.counts.get(name) if isinstance(name, str) else None
         if count is None:
             raise InputError(
                 argument="node", expected=f"(type, i) with a type of {', '.join(map(repr, self.counts))}", got=node
             )
-        i = operator.index(i)  # type: ignore[arg-type]
+        i = _whole(i, node)
         if not 0 <= i < count:
             raise InputError(
                 f"There is no node {i} of type {name!r}: it has {count}, from 0.",
@@ -134,12 +133,27 @@ class NodeTypes:
         return [self.named(int(node)) for node in nodes]
 
     def numbers(self, nodes: Any) -> Any:
-        """The numbers of nodes given as {type: ids} or as (type, i) one by one; anything else stays as it is."""
+        """The numbers of nodes given as {type: ids} or as (type, i) one by one; anything else stays as it is.
+
+        >>> types = NodeTypes({"user": 2, "item": 3})
+        >>> types.numbers({"item": torch.tensor([0, 2])}), types.numbers({"item": torch.tensor([True, False, True])})
+        ([2, 4], [2, 4])
+        """
         if isinstance(nodes, Mapping):
-            return [self.number((name, int(i))) for name, ids in nodes.items() for i in ids]
+            return [self.number((name, i)) for name, ids in nodes.items() for i in self._ids(name, ids)]
         if isinstance(nodes, (list, tuple)) and any(isinstance(node, tuple) for node in nodes):
             return [-1 if node is None else self.number(node) for node in nodes]
         return nodes
+
+    def _ids(self, name: str, given: Any) -> Sequence[Any]:
+        """The nodes of a type as they are given: ids, or a mask."""
+        if str(getattr(given, "dtype", "")).endswith("bool") and tuple(given.shape) == (self.counts.get(name),):
+            given = torch.as_tensor(given).nonzero().view(-1)
+        given = given.tolist() if hasattr(given, "tolist") else given
+        if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
+            expected, remedy = "a list of node ids", f"For a single node write {{{name!r}: [0]}}."
+            raise InputError(argument=f"nodes[{name!r}]", expected=expected, got=described(given), remedy=remedy)
+        return list(given)
 
     def grouped(self, nodes: Iterable[int]) -> dict[str, list[int]]:
         """Nodes by type, as a subgraph is given.
@@ -161,3 +175,10 @@ class NodeTypes:
     def split_edges(self, per_edge: Tensor) -> dict[EdgeType, Tensor]:
         """Values of all edges by type.  # (E, …) -> {type: (E_t, …)}"""
         return dict(zip(self.edge_counts, torch.split(per_edge, list(self.edge_counts.values())), strict=True))
+
+
+def _whole(i: Any, node: Any) -> int:
+    try:
+        return as_whole(i)
+    except TypeError:
+        raise InputError(argument="node", expected="a node id, or (type, i) with a node id", got=node) from None

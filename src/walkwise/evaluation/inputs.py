@@ -12,10 +12,13 @@ from torch_geometric.data import Data, HeteroData
 
 from walkwise.errors import Described, InputError, described
 from walkwise.tracing.given.arguments import Given, given_as, of_graph, wants
+from walkwise.tracing.given.inputs import check_dense
 from walkwise.tracing.given.misfits import by_name
 
 #: What a graph holds that is not true of its subgraphs, or nothing that a model computes with.
 _OF_THE_WHOLE = ("y", "ptr", "num_nodes")
+#: Types of node ids that a model may take as well.
+_SHORT = (torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def given_graph(model: nn.Module, graph: tuple[Any, ...], model_kwargs: dict[str, Any]) -> Given:
@@ -24,11 +27,13 @@ def given_graph(model: nn.Module, graph: tuple[Any, ...], model_kwargs: dict[str
         given = given_as(model, *graph, model_kwargs)
     elif len(graph) == 1 and isinstance(graph[0], Data):
         if graph[0].x is None or graph[0].edge_index is None:
+            sparse = "adj_t" in graph[0] and graph[0].edge_index is None
             raise InputError(
                 "The Data object needs x and edge_index; where there are no features, give ones.",
                 argument="graph",
                 expected="a Data object with x and edge_index",
                 got=str(graph[0]),
+                remedy="Subgraphs are not taken of adj_t: leave ToSparseTensor out." if sparse else None,
             )
         given = of_graph(model, graph[0], model_kwargs)
     else:
@@ -37,6 +42,8 @@ def given_graph(model: nn.Module, graph: tuple[Any, ...], model_kwargs: dict[str
         remedy = f"Write ({by_name(model, graph[0], more)})." if more > 0 else None
         expected = "one Data object, or x and edge_index, and what else the model takes by name"
         raise InputError(argument="graph", expected=expected, got=Described(f"({parts})"), remedy=remedy)
+    if isinstance(given.edge_index, Tensor) and given.edge_index.dtype in _SHORT:
+        given = replace(given, edge_index=given.edge_index.long())  # subgraphs are taken by them
     _check_graph(given.x, given.edge_index)
     given = replace(given, arguments=_of_any_part(given))
     _check_single(given.arguments)
@@ -57,6 +64,7 @@ def _check_graph(x: Any, edge_index: Any) -> None:
         raise InputError(
             argument="x", expected="a tensor with one row per node, and at least one node", got=described(x)
         )
+    check_dense({"x": x})
     if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise InputError(
             argument="edge_index",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from torch import Tensor
 
-from walkwise.errors import LEFT_OUT, Described, InputError, TargetError, noted
+from walkwise.errors import LEFT_OUT, Described, InputError, TargetError, as_whole, described, noted
 from walkwise.tracing.given.target import CLASSES
 
 
@@ -87,6 +86,22 @@ def named_column(target: Any, row: Tensor, name: str, class_names: Sequence[str]
     return column, False
 
 
+def as_names(given: Any) -> list[str] | None:
+    """What the columns of an output are called, checked; of a dictionary from columns, in their order.
+
+    >>> as_names({1: "toxic", 0: "safe"})
+    ['safe', 'toxic']
+    """
+    if given is None:
+        return None
+    if isinstance(given, Mapping) and set(given) == set(range(len(given))):
+        given = [given[column] for column in range(len(given))]
+    if isinstance(given, (bytes, Mapping, Set)) or not hasattr(given, "__iter__") or getattr(given, "ndim", 1) != 1:
+        expected = "a list of names, one for each column of the output"
+        raise InputError(argument="class_names", expected=expected, got=described(given))
+    return [str(name) for name in given]
+
+
 def made_by(target: Callable[[Any], Tensor], output: Any) -> Tensor:
     """What a callable target makes of the output: one number. Its own exceptions come through, with a note."""
     try:
@@ -114,7 +129,7 @@ def check_on(on: str) -> None:
 
 def _whole(given: Any, name: str, expected: str) -> int:
     try:
-        return operator.index(given)
+        return as_whole(given)
     except TypeError:
         raise InputError(argument=name, expected=expected, got=given) from None
 

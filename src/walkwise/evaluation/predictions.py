@@ -17,7 +17,7 @@ from walkwise.core.node_types import TypedNode
 from walkwise.errors import InputError
 from walkwise.evaluation.adapters import Adapted, adapted
 from walkwise.evaluation.inputs import given_graph
-from walkwise.evaluation.outputs import explained_row, made_by, named_column, table
+from walkwise.evaluation.outputs import as_names, explained_row, made_by, named_column, table
 from walkwise.evaluation.types import AllTypes
 from walkwise.rules import RuleLike
 from walkwise.tracing import trace
@@ -111,6 +111,7 @@ def predict(
     """
     if not isinstance(model, nn.Module):
         raise InputError(argument="model", expected="a torch.nn.Module", got=model)
+    class_names = as_names(class_names)
     if len(graph) == 1 and isinstance(graph[0], HeteroData):
         typed = AllTypes(model, graph[0], model_kwargs, index)
         said: dict[str, Any] = {"target": target, "against": against, "class_names": class_names}

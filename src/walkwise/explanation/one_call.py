@@ -14,6 +14,7 @@ from walkwise.core.chain import RelevanceChain
 from walkwise.core.node_types import TypedNode
 from walkwise.errors import CoverageWarning, TooManyWalksError
 from walkwise.evaluation.naming import explained_title, node_labels
+from walkwise.evaluation.outputs import as_names
 from walkwise.evaluation.predictions import Prediction, predict, traced
 from walkwise.explanation.answer import Explanation
 from walkwise.explanation.check import check_subgraph
@@ -71,7 +72,7 @@ def explain(
     >>> contrast.target
     'output 1, not output 0'
     """
-    graph = tuple(_alone(part) for part in graph)
+    graph, class_names = tuple(_alone(part) for part in graph), as_names(class_names)
     prediction = predict(
         model, *graph, target=target, against=against, index=index, class_names=class_names, **model_kwargs
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
-from walkwise.errors import Described, InputError, TraceError, described
+from walkwise.errors import Described, InputError, TraceError, as_whole, described
 from walkwise.hooks.masked_run import MaskedRun
 from walkwise.rules import RuleLike, as_schedule
 from walkwise.tracing.coverage import notes_of_coverage
@@ -118,7 +117,7 @@ def _inside(nodes: Any, given: Given) -> Tensor:
     M, types = given.num_nodes, given.types
     numbers = nodes if types is None or nodes is ... else types.numbers(nodes)
     try:
-        ids = [_id(node) for node in (numbers.tolist() if isinstance(numbers, Tensor) else numbers)]
+        ids = [as_whole(node) for node in (numbers.tolist() if isinstance(numbers, Tensor) else numbers)]
     except TypeError:
         example = "[0, 3, 4]" if types is None else f"{{{next(iter(types.counts))!r}: [0, 1]}}"
         got = Described("nothing") if nodes is ... else described(nodes)
@@ -132,9 +131,3 @@ def _inside(nodes: Any, given: Given) -> Tensor:
             got=wrong[0],
         )
     return torch.zeros(M, dtype=torch.float64).index_fill_(0, torch.tensor(ids, dtype=torch.long), 1)
-
-
-def _id(node: Any) -> int:
-    if isinstance(node, bool):
-        raise TypeError
-    return operator.index(node)

@@ -16,7 +16,8 @@ from walkwise.errors import Described, InputError, described
 from walkwise.questions.neighbours import running_totals
 from walkwise.questions.nodesets import NodeSets
 
-#: Lists of node ids, one boolean mask (B, M), or a pair of tensors: all ids, and the offsets where each set begins.
+#: Lists of node ids or masks (M,), one boolean mask (B, M), or a pair of tensors: all ids, and the offsets where each
+#: set begins.
 Subgraphs = Sequence[Sequence[int]] | Sequence[Tensor] | Tensor | tuple[Tensor, Tensor]
 #: Up to so many ids in main memory are checked there.
 _FEW_IDS = 1 << 14
@@ -54,11 +55,13 @@ def queued_node_sets(chain: RelevanceChain, given: Any) -> NodeSets:
         return _checked(chain, given.flatten(), torch.arange(count + 1, device=given.device) * size, (size, size))
     if isinstance(given, tuple) and len(given) == 2 and all(isinstance(part, Tensor) for part in given):
         return _from_offsets(chain, *given)
-    lists = [s if type(s) in (list, tuple) else _ids(s, i) for i, s in enumerate(_sequence(given))]
+    lists = [s if type(s) in (list, tuple) else _ids(s, i, M) for i, s in enumerate(_sequence(given))]
     if len(lists) <= 4 and all(type(i) is int and 0 <= i < M for ids in lists for i in ids):
         few = sorted(number * M + i for number, ids in enumerate(lists) for i in ids)
         if len(set(few)) == len(few):  # few and sound: no need for tensors to see it
             return NodeSets(M, len(lists), torch.tensor(few, dtype=torch.long), chain.device)
+    if masks := [i for i, ids in enumerate(lists) if ids and isinstance(ids[0], (bool, np.bool_))]:
+        raise _of_truth_values(masks[0], lists[masks[0]])
     lengths = np.fromiter(map(len, lists), np.int64, len(lists))
     return _checked(chain, _node_tensor(list(flatten.from_iterable(lists))), torch.from_numpy(running_totals(lengths)))
 
@@ -169,7 +172,9 @@ def _sequence(subgraphs: Any) -> Sequence[Any]:
     return list(subgraphs)
 
 
-def _ids(subgraph: Any, number: int) -> list[Any]:
+def _ids(subgraph: Any, number: int, num_nodes: int) -> list[Any]:
+    if str(getattr(subgraph, "dtype", "")).endswith("bool") and tuple(subgraph.shape) == (num_nodes,):
+        subgraph = torch.as_tensor(subgraph).nonzero().view(-1)  # a mask
     if hasattr(subgraph, "tolist"):
         subgraph = subgraph.tolist()
     if isinstance(subgraph, (str, bytes)) or not hasattr(subgraph, "__iter__"):
@@ -180,6 +185,17 @@ def _ids(subgraph: Any, number: int) -> list[Any]:
             remedy="For one subgraph write [[0, 1, 2]].",
         )
     return list(subgraph)
+
+
+def _of_truth_values(number: int, given: list[Any]) -> InputError:
+    """What is wrong with a list of truth values."""
+    return InputError(
+        f"Node ids must be integers, and subgraph {number} is a list of {len(given)} truth values.",
+        argument=f"subgraphs[{number}]",
+        expected="a list of node ids",
+        got=Described(f"{len(given)} truth values"),
+        remedy="Of a mask with one for each node make a tensor: torch.tensor(mask).",
+    )
 
 
 def _node_tensor(ids: list[Any]) -> Tensor:

@@ -289,7 +289,8 @@ def _masks(chain: RelevanceChain, groups: Mapping[str, Sequence[int]]) -> dict[s
                 remedy="For a single node write [0].",
             )
     try:
-        mask = as_node_sets(chain, [n if isinstance(n, Mapping) else list(n) for n in groups.values()]).mask()
+        as_given = [n if isinstance(n, Mapping) or hasattr(n, "dtype") else list(n) for n in groups.values()]
+        mask = as_node_sets(chain, as_given).mask()
     except InputError as error:
         raise error.advised(f"(Subgraph i is the i-th group, from 0: {', '.join(groups)}.)") from None
     masks = {name: mask[:, i] for i, name in enumerate(groups)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ from walkwise.core.node_types import NodeValues
 from walkwise.core.operators import Visit
 from walkwise.core.rows import Rows
 from walkwise.core.sending import Verdict, sent
-from walkwise.errors import Described, InputError, described
+from walkwise.errors import Described, InputError, as_whole, described
 from walkwise.questions.parts import asked_of_part, part_of, per_node, rows_of
 from walkwise.questions.standing_rows import at_once, standing_rows
 from walkwise.questions.standings import Standing, standings_of
@@ -187,7 +186,7 @@ def _of_part(chain: RelevanceChain, pairs: Tensor, layer: int | None, every: boo
 
 def _checked_layer(layer: Any, kind: str, last: int) -> int:
     try:
-        number = operator.index(layer)
+        number = as_whole(layer)
     except TypeError:
         number = -1
     if not 0 <= number <= last:

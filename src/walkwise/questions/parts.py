@@ -102,10 +102,16 @@ def groups_within(chain: RelevanceChain, groups: Any) -> Any:
     """Groups of nodes, with just the rows of the part; what is no group is left for the question to refuse."""
     if not isinstance(groups, Mapping):
         return groups
-    if any(isinstance(nodes, (str, bytes)) or not hasattr(nodes, "__len__") for nodes in groups.values()):
+    if not all(map(_is_list, groups.values())):
         return groups
-    ids, offsets = (part.tolist() for part in sets_within(chain, [list(nodes) for nodes in groups.values()]))
+    as_given = [nodes if hasattr(nodes, "dtype") else list(nodes) for nodes in groups.values()]
+    ids, offsets = (part.tolist() for part in sets_within(chain, as_given))
     return {name: ids[offsets[i] : offsets[i + 1]] for i, name in enumerate(groups)}
+
+
+def _is_list(nodes: Any) -> bool:
+    """Whether something names nodes, one after the other."""
+    return not isinstance(nodes, (str, bytes)) and hasattr(nodes, "__iter__") and getattr(nodes, "ndim", 1) > 0
 
 
 def per_node(chain: RelevanceChain, values: Tensor) -> Tensor:

@@ -36,10 +36,10 @@ def subgraph_relevance(chain: RelevanceChain, subgraphs: Subgraphs, *, alpha: fl
 
     Args:
         chain: the traced prediction.
-        subgraphs: lists of node ids; one boolean mask (B, M); or a tuple of two integer tensors ``(ids, offsets)``,
-            subgraph b having the ids from ``offsets[b]`` to before ``offsets[b + 1]``, which for very many subgraphs is
-            the quickest to read. (Two subgraphs that are tensors themselves go into a list.) An empty subgraph has
-            relevance 0.
+        subgraphs: lists of node ids, or masks (M,); one boolean mask (B, M); or a tuple of two integer tensors
+            ``(ids, offsets)``, subgraph b having the ids from ``offsets[b]`` to before ``offsets[b + 1]``, which for
+            very many subgraphs is the quickest to read. (Two subgraphs that are tensors themselves go into a list.) An
+            empty subgraph has relevance 0.
         alpha: the discount, or several.
 
     The cost does not grow with the nodes that are not asked for: α = 0 carries the nodes of S, and α > 0 those within

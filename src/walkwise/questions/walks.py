@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.contract import contract
 from walkwise.core.sending import Verdict, sent
-from walkwise.errors import Described, InputError, described
+from walkwise.errors import Described, InputError, as_limit, described
 from walkwise.questions.parts import asked_of_part, named, rows_of
 from walkwise.questions.standing_rows import at_once, standing_rows
 from walkwise.questions.walk_tables import whole_table
@@ -87,7 +87,7 @@ def enumerate_walks(chain: RelevanceChain, *, max_walks: int = 1_000_000) -> Ten
     >>> ww.enumerate_walks(chain).tolist()  # all that end at node 1
     [[0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1], [1, 2, 1], [2, 1, 1], [2, 2, 1]]
     """
-    visits = whole_table(chain, "walks", max_walks).visits
+    visits = whole_table(chain, "walks", as_limit(max_walks, "max_walks")).visits
     order = np.lexsort(visits.T[::-1])  # the last key counts most
     return torch.from_numpy(visits[order].astype(np.int64)).to(chain.device)
 
@@ -96,7 +96,8 @@ def _as_table(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]]) ->
     """The walks as they were given, in one table.  # (K, L + 1)"""
     expected = f"node ids, of shape (K, {chain.num_layers + 1})"
     try:
-        table = torch.as_tensor(walks)
+        single = isinstance(walks, list | tuple) and walks and all(isinstance(walk, Tensor) for walk in walks)
+        table = torch.stack(list(walks)) if single else torch.as_tensor(walks)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError):
         rows = [len(row) for row in walks if isinstance(row, list | tuple)] if isinstance(walks, list | tuple) else []
         ragged = len(set(rows)) > 1
@@ -104,7 +105,8 @@ def _as_table(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]]) ->
         raise InputError(argument="walks", expected=expected, got=got) from None
     if table.numel() == 0:
         return torch.empty(0, chain.num_layers + 1, dtype=torch.long, device=chain.device)
-    if table.dim() != 2 or table.shape[1] != chain.num_layers + 1 or table.is_floating_point():
+    whole = not (table.is_floating_point() or table.is_complex() or table.dtype == torch.bool)
+    if table.dim() != 2 or table.shape[1] != chain.num_layers + 1 or not whole:
         got = described(table)
         raise InputError(
             f"A walk of this model names {chain.num_layers + 1} nodes, so walks must be {expected}, got {got}.",

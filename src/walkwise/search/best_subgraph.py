@@ -16,7 +16,7 @@ from torch import Tensor
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.node_types import NodeTypes
 from walkwise.display import html_box, html_table
-from walkwise.errors import InputError, as_count
+from walkwise.errors import InputError, as_count, as_limit
 from walkwise.questions.graphs import PaddedGraphs, as_graphs
 from walkwise.questions.neighbours import Ints, running_totals
 from walkwise.questions.parts import asked_of_part, part_of
@@ -159,9 +159,12 @@ def find_subgraph(
     >>> len(found.nodes), found.evaluated, found.exhaustive
     (2, 3, True)
     """
-    if method not in _METHODS:
+    if not isinstance(method, str) or method not in _METHODS:
         raise InputError(argument="method", expected=f"one of {', '.join(map(repr, _METHODS))}", got=method)
-    beam = as_count(beam, "beam", "how many subgraphs are kept")
+    beam, max_subgraphs = (
+        as_count(beam, "beam", "how many subgraphs are kept"),
+        as_limit(max_subgraphs, "max_subgraphs"),
+    )
     alpha, separate = as_discount(alpha), as_graphs(chain, graphs)
     searches: list[Search | None] = []
     sizes = _checked_sizes(size, separate, several=graphs is not None)

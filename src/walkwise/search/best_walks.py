@@ -14,7 +14,7 @@ from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.core.sending import sent
 from walkwise.display import count, html_box, html_table
-from walkwise.errors import InputError, as_count
+from walkwise.errors import InputError, as_count, as_limit
 from walkwise.questions.bookkeeping import (
     by_size,
     counted,
@@ -196,7 +196,7 @@ def top_walks(
     >>> bool(torch.isclose(best.relevance[0], ww.walk_relevance(chain, ww.enumerate_walks(chain)).max()))
     True
     """
-    k = as_count(k, "k", "the number of walks")
+    k, max_expansions = as_count(k, "k", "the number of walks"), as_limit(max_expansions, "max_expansions")
     if by not in ("relevance", "magnitude"):
         raise InputError(argument="by", expected='"relevance" or "magnitude"', got=by)
     separate, ending = as_graphs(chain, graphs), stages(chain).most_ending

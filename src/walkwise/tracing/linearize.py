@@ -27,7 +27,7 @@ from torch_geometric.utils import is_sparse, to_edge_index
 from walkwise.core.edges import Edges
 from walkwise.core.operators import Aggregate, Operator, Scale
 from walkwise.core.row_maps import Send
-from walkwise.tracing.private import MESSAGE_HOOKS, hooked, version_of
+from walkwise.tracing.private import MESSAGE_HOOKS, global_hooks, hooked, version_of
 
 T = TypeVar("T")
 ClosedForm = Callable[[Any, "PropagateCall"], "Affine | None"]
@@ -186,16 +186,19 @@ class PropagateCall:
     def additive(self) -> bool:
         """Whether messages are summed or averaged."""
         aggr = self.conv.aggr_module
-        changed = hooked(aggr) or "forward" in aggr.__dict__
+        changed = hooked(aggr) or global_hooks() or "forward" in aggr.__dict__
         plain = type(aggr) in (SumAggregation, MeanAggregation) and not changed
-        return plain and self.conv.decomposed_layers == 1
+        known = isinstance(self.edge_index, Tensor) or is_sparse(self.edge_index)  # of others the layer complains
+        return plain and known and self.conv.decomposed_layers == 1
 
     def sum(self, name: str, weight: Tensor | None = None, *, ignore_values: bool = False) -> Affine | None:
         """Σ or mean over edges of weight · x_j, with one weight per edge, per head or per neuron.
 
         A sparse adjacency brings its values as weights where none are given, unless they are ignored.
         """
-        x = self.node_tensor(name)
+        x: Tensor | None = self.node_tensor(name)
+        if x is None:
+            return None
         nodes_first = x.dim() == 2 or (x.dim() == 3 and self.conv.node_dim in (0, -3))
         if not self.additive or not nodes_first or not x.is_floating_point():
             return None
@@ -207,7 +210,7 @@ class PropagateCall:
             weight = values
         if weight is not None and weight.dim() > 1 and weight.shape[-1] == 1:
             weight = weight.squeeze(-1)
-        if weight is not None and weight.shape[0] != edges.source.shape[0]:  # the layer itself says best what is wrong
+        if weight is not None and weight.shape[:1] != edges.source.shape[:1]:  # the layer says best what is wrong
             return None
         each = self.weights(edges, weight, x)
         return Affine([(x, Aggregate(edges, each) if senders == receivers else Send(edges, each, senders, receivers))])

@@ -156,6 +156,8 @@ class Neighbourhoods:
 
 def kept_index(edge_index: Tensor, num_nodes: int) -> GraphIndex | None:
     """The index of a graph, if it has been made and nobody has written into its ``edge_index`` since."""
+    if edge_index.is_inference():  # torch does not count who writes into it
+        return None
     tensor, version, index = _INDEXES.get(id(edge_index), (None, 0, None))
     same = tensor is not None and tensor() is edge_index and version == version_of(edge_index)
     return index if same and index is not None and index.num_nodes == num_nodes else None

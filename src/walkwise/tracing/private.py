@@ -85,11 +85,15 @@ def children_of(module: nn.Module) -> dict[str, nn.Module | None]:
     return module._modules
 
 
-def compiled_from(module: Any) -> nn.Module | None:
-    """The module that torch.compile has wrapped in this one, if it has."""
+def wrapped_in(module: Any) -> nn.Module | None:
+    """The module around which torch.compile has put this one, or training on several devices, if they have.
+
+    DistributedDataParallel would wait for processes that trace nothing; DataParallel would take the graph apart.
+    """
     inner = module.__dict__.get("_modules") if isinstance(module, nn.Module) else None
-    original = inner["_orig_mod"] if inner and "_orig_mod" in inner else None
-    return original if isinstance(original, nn.Module) else None
+    name = "module" if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)) else "_orig_mod"
+    original = inner[name] if inner and name in inner else None
+    return (wrapped_in(original) or original) if isinstance(original, nn.Module) else None
 
 
 def global_hooks() -> bool:
@@ -119,6 +123,8 @@ MESSAGE_HOOKS = tuple(
 )
 #: PyG's hooks around what attention is computed in, by attribute.
 EDGE_HOOKS = ("_edge_update_forward_pre_hooks", "_edge_update_forward_hooks")
+#: The weights of edges that PyG's explainers put on a layer, by attribute.
+EDGE_MASK = "_edge_mask"
 #: What layers that propagate once for all remember of an earlier input (SGConv and its kin).
 REMEMBERED = "_cached_x"
 #: What ``model.compile()`` has made of a module, and is called in its place.

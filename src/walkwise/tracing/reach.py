@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -10,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from walkwise.errors import InputError, TargetError
+from walkwise.errors import InputError, TargetError, as_whole, described
 from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.given.target import ExplainedScalar
 from walkwise.tracing.neighbourhoods import (
@@ -61,12 +60,14 @@ class Surveyor:
     def one(self, index: Any) -> tuple[Neighbourhoods | None, tuple[str, ...]]:
         """The neighbourhood of a node, or None where the whole graph is to be traced, and what to note."""
         M = self.given.num_nodes
-        if M < _MANY_NODES or not hasattr(index, "__index__") or isinstance(index, bool):
+        try:
+            node = as_whole(index)
+        except TypeError:
             return None, ()
-        if not 0 <= operator.index(index) < M:
+        if M < _MANY_NODES or not 0 <= node < M:
             return None, ()
         try:
-            hoods, hops = self._found([operator.index(index)], M // _MOST_PART)
+            hoods, hops = self._found([node], M // _MOST_PART)
         except BeyondError as beyond:
             return None, (str(beyond),) if str(beyond) else ()
         return hoods, () if hoods is None else (_NEARBY.format(len(hoods.origin.nodes), M, hops),)
@@ -162,12 +163,15 @@ def ran_as_before(given: Given, tape: Tape) -> bool:
 
 def _centres(index: Any, num_nodes: int) -> list[int]:
     """Several nodes to explain."""
+    given = index.tolist() if hasattr(index, "tolist") else index
     try:
-        nodes = [operator.index(node) for node in (index.tolist() if hasattr(index, "tolist") else index)]
+        nodes = [as_whole(node) for node in given]
     except TypeError:
         nodes = []
     if not nodes or min(nodes) < 0 or max(nodes) >= num_nodes:
-        raise TargetError(
-            argument="index", expected=f"a node, or a list of nodes, from 0 to {num_nodes - 1}", got=index
-        )
+        expected = f"a node, or a list of nodes, from 0 to {num_nodes - 1}"
+        masked = any(isinstance(node, bool) for node in given)
+        remedy = "Of a mask, give the numbers of its nodes: mask.nonzero().view(-1)." if masked else None
+        got = described(index) if masked else index
+        raise TargetError(argument="index", expected=expected, got=got, remedy=remedy)
     return nodes

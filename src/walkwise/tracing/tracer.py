@@ -43,7 +43,7 @@ from walkwise.tracing.precision import (
     half_of,
     in_one_type,
 )  # fmt: skip
-from walkwise.tracing.private import compiled_from, watched
+from walkwise.tracing.private import watched, wrapped_in
 from walkwise.tracing.reach import Surveyor, is_several, ran_as_before
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.calls import check_fresh
@@ -220,7 +220,7 @@ def lowered(
                 raise
             return lowered(whole.turned(), target, index, schedule, None, notes, closed=closed)  # (T, M, F)
         types = [] if half is None else [(WIDENED if runs.wide else CAST).format(half)]
-        notes = [*_notes(given, lowering, unsure), *whole.notes, *notes, *scalar.notes, *types]
+        notes = [*_notes(given, lowering, unsure), *whole.notes, *whole.masked, *notes, *scalar.notes, *types]
         return Recording(given, hoods, lowering, scalar, notes)
 
 
@@ -340,10 +340,10 @@ def _neighbourhoods(given: Given, target: Target, index: Index) -> tuple[Neighbo
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
-    """The model itself, where torch.compile has wrapped it."""
+    """The model itself, where torch.compile has wrapped it, or training on several devices."""
     if not isinstance(model, nn.Module):
         raise InputError(argument="model", expected="a torch.nn.Module", got=described(model))
-    model = compiled_from(model) or model
+    model = wrapped_in(model) or model
     looks = not isinstance(model, torch.jit.ScriptModule) and "forward" not in model.__dict__
     if looks and type(model).forward is nn.Module.forward:
         raise InputError(

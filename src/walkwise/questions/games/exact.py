@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain, without_gradients
-from walkwise.errors import SamplingWarning, TooManyWalksError, as_count
+from walkwise.errors import SamplingWarning, TooManyWalksError, as_count, as_limit
 from walkwise.questions.bookkeeping import add_up
-from walkwise.questions.games.sampled import as_permutations, sampled_values
+from walkwise.questions.games.sampled import as_permutations, as_seed, sampled_values
 from walkwise.questions.games.values import ShapleyInteractions, ShapleyValues, values_in_graph
 from walkwise.questions.graphs import PaddedGraphs, as_graphs
 from walkwise.questions.neighbours import Floats
@@ -87,7 +87,8 @@ def shapley_values(
     >>> abs(float(shapley_values(chain).values.sum()) - chain.input_relevance) < 1e-6
     True
     """
-    permutations = as_permutations(permutations)
+    permutations, max_walks = as_permutations(permutations), as_limit(max_walks, "max_walks")
+    seed = as_seed(seed)
     found: list[ShapleyValues] = []
     separate, walks = as_graphs(chain, graphs), _ending(chain)
     for some in separate.parts(walks, max_walks):
@@ -158,7 +159,7 @@ def shapley_interactions(chain: RelevanceChain, *, order: int = 2, max_walks: in
     >>> shapley_interactions(chain).dense().shape
     torch.Size([3, 3])
     """
-    order = as_count(order, "order", "the number of nodes in a set")
+    order, max_walks = as_count(order, "order", "the number of nodes in a set"), as_limit(max_walks, "max_walks")
     try:
         return _index(chain, order, max_walks)
     except TooManyWalksError as error:

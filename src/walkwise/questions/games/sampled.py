@@ -54,7 +54,7 @@ def sampled_values(
     chain: RelevanceChain, nodes: Ints, permutations: int, seed: int, progress: bool | None
 ) -> ShapleyValues:
     """The values of some nodes that no walk joins to others."""
-    M, generator, members = len(nodes), torch.Generator().manual_seed(seed), torch.from_numpy(nodes)
+    M, generator, members = len(nodes), torch.Generator().manual_seed(as_seed(seed)), torch.from_numpy(nodes)
     total = torch.zeros(M, dtype=torch.float64)
     squares = torch.zeros(M, dtype=torch.float64)
     most = max(1, budget(chain) // max(1, M * chain.num_nodes))
@@ -107,7 +107,7 @@ def sampled_pair_interactions(
     torch.Size([2])
     """
     permutations = as_permutations(permutations)
-    M, generator = chain.num_nodes, torch.Generator().manual_seed(seed)
+    M, generator = chain.num_nodes, torch.Generator().manual_seed(as_seed(seed))
     nodes = _as_pairs(pairs, M)  # (P, 2)
     if chain.part is not None:
         return _sampled_in_part(chain, nodes.to(chain.device), permutations=permutations, seed=seed, progress=progress)
@@ -170,3 +170,8 @@ def _as_pairs(pairs: Sequence[tuple[int, int]] | Tensor, num_nodes: int) -> Tens
         expected = f"pairs of different nodes from 0 to {num_nodes - 1}"
         raise InputError(argument="pairs", expected=expected, got=(i, j))
     return nodes
+
+
+def as_seed(seed: int) -> int:
+    """The seed of the orders to sample, as torch takes it."""
+    return as_count(seed, "seed", least=0) % (1 << 63)

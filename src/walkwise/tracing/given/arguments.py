@@ -16,9 +16,16 @@ from torch_geometric.nn import HypergraphConv
 from torch_geometric.utils import is_sparse
 
 from walkwise.core.node_types import NodeTypes
-from walkwise.errors import InputError, described
+from walkwise.errors import InputError, WalkwiseError, described
 from walkwise.tracing.given.manners import NOT_TAKEN, Manner
-from walkwise.tracing.given.misfits import explain_types, refuse_call, refuse_missing
+from walkwise.tracing.given.misfits import (
+    explain_batch,
+    explain_kinds,
+    explain_precision,
+    explain_types,
+    refuse_call,
+    refuse_missing,
+)
 from walkwise.tracing.given.outside import reads
 from walkwise.tracing.given.signatures import (
     ordered_names,
@@ -29,6 +36,7 @@ from walkwise.tracing.given.signatures import (
     takes_none,
 )
 from walkwise.tracing.precision import HALVES
+from walkwise.tracing.private import EDGE_MASK
 from walkwise.tracing.running.found import Found
 
 _EDGES = ("edge_index", "adj_t")
@@ -36,6 +44,10 @@ _EDGES = ("edge_index", "adj_t")
 _NO_FEATURES = frozenset({"z", "pos", "atomic_numbers", "atomic_number", "atom_types", "atoms", "species"})
 _STANDS_IN = (
     "the graph has no {0}, which forward takes first: the model got x for it; if x is something else, set data.{0}"
+)
+_MASKED = (
+    "an explainer has left masks of edges on the model's layers, by which messages are weighed; "
+    "torch_geometric.explain.algorithm.utils.clear_masks(model) takes them off"
 )
 
 
@@ -58,6 +70,11 @@ class Given:
     def notes(self) -> tuple[str, ...]:
         """What the reader of a chain should know of it."""
         return () if self.missed is None else (_STANDS_IN.format(self.missed),)
+
+    @property
+    def masked(self) -> tuple[str, ...]:
+        """What to know of a model that an explainer has left its masks on."""
+        return (_MASKED,) if any(getattr(m, EDGE_MASK, None) is not None for m in self.model.modules()) else ()
 
     @property
     def types(self) -> NodeTypes | None:
@@ -147,10 +164,17 @@ class Given:
         x = self.x.transpose(0, 1) if self.static else self.x
         try:
             return self.manner.call(model, x, self.edge_index, self.arguments)
-        except TypeError:
-            self._check_call()
+        except WalkwiseError:
             raise
-        except (IndexError, RuntimeError, ValueError) as error:
+        except TypeError as error:
+            self._check_call()
+            explain_kinds(error, self.edge_index, self.arguments)
+            explain_types(error, self.tensors(), self.missed)
+            raise
+        except (AssertionError, AttributeError, LookupError, RuntimeError, ValueError) as error:
+            explain_kinds(error, self.edge_index, self.arguments)
+            explain_batch(error, self.arguments, self.num_nodes)
+            explain_precision(error, self.model, self.tensors())
             explain_types(error, self.tensors(), self.missed)
             self._check_ends()
             raise
@@ -323,7 +347,8 @@ def _value(parameter: inspect.Parameter, data: Data, held: Mapping[str, Any], gi
     name = parameter.name
     if name in given:
         return given[name]
-    if name == "batch_size" and "batch" not in held:  # of a sampled graph: how many nodes were asked for
+    needed = parameter.default is parameter.empty and name in held
+    if name == "batch_size" and "batch" not in held and not needed:  # of a sampled graph: how many nodes are asked for
         return None
     if name in held:
         return held[name]

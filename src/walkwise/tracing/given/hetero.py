@@ -88,9 +88,28 @@ class HeteroGiven(Given):
         """The input anew, for every run, since a model may write into it; half-precision numbers in another type."""
         return replace(self, x=_again(self.x, dtype), arguments=_again(self.arguments, dtype))
 
+    def run(self, model: nn.Module) -> Any:
+        """The output of the model, or of its shadow; one that computes with tensors takes no dictionaries."""
+        try:
+            return super().run(model)
+        except TypeError as error:
+            if "must be Tensor, not dict" not in str(error):
+                raise
+            raise InputError(
+                f"The model computes with tensors, and of a heterogeneous graph it got dictionaries by type ({error}).",
+                argument="x",
+                expected="a tensor, for this model",
+                got=Described("dict"),
+                remedy="Trace data.to_homogeneous(), or make a model of types: torch_geometric.nn.to_hetero.",
+            ) from error
+
     def check(self) -> None:
         """Refuse what is no heterogeneous graph."""
         check_dense({f"x[{name!r}]": x for name, x in self.x.items()})
+        for name, x in self.x.items():
+            if x is not None and not isinstance(x, Tensor):
+                expected, remedy = "a tensor with one row per node", f"Write torch.as_tensor(x[{name!r}])."
+                raise InputError(argument=f"x[{name!r}]", expected=expected, got=described(x), remedy=remedy)
         for kind in self.edge_index:
             if not isinstance(kind, tuple) or len(kind) != 3:
                 raise InputError(
@@ -100,6 +119,9 @@ class HeteroGiven(Given):
                     got=kind,
                 )
             edges = self.edges_of(kind)
+            if edges.is_floating_point() or edges.dtype == torch.bool:
+                expected = "node ids, of torch.long"
+                raise InputError(argument=f"edge_index[{kind!r}]", expected=expected, got=edges.dtype)
             if edges.dim() != 2 or edges.shape[0] != 2:
                 raise InputError(argument=f"edge_index[{kind!r}]", expected="of shape (2, E)", got=tuple(edges.shape))
             for row, name in ((0, kind[0]), (1, kind[2])):

@@ -100,7 +100,8 @@ def check_edges(edge_index: Any, num_nodes: int, *, hyper: bool = False) -> None
     """Refuse edges between nodes that do not exist; where the second row may name hyperedges, from such nodes."""
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
         return
-    if edge_index.is_floating_point() and edge_index.dim() == 2 and edge_index.shape[0] == 2 != edge_index.shape[1]:
+    no_ids = edge_index.is_floating_point() or edge_index.dtype == torch.bool
+    if no_ids and edge_index.dim() == 2 and edge_index.shape[0] == 2 != edge_index.shape[1]:
         raise InputError(argument="edge_index", expected="node ids, of torch.long", got=edge_index.dtype)
     if edge_index.dtype != torch.long:
         return

@@ -6,11 +6,13 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+import numpy as np
 from torch import Tensor, nn
 from torch_geometric.data.data import BaseData
 
-from walkwise.errors import InputError, noted
+from walkwise.errors import InputError, described, noted
 from walkwise.tracing.given.signatures import NAMED, ORDERED, signature_of, written
+from walkwise.tracing.precision import HALVES
 
 #: What a graph without features may be given; and the call where x and edge_index were meant.
 ONES = (
@@ -69,6 +71,76 @@ def refuse_call(model: nn.Module, signature: inspect.Signature, given: str, why:
     ) from None
 
 
+#: Arguments that are tensors in every model.
+_TENSORS = ("batch", "edge_attr", "edge_weight", "edge_type", "pos", "z")
+
+
+def explain_kinds(error: Exception, edge_index: Any, arguments: Mapping[str, Any]) -> None:
+    """Say which arguments are arrays or lists, or missing, where the model takes tensors."""
+    if edge_index is None and "edge_index" in str(error):
+        expected = "the edges, (2, E), or a sparse adjacency"
+        raise InputError(argument="edge_index", expected=expected, got=None) from error
+    held = edge_index if isinstance(edge_index, Mapping) else {None: edge_index}
+    named = {"edge_index" if kind is None else f"edge_index[{kind!r}]": edges for kind, edges in held.items()}
+    for name, value in (named | {n: v for n, v in arguments.items() if n in _TENSORS}).items():
+        if isinstance(value, np.ndarray) or (isinstance(value, (list, tuple)) and _are_numbers(value)):
+            raise InputError(
+                f"The model cannot compute with {name}, {_kind(value)} ({error}).",
+                argument=name,
+                expected="a tensor",
+                got=described(value),
+                remedy=f"Make a tensor of it: torch.as_tensor({name}).",
+            ) from error
+
+
+def explain_precision(error: Exception, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Say which arguments are of another floating-point type than the model's weights."""
+    weights = {weight.dtype for weight in model.parameters() if weight.is_floating_point()}
+    wrong = [name for name, t in tensors.items() if t.is_floating_point() and t.dtype not in weights]
+    single = len(weights) == 1 and weights.isdisjoint(HALVES)  # those are run in another type first
+    if wrong and single and "dtype" in str(error):
+        (kind,), name = weights, wrong[0]
+        raise InputError(
+            f"{name} is {tensors[name].dtype} but the model's weights are {kind}; convert one of them.",
+            argument=name,
+            expected=f"of {kind}",
+            got=tensors[name].dtype,
+        ) from error
+
+
+def explain_batch(error: Exception, arguments: Mapping[str, Any], num_nodes: int) -> None:
+    """Say what is wrong with the graphs of the nodes."""
+    batch = arguments.get("batch")
+    fits = not isinstance(batch, Tensor) or (batch.shape == (num_nodes,) and not batch.is_floating_point())
+    if fits or not isinstance(error, (IndexError, RuntimeError)):
+        return
+    expected = f"whole numbers, one for each node, of shape ({num_nodes},)"
+    raise InputError(
+        f"batch must be {expected}, got {described(batch)} ({error}).",
+        argument="batch",
+        expected=expected,
+        got=described(batch),
+    ) from error
+
+
+def _are_numbers(value: Any) -> bool:
+    """Whether a list, or a list of lists, is made of numbers."""
+    if isinstance(value, (list, tuple)):
+        return bool(value) and all(map(_are_numbers, value))
+    return isinstance(value, (int, float, np.number))
+
+
+def _kind(value: Any) -> str:
+    return "a list of numbers" if isinstance(value, (list, tuple)) else "a NumPy array"
+
+
+def _converted(name: str) -> str:
+    """How to make floating-point numbers of x, or of x['user']."""
+    attribute, _, kind = name.partition("[")
+    place = f"data[{kind}.{attribute}" if kind else f"data.{attribute}"
+    return f"{place} = {place}.float()"
+
+
 #: What torch says where a table, or an embedding, is read at places that are no whole numbers.
 _OF_LOOKING_UP = ("'indices' to have one of the following scalar types", "used as indices must be long", "index tensor")
 
@@ -96,14 +168,15 @@ def explain_types(error: Exception, tensors: Mapping[str, Tensor], missed: str |
     """Say which arguments are integers, or are none, where the model's own error is about types of numbers."""
     if any(words in str(error) for words in _OF_LOOKING_UP):
         _explain_lookup(error, tensors, missed)
-    whole = [n for n, t in tensors.items() if not t.is_floating_point() and n in ("x", "edge_attr", "edge_weight")]
-    if whole and any(word in str(error) for word in ("dtype", "Long", "Int")):
+    numbers = ("x", "edge_attr", "edge_weight")
+    whole = [n for n, t in tensors.items() if not t.is_floating_point() and n.partition("[")[0] in numbers]
+    if whole and any(word in str(error) for word in ("dtype", "Long", "Int", "Bool")):
         one = whole[0]
         raise InputError(
             f"The model cannot compute with {one} of {tensors[one].dtype} ({error}).",
             argument=one,
             expected="of floating-point numbers",
             got=tensors[one].dtype,
-            remedy=f"If these are features, not numbers of categories, convert them: data.{one} = data.{one}.float().",
+            remedy=f"If these are features, not numbers of categories, convert them: {_converted(one)}.",
         ) from error
     noted(error, "Raised by the model, which got " + ", ".join(f"{n} {tuple(t.shape)}" for n, t in tensors.items()))

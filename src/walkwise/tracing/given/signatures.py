@@ -7,9 +7,10 @@ import inspect
 from types import FunctionType
 from typing import Any, get_args
 
+import torch
 from torch import nn
 
-from walkwise.tracing.private import compiled_from
+from walkwise.tracing.private import wrapped_in
 
 #: Kinds of parameters that have names.
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -26,7 +27,9 @@ def parameters_of(model: nn.Module) -> list[inspect.Parameter]:
 
 def signature_of(model: nn.Module) -> inspect.Signature | None:
     """How a model is called, or None where Python does not know."""
-    model = compiled_from(model) or model
+    model = wrapped_in(model) or model
+    if isinstance(model, torch.jit.ScriptModule):
+        return None
     declared = getattr(getattr(model, "signature", None), "param_dict", None)  # torch_geometric.nn.Sequential
     if isinstance(declared, dict) and all(isinstance(name, str) for name in declared):
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -60,7 +63,7 @@ def takes_any_order(model: nn.Module) -> bool:
 
 def takes_anything(model: nn.Module) -> bool:
     """Whether ``forward(*args, **kwargs)`` finds its arguments itself, or hands them on to what it wraps."""
-    model = compiled_from(model) or model
+    model = wrapped_in(model) or model
     if hasattr(getattr(model, "signature", None), "param_dict"):  # torch_geometric.nn.Sequential, which names them
         return False
     return _hands_on(model.__dict__.get("forward", getattr(type(model), "forward", None)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +12,7 @@ from torch import Tensor
 from walkwise.core.chain import ExplainedNumber
 from walkwise.core.node_types import NodeTypes
 from walkwise.core.sending import sent
-from walkwise.errors import Described, TargetError, noted
+from walkwise.errors import Described, TargetError, as_whole, noted
 from walkwise.tracing.private import unwatched
 
 Target = int | str | Sequence[int | str] | Tensor | Callable[[Any], Tensor] | None
@@ -72,17 +71,19 @@ def explained(
             return ExplainedScalar(
                 scalar, torch.ones_like(scalar), scalar.detach().reshape(1), (), ExplainedNumber(None)
             )
+    target, against = _plain(target), _plain(against)
     found, row = _of_type(output, index, types)
     with unwatched():
         selected = _selected(found, target, against, row, num_graphs, num_nodes)
     if types is None or found is not output or row is index:
         return selected
-    return replace(selected, taken=(operator.index(row), types.number(index)))
+    return replace(selected, taken=(row, types.number(index)))
 
 
 def _of_type(output: Any, index: Any, types: NodeTypes | None) -> tuple[Any, Any]:
     """The output of a node type, and the row in it; one that is no dictionary has rows of all types, or of that one."""
     name, row = index if isinstance(index, tuple) and len(index) == 2 and isinstance(index[0], str) else (None, index)
+    row = row if name is None else _integer(row, "index")
     if isinstance(output, dict):
         kinds = ", ".join(map(repr, output))
         if name not in output:
@@ -184,6 +185,11 @@ def _as_table(output: Tensor, index: object, num_graphs: int, num_nodes: int) ->
     return output.unsqueeze(1) if per_row else output.unsqueeze(0)
 
 
+def _plain(target: Any) -> Any:
+    """A target as numbers of Python, where it is a tensor or an array."""
+    return target.tolist() if hasattr(target, "tolist") else target
+
+
 def _rows(scores: Tensor, index: Index, num_graphs: int) -> list[int]:
     """The rows whose outputs are explained."""
     count = scores.shape[0]
@@ -214,8 +220,6 @@ def _columns(scores: Tensor, target: Any, rows: list[int]) -> list[tuple[int, in
     """The column of every explained row, and its sign."""
     if target is None:
         return [(int(best), 1) for best in scores[rows].argmax(dim=1).tolist()]
-    if isinstance(target, Tensor):
-        target = target.tolist()
     if not isinstance(target, Sequence) or isinstance(target, str):
         return [column_of(target, scores.shape[1])] * len(rows)
     given = list(target)
@@ -278,11 +282,9 @@ def check_contrast(column: int, against: int, count: int) -> None:
 
 
 def _says_zero(target: Any) -> bool:
-    """Whether a target is the number 0, or a list or tensor with one."""
+    """Whether a target is the number 0, or a list with one."""
     if target is None or isinstance(target, str):
         return False
-    if isinstance(target, Tensor):
-        return bool((target == 0).any())
     if isinstance(target, Sequence):
         return any(_says_zero(item) for item in target)
     return bool(target == 0)
@@ -290,9 +292,7 @@ def _says_zero(target: Any) -> bool:
 
 def _integer(value: Any, name: str) -> int:
     try:
-        if isinstance(value, bool):
-            raise TypeError
-        return operator.index(value)
+        return as_whole(value)
     except TypeError:
         raise TargetError(
             f"{name} must be an integer, got {value!r} ({type(value).__name__}).",

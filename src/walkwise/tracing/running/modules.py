@@ -79,6 +79,8 @@ def modules_of(shadow: Shadow, layers: Sequence[Found] = ()) -> Modules:
         found.all.append(named)
         for role in _roles(type(module)):  # type: ignore[arg-type]
             getattr(found, role).append(named)
+        if isinstance(module, torch.jit.ScriptModule):  # Python does not hold what is in it
+            continue
         if own[PARAMETERS] or own[BUFFERS]:
             found.holders.append(named)
         if own[MODULES]:

@@ -20,7 +20,7 @@ from torch.nn.parameter import is_lazy
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.nn.models import GroupAddRev
 
-from walkwise.tracing.private import BUFFERS, COMPILED, MODULES, PARAMETERS, REMEMBERED, compiled_from
+from walkwise.tracing.private import BUFFERS, COMPILED, MODULES, PARAMETERS, REMEMBERED, wrapped_in
 
 _HOLDERS = (list, tuple, dict)
 _CALLABLES = (MethodType, functools.partial, FunctionType, torch.jit.ScriptFunction)
@@ -117,7 +117,7 @@ class _Shadows:
             self.made[id(module)] = Scripted(module)
             self.kept.append(module)
             return self.made[id(module)]
-        inner = compiled_from(module) if module.__dict__[MODULES] else None
+        inner = wrapped_in(module) if module.__dict__[MODULES] else None
         if inner is not None:
             return self.of(inner)
         if module.__dict__.keys() <= _STATELESS.get(type(module), _NOTHING):
