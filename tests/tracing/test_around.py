@@ -117,3 +117,27 @@ def test_attention_that_no_walk_passes_is_held_constant_and_takes_no_share(x):
     chain = ww.trace(model, x, EDGES, target=1, rule="zero")
     assert chain.input_relevance == pytest.approx(chain.output, abs=1e-12)
     assert chain.notes == ()
+
+
+class FromZero(nn.Module):
+    """A recurrent cell of graph layers that begins with zeros."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.parts = nn.ModuleList(GCNConv(3, 3, bias=False) for _ in range(4))
+        self.double()
+
+    def forward(self, x, edge_index):
+        update_x, update_h, new_x, new_h = self.parts
+        h = torch.zeros_like(x)
+        update = (update_x(x, edge_index) + update_h(h, edge_index)).sigmoid()
+        new = (new_x(x, edge_index) + new_h(h, edge_index)).tanh()
+        return update * h + (1 - update) * new
+
+
+def test_a_first_state_of_zeros_is_not_said_to_be_lost():
+    x = torch.randn(M, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    chain = ww.trace(FromZero(), x, EDGES, index=1, target=0, rule="zero")
+    assert chain.bias_leak == pytest.approx(0.0, abs=1e-12)
+    assert not any("around" in note for note in chain.notes)

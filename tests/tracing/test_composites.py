@@ -66,6 +66,8 @@ torch.manual_seed(11)
 GRU, LSTM, RNN = (kind(4, 4).double() for kind in (nn.GRUCell, nn.LSTMCell, nn.RNNCell))
 GRUS = nn.GRU(2, 2, num_layers=2, bidirectional=True).double()
 LSTMS = nn.LSTM(2, 4, batch_first=True).double()
+RNNS = nn.RNN(2, 2, num_layers=2, bidirectional=True).double()
+RECTIFIED_RNNS = nn.RNN(2, 4, nonlinearity="relu", bias=False).double()
 BARE_GRU, RECTIFIED = nn.GRUCell(4, 4, bias=False).double(), nn.RNNCell(4, 4, nonlinearity="relu").double()
 BARE_LSTMS = nn.LSTM(2, 2, num_layers=2, bidirectional=True, bias=False).double()
 NODES_IN_TIME = nn.GRU(4, 4, batch_first=True).double()
@@ -89,8 +91,13 @@ def lstm(cell, x, memory, cells, held):
     return held(let_out.sigmoid()) * cells.tanh(), cells
 
 
+def rnn(cell, x, memory, nonlinearity):
+    total = F.linear(x, cell.weight_ih, cell.bias_ih) + F.linear(memory, cell.weight_hh, cell.bias_hh)
+    return torch.tanh(total) if nonlinearity == "tanh" else torch.relu(total)
+
+
 def unrolled(module, x, held):
-    """What nn.GRU or nn.LSTM gives, time first: all outputs, and what every layer and way remembers at last."""
+    """What nn.GRU, nn.LSTM or nn.RNN gives, time first: all outputs, and what every layer and way remembers at last."""
     weights, memories, last_cells = dict(module.named_parameters()), [], []
     for layer in range(module.num_layers):
         ways = []
@@ -103,6 +110,8 @@ def unrolled(module, x, held):
             for step in reversed(x.unbind(0)) if way else x.unbind(0):
                 if isinstance(module, nn.LSTM):
                     memory, cells = lstm(cell, step, memory, cells, held)
+                elif isinstance(module, nn.RNN):
+                    memory = rnn(cell, step, memory, module.nonlinearity)
                 else:
                     memory = gru(cell, step, memory, held)
                 seen.append(memory)
@@ -132,6 +141,14 @@ COMPOSITES = {
     "LSTM": either(
         lambda w, h: LSTMS(w.a(h).view(5, 2, 2))[0][:, -1],
         lambda w, h, held: unrolled(LSTMS, in_time(w.a(h)), held)[0][-1],
+    ),
+    "RNN": either(
+        lambda w, h: RNNS(in_time(w.a(h)))[0].mean(0),
+        lambda w, h, held: unrolled(RNNS, in_time(w.a(h)), held)[0].mean(0),
+    ),
+    "RNN with ReLU, what it remembers": either(
+        lambda w, h: RECTIFIED_RNNS(in_time(w.a(h)))[1][0],
+        lambda w, h, held: unrolled(RECTIFIED_RNNS, in_time(w.a(h)), held)[1][0],
     ),
     "GRU": either(
         lambda w, h: GRUS(in_time(w.a(h)))[0].mean(0),

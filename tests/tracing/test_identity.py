@@ -340,3 +340,36 @@ def test_a_scripted_module_of_constants_may_stand_before_the_layers():
         for way, scripted in (("numbers reordered", True), ("in order", False))
     )
     torch.testing.assert_close(ww.node_relevance(ours), ww.node_relevance(theirs), rtol=1e-9, atol=1e-11)
+
+
+class Remembering(nn.Module):
+    """What a recurrent network remembers of every node's sequence goes into the next layer."""
+
+    def __init__(self, kind, batch_first, steps):
+        super().__init__()
+        torch.manual_seed(1)
+        self.first, self.second = pyg.GCNConv(3, 4), pyg.GCNConv(4, 2)
+        self.cells, self.steps = kind(4, 4, batch_first=batch_first), steps
+        self.double()
+
+    def forward(self, x, edge_index):
+        h = self.first(x, edge_index).relu()
+        along = int(self.cells.batch_first)
+        states = self.cells(torch.stack([h * (t + 1) for t in range(self.steps)], along))[1]
+        last = states[0] if isinstance(states, tuple) else states
+        return self.second(last[-1], edge_index)
+
+
+@pytest.mark.parametrize("steps", [1, 3, M])
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM, nn.RNN])
+def test_what_is_remembered_of_a_sequence_is_its_node_s(kind, batch_first, steps):
+    model = Remembering(kind, batch_first, steps).eval()
+    x = torch.randn(M, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    chain = ww.trace(model, x, EDGES, index=1, target=0)
+    assert chain.num_layers == 2
+    place = torch.argsort(PERM)
+    turned = ww.trace(model, x[PERM], place[EDGES], index=int(place[1]), target=0)
+    torch.testing.assert_close(ww.node_relevance(turned), ww.node_relevance(chain)[PERM])
+    within = ww.subgraph_relevance(chain, SETS)
+    torch.testing.assert_close(ww.subgraph_relevance(turned, [place[s].tolist() for s in SETS]), within)

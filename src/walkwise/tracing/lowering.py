@@ -237,7 +237,7 @@ class Lowering:
     def _around(self, slot: int) -> Flow:
         """A slot that no walk has passed is constant; one that is a gate was so anyway."""
         gate = self.gates.get(slot, 0)
-        if not gate and self.run.value(slot).numel():
+        if not gate and bool(self.run.value(slot).any()):  # zeros (a first state) have no part in it
             self.run.remarks[_AROUND] = None
         return Flow(self.run.value(slot), self.run.builder.new_slot(), gate=gate)
 

@@ -34,6 +34,8 @@ _AS_FIRST = frozenset({
     "log_softmax", "softmin", "gumbel_softmax", "multi_head_attention_forward", "scaled_dot_product_attention",
     "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell", "gru", "lstm", "rnn_tanh", "rnn_relu", "bilinear",
 })  # fmt: skip
+#: Recurrent networks along a sequence.
+_SEQUENCES = frozenset({"gru", "lstm", "rnn_tanh", "rnn_relu"})
 #: Those of them that may mix rows.
 _OVER_ROWS = frozenset({
     "multi_head_attention_forward", "scaled_dot_product_attention", "gru", "lstm", "rnn_tanh", "rnn_relu",
@@ -190,7 +192,7 @@ class Identities:
         if name in _ENTRYWISE:
             return self._merged(op, value)
         if name in _AS_FIRST:
-            ids = self._as_first(op, value)
+            ids = self._remembered(op, value) if name in _SEQUENCES and output else self._as_first(op, value)
             return self._told_apart(op, output, ids) if name in _OVER_ROWS else ids
         there = moved(op, output, value, self.tape.values, self._known, self.num_nodes)
         if there is None and name in _ORDERING:
@@ -267,6 +269,15 @@ class Identities:
             if before.shape[:-1] == value.shape[:-1]:
                 return ids if ids.shape[-1] == 1 else _one_of(ids)
         return _nobody(value)
+
+    def _remembered(self, op: Op, value: Tensor) -> Tensor:
+        """Those of what a recurrent network remembers in the end, (layers, M, N): of the sequences, (T, M, F) or so."""
+        ids = self._known[op.inputs[0]]
+        if ids.dim() != value.dim():
+            return _nobody(value)
+        in_time = ids.transpose(0, 1) if op.args[-1] is True else ids  # batch_first
+        alike = bool((in_time == in_time[:1]).all())
+        return _one_of(in_time[:1]) if alike and in_time.shape[1] == value.shape[1] else _nobody(value)
 
     def _added_up(self, op: Op, value: Tensor) -> Tensor:
         """Several rows in one: that of its node where rows stay what they were, or where there are as many as nodes."""
