@@ -67,6 +67,14 @@ KEPT = {
     "a sum over neurons": lambda x, h: h.sum(1, keepdim=True),
     "a mean over neurons": lambda x, h: h.mean(1),
     "a product over neurons": lambda x, h: h.prod(1, keepdim=True),
+    "lengths": lambda x, h: h.norm(dim=1),
+    "inner products": lambda x, h: torch.einsum("mf,mf->m", h, h * ENTRIES),
+    "inner products, by batch": lambda x, h: torch.bmm(h[:, None], h[..., None]).view(-1),
+    "distances": lambda x, h: F.pairwise_distance(h, 2 * h),
+    "inner products, one of them with nothing": lambda x, h: torch.einsum(
+        "mf,mf->m", h, h.masked_fill(CLUSTERS[:, None] == 1, 0)
+    ),
+    "row by row": lambda x, h: torch.stack([torch.dot(row, WEIGHT[0]) for row in h]),
     "the largest neuron": lambda x, h: h.max(1, keepdim=True).values,
     "neurons in order of size": lambda x, h: h.sort(1).values,
     "differences of neurons": lambda x, h: torch.diff(h, dim=1),
@@ -118,6 +126,8 @@ def test_rows_that_move_take_their_node_along(make, expected):
         lambda x, h: MIXING[:3] @ x,
         lambda x, h: MIXING[:, :3] @ (MIXING[:3] @ x),
         lambda x, h: torch.diff(x, dim=0),
+        lambda x, h: torch.cat([x, x[:, :1]], 1).norm(dim=0),
+        lambda x, h: torch.einsum("mf,mf->m", x, h),
         lambda x, h: x.t(),
         lambda x, h: torch.cat([x, h], dim=1),  # of two nodes each
         lambda x, h: x.unsqueeze(0),  # all nodes in one

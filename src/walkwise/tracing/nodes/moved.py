@@ -50,10 +50,46 @@ def moved(
     sound &= _equal(code, _code(ids) * one)
     sound &= _equal(less_own, ids * less_one) & (less_one != 0)  # of several, the largest is another below zero
     if not bool((nothing | sound).all()):
-        return None
+        return _row_by_row(op, output, values, known) if value.dim() == 1 else None
     found = torch.where(nothing, NOBODY, ids.long() - 1)
-    rows = found.reshape(len(found), -1) if found.dim() > 1 and found.numel() else found[:0]
+    rows = found.reshape(len(found), -1) if found.dim() > 1 and found.numel() else found.flatten()[:0]
     return upright(rows[:, 0], value.dim()) if rows.numel() and bool((rows == rows[:, :1]).all()) else found
+
+
+@torch.enable_grad()
+def _row_by_row(op: Op, output: int, values: Sequence[Tensor], known: Mapping[int, Tensor]) -> Tensor | None:
+    """Whose the entries of a result in one dimension are, if each is made of one row alone; None if not.
+
+    What is pulled back of such entries grows row by row as they do.  # (K,)
+    """
+    rows = _rows_of_all(op, values, known)
+    if rows is None:
+        return None
+    given = {slot: values[slot].detach().double().requires_grad_() for slot in op.inputs}
+    args, kwargs = filled(_doubled((op.args, op.kwargs)), given.__getitem__, {})
+    made = op.func(*args, **kwargs)
+    result: Tensor = made[output] if isinstance(made, (tuple, list)) else made
+    if len(result) != len(rows) or not result.requires_grad:
+        return None
+    more = 1 + torch.arange(len(rows), device=result.device) / len(rows)
+    once, grown = (
+        torch.autograd.grad((result * times).sum(), list(given.values()), retain_graph=True, materialize_grads=True)
+        for times in (torch.ones_like(more), more)
+    )
+    pairs = zip(once, grown, strict=True)
+    return rows if all(_equal(a.movedim(0, -1) * more, b.movedim(0, -1)).all() for a, b in pairs) else None
+
+
+def _rows_of_all(op: Op, values: Sequence[Tensor], known: Mapping[int, Tensor]) -> Tensor | None:
+    """The nodes of the rows of all inputs, where these are the same; nobody's rows stand for that at their place."""
+    if any(values[slot].shape[:1] != (known[slot].numel(),) for slot in op.inputs):
+        return None
+    rows, *others = (known[slot].flatten() for slot in op.inputs)
+    for ids in others:
+        if ids.shape != rows.shape or bool(((ids != rows) & (ids != NOBODY) & (rows != NOBODY)).any()):
+            return None
+        rows = torch.maximum(rows, ids)
+    return rows
 
 
 def _result(
@@ -65,7 +101,7 @@ def _result(
         value = values[slot].detach().double()
         ids = known[slot].expand(value.shape)
         own = value.where(value.isfinite(), 0.0)  # of no node, but it may be a factor
-        return torch.where(ids == NOBODY, own, number((ids + 1).double()) * _uneven(ids))
+        return torch.where(ids == NOBODY, own, number((ids + 1).double()) * _uneven(ids, slot))
 
     args, kwargs = _doubled(filled((op.args, op.kwargs), numbers, {}))
     made = op.func(*args, **kwargs)
@@ -91,10 +127,10 @@ def _code(numbers: Tensor) -> Tensor:
     return (numbers * numbers * 31 + numbers * 17) % 65521 + 1
 
 
-def _uneven(like: Tensor) -> Tensor:
-    """Factors from 1 to 2, no two the same, so that differences within a row do not vanish."""
+def _uneven(like: Tensor, slot: int) -> Tensor:
+    """Factors from 1 to 2, no two the same, so that differences within a row, or between two tensors, do not vanish."""
     places = torch.arange(like.numel(), dtype=torch.double, device=like.device).view(like.shape)
-    return 1 + (places * 0.6180339887498949) % 1
+    return 1 + (places * 0.6180339887498949 + slot * 0.4142135623730951) % 1
 
 
 def _equal(a: Tensor, b: Tensor) -> Tensor:
