@@ -218,6 +218,20 @@ STACKED = [
 ]
 
 
+def halves(w):
+    """Two linear maps of two tensors side by side that give the first neurons and the last."""
+    weight = torch.cat([w.a.weight, w.b.weight], 1)
+    return lambda both: F.linear(both, weight[:2]), lambda both: F.linear(both, weight[2:])
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+@pytest.mark.parametrize("place", ["before", "between", "inside", "after"])
+def test_a_weight_on_one_vector_is_that_on_a_row(place, rule):
+    """As models write what they add to every node."""
+    vector = traced(lambda w, h, held: h + w.a(h.mean(0)), place, same, rule)
+    check_same(vector, traced(lambda w, h, held: h + w.a(h.mean(0, keepdim=True)), place, same, rule))
+
+
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 @pytest.mark.parametrize("place", ["before", "between", "inside", "after"])
 def test_a_sum_of_linear_maps_is_one_map_of_their_inputs_side_by_side(place, rule):
@@ -230,6 +244,7 @@ def test_a_sum_of_linear_maps_is_one_map_of_their_inputs_side_by_side(place, rul
         lambda w, h, held: torch.stack([w.a(h), F.linear(h.tanh(), w.b.weight)]).sum(0),
         lambda w, h, held: torch.stack([w.a(h), F.linear(h.tanh(), w.b.weight)], dim=-1).mean(-1) * 2,
         lambda w, h, held: 2 * (w.a(h) / 2 + F.linear(h.tanh(), w.b.weight) * 0.5),
+        lambda w, h, held: torch.cat([part(torch.cat([h, h.tanh()], 1)) for part in halves(w)], 1) + w.a.bias,
         *(lambda w, h, held, way=way: way(w.a(h), F.linear(h.tanh(), w.b.weight)) for way in STACKED),
     ]
     theirs = traced(side_by_side, place, same, rule)
@@ -250,6 +265,7 @@ def test_a_sum_of_multiples_is_a_multiple(place, rule):
         lambda w, h, held: (lambda z: 0.75 * z - z / 4)(w.a(h)),
         lambda w, h, held: (lambda z: 2 * z - z * 1.5)(w.a(h)),
         lambda w, h, held: (lambda z: torch.sub(z, half * z))(w.a(h)),
+        lambda w, h, held: (lambda z: 1.5 * z + (-z))(w.a(h)),
     ]
     first, *others = (traced(way, place, same, rule) for way in ways)
     for other in others:

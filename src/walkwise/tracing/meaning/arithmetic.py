@@ -66,15 +66,19 @@ def _sum(run: Interpreter, op: Op, left: Any, right: Any, times: float) -> None:
     flow = _spread(run, op, side.slot, within=True)
     constant = None
     if flow.term is not None or op.call is not None:  # a bias absorbs its share in the stretch's denominator
-        constant = _flat_constant(other, run.values[op.outputs[0]]) * other_factor
+        constant = flat_constant(other, run.values[op.outputs[0]]) * other_factor
     run.combine(op, [(flow, _times(flow, factor))], constant)
 
 
 def weighed_together(run: Interpreter, op: Op, slots: Sequence[int]) -> bool:
     """Whether linear maps are added that belong together: they are one map of their inputs side by side."""
+    return alike(run, op, slots) and all(run.shape(slot) == run.shape(op.outputs[0]) for slot in slots)  # type: ignore[arg-type]
+
+
+def alike(run: Interpreter, op: Op, slots: Sequence[int]) -> bool:
+    """Whether tensors are what weights made of others, all under one rule and none of them settled."""
     flows = [run.flow(slot) for slot in slots]
-    alike = all(flow.weighted and flow.call == op.call and flow.rule == flows[0].rule for flow in flows)
-    return alike and all(run.shape(slot) == run.shape(op.outputs[0]) for slot in slots)  # type: ignore[arg-type]
+    return all(flow.weighted and flow.call == op.call and flow.rule == flows[0].rule for flow in flows)
 
 
 def _multiple(run: Interpreter, op: Op, followed: Sequence[tuple[Ref, float]]) -> tuple[int, Any] | None:
@@ -88,12 +92,13 @@ def _multiple(run: Interpreter, op: Op, followed: Sequence[tuple[Ref, float]]) -
 def _multiples(run: Interpreter, op: Op, slot: int) -> list[tuple[int, Any]]:
     """A tensor, once; and what it was made of by a constant factor, that many times."""
     made = run.made.get(slot)
-    names = ("mul", "div")
+    names = ("mul", "div", "neg")
     if made is None or made.word.name not in names or made.call != op.call or len(made.inputs) != 1 or made.kwargs:
         return [(slot, 1.0)]
-    (inner, factor) = made.args if isinstance(made.args[0], Ref) else reversed(made.args)
+    args = (*made.args, -1) if made.word.name == "neg" else made.args
+    (inner, factor) = args if isinstance(args[0], Ref) else reversed(args)
     divided = made.word.name == "div"
-    over = divided and (inner is not made.args[0] or not torch.as_tensor(factor).all())  # constant / x, or x / 0
+    over = divided and (inner is not args[0] or not torch.as_tensor(factor).all())  # constant / x, or x / 0
     if isinstance(factor, Ref) or slot in run.standing or over:
         return [(slot, 1.0)]
     return [(slot, 1.0), (inner.slot, 1 / factor if divided else factor)]
@@ -123,7 +128,7 @@ def _spread(run: Interpreter, op: Op, slot: int, *, within: bool) -> Flow:
     )
 
 
-def _flat_constant(other: Any, like: Tensor) -> Tensor:
+def flat_constant(other: Any, like: Tensor) -> Tensor:
     """A constant that broadcasts against a tensor, flattened like it: (K or 1, N or 1)."""
     if isinstance(other, (int, float)):
         return like.new_full((1, 1), other)
@@ -168,7 +173,7 @@ def scale(run: Interpreter, op: Op, slot: int, factor: Any) -> None:
     if not isinstance(factor, Tensor) and factor == 1:
         return run.write(op, flow)
     assert op.outputs[0] is not None
-    coefficients = _flat_constant(factor, run.values[op.outputs[0]])
+    coefficients = flat_constant(factor, run.values[op.outputs[0]])
     if run.lasting and isinstance(factor, Tensor):
         coefficients = coefficients.clone()  # it may be a weight, which training may change
     run.combine(op, [(flow, scaled(coefficients))])
@@ -203,7 +208,7 @@ def product(run: Interpreter, op: Op) -> None:
         factor = factors[1 - i].detach()
         if entrywise:
             flow = _spread(run, op, refs[i].slot, within=False)
-            terms.append((flow, scaled(_flat_constant(factor, run.values[op.outputs[0]]) / len(moving))))
+            terms.append((flow, scaled(flat_constant(factor, run.values[op.outputs[0]]) / len(moving))))
         else:
             flow = run.read(op, refs[i].slot, within=op.call is not None and len(moving) == 1)
             terms.append((flow, _bilinear(run, op, i, factor, 1 / len(moving))))

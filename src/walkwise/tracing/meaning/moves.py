@@ -11,6 +11,7 @@ from torch import Tensor
 from walkwise.core.operators import Columns, Operator, RowMap, Scale
 from walkwise.core.row_maps import Gather, Reshape, Scatter, SumRows
 from walkwise.errors import TraceError
+from walkwise.tracing.meaning.arithmetic import alike
 from walkwise.tracing.meaning.interpreter import Interpreter, base_of, flat, gradient, structural
 from walkwise.tracing.meaning.stacks import note_joined, note_stack, reduce_stack
 from walkwise.tracing.meaning.weights import of_product
@@ -50,12 +51,13 @@ def _cat(run: Interpreter, op: Op) -> None:
     note_joined(run, op, tensors, dim)
     if output is None or {t.dim() for t in natural} != {2} or dim not in (1, -1):
         return _within_rows(run, op) if dim else structural(run, op)
+    within = op.call is not None or alike(run, op, [t.slot for t in tensors if isinstance(t, Ref)])
     width, start, terms = run.shape(output)[1], 0, []
-    constant = torch.zeros_like(run.values[output]) if op.call is not None else None
+    constant = torch.zeros_like(run.values[output]) if within else None
     for given, tensor in zip(tensors, natural, strict=True):
         length = tensor.shape[1]
         if isinstance(given, Ref):
-            flow = run.read(op, given.slot, within=op.call is not None)
+            flow = run.read(op, given.slot, within=within)
             terms.append((flow, moved(Columns.placed(start, length, width))))
         elif constant is not None:
             constant[:, start : start + length] = tensor.detach()

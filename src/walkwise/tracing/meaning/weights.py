@@ -14,7 +14,7 @@ from walkwise.core.differential import MOVING, Differential
 from walkwise.core.edges import Edges
 from walkwise.core.operators import Aggregate, Operator, RowMap, Scale
 from walkwise.core.row_maps import Send
-from walkwise.tracing.meaning.arithmetic import product, scale
+from walkwise.tracing.meaning.arithmetic import flat_constant, product, scale
 from walkwise.tracing.meaning.contractions import contraction
 from walkwise.tracing.meaning.interpreter import Interpreter, gradient, selection, structural
 from walkwise.tracing.recording.recorded import Op, Ref, leaves
@@ -68,19 +68,11 @@ def weighted(
     flow = run.read(op, slot, within=True)
     if flow.weighted:
         flow = run.builder.settle(flow)
-    constant = None if bias is None else bias.detach().reshape(1, -1)
+    constant = None if bias is None else flat_constant(bias, run.values[op.outputs[0]])  # type: ignore[index]
     coefficients = Coefficients(make=make, tensor=weight, learned=True, by_neuron=by_neuron, borrowed=run.lasting)
-    run.combine(op, [(flow, coefficients)], _repeated(constant, run, op))
+    run.combine(op, [(flow, coefficients)], constant)
     if op.outputs[0] is not None and run.learned(weight):  # what the model's weights have mixed is no gate any more
         run.flows[op.outputs[0]].gate = 0
-
-
-def _repeated(bias: Tensor | None, run: Interpreter, op: Op) -> Tensor | None:
-    """A bias on the last of several dimensions, for every one of the others."""
-    if bias is None:
-        return None
-    columns = run.value(op.outputs[0]).shape[1]  # type: ignore[arg-type]
-    return bias if columns == bias.shape[1] else bias.repeat(1, columns // bias.shape[1])
 
 
 @handles(torch.matmul)
