@@ -249,3 +249,52 @@ def test_a_row_of_nobody_that_is_made_of_no_node_stays_one():
     at = x.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(Super(lambda h: learned, True)(at, EDGES)[0, 0], at)
     torch.testing.assert_close(ww.feature_relevance(chain), gradient * x, rtol=1e-9, atol=1e-12)
+
+
+class Row(MessagePassing):
+    """What comes to every node, row by row."""
+
+    def forward(self, x, edge_index):
+        return torch.stack([x[edge_index[0][edge_index[1] == node]].sum(0) for node in range(len(x))])
+
+
+class AsWritten(nn.Module):
+    """A model as a function of a layer, a scale of its own, x and the edges."""
+
+    def __init__(self, layer, forward):
+        super().__init__()
+        self.layer, self.scale = layer, nn.Parameter(torch.tensor([0.5, -1.0, 2.0, 3.0]))
+        self.forward = lambda x, edge_index: forward(self, x, edge_index)
+
+
+def stacked(how):
+    """A sum over the rows that a layer has stacked."""
+    return lambda m, x, edges: how(m.layer(x, edges))[:1].view(1, 1)
+
+
+def scaled(how):
+    """A sum over the columns of a product that a layer is handed, too."""
+
+    def forward(m, x, edges):
+        h = x.relu() * m.scale
+        return (m.layer(h, edges).sum(1) + how(h)).sum().view(1, 1)
+
+    return forward
+
+
+@pytest.mark.parametrize(
+    ("layer", "model", "hows"),
+    [
+        (Row, stacked, [lambda h: h.t() @ torch.ones(5), lambda h: h.sum(0), lambda h: torch.einsum("mf->f", h)]),
+        (lambda: GraphConv(4, 4), scaled, [lambda h: h @ torch.ones(4), lambda h: h.sum(1)]),
+    ],
+    ids=["a stack", "a product with a weight"],
+)
+def test_a_sum_is_not_read_past_where_walks_stand(layer, model, hows):
+    torch.manual_seed(0)
+    conv, x, sets = layer(), torch.randn(5, 4), [[0], [1, 2], [0, 1, 2, 3, 4]]
+    edges = torch.tensor([[0, 1, 1, 2, 3, 4], [1, 0, 2, 3, 4, 0]])
+    chains = [ww.trace(AsWritten(conv, model(how)).eval(), x, edges, target=0, rule="zero") for how in hows]
+    expected, *found = (ww.subgraph_relevance(chain, sets) for chain in chains)
+    for other in found:
+        torch.testing.assert_close(other, expected)

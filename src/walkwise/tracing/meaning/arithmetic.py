@@ -149,7 +149,7 @@ def _mul(run: Interpreter, op: Op) -> None:
     if op.outputs[0] is None or not (isinstance(left, Ref) or isinstance(right, Ref)):
         return gradient(run, op)
     ref, factor = (left, right) if isinstance(left, Ref) else (right, left)
-    if isinstance(factor, Tensor) and factor.dim() and run.learned(factor):
+    if isinstance(factor, Tensor) and factor.dim() and run.learned(factor) and op.outputs[0] not in run.standing:
         run.factors[op.outputs[0]] = ref.slot, factor
     scale(run, op, centred(run, op, ref.slot, factor) if isinstance(factor, Tensor) else ref.slot, factor)
 

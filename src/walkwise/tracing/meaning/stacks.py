@@ -17,16 +17,16 @@ _WIDENING = frozenset({"unsqueeze", "reshape", "view", "unflatten"})
 
 
 def note_stack(run: Interpreter, op: Op, tensors: Sequence[Any], dim: int) -> None:
-    """Keep in mind what torch.stack puts together."""
+    """Keep in mind what torch.stack puts together, where no walk stands at it."""
     output = op.outputs[0]
-    if output is not None and all(isinstance(tensor, Ref) for tensor in tensors):
+    if output is not None and output not in run.standing and all(isinstance(tensor, Ref) for tensor in tensors):
         run.stacks[output] = dim % run.values[output].dim(), [tensor.slot for tensor in tensors]
 
 
 def note_joined(run: Interpreter, op: Op, tensors: Sequence[Any], dim: int) -> None:
     """Keep in mind what torch.cat puts together along a dimension that is new in each: ``cat([a[None], b[None]])``."""
     output = op.outputs[0]
-    if output is not None and all(isinstance(tensor, Ref) for tensor in tensors):
+    if output is not None and output not in run.standing and all(isinstance(tensor, Ref) for tensor in tensors):
         dim %= run.values[output].dim()
         slots = [_without(run, op, tensor.slot, dim) for tensor in tensors]
         if None not in slots:
