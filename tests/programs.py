@@ -11,8 +11,17 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-from torch_geometric.nn import GCNConv, GINConv, GraphConv, MessagePassing, SAGEConv, global_add_pool, global_max_pool
-from torch_geometric.utils import scatter
+from torch_geometric import utils as U
+from torch_geometric.nn import (
+    GCNConv,
+    GINConv,
+    GraphConv,
+    MessagePassing,
+    SAGEConv,
+    global_add_pool,
+    global_max_pool,
+    global_mean_pool,
+)
 
 WIDTH = 6
 TURN = torch.tensor([3, 4, 5, 0, 1, 2])
@@ -81,6 +90,45 @@ def raised(scores):
 
 def attention(w, h, held=same):
     return h + held((h @ w.a @ (h @ w.b).t()).softmax(-1)) @ (h @ w.c)
+
+
+def even(h):
+    """Every other row."""
+    return torch.arange(len(h)) % 2 == 0
+
+
+def halves(h):
+    """The half of the graph that every node is in."""
+    return (torch.arange(len(h)) >= len(h) // 2).long()
+
+
+def of_halves(h, reduce):
+    """One row for either half."""
+    return U.scatter(h, halves(h), reduce=reduce)
+
+
+def blocks(w):
+    """The weights of two heads.  # (H, O, F)"""
+    return torch.stack([w.a[:3, :3], w.a[3:, 3:]])
+
+
+def heads(*tensors):
+    """Heads first.  # (H, M, D)"""
+    return [h.view(-1, 2, 3).transpose(0, 1) for h in tensors]
+
+
+def attention_by_heads(w, h, held=same):
+    q, k, v = heads(h @ w.a, h @ w.b, h @ w.c)
+    return (held((q @ k.mT / 3**0.5).softmax(-1)) @ v).transpose(0, 1).flatten(1)
+
+
+def lstm(w, h, s, held):
+    parts = F.linear(h, torch.cat([w.a, w.b, w.c, w.a]), w.bias.repeat(4)) + F.linear(
+        s, torch.cat([w.b, w.c, w.a, w.b])
+    )
+    let_in, forget, new, let_out = parts.chunk(4, 1)
+    c = held(forget.sigmoid()) * s + held(let_in.sigmoid()) * kept(new, new.tanh(), held)
+    return held(let_out.sigmoid()) * kept(c, c.tanh(), held)
 
 
 #: For every statement, ways to write it: functions of its weights, h and what the layer before was given.
@@ -274,6 +322,132 @@ STATEMENTS = {
         lambda w, h, s: written(h, "c.view(-1, 3, 2)[:, 0] += h[:, :2]"),
         lambda w, h, s: written(h, "c = torch.empty_like(h)", "c[:, :2].copy_(2 * h[:, :2])", "c[:, 2:] = h[:, 2:]"),
     ],
+    "some rows written": [
+        lambda w, h, s, held: torch.where(even(h)[:, None], F.linear(s, w.a), h),
+        lambda w, h, s: written(h, "c[m] = v", m=even(h), v=F.linear(s[even(h)], w.a)),
+        lambda w, h, s: written(h, "c[::2] = v[::2]", v=F.linear(s, w.a)),
+        lambda w, h, s: h.index_put((even(h),), F.linear(s[even(h)], w.a)),
+        lambda w, h, s: h.index_copy(0, even(h).nonzero().view(-1), F.linear(s, w.a)[::2]),
+        lambda w, h, s: h.scatter(0, even(h).nonzero().expand(-1, WIDTH), F.linear(s, w.a)[::2]),
+        lambda w, h, s: h.masked_scatter(even(h)[:, None].expand_as(h), F.linear(s, w.a)[::2]),
+        lambda w, h, s: torch.slice_scatter(h, F.linear(s, w.a)[::2], 0, 0, None, 2),
+        lambda w, h, s: h.masked_fill(even(h)[:, None], 0) + F.linear(s, w.a).masked_fill(~even(h)[:, None], 0),
+        lambda w, h, s: torch.lerp(h, F.linear(s, w.a), even(h).to(h)[:, None]),
+        lambda w, h, s: torch.stack([h, F.linear(s, w.a)])[even(h).long(), torch.arange(len(h))],
+        lambda w, h, s: torch.stack([F.linear(row, w.a) if i % 2 == 0 else h[i] for i, row in enumerate(s)]),
+    ],
+    "linear by heads": [
+        lambda w, h, s, held: F.linear(h, torch.block_diag(*blocks(w)), w.bias),
+        lambda w, h, s: torch.einsum("mhf,hof->mho", h.view(-1, 2, 3), blocks(w)).flatten(1) + w.bias,
+        lambda w, h, s: torch.bmm(*heads(h), blocks(w).mT).transpose(0, 1).flatten(1) + w.bias,
+        lambda w, h, s: torch.baddbmm(w.bias.view(2, 1, 3), *heads(h), blocks(w).mT).permute(1, 0, 2).flatten(1),
+        lambda w, h, s: (
+            torch.cat([F.linear(p, b) for p, b in zip(h.chunk(2, -1), blocks(w), strict=True)], -1) + w.bias
+        ),
+        lambda w, h, s: (h.view(-1, 2, 1, 3) @ blocks(w).mT).reshape(-1, WIDTH) + w.bias,
+        lambda w, h, s: (h.view(-1, 2, 1, 3) * blocks(w)).sum(-1).flatten(1) + w.bias,
+        lambda w, h, s: F.conv1d(h[:, :, None], blocks(w).reshape(WIDTH, 3, 1), w.bias, groups=2)[:, :, 0],
+    ],
+    "gate of a head": [
+        lambda w, h, s, held: (
+            h.view(-1, 2, 3) * held((h.view(-1, 2, 3) * w.score.view(2, 3)).sum(-1).softmax(-1))[..., None]
+        ).flatten(1),
+        lambda w, h, s: h * (h.view(-1, 2, 3) * w.score.view(2, 3)).sum(-1).softmax(-1).repeat_interleave(3, 1),
+        lambda w, h, s: torch.einsum(
+            "mhf,mh->mhf",
+            h.view(-1, 2, 3),
+            torch.einsum("mhf,hf->mh", h.view(-1, 2, 3), w.score.view(2, 3)).softmax(1),
+        ).flatten(1),
+    ],
+    "attention by heads": [
+        lambda w, h, s, held: attention_by_heads(w, h, held),
+        lambda w, h, s: F.scaled_dot_product_attention(*heads(h @ w.a, h @ w.b, h @ w.c)).transpose(0, 1).flatten(1),
+        lambda w, h, s: (
+            lambda q, k, v: torch.cat(
+                [((a @ b.t()) / 3**0.5).softmax(1) @ c for a, b, c in zip(q, k, v, strict=True)], 1
+            )
+        )(*heads(h @ w.a, h @ w.b, h @ w.c)),
+        lambda w, h, s: (
+            lambda q, k, v: torch.einsum("hmn,hnd->mhd", (torch.einsum("hmd,hnd->hmn", q, k) / 3**0.5).softmax(-1), v)
+        )(*heads(h @ w.a, h @ w.b, h @ w.c)).flatten(1),
+    ],
+    "virtual node": [
+        lambda w, h, s, held: h + F.relu(F.linear(of_halves(h, "mean"), w.a, w.bias))[halves(h)],
+        lambda w, h, s: h + F.relu(F.linear(global_mean_pool(h, halves(h)), w.a, w.bias)).index_select(0, halves(h)),
+        lambda w, h, s: (
+            h
+            + torch.cat(
+                [
+                    F.relu(F.linear(p.mean(0), w.a, w.bias)).expand_as(p)
+                    for p in h.split(torch.bincount(halves(h)).tolist())
+                ]
+            )
+        ),
+        lambda w, h, s: (
+            h
+            + F.relu(F.linear(torch.segment_reduce(h, "mean", lengths=torch.bincount(halves(h))), w.a, w.bias))[
+                halves(h)
+            ]
+        ),
+    ],
+    "largest of a half": [
+        lambda w, h, s, held: h + of_halves(h, "max")[halves(h)],
+        lambda w, h, s: h + global_max_pool(h, halves(h))[halves(h)],
+        lambda w, h, s: h + torch.full((2, WIDTH), -torch.inf).to(h).index_reduce(0, halves(h), h, "amax")[halves(h)],
+    ],
+    "attention in a half": [
+        lambda w, h, s, held: h * held(U.softmax(h @ w.score, halves(h)))[:, None],
+        lambda w, h, s: h * (lambda e: e / of_halves(e, "sum")[halves(h)])((h @ w.score).exp()).view(-1, 1),
+        lambda w, h, s: h * U.softmax((h * w.score).sum(1, True), halves(h)),
+    ],
+    "gate of all nodes": [
+        lambda w, h, s, held: h * held(torch.sigmoid(F.linear(h.mean(0), w.a, w.bias))),
+        lambda w, h, s: h * torch.sigmoid(F.linear(h.mean(0, keepdim=True), w.a, w.bias)).expand_as(h),
+        lambda w, h, s: h @ torch.diag(torch.sigmoid(w.a @ h.mean(0) + w.bias)),
+    ],
+    "lstm": [
+        lambda w, h, s, held: lstm(w, h, s, held),
+        lambda w, h, s: torch.lstm_cell(
+            h,
+            (s, s),
+            torch.cat([w.a, w.b, w.c, w.a]),
+            torch.cat([w.b, w.c, w.a, w.b]),
+            w.bias.repeat(4),
+            w.bias.new_zeros(24),
+        )[0],
+    ],
+    "inner product": [
+        lambda w, h, s, held: halved(F.linear(h, w.a), F.linear(s, w.b), held).sum(-1, keepdim=True) * w.bias,
+        lambda w, h, s: torch.einsum("mf,mf->m", F.linear(h, w.a), F.linear(s, w.b))[:, None] * w.bias,
+        lambda w, h, s: torch.bmm(F.linear(h, w.a)[:, None], F.linear(s, w.b)[..., None]).view(-1, 1) * w.bias,
+        lambda w, h, s: torch.linalg.vecdot(F.linear(h, w.a), F.linear(s, w.b))[:, None] * w.bias,
+    ],
+    "one number": [
+        lambda w, h, s, held: (h @ w.score)[:, None] * w.bias,
+        lambda w, h, s: torch.mv(h, w.score).unsqueeze(-1) * w.bias,
+        lambda w, h, s: torch.stack([torch.dot(row, w.score) for row in h]).view(-1, 1) * w.bias,
+        lambda w, h, s: torch.tensordot(h, w.score, 1)[..., None] * w.bias,
+    ],
+    "soft choice": [
+        lambda w, h, s, held: (
+            torch.stack([h, s], 1) * held((torch.stack([h, s], 1) @ w.score).softmax(1))[..., None]
+        ).sum(1),
+        lambda w, h, s: torch.bmm((torch.stack([h, s], 1) @ w.score).softmax(1)[:, None], torch.stack([h, s], 1))[:, 0],
+        lambda w, h, s: (lambda a, b: h * torch.sigmoid(a - b) + s * torch.sigmoid(b - a))(
+            (h @ w.score)[:, None], (s @ w.score)[:, None]
+        ),
+    ],
+    "both signs": [
+        lambda w, h, s, held: F.linear(torch.cat([F.relu(h), F.relu(-h)], 1), torch.cat([w.a, w.b], 1)),
+        lambda w, h, s: F.linear(F.relu(h), w.a) + F.linear(F.relu(-h), w.b),
+        lambda w, h, s: torch.einsum("tmf,tof->mo", torch.stack([F.relu(h), F.relu(-h)]), torch.stack([w.a, w.b])),
+    ],
+    "the row before": [
+        lambda w, h, s, held: h + 0.5 * h.roll(1, 0),
+        lambda w, h, s: h.index_add(0, (torch.arange(len(h)) + 1) % len(h), h, alpha=0.5),
+        lambda w, h, s: h.index_put(((torch.arange(len(h)) + 1) % len(h),), 0.5 * h, accumulate=True),
+        lambda w, h, s: torch.add(h, torch.cat([h[-1:], h[:-1]]), alpha=0.5),
+    ],
     "first node silent": [
         lambda w, h, s, held: torch.cat([0 * h[:1], h[1:]]),
         lambda w, h, s: h.masked_fill((torch.arange(len(h)) == 0)[:, None], 0.0),
@@ -283,7 +457,11 @@ STATEMENTS = {
     ],
 }
 #: Those that can stand inside a layer, on nodes or on messages.
-LOCAL = [name for name in STATEMENTS if name not in ("attention", "mean of all", "first node silent")]
+OF_ALL_NODES = {
+    "attention", "mean of all", "first node silent", "some rows written", "attention by heads", "virtual node",
+    "largest of a half", "attention in a half", "gate of all nodes", "the row before",
+}  # fmt: skip
+LOCAL = [name for name in STATEMENTS if name not in OF_ALL_NODES]
 ACTIVATIONS = ("relu", "leaky relu", "silu")
 
 #: Read-outs, the first of each kind being the plain one.
@@ -292,7 +470,7 @@ READ_OUTS = (
         lambda h: h.sum(0, keepdim=True),
         lambda h: global_add_pool(h, None),
         lambda h: torch.einsum("mf->f", h)[None],
-        lambda h: scatter(h, torch.zeros(len(h), dtype=torch.long)),
+        lambda h: U.scatter(h, torch.zeros(len(h), dtype=torch.long)),
         lambda h: h.mean(0, keepdim=True) * len(h),
     ],
     [
