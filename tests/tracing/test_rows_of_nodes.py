@@ -144,6 +144,7 @@ def test_rows_of_several_nodes_are_nobody_s(make):
         lambda x, h: x + h,
         lambda x, h: h + x,
         lambda x, h: x.masked_fill(CLUSTERS[:, None] == 1, 0) + h,  # a row is nobody's, as where ReLU leaves nothing
+        lambda x, h: x.masked_fill(ENTRIES > 0.6, 0) + h,
         lambda x, h: MIXING @ x,
         lambda x, h: (MIXING @ x)[:, :2] @ WEIGHT[:2],
         lambda x, h: MIXING[:, :4] @ x[:4],

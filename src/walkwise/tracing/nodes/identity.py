@@ -257,10 +257,11 @@ class Identities:
 
     def _whole(self, slot: int) -> bool:
         """Whether a tensor has a row for every node, in their own order; a constant stands for its row's node."""
-        ids = self._known[slot].flatten()
-        if self._known[slot].shape[:1] != (self.num_nodes,) or len(ids) != self.num_nodes:
+        ids = self._known[slot]
+        if ids.shape[:1] != (self.num_nodes,):
             return False
-        return self.natural(ids) or bool(((ids == self.every) | (ids == NOBODY)).all() & (ids >= 0).any())
+        of_row = ids == upright(self.every, ids.dim())
+        return bool((of_row | (ids == NOBODY)).all() & of_row.any())
 
     def _as_first(self, op: Op, value: Tensor) -> Tensor:
         """The rows of the first followed tensor, if there are as many."""
