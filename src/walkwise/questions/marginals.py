@@ -127,7 +127,8 @@ def edge_relevance(chain: RelevanceChain, *, layer: int | None = None, edge_inde
         R(u, v) = Σ over layers l, Σ over walks m with m_l = u and m_{l+1} = v of R(m)
 
     The relevance of an edge (u, v) in a layer is that of the partial walk with u at the layer's input
-    and v at its output. Edges given more than once share it equally.
+    and v at its output. Edges given more than once share it equally, and so do those of several types between
+    the same two nodes.
 
     Args:
         chain: the traced prediction.

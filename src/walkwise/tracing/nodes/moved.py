@@ -33,27 +33,37 @@ def moved(
         ids = known[op.inputs[0]]
         return ids if len(ids) == 1 else ids[index]
     try:
-        before = _result(op, output, torch.zeros_like, values, known)
-
-        def numbered(number: Callable[[Tensor], Tensor]) -> Tensor:
-            return _result(op, output, number, values, known) - before
-
-        one, own = numbered(torch.ones_like), numbered(_same)
-        ids = torch.where((one == 0) & (own == 0), 1, own / one).round()
-        sound = (ids >= SEVERAL + 1) & (ids <= num_nodes) & _equal(own, ids * one)
-        if not bool((sound | ((one == 0) & (own == 0))).all()):
-            return None
-        code, less_one, less_own = (numbered(number) for number in (_code, _ones_less, torch.neg))
+        found = _placed(op, output, values, known, num_nodes)
+        return _row_by_row(op, output, values, known) if found is None and value.dim() == 1 else found
     except Exception:  # it does not run on other numbers
         return None
-    nothing = (one == 0) & (own == 0) & (code == 0)
+
+
+def _placed(
+    op: Op, output: int, values: Sequence[Tensor], known: Mapping[int, Tensor], num_nodes: int
+) -> Tensor | None:
+    """Whose every entry is, told by numbers; None where they are no node's numbers any more."""
+    before = _result(op, output, torch.zeros_like, values, known)
+
+    def numbered(number: Callable[[Tensor], Tensor]) -> Tensor:
+        return _result(op, output, number, values, known) - before
+
+    one, own = numbered(torch.ones_like), numbered(_same)
+    nothing = (one == 0) & (own == 0)
+    ids = torch.where(nothing, 1, own / one).round()
+    sound = (ids >= SEVERAL + 1) & (ids <= num_nodes) & _equal(own, ids * one)
+    if not bool((nothing | sound).all()):
+        return None
+    code, less_one, less_own = (numbered(number) for number in (_code, _ones_less, torch.neg))
+    nothing &= code == 0
     sound &= _equal(code, _code(ids) * one)
     sound &= _equal(less_own, ids * less_one) & (less_one != 0)  # of several, the largest is another below zero
     if not bool((nothing | sound).all()):
-        return _row_by_row(op, output, values, known) if value.dim() == 1 else None
+        return None
     found = torch.where(nothing, NOBODY, ids.long() - 1)
     rows = found.reshape(len(found), -1) if found.dim() > 1 and found.numel() else found.flatten()[:0]
-    return upright(rows[:, 0], value.dim()) if rows.numel() and bool((rows == rows[:, :1]).all()) else found
+    alike = bool(rows.numel()) and bool((rows == rows[:, :1]).all())
+    return upright(rows[:, 0], found.dim()) if alike else found
 
 
 @torch.enable_grad()
