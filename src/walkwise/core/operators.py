@@ -17,6 +17,7 @@ from walkwise.core.edges import Edges, matrix_of
 from walkwise.core.lazy import cached_property
 from walkwise.core.postponed import NodeTensor, Postponed, some, whole
 from walkwise.core.rows import Rows
+from walkwise.core.sending import sent
 
 #: From this many rows on, products with fewer columns than this are transposed: libraries are slow at them.
 _MANY_ROWS, _FEW_COLUMNS = 64, 16
@@ -292,9 +293,16 @@ class Columns(Operator):
 
     def _moved(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """The columns of the output that are some of the input's, and which those are."""
-        index = torch.tensor(self.index, device=like.device)
-        there = (index >= 0).nonzero().view(-1)
-        return there, index[there]
+        if like.device not in self._placed:
+            index = torch.tensor(self.index)
+            there = (index >= 0).nonzero().view(-1)
+            self._placed[like.device] = sent(there, like.device), sent(index[there], like.device)
+        return self._placed[like.device]
+
+    @cached_property
+    def _placed(self) -> dict[torch.device, tuple[Tensor, Tensor]]:
+        """The same, by device, once they were asked for."""
+        return {}
 
 
 def _padded(part: Tensor, start: int, width: int) -> Tensor:
