@@ -393,6 +393,32 @@ def test_subgraphx_plays_with_nodes_whose_messages_arrive(hops):
         assert near[node].nonzero().flatten().tolist() == expected.tolist()
 
 
+class OwnTable(NodeLevel):
+    """A vector of its own for every node, by its number."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(7, 4)
+
+    def forward(self, x, edge_index):
+        return self.conv(x + self.table.weight[: len(x)], edge_index)
+
+
+@pytest.mark.parametrize(("method", "metric"), [("subgraphx", "accuracy"), ("random", "auac"), ("random", "fidelity+")])
+def test_what_needs_parts_refuses_a_model_that_goes_by_numbers(method, metric):
+    model, data = made(OwnTable), graph()
+    if method == "subgraphx":
+        with pytest.raises(InputError, match="The model goes by the numbers of nodes"):
+            baselines.baseline(method)(predict(model, data, index=2))
+    else:
+        with pytest.raises(InputError, match="The model goes by the numbers of nodes"):
+            baselines.compare([method], model, [data], metrics=[metric], index=2)
+    assert (
+        baselines.compare(["random"], model, [data], metrics=["accuracy"], index=2, motif=lambda data: [1, 2])[0].graphs
+        == 1
+    )
+
+
 def test_names_are_given_once_and_unknown_ones_list_the_valid():
     with pytest.raises(InputError, match="already"):
         baselines.register_baseline("lrp")(lambda prediction: None)

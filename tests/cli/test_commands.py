@@ -410,6 +410,23 @@ def test_json_everywhere_but_where_a_page_is_served(run):
         assert ("--json" in run(name, "--help").out) == (name != "explore")
 
 
+def test_a_model_that_goes_by_the_numbers_of_nodes_is_not_asked_about_parts(run, own):
+    with Path(f"{own}.py").open("a") as file:
+        file.write(
+            "class Table(GCN):\n"
+            "    def forward(self, x, edge_index):\n"
+            "        return super().forward(x + torch.arange(len(x))[:, None], edge_index)\n\n"
+            "def table():\n"
+            "    torch.manual_seed(0)\n"
+            "    return Table(2, 8, 2, 3)\n"
+        )
+    asked = ("explain", f"{own}:table", f"{own}:load", "--index", 1, "--size", 2)
+    report = run(*asked, "--json").json
+    assert report["check"] is None
+    assert "goes by the numbers of nodes" in report["unchecked"]
+    assert "was not checked: the model was not asked about parts" in " ".join(run(*asked).out.split())
+
+
 def test_a_class_against_another(run):
     asked = ("explain", "ba2motif", "--graph", GRAPH, "--json")
     house, cycle = (run(*asked, "--target", name).json for name in ("house", "cycle"))

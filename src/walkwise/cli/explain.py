@@ -83,6 +83,7 @@ def _report(
             got=size,
         )
     found = find_subgraph(chain, size)
+    reason, names = traced.prediction.by_numbers, traced.subject.data.class_names
     named = {**sets, **({"known motif": truth} if truth else {}), f"found {size}": list(found.numbers)}
     named["whole graph"] = list(range(chain.num_nodes))
     relevance = subgraph_relevance(chain, list(named.values()), alpha=alphas).tolist()  # (B, A)
@@ -95,7 +96,8 @@ def _report(
             for (name, nodes), row in zip(named.items(), relevance, strict=True)
         ],
         "found": {"nodes": list(found.numbers), "relevance": found.score, "exhaustive": found.exhaustive},
-        "check": asdict(check_subgraph(traced.prediction, found.numbers, traced.subject.data.class_names)),
+        "check": None if reason else asdict(check_subgraph(traced.prediction, found.numbers, names)),
+        "unchecked": reason.note if reason else None,
         "truth": None,
     }
     if truth:
@@ -136,5 +138,7 @@ def _checked(report: dict[str, Any]) -> str:
     """Whether the set that was found holds what the prediction hangs on, in a sentence."""
     from walkwise.explanation import Check, Outcome
 
+    if report["check"] is None:
+        return f"The set “found {len(report['found']['nodes'])}” was not checked: {report['unchecked']}"
     found = Check(**{name: Outcome(**outcome) for name, outcome in report["check"].items()})
     return f"The set “found {len(report['found']['nodes'])}”: {found.words()[0].lower()}{found.words()[1:]}"

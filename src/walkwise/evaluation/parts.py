@@ -40,7 +40,8 @@ def subgraph_values(
     ``batch`` vector, many subgraphs go through it in one pass. First the whole graph is tried beside a single
     node: if it comes out other than alone (a layer that mixes graphs), or the output has not one row per
     graph, every subgraph gets a pass of its own. The explained node of a node-level model always stays. With nothing
-    left, every output column is 0.
+    left, every output column is 0. A model that goes by the numbers of nodes is refused: it is asked beforehand, once
+    for a prediction, about the same graph with its nodes in another order.
 
     Args:
         prediction: the model, the graph, and which output is f.
@@ -54,6 +55,7 @@ def subgraph_values(
     M = prediction.num_nodes
     if not isinstance(masks, Tensor) or masks.dtype != torch.bool or masks.dim() != 2 or masks.shape[1] != M:
         raise InputError(argument="masks", expected=f"a boolean tensor of shape (B, {M})", got=described(masks))
+    check_numbers(prediction)
     masks = masks.to(prediction.x.device)
     if prediction.index is not None:
         masks = masks.clone()
@@ -75,10 +77,17 @@ def subgraph_logits(prediction: Prediction, masks: Tensor) -> Tensor:
         prediction: the model and the graph; its target is a column.
         masks: the subgraphs, (B, M) boolean. The explained node of a node-level model always stays.
     """
+    check_numbers(prediction)
     masks = masks.to(prediction.x.device)
     if prediction.index is not None:
         masks = masks.index_fill(1, torch.tensor([prediction.index], device=masks.device), True)
     return torch.cat([_logits(prediction, mask[None]) for mask in masks])
+
+
+def check_numbers(prediction: Prediction) -> None:
+    """Refuse a model, or a target function, that goes by the numbers of nodes: a part has others. Asked once."""
+    if prediction.by_numbers is not None:
+        raise prediction.by_numbers.error
 
 
 def _mixes(prediction: Prediction) -> bool:
@@ -140,7 +149,7 @@ def _union(prediction: Prediction, masks: Tensor) -> tuple[Tensor, Tensor, dict[
     """The induced subgraphs side by side as one graph, and the place of every node in it.  # (B, M)"""
     found = induced(prediction.edge_index, masks)
     arguments = {
-        name: _carried(prediction, name, value, found.node, found.edge, len(masks))
+        name: carried(prediction, name, value, found.node, found.edge, len(masks))
         for name, value in prediction.arguments.items()
     }
     if "batch" in arguments:
@@ -173,8 +182,8 @@ def induced(edge_index: Tensor, masks: Tensor) -> InducedSubgraphs:
     return InducedSubgraphs(owner, node, edge, within, place)
 
 
-def _carried(prediction: Prediction, name: str, value: Any, node: Tensor, edge: Tensor, count: int) -> Any:
-    """A further argument for the union: rows of nodes or of edges picked, rows of graphs repeated."""
+def carried(prediction: Prediction, name: str, value: Any, node: Tensor, edge: Tensor, count: int) -> Any:
+    """A further argument for so many parts: rows of nodes or of edges picked, rows of graphs repeated."""
     if name in ("batch_size", "num_graphs") and isinstance(value, int):
         return count
     if not isinstance(value, Tensor) or value.dim() == 0:

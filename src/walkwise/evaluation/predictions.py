@@ -6,13 +6,14 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from walkwise.core.chain import RelevanceChain
+from walkwise.core.lazy import cached_property
 from walkwise.core.node_types import TypedNode
 from walkwise.errors import InputError
 from walkwise.evaluation.adapters import Adapted, adapted
@@ -22,6 +23,9 @@ from walkwise.evaluation.types import AllTypes
 from walkwise.rules import RuleLike
 from walkwise.tracing import trace
 from walkwise.tracing.running.shadow import same_random_numbers, shadow_of
+
+if TYPE_CHECKING:
+    from walkwise.evaluation.renumbering import ByNumbers
 
 #: An output column, or a function that makes a scalar from the model's whole output.
 Column = int | Callable[[Any], Tensor]
@@ -66,6 +70,13 @@ class Prediction:
     def negative(self) -> bool:
         """Whether this is the negative class of a model with one logit; its output has the sign turned over."""
         return isinstance(self.model, Adapted) and self.model.negative
+
+    @cached_property
+    def by_numbers(self) -> ByNumbers | None:
+        """Why the model cannot be asked about parts of the graph, if it goes by the numbers of nodes."""
+        from walkwise.evaluation.renumbering import by_numbers
+
+        return by_numbers(self)
 
     @property
     def logits(self) -> Tensor:
@@ -220,7 +231,7 @@ def _traced(prediction: Prediction, rule: RuleLike) -> RelevanceChain:
 def value_at(prediction: Prediction, features: Sequence[Tensor]) -> float:
     """f at other node features than the prediction's own, given as those are: in one tensor, or one for each type."""
     with torch.no_grad(), at_rest(prediction.model) as model:
-        return float(_scalar(prediction, _output_at(prediction, model, features)))
+        return float(_scalar(prediction, output_at(prediction, model, features)))
 
 
 def input_gradient(prediction: Prediction, features: Sequence[Tensor]) -> list[Tensor]:
@@ -236,12 +247,12 @@ def input_gradient(prediction: Prediction, features: Sequence[Tensor]) -> list[T
         )
     with torch.enable_grad(), at_rest(prediction.model) as model:
         leaves = [x.detach().requires_grad_(True) for x in features]
-        output = _output_at(prediction, model, leaves)
+        output = output_at(prediction, model, leaves)
         gradients = torch.autograd.grad(_scalar(prediction, output), leaves, allow_unused=True)
     return [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, gradients, strict=True)]
 
 
-def _output_at(prediction: Prediction, model: nn.Module, features: Sequence[Tensor]) -> Any:
+def output_at(prediction: Prediction, model: nn.Module, features: Sequence[Tensor]) -> Any:
     """What the shadow of a prediction's model says of the graph with other node features."""
     if (typed := _typed_in(model)) is None:
         return model(features[0], prediction.edge_index, **prediction.arguments)

@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.data.storage import EdgeStorage
 
 from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.errors import Described, InputError
+from walkwise.evaluation.edge_orders import edge_orders
 from walkwise.tracing.given.hetero import HeteroGiven, of_hetero_graph
 
 
@@ -110,7 +112,7 @@ class AllTypes(nn.Module):
         """The model's output for the part of the graph that these nodes induce; edge_index follows from them."""
         first = self.types.offsets
         part = {name: x[(x >= first[name]) & (x < first[name] + n)] - first[name] for name, n in self._counts.items()}
-        output = of_hetero_graph(self.model, self.data.subgraph(part), self.arguments).run(self.model)
+        output = of_hetero_graph(self.model, self._induced(part), self.arguments).run(self.model)
         if self.index is None:
             return output
         name = self.index[0]
@@ -130,6 +132,19 @@ class AllTypes(nn.Module):
         table[sum(len(part[other]) for other in self._counts if first[other] < first[name]) :][: len(rows)] = rows
         return table
 
+    def _induced(self, part: dict[str, Tensor]) -> HeteroData:
+        """The graph of some nodes; where these do not ascend, with edges sorted again that were sorted."""
+        data: HeteroData = self.data.subgraph(part)
+        if all(bool((nodes.diff() > 0).all()) for nodes in part.values()):
+            return data
+        for kind in data.edge_types:
+            before, store = self.data[kind].get("edge_index"), data[kind]
+            if isinstance(before, Tensor):
+                order = next(edge_orders(before, store.edge_index))
+                rows = {name: value[order] for name, value in store.items() if _of_edges(store, name)}
+                store.update(rows | {"edge_index": store.edge_index[:, order]})
+        return data
+
     @property
     def _counts(self) -> Mapping[str, int]:
         return self.types.counts
@@ -143,3 +158,8 @@ class AllTypes(nn.Module):
     def edges(self) -> Tensor:
         """All edges, between nodes of all types.  # (2, E)"""
         return self.whole.edges
+
+
+def _of_edges(store: EdgeStorage, name: str) -> bool:
+    """Whether an attribute has a row for every edge."""
+    return name != "edge_index" and store.is_edge_attr(name)

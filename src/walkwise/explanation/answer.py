@@ -46,7 +46,7 @@ class Explanation:
     edge_relevance: Tensor  # (E,)
     feature_relevance: Tensor | dict[str, Tensor]  # (M, F), of a heterogeneous graph {type: (M_t, F_t)}
     subgraph: FoundSubgraph
-    check: Check
+    check: Check | None  # None, with a note, where the model cannot be asked about parts
     walks: TopWalks
     notes: tuple[str, ...] = ()
     node_labels: tuple[str, ...] = ()  # symbols, words; empty where nodes have no names
@@ -79,7 +79,7 @@ class Explanation:
             self._headline(),
             f"Most relevant nodes: {', '.join(nodes) or 'none has relevance'}",
             f"Best {count(len(self.subgraph.numbers), 'connected node')}: {self._subgraph_words()}",
-            self.check.words(),
+            *([] if self.check is None else [self.check.words()]),
             f"Top walks, of {self.walks.num_walks:,}:",
             *(f"  {words}: {value}" for words, value in self._walk_lines()[:_LINES]),
         ]
@@ -89,12 +89,11 @@ class Explanation:
         """The same with a picture, for notebooks."""
         rows = [(self.node(i), relevance) for i, relevance in self._top_nodes()]
         title = f"Best {count(len(self.subgraph.numbers), 'connected node')}"
-        whole, check = self.check.whole, self.check
-        checked = [
-            ("the whole graph", whole.output, whole.says),
-            ("these nodes alone", check.alone.output, check.alone.says),
-            ("all but these nodes", check.without.output, check.without.says),
-        ]
+        whole, check = self.prediction, self.check
+        checked = [("the whole graph", whole.output, whole.says)]
+        if check is not None:
+            checked.append(("these nodes alone", check.alone.output, check.alone.says))
+            checked.append(("all but these nodes", check.without.output, check.without.says))
         columns = ["model asked on", ">output", *(["answer"] if whole.says else [])]
         tables = [
             html_table(["node", ">relevance"], rows, title="Most relevant nodes"),

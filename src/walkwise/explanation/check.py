@@ -64,6 +64,13 @@ class Check:
         return f"On these nodes alone the model gives {alone}; without them {without}."
 
 
+def whole_outcome(prediction: Prediction, class_names: Sequence[str] | None = None) -> Outcome:
+    """What the model gives for the whole graph."""
+    classes = not callable(prediction.target)
+    says = answer_title(prediction.logits, class_names, negative=prediction.negative) if classes else ""
+    return Outcome(prediction.value(), says)
+
+
 def check_subgraph(prediction: Prediction, nodes: Sequence[int], class_names: Sequence[str] | None = None) -> Check:
     """The model asked on the whole graph, on a subgraph alone, and on all but it.
 
@@ -78,9 +85,8 @@ def check_subgraph(prediction: Prediction, nodes: Sequence[int], class_names: Se
     inside[0, list(nodes)] = True
     masks = torch.cat([inside, ~inside])
     alone, without = subgraph_values(prediction, masks).values.tolist()
-    says = ["", "", ""]
+    says = ["", ""]
     if not callable(prediction.target):
-        rows = [prediction.logits, *subgraph_logits(prediction, masks)]
+        rows = subgraph_logits(prediction, masks)
         says = [answer_title(row, class_names, negative=prediction.negative) for row in rows]
-    numbers = (prediction.value(), alone, without)
-    return Check(*(Outcome(value, answer) for value, answer in zip(numbers, says, strict=True)))
+    return Check(whole_outcome(prediction, class_names), *map(Outcome, (alone, without), says))

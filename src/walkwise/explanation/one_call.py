@@ -17,7 +17,7 @@ from walkwise.evaluation.naming import explained_title, node_labels
 from walkwise.evaluation.outputs import as_names
 from walkwise.evaluation.predictions import Prediction, predict, traced
 from walkwise.explanation.answer import Explanation
-from walkwise.explanation.check import check_subgraph
+from walkwise.explanation.check import check_subgraph, whole_outcome
 from walkwise.questions.components import largest_component
 from walkwise.questions.marginals import edge_relevance, feature_relevance, node_relevance
 from walkwise.rules import RuleLike
@@ -44,7 +44,8 @@ def explain(
 
     The prediction is traced (:func:`walkwise.trace`), nodes, edges and features get their relevance, the most
     relevant connected subgraph and the top walks are looked for, and the model is asked again, on that subgraph
-    alone and on the graph without it: if the explanation holds, the first changes little and the second much.
+    alone and on the graph without it: if the explanation holds, the first changes little and the second much. A model
+    that goes by the numbers of nodes is not asked again, and a note says why: those of a part are others.
 
     Args:
         model: a model with torch_geometric message-passing layers; it is only read.
@@ -80,7 +81,8 @@ def explain(
         warnings.simplefilter("ignore", CoverageWarning)  # the notes say it
         chain = traced(prediction, rule=rule)
     found = find_subgraph(chain, _size(size, prediction))
-    check = check_subgraph(prediction, found.numbers, class_names)
+    reason = prediction.by_numbers
+    check = None if reason else check_subgraph(prediction, found.numbers, class_names)
     data = graph[0] if len(graph) == 1 else None
     edges = prediction.edge_index
     best, notes = _walks(chain, walks)
@@ -92,7 +94,7 @@ def explain(
         features = {name: part.cpu() for name, part in features.items()}
     return Explanation(
         target=explained_title(prediction, class_names),
-        prediction=check.whole,
+        prediction=whole_outcome(prediction, class_names),
         outputs=tuple(-value if prediction.negative else value for value in row),
         index=prediction.index,
         relevance=chain.input_relevance,
@@ -103,7 +105,7 @@ def explain(
         subgraph=found,
         check=check,
         walks=best,
-        notes=(*chain.notes, *chain.cautions, *notes),
+        notes=(*chain.notes, *chain.cautions, *notes, *([reason.note] if reason else [])),
         node_labels=tuple(types.written(range(types.num_nodes))) if types else node_labels(data, chain.num_nodes),
         smiles=smiles if isinstance(smiles := getattr(data, "smiles", None), str) else None,
         types=types,

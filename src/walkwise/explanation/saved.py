@@ -93,7 +93,7 @@ def _described(explanation: Explanation) -> dict[str, Any]:
             "nodes": list(subgraph.numbers),
             **{name: getattr(subgraph, name) for name in ("score", "evaluated", "total", "route")},
         },
-        "check": asdict(explanation.check),
+        "check": None if explanation.check is None else asdict(explanation.check),
         "walks": {name: getattr(walks, name) for name in ("expansions", "num_walks", "route")},
         "types": None if types is None else dict(types.counts),
     }
@@ -139,7 +139,7 @@ def read(path: str | Path) -> dict[str, Any]:
             **{name: _tensors(tensors, name, types) for name in _TENSORS},
             "prediction": Outcome(**found["prediction"]),
             "subgraph": FoundSubgraph(**subgraph, types=types),
-            "check": Check(**{name: Outcome(**outcome) for name, outcome in found["check"].items()}),
+            "check": None if found["check"] is None else _check(found["check"]),
             "walks": TopWalks(tensors["walks"], tensors["walk_relevance"], **walks, types=types),
             "types": types,
         }
@@ -151,6 +151,11 @@ def read(path: str | Path) -> dict[str, Any]:
             got=str(path),
             remedy="Save the explanation again.",
         ) from error
+
+
+def _check(kept: Mapping[str, Mapping[str, Any]]) -> Check:
+    """What the model gave for parts, from plain values."""
+    return Check(**{name: Outcome(**outcome) for name, outcome in kept.items()})
 
 
 def _tensors(tensors: Mapping[str, Tensor], name: str, types: NodeTypes | None) -> Tensor | dict[str, Tensor]:
