@@ -15,7 +15,9 @@ import walkwise as ww
 from small_runs import ATOMS, Pooled, same, some_graphs
 from walkwise import runs
 from walkwise.evaluation import activation_curve, pruning_curve
+from walkwise.evaluation.predictions import predict
 from walkwise.runs.kinds import node_kinds, wl_hash
+from walkwise.runs.questions import as_questions
 from walkwise.runs.sources import Listed
 
 ASKED = ["nodes", "edges", "walks:3", "order:0.1", "subgraph:3", "curves:0.1"]
@@ -159,6 +161,39 @@ def test_a_model_for_which_batches_differ_gets_its_graphs_one_by_one(kind, graph
     for g, data in enumerate(graphs[:6]):
         alone = ww.node_relevance(ww.trace(model, Data(**data.to_dict(), batch=torch.zeros(data.num_nodes).long())))
         np.testing.assert_allclose(tables["nodes"][tables["nodes"].graph == g].relevance, alone, atol=1e-9)
+
+
+class OwnTable(Single):
+    """A vector of its own for every node, by its number."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(20, 3).double()
+
+    def forward(self, x, edge_index):
+        return super().forward(x + self.table.weight[: len(x)], edge_index)
+
+
+def test_a_model_that_goes_by_the_numbers_of_nodes_is_not_asked_about_parts(graphs, tmp_path):
+    model = OwnTable().eval()
+    walks = runs.read(runs.run(model, graphs[:6], ["walks:3"], tmp_path / "walks", workers=1, batch=1))
+    assert walks["graphs"].error.isna().all()
+    for asked in ("subgraph:3", "curves"):
+        made = runs.run(model, graphs[:6], ["nodes", asked], tmp_path / asked[:3], workers=1, batch=1)
+        assert made.failed == 6
+        assert runs.read(made)["graphs"].error.str.startswith("The model goes by the numbers of nodes").all()
+
+
+def test_numbers_of_nodes_are_looked_at_once_in_a_run(graphs, monkeypatch):
+    from walkwise.runs import work
+
+    seen = []
+    monkeypatch.setattr(work, "predict", lambda *args, **said: seen.append(said) or predict(*args, **said))
+    for asked, times in (("nodes", 0), ("subgraph:3", 1)):
+        seen.clear()
+        todo = work.Work(Pooled().double().eval(), Listed(graphs[:9]), as_questions(asked), "predicted", "auto", 3)
+        todo.shard(0, 9)
+        assert len(seen) == times
 
 
 class PerNode(nn.Module):

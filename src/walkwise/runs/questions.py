@@ -111,6 +111,9 @@ def _grouped(kind: str, rest: str) -> Question:
     return Question(kind, name=f"{kind}:{Path(rest).stem}", groups=as_groups(rest))
 
 
+#: The questions for which the model is asked about parts of graphs.
+ON_PARTS = frozenset({"subgraph", "groups", "curves"})
+
 _KINDS: dict[str, Callable[[str, str], Question]] = {
     "nodes": _bare,
     "edges": _bare,

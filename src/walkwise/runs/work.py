@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import time
 import warnings
@@ -15,12 +16,15 @@ from pyarrow import parquet
 from torch import Tensor, nn
 
 from walkwise.errors import InputError, WalkwiseError
+from walkwise.evaluation.predictions import predict
+from walkwise.evaluation.renumbering import ByNumbers
 from walkwise.rules import RuleLike
 from walkwise.runs.answers import Layout, answer, failed_row, graph_rows, schema_of
+from walkwise.runs.batches import side_by_side
 from walkwise.runs.cards import CardLostError, check_card, seat
 from walkwise.runs.explained import ExplainedBatch, explain, model_outputs
 from walkwise.runs.node_sources import NodesOf, wider
-from walkwise.runs.questions import Question
+from walkwise.runs.questions import ON_PARTS, Question
 from walkwise.runs.sources import Items, Source
 
 #: The most nodes that are traced together, of however many graphs.
@@ -66,6 +70,8 @@ class Work:
     device: str = "cpu"
     hopeful: bool = field(default=False, init=False)  # whether any graph has been explained
     alone: bool | None = field(default=None, init=False)  # whether graphs must be traced one by one; None: not known
+    by_numbers: ByNumbers | None = field(default=None, init=False)  # why parts of graphs cannot be asked about
+    numbers_known: bool = field(default=False, init=False)  # whether that has been looked at
 
     @property
     def indexed(self) -> bool:
@@ -149,6 +155,7 @@ class Work:
         items, keys = self.source.items(first, last), self.source.keys(first, last)
         for cut in _cuts(items):
             some = _some(items, cut)
+            self._check_numbers(some)
             batch = self._explained(some, first + cut.start)
             here = {name: key[cut] for name, key in keys.items()}
             with warnings.catch_warnings():
@@ -177,6 +184,18 @@ class Work:
                     expected="a model that tells the graphs of a batch apart",
                 )
         return made
+
+    def _check_numbers(self, items: Items) -> None:
+        """Refuse to ask about parts of graphs what goes by the numbers of nodes: seen once, on one of the first."""
+        if not self.numbers_known and any(question.kind in ON_PARTS for question in self.questions):
+            largest = max(range(len(items.graphs)), key=lambda i: int(items.graphs[i].num_nodes or 0))
+            root = None if items.roots is None else items.roots[largest]
+            with contextlib.suppress(WalkwiseError):  # of what cannot be predicted alone, the answers tell
+                graph = side_by_side([items.graphs[largest]]).to(self.device)
+                self.by_numbers = predict(self.model, graph, index=root).by_numbers
+            self.numbers_known = True
+        if self.by_numbers is not None:
+            raise self.by_numbers.error
 
     def _mixes(self, made: ExplainedBatch, items: Items) -> bool:
         """Whether a graph comes out otherwise alone than in its batch."""
