@@ -292,7 +292,7 @@ def test_a_file_names_nodes(tmp_path):
         ("paper 6", "There is no node 6 of type 'paper'"),
         ("editor 0", "a type of 'author', 'paper', 'venue'"),
         (13, 'index must be "all", or nodes 0 to 12, got 13. Name a type, or nodes as'),
-        ([0.5], "a type, nodes, or a file of them"),
+        ([0.5], "a node id, or (type, i) with a node id, got 0.5"),
     ],
 )
 def test_nodes_that_are_not_there_are_refused(index, words):

@@ -173,11 +173,7 @@ def _typed(index: Any, types: NodeTypes) -> Ints:
         return np.array([types.read(line) for line in lines], dtype=np.int64)
     single = isinstance(index, tuple) and len(index) == 2 and isinstance(index[0], str)
     listed = [index] if single or not np.iterable(index) else list(index)
-    try:
-        return np.array([types.number(node) for node in listed], dtype=np.int64)
-    except TypeError:
-        expected = '"all", a type, nodes, or a file of them'
-        raise InputError(argument="index", expected=expected, got=index, remedy=_TYPED) from None
+    return np.array([types.number(node) for node in listed], dtype=np.int64)
 
 
 def _edges_of_types(data: HeteroData, types: NodeTypes) -> Ints:
