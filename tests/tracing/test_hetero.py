@@ -361,6 +361,30 @@ def test_what_one_type_has_is_given_by_its_name():
     assert data.node_types == types
 
 
+class OfEdges(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = pyg.GATConv((3, 3), 2, edge_dim=2, add_self_loops=False)
+
+    def forward(self, x, edge_index, edge_attr):
+        return self.conv(x, edge_index, edge_attr)
+
+
+@pytest.mark.parametrize("kinds", [1, 2])
+def test_a_model_that_to_hetero_has_made_takes_features_of_edges_by_type(kinds):
+    torch.manual_seed(0)
+    data = HeteroData()
+    data["user"].x, data["item"].x = torch.randn(3, 3), torch.randn(2, 3)
+    ends = {("item", "back", "user"): [[0, 0, 1], [0, 1, 2]], ("user", "rates", "item"): [[0, 1, 2], [0, 0, 1]]}
+    for kind in list(ends)[:kinds]:
+        data[kind].edge_index, data[kind].edge_attr = torch.tensor(ends[kind]), torch.rand(3, 2)
+    model = pyg.to_hetero(OfEdges(), data.metadata())
+    chain = ww.trace(model, data, index=("user", 1), target=0)
+    expected = model(data.x_dict, data.edge_index_dict, data.edge_attr_dict)["user"][1, 0]
+    assert chain.output == pytest.approx(float(expected))
+
+
 class Emptied(nn.Module):
     """Two layers on users and items, those of items or not; the classes of users."""
 

@@ -209,6 +209,24 @@ def test_edge_mask():
     assert getattr(conv, private.EDGE_MASK) is None, "clear_masks leaves them"
 
 
+def test_made_by_type():
+    """Without it a HeteroData gives a model that to_hetero has made no features of edges."""
+    from torch_geometric.nn import SAGEConv, to_hetero
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = SAGEConv((2, 2), 2)
+
+        def forward(self, x, edge_index):
+            return self.conv(x, edge_index)
+
+    kinds = ["a"], [("a", "to", "a")]
+    assert private.made_by_type(to_hetero(Net(), kinds)), "to_hetero takes its inputs apart in another way"
+    assert not private.made_by_type(torch.fx.symbolic_trace(nn.Linear(2, 2))), "any traced module looks as if it did"
+    assert not private.made_by_type(Net()), "any model looks as if to_hetero had made it"
+
+
 def test_compiled():
     """Without it a model that was compiled in place runs out of sight."""
     layer = nn.Linear(2, 2)

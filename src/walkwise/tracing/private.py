@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx import GraphModule
 from torch.nn.modules import module as torch_module
 from torch.overrides import get_overridable_functions
+from torch_geometric.nn import to_hetero_transformer
 
 
 def unwatched() -> AbstractContextManager[None]:
@@ -94,6 +96,12 @@ def wrapped_in(module: Any) -> nn.Module | None:
     name = "module" if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)) else "_orig_mod"
     original = inner[name] if inner and name in inner else None
     return (wrapped_in(original) or original) if isinstance(original, nn.Module) else None
+
+
+def made_by_type(model: nn.Module) -> bool:
+    """Whether torch_geometric's to_hetero has made a model, which takes each input as a dictionary by type."""
+    nodes = model.graph.nodes if isinstance(model, GraphModule) else ()
+    return any(node.target is to_hetero_transformer.get_dict for node in nodes)
 
 
 def global_hooks() -> bool:

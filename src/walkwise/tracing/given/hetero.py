@@ -21,6 +21,7 @@ from walkwise.tracing.given.inputs import check_dense
 from walkwise.tracing.given.manners import Manner
 from walkwise.tracing.given.signatures import parameters_of
 from walkwise.tracing.precision import HALVES
+from walkwise.tracing.private import made_by_type
 
 _DICT = "_dict"
 
@@ -169,9 +170,15 @@ def of_hetero_graph(model: nn.Module, data: HeteroData, given: Mapping[str, Any]
     if whole:
         manner: Manner = _Graph("x", "edge_index", False, data, frozenset(given))
         return HeteroGiven(model, x, edges, dict(given), manner, data)  # type: ignore[arg-type]
-    held = {p.name: _held(data, p) for p in parameters[2:]} | dict(given)
+    by_type = made_by_type(model)
+    held = {p.name: _by_type(data, p) if by_type else _held(data, p) for p in parameters[2:]} | dict(given)
     arguments = {name: value for name, value in held.items() if value is not None}
     return HeteroGiven(model, x, edges, arguments, data=data)  # type: ignore[arg-type]
+
+
+def _by_type(data: HeteroData, parameter: inspect.Parameter) -> Any:
+    """What a parameter of a model gets that to_hetero has made: each of its inputs is a dictionary by type."""
+    return data.collect(parameter.name, True) or _held(data, parameter)
 
 
 def _held(data: HeteroData, parameter: inspect.Parameter) -> Any:
