@@ -200,7 +200,7 @@ def traced(prediction: Prediction, *, rule: RuleLike = "auto") -> RelevanceChain
     number = chain.explained
     if number is not None and prediction.negative:  # which the model in the prediction has turned over itself
         number = replace(number, target="negative")
-    return replace(chain, notes=(*prediction.notes, *chain.notes), explained=number)
+    return replace(chain, notes=tuple(dict.fromkeys((*prediction.notes, *chain.notes))), explained=number)
 
 
 def _traced(prediction: Prediction, rule: RuleLike) -> RelevanceChain:

@@ -237,7 +237,8 @@ class Lowering:
     def _around(self, slot: int) -> Flow:
         """A slot that no walk has passed is constant; one that is a gate was so anyway."""
         gate = self.gates.get(slot, 0)
-        if not gate and bool(self.run.value(slot).any()):  # zeros (a first state) have no part in it
+        zeros = not bool(self.run.value(slot).any())  # a first state, say: they have no part in it
+        if not gate and not zeros and slot not in self.tape.beside:
             self.run.remarks[_AROUND] = None
         return Flow(self.run.value(slot), self.run.builder.new_slot(), gate=gate)
 

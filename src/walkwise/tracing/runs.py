@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from walkwise.core.lazy import cached_property
-from walkwise.tracing.given.arguments import Given, in_main_memory
+from walkwise.tracing.given.arguments import Given
+from walkwise.tracing.given.holders import in_main_memory
 from walkwise.tracing.given.inputs import check_input
 from walkwise.tracing.given.target import ExplainedScalar, Index, Target, explained
 from walkwise.tracing.precision import widened
@@ -44,6 +45,7 @@ class ModelRuns:
     index: Index
     wide: bool  # whether a model in half precision runs in float32
     closed: bool = True  # whether layers are recorded by their closed forms
+    aside: tuple[int, ...] = ()  # which of all calls of layers were on other graphs than the explained one
     early: tuple[tuple[int, str, int], ...] = ()  # where constants are first read, to be followed from there
 
     def run(self, suspects: Sequence[str] = ()) -> tuple[Tape, Watch, ExplainedScalar]:
@@ -62,6 +64,7 @@ class ModelRuns:
         tape.parameters = where_parameters_lie(modules)
         tape.early, tape.making = dict.fromkeys(self.early), not self.early and not given.has_all_features
         watch = Watch(tape, modules, suspects, self.closed)
+        tape.keep_outside(given.outside)
         for features in given.features.values():
             tape.follow_features(features)
         counts, types = (given.num_graphs, given.num_nodes), given.types  # nothing that the model does
@@ -76,6 +79,7 @@ class ModelRuns:
         finally:
             watch.release()
         tape.check_aliases()
+        self.aside = tuple(watch.calls.aside)
         return tape, watch, scalar
 
     def output(self) -> Any:
@@ -106,7 +110,7 @@ class ModelRuns:
     def handed(self, disturbing: bool, last: int | None = None) -> list[list[Tensor]]:
         """What the layers are handed, up to a call, with the first one's output disturbed or not."""
         model, modules, given = self._shadowed(checked=True)
-        seen = note_handed(modules, disturbing, last)
+        seen = note_handed(modules, disturbing, last, self.aside)
         with same_random_numbers(), torch.no_grad(), suppress(EnoughError):
             given.run(model)
         for _, conv in modules.convs:

@@ -70,6 +70,7 @@ def trace(
     parameters, x, edge_index (or adj_t), batch, edge_attr and every other attribute; a ``forward(data)`` gets a copy
     of the graph itself. Tensors are passed on as they are: ``model(x, edge_index, **model_kwargs)``. So are the
     dictionaries of a heterogeneous graph, which a HeteroData gives by name: ``x_dict``, ``edge_index_dict``, ...
+    A model of two graphs gets the other one by its name, which counts as constant: ``trace(model, mol, protein=pro)``.
 
     The model runs in evaluation mode, as its author wrote it, and is left as it was found.
     Attention coefficients, gates and the statistics of normalisations are held constant; every linear

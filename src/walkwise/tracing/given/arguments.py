@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,10 +12,10 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.data.data import BaseData
 from torch_geometric.nn import HypergraphConv
-from torch_geometric.utils import is_sparse
 
 from walkwise.core.node_types import NodeTypes
 from walkwise.errors import InputError, WalkwiseError, described
+from walkwise.tracing.given.holders import EDGES, again, in_main_memory, is_graph, tensors_in
 from walkwise.tracing.given.manners import NOT_TAKEN, Manner
 from walkwise.tracing.given.misfits import (
     explain_batch,
@@ -35,13 +34,15 @@ from walkwise.tracing.given.signatures import (
     takes_anything,
     takes_none,
 )
-from walkwise.tracing.precision import HALVES
 from walkwise.tracing.private import EDGE_MASK
 from walkwise.tracing.running.found import Found
 
-_EDGES = ("edge_index", "adj_t")
 #: Names of parameters that mean something else than features: atom numbers and places.
 _NO_FEATURES = frozenset({"z", "pos", "atomic_numbers", "atomic_number", "atom_types", "atoms", "species"})
+_BESIDE = (
+    "{0} is another graph than the one that is explained: its features, and what the model makes of them, count as "
+    "constant; to explain it, give it first and the other one by its name"
+)
 _STANDS_IN = (
     "the graph has no {0}, which forward takes first: the model got x for it; if x is something else, set data.{0}"
 )
@@ -69,7 +70,18 @@ class Given:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the reader of a chain should know of it."""
-        return () if self.missed is None else (_STANDS_IN.format(self.missed),)
+        missed = () if self.missed is None else (_STANDS_IN.format(self.missed),)
+        return (*missed, *map(_BESIDE.format, self.others))
+
+    @property
+    def others(self) -> list[str]:
+        """The arguments that are graphs beside the one that is explained."""
+        return [name for name, value in self.arguments.items() if is_graph(value)]
+
+    @property
+    def outside(self) -> list[Tensor]:
+        """The tensors of those graphs."""
+        return tensors_in([self.arguments[name] for name in self.others])
 
     @property
     def masked(self) -> tuple[str, ...]:
@@ -116,26 +128,15 @@ class Given:
 
     def copied(self, dtype: torch.dtype | None = None) -> Given:
         """The input anew, for every run, since a model may write into it; half-precision numbers in another type."""
-
-        def again(value: Any) -> Any:
-            dense = isinstance(value, Tensor) and value.is_floating_point() and value.layout == torch.strided
-            if dtype is not None and isinstance(value, Tensor) and value.dtype in HALVES:
-                return value.detach().to(dtype)
-            return value.clone() if dense else value
-
-        x = self.x if self.x is None else again(self.x.detach())
+        x = self.x if self.x is None else again(self.x.detach(), dtype)
         x = x.clone() if x is not None and x.data_ptr() == self.x.data_ptr() else x
-        arguments = {name: x if value is self.x else again(value) for name, value in self.arguments.items()}
+        arguments = {name: x if value is self.x else again(value, dtype) for name, value in self.arguments.items()}
         return replace(self, x=x, edge_index=self.edge_index, arguments=arguments)
 
     def in_main_memory(self) -> Given:
         """The same input in main memory, wherever the model is."""
         made: dict[int, Any] = {}  # what stands in several places is one thing there, too
-        whole: Any = self.manner.whole
-        if whole is not None:
-            whole, given = copy.copy(whole), whole
-            for store, kept in zip(whole.stores, given.stores, strict=True):
-                store.update({name: in_main_memory(value, made) for name, value in kept.items()})
+        whole: Any = in_main_memory(self.manner.whole, made)
         x, edge_index, arguments = (in_main_memory(part, made) for part in (self.x, self.edge_index, self.arguments))
         manner = replace(self.manner, whole=whole)
         return replace(self, x=x, edge_index=edge_index, arguments=arguments, manner=manner, here=True)
@@ -199,22 +200,6 @@ class Given:
             refuse_call(self.model, signature, ", ".join(names), str(error))
 
 
-def in_main_memory(nested: Any, made: dict[int, Any] | None = None) -> Any:
-    """Tensors, and those in lists and dictionaries, in main memory; ``made`` keeps what each has become."""
-    made = {} if made is None else made
-    if id(nested) in made:
-        return made[id(nested)]
-    if isinstance(nested, Tensor) or is_sparse(nested):
-        made[id(nested)] = nested.cpu()
-    elif isinstance(nested, dict):
-        made[id(nested)] = {key: in_main_memory(value, made) for key, value in nested.items()}
-    elif type(nested) in (list, tuple):
-        made[id(nested)] = type(nested)([in_main_memory(value, made) for value in nested])
-    else:
-        return nested
-    return made[id(nested)]
-
-
 _READ = ("edge_attr", "edge_weight", "pos", "batch")
 
 
@@ -265,10 +250,11 @@ def wants(model: nn.Module, name: str) -> bool:
 
 
 def _whole(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[str, Any]) -> Given:
-    edges = next((name for name in _EDGES if name in held), "edge_index")
+    edges = next((name for name in EDGES if name in held), "edge_index")
     arguments = {name: value for name, value in held.items() if name not in ("x", edges)} | dict(given)
     has_x, has_edges = "x" in held, edges in held
     manner = Manner("x" if has_x else None, edges if has_edges else None, False, data, frozenset(given))
+    manner = replace(manner, name=_place_left(parameters_of(model), given))
     return Given(model, held.get("x"), held.get(edges), arguments, manner, data)
 
 
@@ -289,7 +275,7 @@ def _by_name(
     given: Mapping[str, Any],
     parameters: list[inspect.Parameter],
 ) -> Given:
-    edge_index, x = next((held[name] for name in _EDGES if name in held), None), held.get("x")
+    edge_index, x = next((held[name] for name in EDGES if name in held), None), held.get("x")
     manner = _manner(parameters, {**held, **given})
     if manner.edges == "adj_t":
         edge_index = held.get("adj_t", edge_index)
@@ -320,7 +306,7 @@ def _manner(parameters: list[inspect.Parameter], known: Mapping[str, Any] | None
         return Manner()
     unknown = [p.name if p.default is p.empty and p.name not in known else None for p in parameters[:2]] + [None, None]
     x = "x" if "x" in names else unknown[0]
-    edges = next((name for name in _EDGES if name in names), unknown[1])
+    edges = next((name for name in EDGES if name in names), unknown[1])
     return Manner(x, edges, False)
 
 
@@ -334,12 +320,19 @@ def _in_place(parameters: list[inspect.Parameter], given: Mapping[str, Any]) -> 
 def _takes_whole(parameters: list[inspect.Parameter], held: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
     """Whether ``forward`` takes the graph as one object: ``forward(data)``, ``forward(batch)``, ..."""
     names = {parameter.name for parameter in parameters}
-    if not parameters or names & {"x", *_EDGES}:
+    left = [p for p in parameters if not is_graph(given.get(p.name))]  # other graphs have their places
+    if not left or names & {"x", *EDGES}:
         return False
-    first, *others = parameters
+    first, *others = left
     if first.name in given or (first.name in held and first.name != "batch"):
         return False
     return all(p.default is not p.empty or p.name in given for p in others)
+
+
+def _place_left(parameters: list[inspect.Parameter], given: Mapping[str, Any]) -> str | None:
+    """The name of the parameter that is left for a graph, where another graph is given as the first."""
+    left = [p.name for p in parameters if not is_graph(given.get(p.name))]
+    return left[0] if left and left[0] != parameters[0].name else None
 
 
 def _value(parameter: inspect.Parameter, data: Data, held: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
@@ -356,7 +349,7 @@ def _value(parameter: inspect.Parameter, data: Data, held: Mapping[str, Any], gi
         return None
     num_nodes = int(data.num_nodes or 0)
     if name == "batch":
-        edges = next((held[n] for n in (*_EDGES, "x") if isinstance(held.get(n), Tensor)), None)
+        edges = next((held[n] for n in (*EDGES, "x") if isinstance(held.get(n), Tensor)), None)
         return torch.zeros(num_nodes, dtype=torch.long, device=None if edges is None else edges.device)
     graphs = _graphs_of(data) or 1
     return {"num_nodes": num_nodes, "num_edges": data.num_edges, "num_graphs": graphs, "batch_size": graphs}.get(name)

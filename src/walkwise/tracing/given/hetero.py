@@ -17,10 +17,10 @@ from walkwise.core.lazy import cached_property
 from walkwise.core.node_types import EdgeType, NodeTypes
 from walkwise.errors import Described, InputError, described
 from walkwise.tracing.given.arguments import Given
+from walkwise.tracing.given.holders import again, is_graph
 from walkwise.tracing.given.inputs import check_dense
 from walkwise.tracing.given.manners import Manner
 from walkwise.tracing.given.signatures import parameters_of
-from walkwise.tracing.precision import HALVES
 from walkwise.tracing.private import made_by_type
 
 _DICT = "_dict"
@@ -87,7 +87,7 @@ class HeteroGiven(Given):
 
     def copied(self, dtype: torch.dtype | None = None) -> HeteroGiven:
         """The input anew, for every run, since a model may write into it; half-precision numbers in another type."""
-        return replace(self, x=_again(self.x, dtype), arguments=_again(self.arguments, dtype))
+        return replace(self, x=again(self.x, dtype), arguments=again(self.arguments, dtype))
 
     def run(self, model: nn.Module) -> Any:
         """The output of the model, or of its shadow; one that computes with tensors takes no dictionaries."""
@@ -166,9 +166,11 @@ def of_hetero_graph(model: nn.Module, data: HeteroData, given: Mapping[str, Any]
     x, edges = data.collect("x", True), data.collect("edge_index", True) or data.collect("adj_t", True)
     parameters = parameters_of(model)
     names = [p.name for p in parameters]
-    whole = len([p for p in parameters if p.default is p.empty]) == 1 and not any(n.endswith(_DICT) for n in names)
+    left = [p for p in parameters if not is_graph(given.get(p.name))]  # other graphs have their places
+    whole = len([p for p in left if p.default is p.empty]) == 1 and not any(n.endswith(_DICT) for n in names)
     if whole:
-        manner: Manner = _Graph("x", "edge_index", False, data, frozenset(given))
+        place = left[0].name if left[0] is not parameters[0] else None
+        manner: Manner = _Graph("x", "edge_index", False, data, frozenset(given), name=place)
         return HeteroGiven(model, x, edges, dict(given), manner, data)  # type: ignore[arg-type]
     by_type = made_by_type(model)
     held = {p.name: _by_type(data, p) if by_type else _held(data, p) for p in parameters[2:]} | dict(given)
@@ -204,13 +206,3 @@ class _Graph(Manner):
         for name, value in x.items():
             graph[name].x = value
         return graph
-
-
-def _again(value: Any, dtype: torch.dtype | None) -> Any:
-    """Nested arguments with copies of their floating-point tensors, half-precision ones in another type."""
-    if isinstance(value, Mapping):
-        return {key: _again(item, dtype) for key, item in value.items()}
-    if dtype is not None and isinstance(value, Tensor) and value.dtype in HALVES:
-        return value.detach().to(dtype)
-    dense = isinstance(value, Tensor) and value.is_floating_point() and value.layout == torch.strided
-    return value.detach().clone() if dense else value

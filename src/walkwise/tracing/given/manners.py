@@ -11,6 +11,7 @@ from torch import nn
 from torch_geometric.data import Batch
 from torch_geometric.data.data import BaseData
 
+from walkwise.tracing.given.holders import renewed
 from walkwise.tracing.given.outside import run_on
 
 #: What a model raises that is given its graph in another way than it takes it.
@@ -39,7 +40,8 @@ class Manner:
             manner = manner.instead
 
     def call(self, model: nn.Module, x: Any, edge_index: Any, arguments: Mapping[str, Any]) -> Any:
-        """The model's output."""
+        """The model's output. What holds tensors (another graph, a list) is copied: the model may put others there."""
+        arguments = renewed(dict(arguments), lambda tensor: tensor)
         if self.whole is not None:
             graph = self._graph(x, edge_index, arguments)
             if self.outside:

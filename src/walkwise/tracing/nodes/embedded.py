@@ -18,6 +18,7 @@ from torch_geometric.utils import is_sparse
 
 from walkwise.errors import TraceError
 from walkwise.tracing.given.arguments import Given
+from walkwise.tracing.nodes.moved import NOBODY
 from walkwise.tracing.recording.recorded import Call
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.found import sparse_ends
@@ -54,8 +55,10 @@ def rows_of_own(tape: Tape, given: Given, handed: Handed) -> tuple[dict[int, Ten
     Tensors that are left out have the rows that their number says: all nodes in their order, or nobody.
     """
     own = _own_tensors(tape)
+    others = {slot: torch.full((len(tape.values[slot]),), NOBODY) for slot in own if slot in tape.beside}
+    own = {slot: place for slot, place in own.items() if slot not in others}
     if not own:
-        return {}, []
+        return {slot: ids.to(tape.values[0].device) for slot, ids in others.items()}, []
     given_parts = given.x if isinstance(given.x, dict) else _numbers(given) if given.x is None else {"": given.x}
     parts = {name: part for name, part in given_parts.items() if isinstance(part, Tensor)}
     across = {s for s, (i, _) in own.items() if tape.calls[i].nodes_along(tape.values[s].shape, given.num_nodes)}
@@ -77,6 +80,7 @@ def rows_of_own(tape: Tape, given: Given, handed: Handed) -> tuple[dict[int, Ten
             raise TraceError(_UNFOLLOWED.format(call.name, type(call.module).__name__), remedy=_REMEDY)
         unsure.append(_UNSURE.format(call.name, type(call.module).__name__))
     device = tape.values[0].device
+    found |= others
     return {slot: ids.to(device) for slot, ids in found.items() if ids is not None and len(ids)}, unsure
 
 

@@ -112,7 +112,7 @@ class Positions:
             if self._are_nodes(slot, call):
                 if not any(self._meet(slot, other) for other in found):
                     found.append(slot)
-            elif slot == call.handed[0]:
+            elif slot == call.handed[0] and slot not in self.identities.tape.beside:
                 self.remarks.append(_CARRIED.format(call.name, type(call.module).__name__))
         return found
 

@@ -15,7 +15,7 @@ from walkwise.tracing.linearize import Affine
 from walkwise.tracing.private import autocasting, base_of, innermost, transforming, unwatched, version_of
 from walkwise.tracing.recording.aliases import Aliases, ConstantViews, unseen_write
 from walkwise.tracing.recording.origins import Origins
-from walkwise.tracing.recording.recorded import Call, Made, Op, floating, not_runnable
+from walkwise.tracing.recording.recorded import Call, Made, Op, floating, leaves, not_runnable
 from walkwise.tracing.recording.slots import Referred, Slots
 from walkwise.tracing.recording.spellings import exchanges, positional
 from walkwise.tracing.recording.words import Handler, Word, asked_to_write, named, word
@@ -73,6 +73,8 @@ class Tape(TorchFunctionMode):
         #: Constants that functions outside of layers read, by identity, and where those were; if that is asked for.
         self.read: dict[int, tuple[Tensor, list[tuple[int, str, int]]]] = {}
         self.early: dict[tuple[int, str, int], int | None] = {}  # constants to follow, by that place: their slots
+        self.outer: dict[int, Tensor] = {}  # tensors of other graphs than the explained one, and what is made of them
+        self.beside: set[int] = set()  # the slots of those that a layer is handed together with nodes
         self._outside = 0  # how many functions were called outside of layers
         self.aliases = Aliases()
         self.views = ConstantViews()
@@ -84,6 +86,7 @@ class Tape(TorchFunctionMode):
         if slot is None:
             self.own.append(tensor)
             slot = self.slots.new(tensor)
+            self.beside |= {slot} if id(tensor) in self.outer else set()
             with unwatched():
                 self.values[slot] = self.values[slot].clone()  # it may be a weight, which training may change
         return slot
@@ -132,7 +135,7 @@ class Tape(TorchFunctionMode):
                     key = self._outside, name, place
                     if key in self.early:
                         self.early[key] = self.follow(tensor)
-                    elif self.making and self.slots.last(tensor) is None:
+                    elif self.making and self.slots.last(tensor) is None and id(tensor) not in self.outer:
                         self.read.setdefault(id(tensor), (tensor, []))[1].append(key)
 
     def _of_constants(self, known: Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -142,6 +145,8 @@ class Tape(TorchFunctionMode):
         from_constant = args[0] if known.name in _DETACHING and args and not transforming() else None
         result = self.views.add(_ran(func, args, kwargs), from_constant)
         self.origins.passed_on(known, args, result)
+        if self.outer and self.hangs_outside((args, kwargs)):
+            self.keep_outside((result, args[:1] if known.writes else ()))
         if self.making and self.active is None:
             with unwatched():
                 tensors = list(floating((args, kwargs)))
@@ -149,6 +154,14 @@ class Tape(TorchFunctionMode):
             if results:
                 self.made.append(Made(self._outside, known.name, tensors, results))
         return result
+
+    def hangs_outside(self, nested: Any) -> bool:
+        """Whether a tensor among arguments is one of another graph, or was made of one."""
+        return any(id(item) in self.outer for item in leaves(nested))
+
+    def keep_outside(self, nested: Any) -> None:
+        """Remember that tensors belong to another graph than the one that is explained."""
+        self.outer.update((id(item), item) for item in leaves(nested) if isinstance(item, Tensor))
 
     @property
     def lost(self) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from walkwise.errors import TraceError
-from walkwise.tracing.recording.recorded import Call
+from walkwise.tracing.recording.recorded import Call, leaves
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.found import Found
 from walkwise.tracing.running.handed import (
@@ -48,6 +48,9 @@ class Calls:
         self.num_edges: int | None = None  # that the call under way was given, if they were an edge index
         self.embedding: tuple[Any, ...] | None = None  # what a call under way was given that embeds its nodes itself
         self.before = 0  # how many slots there were before the call under way
+        self.count = 0  # how many calls there were, those on other graphs among them
+        self.aside: list[int] = []  # which of all calls were on other graphs than the explained one
+        self.beside = False  # whether the call under way is
         self.fresh: list[int] = []  # later calls that were handed a tensor nothing is known of
 
     def follows(self, tensor: Any) -> bool:
@@ -55,7 +58,12 @@ class Calls:
         return self.tape.slot_of(tensor) is not None
 
     def begin(self, name: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Tell the tape that a message-passing call begins."""
+        """Tell the tape that a message-passing call begins; one on another graph makes constants."""
+        self.count += 1
+        self.beside = self._on_another(args, kwargs)
+        if self.beside:
+            self.aside.append(self.count - 1)
+            return
         layer = self.found.get(name)
         if layer is not None:
             given = layer.nodes((args, kwargs), self.follows)
@@ -79,10 +87,17 @@ class Calls:
             raise nothing_handed(name, module, about_integers((*args, *kwargs.values())))
         self._call(name, module, given, args, kwargs)
 
+    def _on_another(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a call is handed rows of another graph than the one that is explained, and nothing of this one."""
+        given = [item for item in leaves((opened(args), kwargs)) if isinstance(item, Tensor)]
+        if not self.tape.outer or self.tape.follows(given):
+            return False
+        return self.tape.hangs_outside([item for item in given if not is_edges(item)])
+
     def _call(self, name: str, module: Any, given: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A message-passing call that is given these nodes."""
         tensors = node_tensors(given) if self.tape.slot_of(given) is None else [given]
-        own = any(self.tape.slot_of(tensor) is None for tensor in tensors)
+        own = any(not (self.follows(tensor) or self.tape.hangs_outside(tensor)) for tensor in tensors)
         if self.tape.calls and own:
             self.fresh.append(len(self.tape.calls))
         slots = [self.tape.follow(tensor) for tensor in tensors]
@@ -120,6 +135,9 @@ class Calls:
 
     def end(self, name: str, module: Any, result: Any) -> None:
         """Tell the tape what a message-passing call returned."""
+        if self.beside:
+            self.tape.keep_outside(result)
+            return
         if self.embedding is not None:  # it has sent nothing
             args, kwargs = self.embedding
             raise nothing_handed(name, module, about_integers((*args, *kwargs.values())))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -21,15 +21,18 @@ class EnoughError(Exception):
     """Ends a run after the last layer that anybody asks about."""
 
 
-def note_handed(modules: Modules, disturbing: bool, last: int | None = None) -> list[list[Tensor]]:
+def note_handed(
+    modules: Modules, disturbing: bool, last: int | None = None, aside: Collection[int] = ()
+) -> list[list[Tensor]]:
     """A list that fills with the node tensors that the layers of a shadow are handed, call by call.
 
     Args:
         modules: of the shadow.
         disturbing: whether the first layer's output is changed.
         last: the call after whose beginning the run ends, if any.
+        aside: calls, counted with all others, that are none of these: those on other graphs.
     """
-    notes = _Handed(disturbing, last)
+    notes = _Handed(disturbing, last, aside)
     for name, conv in modules.convs:
         conv.__dict__["forward"] = notes.forward(conv.forward, modules.found.get(name))
         if isinstance(conv, MessagePassing):
@@ -40,8 +43,9 @@ def note_handed(modules: Modules, disturbing: bool, last: int | None = None) -> 
 class _Handed:
     """Notes what layers are handed; of one that embeds its nodes itself, what it sends first."""
 
-    def __init__(self, disturbing: bool, last: int | None) -> None:
+    def __init__(self, disturbing: bool, last: int | None, aside: Collection[int]) -> None:
         self.handed: list[list[Tensor]] = []
+        self._aside, self._count = aside, 0
         self._disturbing, self._last = disturbing, last
         self._depth, self._embeds = 0, False
 
@@ -49,15 +53,18 @@ class _Handed:
         def forward(*args: Any, **kwargs: Any) -> Any:
             self._depth += 1
             try:
-                if self._depth == 1:
+                self._count += self._depth == 1
+                noted = self._count - 1 not in self._aside
+                if self._depth == 1 and noted:
                     self._embeds = layer is None and after_integers(args, kwargs)
                     if not self._embeds:
                         self._note(handed_nodes(args, kwargs) if layer is None else layer.nodes((args, kwargs)))
                 result = original(*args, **kwargs)
             finally:
                 self._depth -= 1
-            first = self._disturbing and self._depth == 0 and len(self.handed) == 1 and isinstance(result, Tensor)
-            return result + torch.linspace(1, 2, result.numel()).to(result).view_as(result) if first else result
+            first = noted and self._depth == 0 and len(self.handed) == 1
+            changed = first and self._disturbing and isinstance(result, Tensor)
+            return result + torch.linspace(1, 2, result.numel()).to(result).view_as(result) if changed else result
 
         return forward
 

@@ -95,7 +95,7 @@ class Watch:
                 args, kwargs = with_features(conv, args, kwargs)
                 with unwatched():  # looks at tensors are nothing that the model does
                     self.calls.begin(name, conv, args, kwargs)
-                result = self.native.layer(conv, args, kwargs) if natively else None
+                result = self.native.layer(conv, args, kwargs) if natively and not self.calls.beside else None
                 result = original(*args, **kwargs) if result is None else result
                 with unwatched():
                     self.calls.end(name, conv, result)
@@ -104,6 +104,7 @@ class Watch:
                 self.depth -= 1
                 if not self.depth:
                     self.tape.active = self.calls.embedding = None
+                    self.calls.beside = False
 
         forward.__wrapped__ = original  # type: ignore[attr-defined]  # a model may look at its signature
         return forward
@@ -113,6 +114,8 @@ class Watch:
         original = conv.propagate
 
         def propagate(edge_index: Any, size: Any = None, **arguments: Any) -> Any:
+            if self.calls.beside:
+                return original(edge_index, size=size, **arguments)
             if self.calls.embedding is not None:
                 with unwatched():
                     self.calls.sending(name, conv, arguments)
