@@ -164,6 +164,9 @@ def test_a_forward_that_names_nothing_is_given_the_graph_if_that_has_more_than_f
     weighted = graph(edge_attr=torch.rand(EDGES.shape[1], 1))
     assert bound(lambda *argv: argv, weighted).manner.whole is weighted
     assert called(lambda *argv: argv, graph()) == (X, EDGES)
+    assert called(lambda *argv: (argv[0], argv[1]), graph(batch=torch.zeros(4, dtype=torch.long))) == (X, EDGES)
+    with pytest.raises(IndexError):  # which graph a node is in would be lost
+        called(lambda *argv: (argv[0], argv[1]), graph(batch=torch.tensor([0, 0, 0, 1])))
 
 
 def of_a_library(*args, **named):

@@ -26,7 +26,7 @@ from walkwise.rules import RuleLike, Schedule, as_schedule
 from walkwise.tracing import linearize
 from walkwise.tracing.given.arguments import Given, given_as
 from walkwise.tracing.given.hetero import HeteroGiven
-from walkwise.tracing.given.inputs import check_call, check_edges, check_given
+from walkwise.tracing.given.inputs import check_call, check_edges, check_given, names_more
 from walkwise.tracing.given.target import ExplainedScalar, Index, Target
 from walkwise.tracing.lowering import Lowering
 from walkwise.tracing.neighbourhoods import Neighbourhoods
@@ -70,7 +70,8 @@ def trace(
     parameters, x, edge_index (or adj_t), batch, edge_attr and every other attribute; a ``forward(data)`` gets a copy
     of the graph itself. Tensors are passed on as they are: ``model(x, edge_index, **model_kwargs)``. So are the
     dictionaries of a heterogeneous graph, which a HeteroData gives by name: ``x_dict``, ``edge_index_dict``, ...
-    A model of two graphs gets the other one by its name, which counts as constant: ``trace(model, mol, protein=pro)``.
+    A model that takes a tuple, a dictionary or an object of your own is traced with that, ``trace(model, (x, edges))``,
+    and one of two graphs with the other by its name, which counts as constant: ``trace(model, mol, protein=other)``.
 
     The model runs in evaluation mode, as its author wrote it, and is left as it was found.
     Attention coefficients, gates and the statistics of normalisations are held constant; every linear
@@ -138,7 +139,7 @@ def given_to(model: nn.Module, x: Any, edge_index: Any, model_kwargs: dict[str, 
             half = half_of(given.model, given.features) is not None
             given, _ = given.taken(lambda way: ModelRuns(way, (None, None), None, half).output())
         given.check() if isinstance(given, HeteroGiven) else check_given(given)
-        given = given.turned() if _has_matrices(given.x) and _names_more(given.edge_index, len(given.x)) else given
+        given = given.turned() if _has_matrices(given.x) and names_more(given.edge_index, len(given.x)) else given
         yield given if has_layers(given.model) else _with_layers(given)
 
 
@@ -379,9 +380,3 @@ def _are_matrices(tape: Tape, x: Tensor, identities: Identities) -> bool:
     if any(identities.along_nodes(slot, dim) for slot, dim in call.sent):  # of rows that are nodes already
         return False
     return call.takes_matrices(shape) and shape[:2] == x.shape[:2] and not identities.across(call.handed[0])
-
-
-def _names_more(edge_index: Any, num_nodes: int) -> bool:
-    """Whether edges name more nodes than there are."""
-    dense = isinstance(edge_index, Tensor) and edge_index.layout == torch.strided and edge_index.dtype == torch.long
-    return dense and bool((edge_index >= num_nodes).any())

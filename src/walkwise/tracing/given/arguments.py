@@ -25,11 +25,13 @@ from walkwise.tracing.given.misfits import (
     refuse_call,
     refuse_missing,
 )
+from walkwise.tracing.given.objects import refuse_whole, taken_apart
 from walkwise.tracing.given.outside import reads
 from walkwise.tracing.given.signatures import (
     ordered_names,
     parameters_of,
     signature_of,
+    takes_any_name,
     takes_any_order,
     takes_anything,
     takes_none,
@@ -169,10 +171,12 @@ class Given:
             raise
         except TypeError as error:
             self._check_call()
+            refuse_whole(error, self.model, self.manner.whole)
             explain_kinds(error, self.edge_index, self.arguments)
             explain_types(error, self.tensors(), self.missed)
             raise
         except (AssertionError, AttributeError, LookupError, RuntimeError, ValueError) as error:
+            refuse_whole(error, self.model, self.manner.whole)
             explain_kinds(error, self.edge_index, self.arguments)
             explain_batch(error, self.arguments, self.num_nodes)
             explain_precision(error, self.model, self.tensors())
@@ -205,6 +209,9 @@ _READ = ("edge_attr", "edge_weight", "pos", "batch")
 
 def given_as(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any]) -> Given:
     """What the model is to be called with; of a PyG graph in the place of x, what its ``forward`` takes."""
+    own = taken_apart(model, x, arguments) if edge_index is ... else None
+    if own is not None:
+        return Given(model, *own)
     if isinstance(x, Mapping) or isinstance(edge_index, Mapping):
         from walkwise.tracing.given.hetero import of_types
 
@@ -213,8 +220,8 @@ def given_as(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any
         return of_graph(model, x, arguments)
     parameters = parameters_of(model)
     manner = Manner() if _in_place(parameters, arguments) else _manner(parameters)
-    if takes_anything(model):
-        manner = Manner("x", "edge_index", False, instead=manner)
+    if takes_anything(model) or takes_any_name(model):
+        manner = Manner("x", "edge_index", False, instead=manner if takes_anything(model) else None)
     return Given(model, x, edge_index, arguments, manner)
 
 
@@ -239,7 +246,11 @@ def of_graph(model: nn.Module, data: Any, given: Mapping[str, Any]) -> Given:
         return replace(whole, manner=replace(whole.manner, outside=True))
     if takes_anything(model) and not parameters:
         return _by_any_name(model, data, held, given)
-    if _takes_whole(parameters, held, given) or (takes_any_order(model) and not held.keys().isdisjoint(_READ)):
+    if takes_any_name(model):
+        return _by_every_name(model, data, held, given)
+    if takes_any_order(model) and not held.keys().isdisjoint(_READ):
+        return _whole_or_in_order(model, data, held, given)
+    if _takes_whole(parameters, held, given):
         return _whole(model, data, held, given)
     return _by_name(model, data, held, given, parameters)
 
@@ -258,6 +269,14 @@ def _whole(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[st
     return Given(model, held.get("x"), held.get(edges), arguments, manner, data)
 
 
+def _whole_or_in_order(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[str, Any]) -> Given:
+    """What goes to a ``forward(*argv)``: the graph, or x and edge_index, where no more than one graph is said by it."""
+    whole = _whole(model, data, held, given)
+    if set(_READ) & held.keys() != {"batch"} or whole.num_graphs > 1:
+        return whole
+    return replace(whole, manner=replace(whole.manner, instead=Manner(only=frozenset(given))))
+
+
 def _by_any_name(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[str, Any]) -> Given:
     """What goes to a ``forward(*args, **kwargs)``: what most models read, by name, or else the graph itself."""
     whole = _whole(model, data, held, given)
@@ -266,6 +285,15 @@ def _by_any_name(model: nn.Module, data: Data, held: dict[str, Any], given: Mapp
     as_object = replace(whole.manner, name="data", instead=replace(whole.manner, instead=in_order))
     by_name = replace(whole.manner, whole=None, beside=frozenset(), only=read, instead=as_object)
     return replace(whole, manner=by_name)
+
+
+def _by_every_name(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[str, Any]) -> Given:
+    """What goes to a ``forward(**kwargs)``: all that the graph has, or what most models read, or the least."""
+    whole = _whole(model, data, held, given)
+    least, read = frozenset(given), frozenset(given).union(_READ)
+    plain = replace(whole.manner, whole=None, beside=frozenset(), name=None)
+    manner = replace(plain, instead=replace(plain, only=read, instead=replace(plain, only=least)))
+    return replace(whole, manner=manner)
 
 
 def _by_name(

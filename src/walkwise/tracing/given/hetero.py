@@ -24,6 +24,7 @@ from walkwise.tracing.given.signatures import parameters_of
 from walkwise.tracing.private import made_by_type
 
 _DICT = "_dict"
+_OF_ONE_OBJECT = " Of a homogeneous graph in a dictionary, write ww.trace(model, Data(x=..., edge_index=...))."
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +157,8 @@ def of_types(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any
             argument="x" if isinstance(edge_index, Mapping) else "edge_index",
             expected="a dictionary by type, of a heterogeneous graph",
             got=got,
-            remedy="Write ww.trace(model, data) with a HeteroData, or ww.trace(model, x_dict, edge_index_dict).",
+            remedy="Write ww.trace(model, data) with a HeteroData, or ww.trace(model, x_dict, edge_index_dict)."
+            + (_OF_ONE_OBJECT if edge_index is ... else ""),
         )
     return HeteroGiven(model, dict(x), dict(edge_index), arguments)
 

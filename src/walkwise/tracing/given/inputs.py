@@ -54,8 +54,11 @@ def check_given(given: Given) -> None:
         expected, remedy = "a tensor with one row per node", _remedy(x, edge_index)
         raise InputError(argument="x", expected=expected, got=Described(_kind(x)), remedy=remedy)
     check_dense({"x": x})
+    if given.num_nodes == 0 and x is None:
+        raise _without_features(data)
     if given.num_nodes == 0:
         raise InputError("x has no nodes: a graph needs at least one.", argument="x", expected="of at least one node")
+    _check_leading(x, edge_index)
     if edge_index is ... or isinstance(edge_index, BaseData):
         expected = "the edges, (2, E), or a sparse adjacency"
         came = "but was left out" if edge_index is ... else f"got {_kind(edge_index)}"
@@ -66,6 +69,40 @@ def check_given(given: Given) -> None:
             got=None if edge_index is ... else Described(_kind(edge_index)),
             remedy=_remedy(edge_index),
         )
+
+
+def _without_features(data: Any) -> InputError:
+    """The refusal of a graph that says neither what its features are nor how many nodes it has."""
+    has = ", ".join(sorted(data.keys())) or "nothing"
+    return InputError(
+        f"The graph has neither x nor num_nodes; it has {has}.",
+        argument="x",
+        expected="a part of the graph",
+        got=Described(has),
+        remedy="Call its features x and its edges edge_index, also where the model reads them: "
+        "ww.trace(model, Data(x=..., edge_index=...)); of a model without features, say num_nodes=....",
+    )
+
+
+def _check_leading(x: Any, edge_index: Any) -> None:
+    """Refuse features whose first dimension is not that of the nodes, in tensors of more than three."""
+    if not isinstance(x, Tensor) or x.dim() < 4 or not names_more(edge_index, len(x)):
+        return
+    shape = tuple(x.shape)
+    raise InputError(
+        f"edge_index names nodes 0 to {int(edge_index.max())}, but the first dimension of x, {shape}, has {len(x)}.",
+        argument="x",
+        expected="of one row per node",
+        got=Described(f"a tensor of shape {shape}"),
+        remedy="Trace a wrapper that takes the nodes first, (M, F * T), and gives the model what it wants: "
+        "def forward(self, x, edge_index): return self.model(x.view(len(x), F, T).unsqueeze(0), edge_index).",
+    )
+
+
+def names_more(edge_index: Any, num_nodes: int) -> bool:
+    """Whether edges name more nodes than there are."""
+    dense = isinstance(edge_index, Tensor) and edge_index.layout == torch.strided and edge_index.dtype == torch.long
+    return dense and bool((edge_index >= num_nodes).any())
 
 
 def check_dense(features: Mapping[str, Any]) -> None:
@@ -153,6 +190,10 @@ def _remedy(value: Any, beside: Any = None) -> str | None:
         return "Write ww.trace(model, data), or ww.trace(model, data.x, data.edge_index)."
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], BaseData):
         return "Of several graphs make one: ww.trace(model, Batch.from_data_list(graphs))."
+    if beside is ... and isinstance(value, (list, tuple)) and any(isinstance(item, Tensor) for item in value):
+        return "Where forward takes them one by one, write ww.trace(model, *x)."
+    if beside is ... and value is not None and not isinstance(value, Tensor):
+        return "Write ww.trace(model, Data(x=..., edge_index=...)), or ww.trace(model, x, edge_index)."
     if value is None and beside is not ...:
         return "Of a model without features, give the graph: ww.trace(model, Data(edge_index=..., num_nodes=...))."
     return None

@@ -61,6 +61,13 @@ def takes_any_order(model: nn.Module) -> bool:
     return kinds == [inspect.Parameter.VAR_POSITIONAL]
 
 
+def takes_any_name(model: nn.Module) -> bool:
+    """Whether ``forward(**kwargs)`` takes things by their names alone."""
+    signature = signature_of(model)
+    kinds = [] if signature is None else [parameter.kind for parameter in signature.parameters.values()]
+    return kinds == [inspect.Parameter.VAR_KEYWORD]
+
+
 def takes_anything(model: nn.Module) -> bool:
     """Whether ``forward(*args, **kwargs)`` finds its arguments itself, or hands them on to what it wraps."""
     model = wrapped_in(model) or model
