@@ -373,3 +373,44 @@ def test_what_is_remembered_of_a_sequence_is_its_node_s(kind, batch_first, steps
     torch.testing.assert_close(ww.node_relevance(turned), ww.node_relevance(chain)[PERM])
     within = ww.subgraph_relevance(chain, SETS)
     torch.testing.assert_close(ww.subgraph_relevance(turned, [place[s].tolist() for s in SETS]), within)
+
+
+class OneOwnRow(nn.Module):
+    """Rows of other nodes are added to a tensor in which one row alone is a node's own."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.conv = pyg.GCNConv(3, 2).double()
+
+    def forward(self, x, edge_index):
+        base = torch.cat([x[:1], x.new_zeros(M - 1, 3)])
+        return self.conv(base + x.flip(0), edge_index).sum(0, keepdim=True)
+
+
+def test_one_row_of_its_own_does_not_outweigh_the_others():
+    x = torch.randn(M, 3, dtype=torch.float64)
+    with pytest.raises(TraceError, match="cannot be followed back to nodes"):
+        ww.trace(OneOwnRow(), x, EDGES, target=0)
+
+
+class OverNodes(nn.Module):
+    """A recurrent network goes along the nodes, and what it remembers is no node's."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.cells, self.first, self.head = nn.GRU(3, 3), pyg.GCNConv(3, 2), nn.Linear(3, 2)
+        self.double()
+
+    def forward(self, x, edge_index):
+        last = self.cells(x[:, None])[1][0]
+        return self.first(x, edge_index).sum(0, keepdim=True) + self.head(last)
+
+
+def test_what_is_remembered_of_all_nodes_is_no_node_s():
+    x = torch.randn(M, 3, dtype=torch.float64)
+    chain = ww.trace(OverNodes(), x, EDGES, target=0, rule="zero")
+    assert chain.num_layers == 1
+    walks = ww.enumerate_walks(chain)
+    assert float(ww.walk_relevance(chain, walks).sum()) == pytest.approx(chain.input_relevance)

@@ -289,3 +289,9 @@ def test_what_a_recurrent_cell_returns_is_no_gate(kind):
     chain = ww.trace(model.double().eval(), X, EDGES, target=0, rule="zero")
     assert {layer.name for layer in chain.layers} == {"p", "q"}
     assert not any("held constant" in note for note in chain.notes)
+
+
+@pytest.mark.parametrize("bend", [torch.tanh, torch.relu], ids=["tanh", "relu"])
+def test_what_is_held_because_it_is_broadcast_is_said(bend):
+    model = Product(lambda p, q, weight: bend(p) * q.sum(-1, keepdim=True)).double().eval()
+    assert any("broadcast" in note for note in ww.trace(model, X, EDGES, target=0).notes)

@@ -1,10 +1,13 @@
 """Whose every row is after one operation: node 3, 0, 4, 1 and 2 come in, in this order, or all nodes in theirs."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.nn import functional as F
 
 from walkwise.core.node_types import NodeTypes
+from walkwise.tracing.nodes import moved
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
 from walkwise.tracing.recording.recorded import Call
 from walkwise.tracing.recording.tape import Tape
@@ -223,3 +226,12 @@ def test_tensors_of_a_model_s_own_are_of_the_type_that_has_as_many_nodes():
     assert said.nodes(slots[2]).tolist() == [5, 6]
     assert said.nodes(slots[6]).tolist() == [-1] * 6  # there are not as many users
     assert not said.assumed(slots[2])
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_rows_of_several_nodes_stay_so_beside_rows_of_nobody(turned):
+    several, nobody = torch.tensor([-2, -2, 2]), torch.tensor([-1, -1, -1])
+    values = [torch.rand(3, 2), torch.rand(3, 2)]
+    known = dict(enumerate((nobody, several) if turned else (several, nobody)))
+    op = SimpleNamespace(inputs=(0, 1))
+    assert moved._rows_of_all(op, values, {s: ids.view(-1, 1) for s, ids in known.items()}).tolist() == [-2, -2, 2]

@@ -263,3 +263,21 @@ def test_steps_of_time_may_be_more_than_nodes(count):
     (gradient,) = torch.autograd.grad(model.head(h)[2, 0], leaf)
     by_node = (gradient * x).sum((0, 2))
     torch.testing.assert_close(ww.feature_relevance(chain).sum(1), by_node, rtol=1e-9, atol=1e-11)
+
+
+class Flat(nn.Module):
+    """A layer on a row for every node and step of time."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = pyg.GCNConv(F, 2)
+
+    def forward(self, x, edge_index):
+        return self.conv(x.flatten(0, 1), edge_index).sum(0, keepdim=True)
+
+
+def test_features_that_are_no_nodes_either_way_are_refused_as_they_are():
+    """The first guess is what the refusal speaks of."""
+    with pytest.raises(TraceError, match=r"No message-passing layer runs on the 6 nodes of the graph") as caught:
+        ww.trace(Flat(), torch.randn(6, 2, F), torch.tensor([[0, 1, 5], [1, 0, 4]]), target=0)
+    assert type(caught.value) is TraceError

@@ -7,7 +7,7 @@ from torch import nn
 
 import walkwise as ww
 from walkwise.core.operators import RowMap, Step
-from walkwise.rules import Gamma
+from walkwise.rules import AlphaBeta, Gamma
 from walkwise.tracing.stretches.expressions import Coefficients, Term
 from walkwise.tracing.stretches.stretch import ChainBuilder, Flow, Unwritten
 
@@ -72,3 +72,14 @@ def test_what_makes_attention_costs_no_rule(kind, monkeypatch):
     assert len(written) == 2  # of the values, in each layer
     walks = ww.enumerate_walks(chain)
     assert float(ww.walk_relevance(chain, walks).sum()) == pytest.approx(chain.input_relevance)
+
+
+@pytest.mark.parametrize("rule", ["zplus", AlphaBeta(1.0, 0.0)], ids=str)
+def test_of_a_stretch_the_part_that_its_rule_takes_is_kept_alone(rule):
+    """Every step is one that relevance comes to."""
+    x = torch.randn(M, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    chain = ww.trace(Net(pyg.GCNConv).eval(), x, EDGES, target=0, rule=rule)
+    reached = {slot for slot, _ in chain.seeds}
+    for step in reversed(chain.steps):
+        assert step.target in reached
+        reached.update(step.sources)

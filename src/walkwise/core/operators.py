@@ -259,17 +259,14 @@ class Columns(Operator):
         there = [place for place, column in enumerate(self.index) if column >= 0]
         start, first = (there[0], self.index[there[0]]) if there else (0, 0)
         length = len(there)
-        return (
-            (start, first, length)
-            if self.index[start : start + length] == tuple(range(first, first + length))
-            else None
-        )
+        side_by_side = self.index[start : start + length] == tuple(range(first, first + length))
+        return (start, first, length) if side_by_side else None
 
     def growth(self, largest: Largest) -> float:
         """As often as one column is copied."""
-        return (
-            1.0 if self.piece is not None else float(max(Counter(c for c in self.index if c >= 0).values(), default=0))
-        )
+        if self.piece is not None:
+            return 1.0
+        return float(max(Counter(column for column in self.index if column >= 0).values()))
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """What came from every column of the input."""
@@ -277,6 +274,8 @@ class Columns(Operator):
             start, first, length = self.piece
             return _padded(message.narrow(-1, start, length), first, self.width)
         there, columns = self._moved(message)
+        if sorted(self.index) == list(range(self.width)):  # an order of all columns
+            return message.index_select(-1, columns.argsort())
         return message.new_zeros(*message.shape[:-1], self.width).index_add_(-1, columns, message[..., there])
 
     def push(self, values: Tensor) -> Tensor:

@@ -78,6 +78,8 @@ class Lowering:
             identities: which node every row is.
             silent: calls that no relevance passes, because a gate is all that is made of them: they are no layers.
         """
+        self.slots_of: dict[int, range] = {}  # that a call has made
+        self.part_of: dict[int, int] = {}  # slots within a stretch, and where that ends
         self.tape = tape
         self.output = output
         self.silent = silent
@@ -204,7 +206,6 @@ class Lowering:
         self.run.flows = {
             slot: self.positions.visited(builder, slot, flow, there[slot]) for slot, flow in begun.items()
         }
-        self.slots_of: dict[int, range] = {}  # that a call has made
         return self._run_chain()
 
     def flows_of(self, slot: int | None) -> list[Flow]:

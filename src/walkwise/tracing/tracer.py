@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from walkwise.errors import (
     TargetError,
     TraceError,
     UnsupportedLayerError,
+    WalkwiseError,
     described,
 )
 from walkwise.rules import RuleLike, Schedule, as_schedule
@@ -210,20 +211,30 @@ def lowered(
             own = rows_of_own(tape, given, runs.handed_for)[0]
             own |= _followed_early(tape, early)
             identities = Identities(tape, given.num_nodes, given.types, own)
+
+        def again() -> Recording:
+            return lowered(whole.turned(), target, index, schedule, None, notes, closed=closed)
+
         matrices = _has_matrices(given.x) and not given.static
+        if matrices and _are_matrices(tape, given.x, identities):
+            return again()
+        if scalar.taken is not None:
+            _check_taken(identities, slot, *scalar.taken)
         try:
-            if matrices and _are_matrices(tape, given.x, identities):
-                raise NoNodesError
-            if scalar.taken is not None:
-                _check_taken(identities, slot, *scalar.taken)
             lowering = Lowering(tape, slot, schedule, identities)
-        except NoNodesError:
-            if not matrices:
-                raise
-            return lowered(whole.turned(), target, index, schedule, None, notes, closed=closed)  # (T, M, F)
+        except NoNodesError as error:
+            return _otherwise(again if matrices else None, error)
         types = [] if half is None else [(WIDENED if runs.wide else CAST).format(half)]
         notes = [*_notes(given, lowering, unsure), *whole.notes, *whole.masked, *notes, *scalar.notes, *types]
         return Recording(given, hoods, lowering, scalar, notes)
+
+
+def _otherwise(again: Callable[[], Recording] | None, error: TraceError) -> Recording:
+    """A recording with the features taken for (T, M, F), where layers run on no nodes as they are; or the error."""
+    if again is not None:
+        with suppress(WalkwiseError):
+            return again()
+    raise TraceError(error.problem, remedy=error.remedy) from None
 
 
 def _slot_of(scalar: ExplainedScalar, tape: Tape) -> int:

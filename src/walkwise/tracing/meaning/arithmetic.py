@@ -95,11 +95,14 @@ def _multiples(run: Interpreter, op: Op, slot: int) -> list[tuple[int, Any]]:
     names = ("mul", "div", "neg")
     if made is None or made.word.name not in names or made.call != op.call or len(made.inputs) != 1 or made.kwargs:
         return [(slot, 1.0)]
-    args = (*made.args, -1) if made.word.name == "neg" else made.args
-    (inner, factor) = args if isinstance(args[0], Ref) else reversed(args)
+    if slot in run.standing:
+        return [(slot, 1.0)]
+    if made.word.name == "neg":
+        return [(slot, 1.0), (made.inputs[0], -1.0)]
+    (inner, factor) = made.args if isinstance(made.args[0], Ref) else reversed(made.args)
     divided = made.word.name == "div"
-    over = divided and (inner is not args[0] or not torch.as_tensor(factor).all())  # constant / x, or x / 0
-    if isinstance(factor, Ref) or slot in run.standing or over:
+    over = divided and (inner is not made.args[0] or not torch.as_tensor(factor).all())  # constant / x, or x / 0
+    if isinstance(factor, Ref) or over:
         return [(slot, 1.0)]
     return [(slot, 1.0), (inner.slot, 1 / factor if divided else factor)]
 
@@ -198,7 +201,7 @@ def product(run: Interpreter, op: Op) -> None:
         for f, factor in zip(flows, factors, strict=True)
     ]
     moving = [0, 1] if ranks[0] == ranks[1] else [0 if ranks[1] > ranks[0] else 1]
-    if len(moving) == 1 and flows[0].gate == flows[1].gate:
+    if len(moving) == 1 and flows[1 - moving[0]].gate <= flows[moving[0]].gate:
         run.remarks[_BROADCAST_GATE] = None
     if entrywise and len(moving) == 1:
         (ref,) = (refs[i] for i in moving)

@@ -27,7 +27,8 @@ def maps_by_row(run: Interpreter, op: Op) -> _RowMaps | None:
 def _columns(run: Interpreter, op: Op) -> _RowMaps | None:
     """Where an operation puts the columns of its inputs, if it just moves or copies them.
 
-    A column of numbers k and k² is a column of the input; no sum of several has both.
+    A column of numbers k and k² is a column of the input; sums of several seldom have both, and then the rows do not
+    agree.
     """
     found: _RowMaps = {o: {} for o, slot in enumerate(op.outputs) if slot is not None}
     for given in op.inputs:

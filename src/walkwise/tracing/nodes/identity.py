@@ -249,7 +249,7 @@ class Identities:
                 whole = [s for s in op.inputs if self._whole(s)]
                 if whole and not self.reordered:
                     self._mixing.append(op)
-                    return self._known[whole[0]]  # h + h[parent]
+                    return upright(self.every, value.dim())  # h + h[parent]
                 self._joining = op.word.name
                 merged = torch.where(clash, SEVERAL, merged)
             merged = torch.where(merged == NOBODY, ids, merged)
@@ -261,7 +261,8 @@ class Identities:
         if ids.shape[:1] != (self.num_nodes,):
             return False
         of_row = ids == upright(self.every, ids.dim())
-        return bool((of_row | (ids == NOBODY)).all() & of_row.any())
+        own = of_row.flatten(1).any(1) if ids.dim() > 1 else of_row  # most rows, so that it is no accident
+        return bool((of_row | (ids == NOBODY)).all()) and 2 * int(own.sum()) > self.num_nodes
 
     def _as_first(self, op: Op, value: Tensor) -> Tensor:
         """The rows of the first followed tensor, if there are as many."""

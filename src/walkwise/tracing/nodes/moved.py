@@ -98,7 +98,7 @@ def _rows_of_all(op: Op, values: Sequence[Tensor], known: Mapping[int, Tensor]) 
     for ids in others:
         if ids.shape != rows.shape or bool(((ids != rows) & (ids != NOBODY) & (rows != NOBODY)).any()):
             return None
-        rows = torch.maximum(rows, ids)
+        rows = torch.where(rows == NOBODY, ids, rows)
     return rows
 
 

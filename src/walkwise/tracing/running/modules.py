@@ -36,7 +36,7 @@ class Layer(torch.nn.Module):
 
 
 _MODE = (
-    "'{}' ({}) does something of its own when it is put into evaluation mode, which a trace does not ask it to do: "
+    "'{}' ({}) may do something of its own when it is put into evaluation mode, which a trace does not ask it to do: "
     "call model.eval() before"
 )
 
@@ -106,7 +106,7 @@ def has_layers(model: nn.Module) -> bool:
 def modes_of_their_own(model: nn.Module) -> list[str]:
     """Notes on modules in training mode whose ``train(False)`` does more than to say that they no longer are."""
     training = ((name, m) for name, m in model.named_modules() if m.training)
-    own = [(name, type(m)) for name, m in training if type(m).train is not nn.Module.train]
+    own = [(name or "the model", type(m)) for name, m in training if type(m).train is not nn.Module.train]
     return [_MODE.format(name, kind.__name__) for name, kind in own]
 
 

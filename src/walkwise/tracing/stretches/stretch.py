@@ -146,20 +146,23 @@ class ChainBuilder(Builder):
         for given in reversed(steps):
             if given.target in reached:
                 for step in reversed(self._written(given)) if isinstance(given, Unwritten) else (given,):
-                    reached.update(step.sources)
-                    kept.append(step)
+                    if step.target in reached:  # of a stretch, a rule may take one part alone
+                        reached.update(step.sources)
+                        kept.append(step)
         return kept[::-1]
 
     def _written(self, ending: Unwritten) -> list[Step]:
         """The steps of a stretch, written once with lifted weights or twice, as its rule says."""
         around, self.steps = self.steps, []
-        self._write(ending.flow, ending.value, ending.rectified)
+        last = self._write(ending.flow, ending.value, ending.rectified)
         made, self.steps = self.steps, around
         steps = [step for step in made if isinstance(step, Step)]
+        assert len(steps) == len(made)  # no stretch is within another
         self.part_of.update((step.target, ending.target) for step in steps)
-        return [*steps[:-1], replace(steps[-1], target=ending.target)]
+        return [replace(step, target=ending.target) if step.target == last else step for step in steps]
 
     def _write(self, flow: Flow, value: Tensor, rectified: bool) -> int:
+        """The slot of what a stretch has become."""
         assert flow.term is not None and flow.rule is not None
         rule = flow.rule
         later = rule.bounded and (rectified or value is flow.value)
