@@ -299,9 +299,10 @@ class Lowering:
     def _position(self, index: int) -> int:
         """The position of a layer's input; of one that walks pass by, that of the last layer before it."""
         call, number = self.tape.calls[index], self.positions.number
-        first = next((slot for slot in call.handed if slot in number), None)
-        if first is not None:
-            return max(number[slot] for slot in (first, *self.positions.beside.get(index, ())))
+        standing = [slot for slot in call.handed if slot in number]
+        if standing:
+            begun = standing if call.joined else standing[:1]
+            return max(number[slot] for slot in (*begun, *self.positions.beside.get(index, ())))
         begun = [number[s] for _, other in self.calls for s in other.handed if s in number and s <= call.handed[0]]
         return max(begun, default=0)
 

@@ -97,8 +97,8 @@ def _own_tensors(tape: Tape) -> dict[int, tuple[int, int]]:
     known = made.union(tape.features)
     found: dict[int, tuple[int, int]] = {}
     for number, call in enumerate(tape.calls):
-        for place, slot in enumerate(call.handed):
-            if slot not in known:
+        for place, slot in enumerate(call.noted or call.handed):
+            if slot not in known and slot in call.handed:
                 found.setdefault(slot, (number, place))
     return found
 

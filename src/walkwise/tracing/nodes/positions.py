@@ -109,11 +109,10 @@ class Positions:
         if len(kinds) > 1 and any(map(self.identities.assumed, call.handed)):
             raise _refusal(_OTHER_TYPE, call.name, type(call.module).__name__, ", ".join(kinds))
         for slot in call.handed:
-            if self._are_nodes(slot, call):
-                if not any(self._meet(slot, other) for other in found):
-                    found.append(slot)
-            elif slot == call.handed[0] and slot not in self.identities.tape.beside:
-                self.remarks.append(_CARRIED.format(call.name, type(call.module).__name__))
+            if self._are_nodes(slot, call) and not any(self._meet(slot, other) for other in found):
+                found.append(slot)
+        if not found and call.handed[0] not in self.identities.tape.beside:
+            self.remarks.append(_CARRIED.format(call.name, type(call.module).__name__))
         return found
 
     def _check_sent(self, call: Call) -> None:
@@ -151,13 +150,16 @@ class Positions:
             return torch.empty(2, 0, dtype=torch.long)
         if isinstance(call.module, HypergraphConv) or (not call.found and self._names_others(call)):
             return _sharing(call.edge_index)
-        ends_at = (call.handed[0], call.handed[-1])
-        rows = [self._nodes[slot] if slot in self._across else self.identities.nodes(slot) for slot in ends_at]
+        rows = [torch.cat([self._rows(slot) for slot in end]) for end in call.both_ends]
         if all(self.identities.natural(ids) for ids in rows):
             return call.edge_index.clone()
         ends = [ids.to(end.device)[end] for ids, end in zip(rows, call.edge_index, strict=True)]
         kept = (ends[0] >= 0) & (ends[1] >= 0)
         return torch.stack([end[kept] for end in ends])
+
+    def _rows(self, slot: int) -> Tensor:
+        """The nodes of the rows of a tensor, or of those of its second dimension that runs over nodes."""
+        return self._nodes[slot] if slot in self._across else self.identities.nodes(slot)
 
     def _names_others(self, call: Call) -> bool:
         """Whether edges lead from all nodes to what is none: to hyperedges."""

@@ -13,6 +13,9 @@ from walkwise.core.operators import Operator
 from walkwise.rules import LRP_0, Rule
 from walkwise.tracing.recording.words import Word
 
+#: Rows of nodes: the slot of a tensor, or of several that one was put together of.
+Rows = tuple[int, ...]
+
 
 @dataclass(slots=True)
 class Ref:
@@ -73,12 +76,19 @@ class Call:
     beside: tuple[Any, ...] = ()  # all it was given, if a tensor of the model's own is among that
     embeds: bool = False  # whether it has embedded its nodes itself
     sent: list[tuple[int, int]] = field(default_factory=list)  # of 3 dimensions or more, and which it sends along
+    joined: tuple[Rows, Rows] | None = None  # what edges lead from and to, where those are tensors of their own
+    noted: tuple[int, ...] = ()  # what was taken for its nodes when it began, where that is not what it is handed
     found: bool = False  # whether its module is no message-passing one, and counts as a layer
 
     @property
     def ends(self) -> list[int]:
         """The slots of the node tensors that it returned."""
         return self.outputs if self.by_type else self.outputs[:1]
+
+    @property
+    def both_ends(self) -> tuple[Rows, Rows]:
+        """The slots of what edges lead from, and to."""
+        return self.joined or (self.handed[:1], self.handed[-1:])
 
     def takes_matrices(self, shape: Sequence[int]) -> bool:
         """Whether it takes a tensor for several matrices on one static graph, (T, M, F)."""

@@ -25,15 +25,15 @@ from walkwise.tracing.running.handed import (
     own_table,
     types_said,
 )
+from walkwise.tracing.running.sides import BY_ROW, Sides, offered, read_at_ends
 
 _FEATURELESS = "Give it node features: an embedding, say, or one-hot ones, torch.eye(num_nodes)."
 _OUT_OF_SIGHT = (
     "Something computes in TorchScript, a custom autograd.Function, NumPy or under torch.no_grad(). Relevance "
     "would be wrong without it: write it with ordinary torch functions, or detach() what is meant to be constant."
 )
-#: Functions that look rows up by number, and, beside those of single entries, functions that leave rows as they are.
+#: Functions that look rows up by number.
 _READING = frozenset({"getitem", "index_select"})
-_BY_ROW = frozenset({"linear", "matmul", "cat", "add", "sub", "mul", "div", "neg", "layer_norm", "batch_norm"})
 
 
 class Calls:
@@ -45,6 +45,7 @@ class Calls:
         self.found = found
         self.given: Any = None  # what the call under way was handed: a node tensor, a pair or a dictionary of them
         self.table: Any = None  # the layer's own, where it was handed edges alone
+        self.sides: Sides | None = None  # of the call under way, where it was handed several tensors
         self.num_edges: int | None = None  # that the call under way was given, if they were an edge index
         self.embedding: tuple[Any, ...] | None = None  # what a call under way was given that embeds its nodes itself
         self.before = 0  # how many slots there were before the call under way
@@ -78,6 +79,7 @@ class Calls:
         given = self._before_edges(args) if known is None else first
         self.table = own_table(module, args, kwargs) if given is None else None
         given = self.table if given is None else given
+        given = self._past_edges(args, kwargs) if given is None else given
         given = handed_nodes(args, kwargs) if given is None else given
         tensors = node_tensors(given) if known is None else [given]
         if known is None and not self.tape.follows(tensors) and after_integers(args, kwargs):
@@ -86,6 +88,8 @@ class Calls:
         if not tensors:
             raise nothing_handed(name, module, about_integers((*args, *kwargs.values())))
         self._call(name, module, given, args, kwargs)
+        several = offered(self.tape, (*args, *kwargs.values())) if isinstance(given, Tensor) else []
+        self.sides = Sides(self.tape, several, getattr(module, "node_dim", -2)) if len(several) > 1 else None
 
     def _on_another(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a call is handed rows of another graph than the one that is explained, and nothing of this one."""
@@ -112,7 +116,19 @@ class Calls:
         self.tape.calls.append(call)
         self.tape.active = len(self.tape.calls) - 1
         self.before = len(self.tape.values)
-        self.given = given
+        self.given, self.sides = given, None
+
+    def part(self, name: str, conv: Any, edge_index: Any, size: Any, arguments: dict[str, Any]) -> None:
+        """Tell the tape that the call under way was handed the two sides of its edges one by one, if it was."""
+        call = self.tape.calls[-1]
+        joined = None if self.sides is None or call.joined else self.sides.ends(conv, arguments, size)
+        if joined is None:
+            return
+        handed = tuple(dict.fromkeys(slot for rows in joined for slot in rows))
+        call.joined, call.noted, call.handed = joined, call.handed, handed
+        call.type_of = types_said(name, None, list(handed))
+        if call.edge_index is not None and is_edges(edge_index):
+            call.edge_index = edge_index
 
     def sending(self, name: str, module: Any, arguments: dict[str, Any]) -> None:
         """Tell the tape that a call begins which has embedded its nodes itself, with what it sends."""
@@ -133,6 +149,16 @@ class Calls:
         known = (item for item in args[:edges] if isinstance(item, Tensor) and self.tape.slot_of(item) is not None)
         return next(known, None)
 
+    def _past_edges(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        """What is followed, where a call's first tensor does not stand before its edges and has a row for each."""
+        first, edges = handed_nodes(args, kwargs), edge_index_of(args, kwargs)
+        if edges is None or "x" in kwargs or not isinstance(first, Tensor) or len(first) != edges.shape[1]:
+            return None
+        before = args[: next((i for i, item in enumerate(args) if is_edges(item)), 0)]
+        others = (item for item in (*args, *kwargs.values()) if isinstance(item, Tensor) and item.dim() > 1)
+        known = next((item for item in others if self.tape.slots.last(item) is not None), None)
+        return None if any(item is first for item in before) else known
+
     def end(self, name: str, module: Any, result: Any) -> None:
         """Tell the tape what a message-passing call returned."""
         if self.beside:
@@ -150,9 +176,8 @@ class Calls:
             several = result if isinstance(result, (tuple, list)) else (result,)
             tensors = opened(several) if layer is None else layer.results(result)
             slots = [self.tape.slot_of(tensor) for tensor in tensors if isinstance(tensor, Tensor)]
-            target = self._target(module)
-            call.of_edges = {slot for slot in slots[:1] if self._are_edges(slot, target)}
-            targets = (target, *(target if self._has_rows_of(target, slot) else None for slot in slots[1:]))
+            targets = self._targets(module, call, slots)
+            call.of_edges = {slot for slot in slots[:1] if self._are_edges(slot, *targets[:1])}
             keyed = list(zip(slots, targets, strict=False))
         known = [slot for slot, _ in keyed if slot is not None]
         call.outputs = [
@@ -179,15 +204,30 @@ class Calls:
         todo, read = [slot], False
         while todo:
             op = made.get(todo.pop())
-            if op is None or not (op.word.pointwise or op.word.name in _BY_ROW | _READING):
+            if op is None or not (op.word.pointwise or op.word.name in BY_ROW | _READING):
                 return False
             read = read or op.word.name in _READING
             if op.word.name not in _READING:
                 todo += [s for s in op.inputs if len(self.tape.values[s]) == self.num_edges]
         return read
 
-    def _target(self, module: Any) -> int | None:
+    def _targets(self, module: Any, call: Call, slots: list[int | None]) -> list[int | None]:
+        """The slots of the tensors whose rows those have that a layer returned."""
+        target = self._target(module, call)
+        if call.joined is None:
+            return [target, *(target if self._has_rows_of(target, slot) else None for slot in slots[1:])]
+        return [self._side_of(call, slot, None if place else target) for place, slot in enumerate(slots)]
+
+    def _side_of(self, call: Call, slot: int | None, otherwise: int | None) -> int | None:
+        """The one of the two sides that a tensor was made of row by row, if it is one."""
+        assert self.sides is not None
+        found = [rows[0] for rows in self.sides.origins(slot) if len(rows) == 1 and rows[0] in call.handed]
+        return found[0] if len(found) == 1 else otherwise
+
+    def _target(self, module: Any, call: Call) -> int | None:
         """The slot of the tensor whose rows a layer's output has; None where no tensor says."""
+        if call.joined is not None:
+            return call.joined[1][0] if len(call.joined[1]) == 1 else None
         given = self.given
         if isinstance(given, (tuple, list)):
             to_first = len(given) < 2 or getattr(module, "flow", "") == "target_to_source"
@@ -202,17 +242,10 @@ class Calls:
         """The tensors of three or more dimensions that are read at the ends of edges, and along which dimension."""
         if not any(t.dim() > 2 for item in arguments.values() for t in node_tensors(item)):
             return []
-        names = _read_at_ends(getattr(conv.message, "__func__", conv.message))
+        names = read_at_ends(getattr(conv.message, "__func__", conv.message))
         tensors = [t for name in names for t in node_tensors(arguments.get(name)) if t.dim() > 2]
         slots = [(self.tape.slot_of(tensor), conv.node_dim % tensor.dim()) for tensor in tensors]
         return [(slot, dim) for slot, dim in slots if slot is not None]
-
-
-@functools.lru_cache(maxsize=256)
-def _read_at_ends(message: Any) -> list[str]:
-    """The names of the node tensors that a ``message`` takes of the ends of edges: ``x``, for ``x_i`` or ``x_j``."""
-    names = inspect.signature(message).parameters
-    return list(dict.fromkeys(name[:-2] for name in names if name.endswith(("_i", "_j"))))
 
 
 @functools.cache

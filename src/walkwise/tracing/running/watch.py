@@ -133,6 +133,7 @@ class Watch:
             call.propagates += 1
             with unwatched():
                 call.sent += self.calls.sent(conv, arguments)
+                self.calls.part(name, conv, edge_index, size, arguments)
             affine = None
             if form is not None:
                 with unwatched():
