@@ -164,7 +164,7 @@ def test_a_graph_that_fails_is_a_row_with_its_error_and_stops_nobody(model, grap
 def test_a_run_in_which_every_graph_fails_alike_is_refused_at_once(graphs, tmp_path):
     model = Pooled().eval()  # in float32, which does not fit
     with pytest.raises(
-        InputError, match=r"All of the first 8 graphs fail in the same way: .* dtype, but got Double and Float"
+        InputError, match=r"All of the first 8 graphs fail in the same way: x is torch.float64 but .* torch.float32"
     ):
         runs.run(model, graphs, ["nodes"], tmp_path / "out", workers=1, batch=8)
 

@@ -245,7 +245,8 @@ def test_a_row_of_nobody_that_is_made_of_no_node_stays_one():
     x = torch.rand(4, 3, dtype=torch.float64)
     learned = torch.rand(1, 3, dtype=torch.float64)
     chain = ww.trace(Super(lambda h: learned, True), x, EDGES, target=0, rule="zero")
-    assert chain.notes == ()
+    (note,) = chain.notes  # said once, though both layers run on it
+    assert "layer 'a' (GCNConv) runs on rows that are no nodes of the graph, too" in note
     at = x.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(Super(lambda h: learned, True)(at, EDGES)[0, 0], at)
     torch.testing.assert_close(ww.feature_relevance(chain), gradient * x, rtol=1e-9, atol=1e-12)
@@ -298,3 +299,16 @@ def test_a_sum_is_not_read_past_where_walks_stand(layer, model, hows):
     expected, *found = (ww.subgraph_relevance(chain, sets) for chain in chains)
     for other in found:
         torch.testing.assert_close(other, expected)
+
+
+def test_rows_of_no_node_are_named_only_where_a_layer_is_handed_them():
+    """Rows that the read-out alone adds pass no layer."""
+
+    class AtTheEnd(Super):
+        def forward(self, x, edge_index):
+            h = self.b(self.a(x, edge_index).relu(), edge_index)
+            return torch.cat([h, self.made(h)]).sum(0, keepdim=True)
+
+    x = torch.rand(4, 3, dtype=torch.float64)
+    learned = torch.rand(1, 3, dtype=torch.float64)
+    assert ww.trace(AtTheEnd(lambda h: learned, False), x, EDGES, target=0, rule="zero").notes == ()

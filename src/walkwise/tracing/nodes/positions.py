@@ -49,6 +49,10 @@ _ELSEWHERE = (
     "Put the dimensions before the nodes into one, (T, M, F), or trace each matrix by itself, (M, F).",
 )
 _CARRIED = "layer '{}' ({}) runs on rows that are no nodes of the graph (clusters, say); walks pass it by"
+_BESIDE = (
+    "layer '{}' ({}) runs on rows that are no nodes of the graph, too (a super node, a token, clusters); walks pass "
+    "these by"
+)
 
 
 class NoNodesError(TraceError):
@@ -73,6 +77,7 @@ class Positions:
         self.identities = identities
         self.number: dict[int, int] = {}  # by slot
         self.remarks: list[str] = []
+        self._said = False  # that layers run on rows of no node beside nodes
         self._nodes: dict[int, Tensor] = {}  # of rows that are nodes once each, or nobody's
         self._across: set[int] = set()  # tensors whose second dimension runs over all nodes: static graphs
         self._depth: dict[int, int] = {}
@@ -111,9 +116,19 @@ class Positions:
         for slot in call.handed:
             if self._are_nodes(slot, call) and not any(self._meet(slot, other) for other in found):
                 found.append(slot)
-        if not found and call.handed[0] not in self.identities.tape.beside:
-            self.remarks.append(_CARRIED.format(call.name, type(call.module).__name__))
+        if not found:
+            if call.handed[0] not in self.identities.tape.beside:
+                self.remarks.append(_CARRIED.format(call.name, type(call.module).__name__))
+        elif not self._said and any(map(self._has_others, call.handed)):
+            self._said = True
+            self.remarks.append(_BESIDE.format(call.name, type(call.module).__name__))
         return found
+
+    def _has_others(self, slot: int) -> bool:
+        """Whether a tensor that a layer is handed has rows that are no nodes, nor another graph's."""
+        if slot in self.identities.tape.beside:
+            return False
+        return slot not in self._nodes or bool((self._nodes[slot] < 0).any())
 
     def _check_sent(self, call: Call) -> None:
         """Refuse a layer whose messages go along another dimension than that of the nodes."""
