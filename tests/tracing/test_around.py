@@ -65,7 +65,7 @@ def x():
 @pytest.mark.parametrize("rule", ["zero", "auto", "gamma", "epsilon"])
 def test_nothing_is_lost_and_walks_say_what_subgraphs_say(model, x, rule):
     chain = ww.trace(model, x, EDGES, target=1, rule=rule)
-    assert chain.notes == ()
+    assert all("past all later positions" in note for note in chain.notes)  # of blocks that begin with a norm
     walks = ww.enumerate_walks(chain)
     table = dict(zip(map(tuple, walks.tolist()), ww.walk_relevance(chain, walks).tolist(), strict=True))
     whole = sum(table.values())
@@ -141,3 +141,25 @@ def test_a_first_state_of_zeros_is_not_said_to_be_lost():
     chain = ww.trace(FromZero(), x, EDGES, index=1, target=0, rule="zero")
     assert chain.bias_leak == pytest.approx(0.0, abs=1e-12)
     assert not any("around" in note for note in chain.notes)
+
+
+class Stream(nn.Module):
+    """Layers read what is normalised of a stream that they add to, or the stream itself."""
+
+    def __init__(self, normalised):
+        super().__init__()
+        torch.manual_seed(1)
+        self.layers = nn.ModuleList(GCNConv(3, 3) for _ in range(3))
+        self.normalised = normalised
+
+    def forward(self, x, edge_index):
+        for layer in self.layers:
+            x = x + layer(nn.functional.layer_norm(x, (3,)) if self.normalised else x, edge_index)
+        return x
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+def test_messages_that_arrive_where_no_walk_stands_are_said(normalised):
+    chain = ww.trace(Stream(normalised), torch.rand(M, 3), EDGES, index=1, target=0)
+    said = [note for note in chain.notes if "past all later positions" in note]
+    assert [note.split("'")[1] for note in said] == (["layers.0", "layers.1"] if normalised else [])

@@ -20,6 +20,10 @@ _OUTSIDE = (
     "{} adds up rows of nodes outside of any message-passing layer, in {}; walks do not stand at nodes there, and "
     "their steps need not follow edges. Put it into a torch_geometric.nn.MessagePassing layer to make it one of them"
 )
+_PAST = (
+    "what layer '{}' ({}) returns goes past all later positions to the output, too (a residual stream that is "
+    "normalised before each layer, say): such walks name the node that they come from, not the one that they arrive at"
+)
 _WITHOUT = "{} in {} has no rule; its plain gradient was used"
 _FAR = "questions about subgraphs cost a pass over the whole graph, because {}"
 #: Graphs in which that is worth a note.
@@ -45,6 +49,21 @@ def notes_of_coverage(lowering: Lowering) -> tuple[str, ...]:
     for note in notes:
         warnings.warn(note + ".", CoverageWarning, stacklevel=5)
     return tuple(notes)
+
+
+def notes_of_ends(lowering: Lowering, steps: Sequence[Step], seeds: Iterable[tuple[int, Tensor]]) -> list[str]:
+    """What is said of layers whose messages come to the read-out without a walk's standing where they arrive."""
+    ending, found = {slot for slot, _ in seeds}, dict[str, None]()
+    for step in reversed(steps):
+        if step.target not in ending or step.visit is not None:
+            continue
+        ending.update(step.sources)
+        index = lowering.call_of(step.target)
+        if index is not None and any(operator.reach != 0 for operator in step.operators):
+            call = lowering.tape.calls[index]
+            if call.handed[0] in lowering.positions.number:
+                found[_PAST.format(call.name, type(call.module).__name__)] = None
+    return list(found)[::-1]
 
 
 def note_of_distance(lowering: Lowering, hops: Hops | None, steps: Sequence[Step]) -> str | None:

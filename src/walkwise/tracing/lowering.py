@@ -14,7 +14,7 @@ from walkwise.core.operators import Step, Visit
 from walkwise.core.rows import AllNodes
 from walkwise.errors import TraceError
 from walkwise.rules import Schedule
-from walkwise.tracing.coverage import note_of_distance, notes_of_coverage
+from walkwise.tracing.coverage import note_of_distance, notes_of_coverage, notes_of_ends
 from walkwise.tracing.folding import fold_into_layers
 from walkwise.tracing.given.target import ExplainedScalar
 from walkwise.tracing.meaning.interpreter import Interpreter, flat
@@ -158,6 +158,7 @@ class Lowering:
                 *squashes,
                 *self.positions.remarks,
                 *notes_of_coverage(self),
+                *notes_of_ends(self, steps, seeds),
                 *([_LATE] if any(slot in late for slot, _ in roots) else ()),
                 *notes,
             ),
