@@ -208,3 +208,58 @@ def test_a_graph_without_types_beside_one_with_types():
     assert chain.output == pytest.approx(float(model(other.clone(), data)[0, 1]))
     assert [layer.name for layer in chain.layers] == ["own"]
     assert other.x.shape == (4, 4)
+
+
+class Pair(nn.Module):
+    """Takes both graphs as tensors, runs the same layers on them, and multiplies what it has made of them."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.again = GCNConv(3, 4), GCNConv(4, 4)
+        self.double().eval()
+
+    def read(self, x, edge_index):
+        return self.again(self.first(x, edge_index).relu(), edge_index).mean(0, keepdim=True)
+
+    def forward(self, x, edge_index, x_t, edge_index_t):
+        return (self.read(x, edge_index) * self.read(x_t, edge_index_t)).sum(1, keepdim=True)
+
+
+class PairByOtherNames(Pair):
+    def forward(self, x, edge_index, protein, bonds):
+        return super().forward(x, edge_index, protein, bonds)
+
+
+class PairInOne(Pair):
+    def forward(self, data):
+        return super().forward(data.x, data.edge_index, data.x_t, data.edge_index_t)
+
+
+def as_tensors(model, mol, pro, x):
+    names = ("protein", "bonds") if isinstance(model, PairByOtherNames) else ("x_t", "edge_index_t")
+    given = dict(zip(names, (pro.x, pro.edge_index), strict=True))
+    return (Data(x=x, edge_index=mol.edge_index, **given),) if isinstance(model, PairInOne) else (x, mol.edge_index), given
+
+
+@pytest.mark.parametrize(("kind", "nodes"), [(Pair, 3), (Pair, 4), (PairInOne, 3), (PairInOne, 4), (PairByOtherNames, 5)])
+def test_a_graph_that_is_given_as_tensors_is_constant(kind, nodes):
+    """Of as many nodes, too, where its features and edges have names that belong together."""
+    (mol, pro), model = graphs(nodes, 3), kind()
+    given, named = as_tensors(model, mol, pro, mol.x)
+    named = {} if kind is PairInOne else named
+    chain = ww.trace(model, *given, target=0, rule="zero", **named)
+    x = mol.x.clone().requires_grad_()
+    model(*as_tensors(model, mol, pro, x)[0], **named).sum().backward()
+    torch.testing.assert_close(ww.node_relevance(chain), (x.grad * x).sum(1).detach())
+    assert [layer.name for layer in chain.layers] == ["first", "again"]
+    names = "protein with bonds" if kind is PairByOtherNames else "x_t with edge_index_t"
+    assert any(note.startswith(f"{names} is another graph") for note in chain.notes)
+
+
+def test_the_same_edges_twice_are_one_graph():
+    """Another step in time, or another view of the nodes: relevance goes to its rows."""
+    mol, _ = graphs(4, 3)
+    chain = ww.trace(Pair(), mol.x, mol.edge_index, target=0, rule="zero", x_t=mol.x * 2, edge_index_t=mol.edge_index)
+    assert len(chain.layers) == 4
+    assert not any("another graph" in note for note in chain.notes)

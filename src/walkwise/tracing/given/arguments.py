@@ -15,7 +15,7 @@ from torch_geometric.nn import HypergraphConv
 
 from walkwise.core.node_types import NodeTypes
 from walkwise.errors import InputError, WalkwiseError, described
-from walkwise.tracing.given.holders import EDGES, again, in_main_memory, is_graph, tensors_in
+from walkwise.tracing.given.holders import EDGES, again, in_main_memory, is_graph
 from walkwise.tracing.given.manners import NOT_TAKEN, Manner
 from walkwise.tracing.given.misfits import (
     explain_batch,
@@ -27,6 +27,7 @@ from walkwise.tracing.given.misfits import (
 )
 from walkwise.tracing.given.objects import refuse_whole, taken_apart
 from walkwise.tracing.given.outside import reads
+from walkwise.tracing.given.second import graphs_beside
 from walkwise.tracing.given.signatures import (
     ordered_names,
     parameters_of,
@@ -76,14 +77,14 @@ class Given:
         return (*missed, *map(_BESIDE.format, self.others))
 
     @property
-    def others(self) -> list[str]:
-        """The arguments that are graphs beside the one that is explained."""
-        return [name for name, value in self.arguments.items() if is_graph(value)]
+    def others(self) -> dict[str, list[Tensor]]:
+        """The tensors of graphs beside the one that is explained, by what these are called."""
+        return graphs_beside(self.arguments, self.edge_index, self.num_nodes)
 
     @property
     def outside(self) -> list[Tensor]:
         """The tensors of those graphs."""
-        return tensors_in([self.arguments[name] for name in self.others])
+        return [tensor for tensors in self.others.values() for tensor in tensors]
 
     @property
     def masked(self) -> tuple[str, ...]:

@@ -37,7 +37,8 @@ _IN_SIGHT = (
 )
 _UNSURE = (
     "layer '{}' ({}) is handed a tensor of the model's own and other edges than the graph's; row i is taken for node "
-    "i, which is wrong where the model has put its nodes into another order"
+    "i, which is wrong where the model has put its nodes into another order, or where they are another graph's: hand "
+    "that over by its name, as a Data, or as x_t and edge_index_t"
 )
 
 #: Features by node type; of a homogeneous graph, under no name.

@@ -1,0 +1,51 @@
+"""Graphs beside the one that is explained: given whole, or as features and edges by their names, ``x_t, edge_index_t``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from walkwise.tracing.given.holders import is_graph, tensors_in
+from walkwise.tracing.running.handed import is_edges
+
+
+def graphs_beside(arguments: Mapping[str, Any], edge_index: Any, num_nodes: int) -> dict[str, list[Tensor]]:
+    """The tensors of other graphs among what a model is given, by what these are called.
+
+    Args:
+        arguments: what the model gets besides x and edge_index.
+        edge_index: of the explained graph.
+        num_nodes: of the explained graph.
+
+    >>> x, edge_index = torch.rand(3, 2), torch.tensor([[0, 1], [1, 2]])
+    >>> list(graphs_beside({"x_t": x, "edge_index_t": edge_index}, edge_index.flip(1)[:, :1], 3))
+    ['x_t with edge_index_t']
+    """
+    found = {name: tensors_in(value) for name, value in arguments.items() if is_graph(value)}
+    for edges in _other_edges(arguments, edge_index):
+        for name in _rows_of(edges, arguments, edge_index, num_nodes):
+            found[f"{name} with {edges}"] = [arguments[name]]
+    return found
+
+
+def _other_edges(arguments: Mapping[str, Any], edge_index: Any) -> Iterator[str]:
+    """The names of edges that are not those of the explained graph, nor these turned round."""
+    if is_edges(edge_index):
+        own = edge_index, edge_index.flip(0)
+        edges = {name: value for name, value in arguments.items() if is_edges(value) and value.numel()}
+        yield from (name for name, value in edges.items() if not any(torch.equal(value, same) for same in own))
+
+
+def _rows_of(edges: str, arguments: Mapping[str, Any], edge_index: Tensor, num_nodes: int) -> list[str]:
+    """The names of the features whose rows some edges join: told by name, or by how many they are."""
+    ends = arguments[edges]
+    named = arguments.get(edges.replace("edge_index", "x"))
+    if isinstance(named, Tensor) and "edge_index" in edges and len(named) > int(ends.max()):
+        return [edges.replace("edge_index", "x")]
+    per_edge = {num_nodes, edge_index.shape[1], ends.shape[1]}  # rows of the explained graph, or of edges
+    features = {n: t for n, t in arguments.items() if isinstance(t, Tensor) and t.is_floating_point() and t.dim() > 1}
+    fitting = [name for name, t in features.items() if len(t) not in per_edge and len(t) > int(ends.max())]
+    return fitting if len(fitting) == 1 else []
