@@ -7,12 +7,11 @@ from torch.nn.functional import linear
 from walkwise.core.blocks import Blocks
 from walkwise.core.cast import Cast
 from walkwise.core.contract import pull_back, unweighted
-from walkwise.core.differential import MOVING, Differential
+from walkwise.core.differential import MOVING, Differential, RowFunction
 from walkwise.core.fan import Fan
 from walkwise.core.homed_rows import AddedUp, AtHome, HomedRows, Homes, Read, edges_of, homed_rows
 from walkwise.core.operators import RowMap, Scale, Step
-from walkwise.core.row_function import Dimension, RowFunction
-from walkwise.core.rows import AllNodes, OwnRows
+from walkwise.core.rows import AllNodes, Dimension, OwnRows
 
 M, N = 5, 3
 #: With a loop, two edges between the same nodes, and node 4 that nothing comes to.

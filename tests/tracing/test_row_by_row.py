@@ -7,9 +7,8 @@ import torch
 
 from walkwise.core.cast import Cast
 from walkwise.core.contract import pull_back, unweighted
-from walkwise.core.differential import MOVING, Differential
+from walkwise.core.differential import MOVING, Differential, RowFunction
 from walkwise.core.operators import Columns, Identity, RowMap, Scale, Step, Visit
-from walkwise.core.row_function import RowFunction
 from walkwise.core.row_maps import Gather, Reshape, Scatter, Send, SumRows
 from walkwise.core.rows import AllNodes
 from walkwise.tracing.steps.axes import Axis

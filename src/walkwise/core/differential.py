@@ -1,8 +1,8 @@
-"""The linear map of any other function: its own derivative, pulled by a vector-Jacobian product."""
+"""The linear map of any other function: its own derivative, of all rows or of some, as a vector-Jacobian product."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from walkwise.core.cast import Cast
 from walkwise.core.lazy import cached_property
 from walkwise.core.operators import Operator
-from walkwise.core.rows import Rows
+from walkwise.core.rows import FIRST, Dimension, Rows
 from walkwise.errors import TraceError
 
 
@@ -43,6 +43,24 @@ class Differential(Operator):
     shape: torch.Size  # of the result
 
     reach = None
+    closed = False
+
+    @property
+    def shapes(self) -> tuple[torch.Size, torch.Size]:
+        """Of the argument and of the result."""
+        return self.at.shape, self.shape
+
+    @property
+    def recorded(self) -> Hashable:
+        """The function, and where its arguments lie."""
+        given = [item if isinstance(item, (int, float, str)) else id(item) for item in leaves((self.args, self.kwargs))]
+        return id(self.func), self.at.data_ptr(), self.at.shape, self.at.stride(), self.output, tuple(given)
+
+    @property
+    def has_matrices(self) -> bool:
+        """Whether one of the other arguments has a matrix for every row."""
+        constants = [a for a in (*self.args, *self.kwargs.values()) if isinstance(a, Tensor)]
+        return any(constant.dim() > 2 and constant.shape[:1] == self.at.shape[:1] for constant in constants)
 
     @property
     def widest(self) -> int:
@@ -68,6 +86,16 @@ class Differential(Operator):
         result = self.applied(values.reshape(self.at.shape))
         result = result if self._constant is None else result - self._constant
         return result.reshape(result.shape[0] if result.dim() else 1, result.shape[1:].numel())
+
+    def along(self, values: Tensor) -> Tensor:
+        """The function at its argument's own value."""
+        h = values.reshape(self.at.shape)
+        result = self.applied(self.at.detach() + (h - h.detach()))
+        return result.reshape(result.shape[0] if result.dim() else 1, result.shape[1:].numel())
+
+    def by_rows(self, start: Dimension, end: Dimension, constants: bool) -> RowFunction:
+        """The same, as if the function mixed no rows."""
+        return RowFunction(self, constants, start, end)
 
     def applied(self, value: Tensor) -> Tensor:
         """What the function makes of a value of its argument."""
@@ -119,6 +147,82 @@ class Differential(Operator):
     def __getstate__(self) -> dict[str, Any]:
         """Copies are made without the graph, which is built again when it is needed."""
         return {name: value for name, value in self.__dict__.items() if name not in ("_graph", "_constant")}
+
+
+@dataclass(frozen=True, eq=False)
+class RowFunction(Operator):
+    """The derivative of a function that mixes no rows: what is asked of some rows is worked out for those alone."""
+
+    derivative: Differential
+    by_row: bool  # whether constants that are as long as the argument where it has its rows have one for each of them
+    start: Dimension = FIRST  # where the argument's rows are
+    end: Dimension = FIRST  # and the result's
+
+    @property
+    def widest(self) -> int:
+        """The entries in a row, at the input or the output."""
+        return self.derivative.widest
+
+    def pull(self, message: Tensor, rows: Rows) -> Tensor:
+        """The vector-Jacobian product of the function on the rows at hand."""
+        derivative = self.derivative if rows.whole else self._of_rows(message, rows)
+        _, B, D, _ = message.shape
+        arriving = self.end.back(message.permute(0, 3, 1, 2), derivative.shape)
+        first = derivative.shape[0]
+        arriving = arriving.reshape(first, derivative.shape[1:].numel(), B, D).permute(0, 2, 3, 1)
+        pulled = derivative.pull(arriving, rows).permute(0, 3, 1, 2).reshape(*derivative.at.shape, B, D)
+        return self.start.by_row(pulled, more=2).permute(0, 2, 3, 1)
+
+    def push(self, values: Tensor) -> Tensor:
+        """The function's own."""
+        pushed = self.derivative.push(self.start.back(values, self.derivative.at.shape))
+        return self.end.by_row(pushed.reshape(self.derivative.shape))
+
+    def to(self, cast: Cast) -> RowFunction:
+        """The same function, cast."""
+        return replace(self, derivative=self.derivative.to(cast))
+
+    def _of_rows(self, message: Tensor, rows: Rows) -> Differential:
+        """The derivative for the rows at hand."""
+
+        def taken(each: Any) -> Any:
+            if not isinstance(each, _ByRow):
+                return each
+            some = rows.take(each.rows, message).reshape(len(message), each.rows.shape[1])
+            return self.start.back(some, each.shape)
+
+        at, args, kwargs = mapped(self._told_by_row, taken)
+        shape = self.end.resized(self.derivative.shape, len(message))
+        return replace(self.derivative, args=args, kwargs=kwargs, at=at, shape=shape)
+
+    @cached_property
+    def _told_by_row(self) -> tuple[Any, ...]:
+        """The argument's value, and the other arguments, with those told row by row that have one for each."""
+        at, number = self.derivative.at, self.start.number
+
+        def told(each: Any) -> Any:
+            alike = isinstance(each, Tensor) and self.by_row and each.shape[number:][:1] == at.shape[number:][:1]
+            return _ByRow(self.start.by_row(each), each.shape) if alike else each
+
+        value = _ByRow(self.start.by_row(at), at.shape)
+        return value, mapped(self.derivative.args, told), mapped(self.derivative.kwargs, told)
+
+
+@dataclass(frozen=True, eq=False)
+class _ByRow:
+    """A tensor, row by row."""
+
+    rows: Tensor  # (K, N)
+    shape: torch.Size
+
+
+def leaves(nested: Any) -> list[Any]:
+    """The leaves of nested arguments."""
+    if isinstance(nested, dict):
+        return leaves(list(nested.values()))
+    if isinstance(nested, (list, tuple)):
+        return [leaf for item in nested for leaf in leaves(item)]
+    return [nested]
 
 
 def mapped(nested: Any, change: Callable[[Any], Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from walkwise.core.cast import Cast
 from walkwise.core.edges import Edges, matrix_of
 from walkwise.core.lazy import cached_property
 from walkwise.core.postponed import NodeTensor, Postponed, some, whole
-from walkwise.core.rows import Rows
+from walkwise.core.rows import Dimension, Rows
 from walkwise.core.sending import sent
 
 #: From this many rows on, products with fewer columns than this are transposed: libraries are slow at them.
@@ -38,6 +38,23 @@ class Operator(ABC):
 
     #: How far one application reaches: 0 stays at the node, 1 goes along edges, None may go anywhere.
     reach: int | None = 0
+    #: Whether it is written out; the map of any other function is carried by autograd.
+    closed: bool = True
+
+    @property
+    def shapes(self) -> tuple[torch.Size, torch.Size] | None:
+        """The shapes it was recorded between, where any entry may lead to any other; None where rows stay rows."""
+        return None
+
+    @property
+    def has_matrices(self) -> bool:
+        """Whether it has something like a matrix for every row."""
+        return False
+
+    @property
+    def recorded(self) -> Hashable:
+        """Equal for operators that are the same function of the same tensor, with the same arguments."""
+        return id(self)
 
     @property
     def widest(self) -> int:
@@ -55,6 +72,20 @@ class Operator(ABC):
     @abstractmethod
     def push(self, values: Tensor) -> Tensor:
         """The map applied to node values."""
+
+    def along(self, values: Tensor) -> Tensor:
+        """The map, run where the model was, so that it can be differentiated along node values."""
+        return self.push(values)
+
+    def by_rows(self, start: Dimension, end: Dimension, constants: bool) -> Operator | None:
+        """The same as a function of every row by itself, if it is a function; whether it is right is to be tried.
+
+        Args:
+            start: the dimension of the argument that runs over its rows.
+            end: and of the result.
+            constants: whether constants that are as long as the argument there have a row for each of its rows.
+        """
+        return None
 
     def push_some(self, values: NodeTensor, nodes: Tensor) -> Tensor:
         """Some rows of what ``push`` makes, of values at those rows and where edges come from alone.  # (K, N)"""

@@ -135,6 +135,11 @@ class Reshape(Operator):
 
     reach = None
 
+    @property
+    def shapes(self) -> tuple[torch.Size, torch.Size]:
+        """The rows before and after."""
+        return self.before, self.after
+
     def growth(self, largest: Largest) -> float:
         """Nothing grows."""
         return 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -250,3 +250,33 @@ def total_by_owner(message: Tensor, values: Tensor, nodes: Tensor, owner: Tensor
     """⟨message, values⟩ over the rows of each owner.  # (K, 1, D, N), (M, N) -> (B, D)"""
     per_row = torch.einsum("kdn,kn->kd", message[:, 0], values.index_select(0, nodes))
     return per_row.new_zeros(count, per_row.shape[1]).index_add(0, owner, per_row)
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """The dimension of a tensor that runs over its rows, which may share it with others: (outer, rows, inner)."""
+
+    number: int = 0
+    outer: int = 1
+    inner: int = 1
+
+    def by_row(self, tensor: Tensor, more: int = 0) -> Tensor:
+        """A tensor's entries, row by row, ``more`` dimensions at the end aside.  # (…, *more) -> (K, N, *more)"""
+        n, shape = self.number, tensor.shape
+        rows = shape[n] // (self.outer * self.inner)
+        moved = tensor.reshape(*shape[:n], self.outer, rows, self.inner, *shape[n + 1 :]).movedim(n + 1, 0)
+        return moved.reshape(rows, moved.shape[1 : moved.dim() - more].numel(), *shape[len(shape) - more :])
+
+    def back(self, by_row: Tensor, shape: Sequence[int]) -> Tensor:
+        """The tensor again, of the given shape but for the number of rows.  # (K, N, *more) -> (…, *more)"""
+        n, rows, more = self.number, len(by_row), by_row.shape[2:]
+        apart = by_row.reshape(rows, *shape[:n], self.outer, self.inner, *shape[n + 1 :], *more)
+        return apart.movedim(0, n + 1).reshape(*self.resized(shape, rows), *more)
+
+    def resized(self, shape: Sequence[int], rows: int) -> torch.Size:
+        """The shape with another number of rows."""
+        return torch.Size((*shape[: self.number], self.outer * rows * self.inner, *shape[self.number + 1 :]))
+
+
+#: The first dimension, for rows alone.
+FIRST = Dimension()

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from walkwise.core.differential import Differential
 from walkwise.core.operators import Operator, Visit
 from walkwise.hooks.surrogates import Surrogate
 from walkwise.tracing.stretches.expressions import UNCHANGED, Term
@@ -51,10 +50,7 @@ class MaskedRun(Builder):
         if isinstance(operator, Visit):  # m ⊙ h + (1 - m) ⊙ [h]
             mask = self.weights.to(h).unsqueeze(1)
             return mask * h + (1 - mask) * h.detach()
-        if isinstance(operator, Differential):  # at the value that the model had there
-            result = operator.applied(_valued(h.reshape(operator.at.shape), operator.at))
-            return result.reshape(result.shape[0] if result.dim() else 1, result.shape[1:].numel())
-        return operator.push(h)
+        return operator.along(h)
 
     def _leaf(self, term: Term) -> Tensor:
         h = self.tensors.get(term.slot)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from walkwise.core.chain import Hops
+from walkwise.core.differential import leaves
 from walkwise.core.operators import Step
 from walkwise.errors import CoverageWarning
-from walkwise.tracing.recording.recorded import Op, leaves
+from walkwise.tracing.recording.recorded import Op
 
 if TYPE_CHECKING:
     from walkwise.tracing.lowering import Lowering

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from walkwise.core.chain import Layer, RelevanceChain
 from walkwise.core.contract import pull_back, unweighted
-from walkwise.core.differential import Differential
 from walkwise.core.operators import Step, Visit
 from walkwise.core.rows import AllNodes
 from walkwise.errors import TraceError
@@ -289,7 +288,7 @@ class Lowering:
 
     def _routed(self, layers: dict[int, Layer], steps: Sequence[Step]) -> tuple[Layer, ...]:
         """The layers, those that steps by autograd carry named so."""
-        carried = {self.call_of(step.target) for step in steps if Differential in map(type, step.operators)}
+        carried = {self.call_of(step.target) for step in steps if not all(o.closed for o in step.operators)}
         return tuple(replace(layer, route="autograd") if i in carried else layer for i, layer in layers.items())
 
     def call_of(self, slot: int) -> int | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from walkwise.core.differential import leaves
 from walkwise.core.operators import Columns, Operator, RowMap
 from walkwise.tracing.meaning.interpreter import Interpreter, flat
-from walkwise.tracing.recording.recorded import Op, filled, leaves
+from walkwise.tracing.recording.recorded import Op, filled
 
 #: Rows no wider than that are probed for the matrix that an operation is on each of them.
 _PROBED = 2048

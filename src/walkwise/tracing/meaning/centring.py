@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from walkwise.core.differential import leaves
 from walkwise.tracing.meaning.activations import divides
 from walkwise.tracing.meaning.interpreter import Interpreter
-from walkwise.tracing.recording.recorded import Op, Ref, leaves
+from walkwise.tracing.recording.recorded import Op, Ref
 
 _MOVES = frozenset({
     "unsqueeze", "squeeze", "view", "reshape", "expand", "expand_as", "broadcast_to", "getitem", "index_select", "t",

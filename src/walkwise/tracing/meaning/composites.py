@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from walkwise.core.differential import leaves
 from walkwise.tracing.meaning.interpreter import Interpreter, gradient, structural
 from walkwise.tracing.meaning.stacks import contract_stack
 from walkwise.tracing.meaning.weights import multilinear
-from walkwise.tracing.recording.recorded import Op, Ref, leaves
+from walkwise.tracing.recording.recorded import Op, Ref
 from walkwise.tracing.recording.words import handles, named
 from walkwise.tracing.stretches.stretch import Flow
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walkwise.core.differential import MOVING, Differential
+from walkwise.core.differential import MOVING, Differential, leaves
 from walkwise.tracing.meaning.entrywise import MERGING, as_activation
 from walkwise.tracing.recording.origins import Origins
-from walkwise.tracing.recording.recorded import Op, Ref, filled, leaves
+from walkwise.tracing.recording.recorded import Op, Ref, filled
 from walkwise.tracing.recording.words import word
 from walkwise.tracing.stretches.expressions import Coefficients, Term, moved
 from walkwise.tracing.stretches.stretch import Builder, Flow

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from walkwise.core.differential import leaves
 from walkwise.core.operators import Columns, Scale
 from walkwise.core.row_maps import Gather, Reshape, Scatter, SumRows
 from walkwise.errors import TraceError
@@ -16,7 +17,7 @@ from walkwise.tracing.meaning.by_row import maps_by_row
 from walkwise.tracing.meaning.interpreter import Interpreter, base_of, flat, gradient, structural
 from walkwise.tracing.meaning.stacks import note_joined, note_stack, reduce_stack
 from walkwise.tracing.meaning.weights import of_product
-from walkwise.tracing.recording.recorded import Op, Ref, leaves
+from walkwise.tracing.recording.recorded import Op, Ref
 from walkwise.tracing.recording.words import handles, named, word
 from walkwise.tracing.stretches.expressions import moved
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
+from walkwise.core.differential import leaves
 from walkwise.tracing.meaning.arithmetic import weighed_together
 from walkwise.tracing.meaning.interpreter import Interpreter
-from walkwise.tracing.recording.recorded import Op, Ref, leaves
+from walkwise.tracing.recording.recorded import Op, Ref
 from walkwise.tracing.stretches.expressions import SAME, scaled
 
 #: Functions that put a new dimension in and leave entries in their order.

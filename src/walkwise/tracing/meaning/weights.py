@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from walkwise.core.differential import MOVING, Differential
+from walkwise.core.differential import MOVING, Differential, leaves
 from walkwise.core.edges import Edges
 from walkwise.core.operators import Aggregate, Operator, RowMap, Scale
 from walkwise.core.row_maps import Send
 from walkwise.tracing.meaning.arithmetic import flat_constant, product, scale
 from walkwise.tracing.meaning.contractions import contraction
 from walkwise.tracing.meaning.interpreter import Interpreter, gradient, selection, structural
-from walkwise.tracing.recording.recorded import Op, Ref, leaves
+from walkwise.tracing.recording.recorded import Op, Ref
 from walkwise.tracing.recording.words import handles, word
 from walkwise.tracing.stretches.expressions import Coefficients, moved, scaled
 

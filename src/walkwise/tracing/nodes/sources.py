@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from walkwise.core.differential import leaves
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
 from walkwise.tracing.private import base_of
 from walkwise.tracing.recording.aliases import memory_of
-from walkwise.tracing.recording.recorded import Made, leaves
+from walkwise.tracing.recording.recorded import Made
 from walkwise.tracing.recording.tape import Tape
 
 #: Rows of the result are other rows than those of what went in.

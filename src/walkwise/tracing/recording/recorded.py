@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from walkwise.core.differential import leaves
 from walkwise.core.operators import Operator
 from walkwise.rules import LRP_0, Rule
 from walkwise.tracing.recording.words import Word
@@ -136,15 +137,6 @@ def floating(nested: Any, place: int = 0) -> Iterator[tuple[int, Tensor]]:
 def not_runnable(*args: Any, **kwargs: Any) -> Any:
     """Stands where a recorded operation has no function to run again."""
     raise AssertionError("this operation is carried by its closed form")
-
-
-def leaves(nested: Any) -> list[Any]:
-    """The leaves of nested arguments."""
-    if isinstance(nested, dict):
-        return leaves(list(nested.values()))
-    if isinstance(nested, (list, tuple)):
-        return [leaf for item in nested for leaf in leaves(item)]
-    return [nested]
 
 
 def references(op: Op) -> Iterable[Ref]:

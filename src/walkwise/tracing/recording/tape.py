@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from walkwise.core.differential import leaves
 from walkwise.errors import TraceError
 from walkwise.tracing.linearize import Affine
 from walkwise.tracing.private import autocasting, base_of, innermost, transforming, unwatched, version_of
 from walkwise.tracing.recording.aliases import Aliases, ConstantViews, unseen_write
 from walkwise.tracing.recording.origins import Origins
-from walkwise.tracing.recording.recorded import Call, Made, Op, floating, leaves, not_runnable
+from walkwise.tracing.recording.recorded import Call, Made, Op, floating, not_runnable
 from walkwise.tracing.recording.slots import Referred, Slots
 from walkwise.tracing.recording.spellings import exchanges, positional
 from walkwise.tracing.recording.words import Handler, Word, asked_to_write, named, word

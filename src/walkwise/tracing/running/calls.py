@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from walkwise.core.differential import leaves
 from walkwise.errors import TraceError
-from walkwise.tracing.recording.recorded import Call, leaves
+from walkwise.tracing.recording.recorded import Call
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.found import Found
 from walkwise.tracing.running.handed import (

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from walkwise.core.differential import Differential
 from walkwise.core.operators import Columns, Identity, Operator, RowMap, Scale
-from walkwise.core.row_function import Dimension
 from walkwise.core.row_maps import Gather, Reshape
+from walkwise.core.rows import Dimension
 
 #: Maps that are taken one after the other, in the model's order.
 Maps = tuple[Operator, ...]
@@ -94,8 +93,8 @@ class Axis:
 
 def axis_before(operator: Operator, wanted: Axis | None) -> Axis | None:
     """The rows of what an operator takes, as they are; ``wanted`` are those of what it gives, if not its own."""
-    if isinstance(operator, (Differential, Reshape)):
-        shape = _shape(operator.at.shape if isinstance(operator, Differential) else operator.before)
+    if operator.shapes is not None:
+        shape = _shape(operator.shapes[0])
         return Axis(shape, 0, shape[0])
     if wanted is None or not isinstance(operator, (Identity, Scale, RowMap, Columns)):
         return None
@@ -109,8 +108,8 @@ def axes_after(operator: Operator, start: Axis, sizes: Sequence[int], like: Tens
     """Where the rows of what an operator gives can be, the likeliest first."""
     if isinstance(operator, Reshape):
         return [Axis(start.shape, start.axis, operator.after[0])]
-    if isinstance(operator, Differential):
-        shape = _shape(operator.shape)
+    if operator.shapes is not None:
+        shape = _shape(operator.shapes[1])
         axes = [axis for axis, size in enumerate(shape) if size == start.rows]
         heads = [] if axes else [axis for size in sizes for axis in _parted(shape, size)]  # the rows of several heads
         axes += [start.axis] if len(shape) == len(start.shape) else []

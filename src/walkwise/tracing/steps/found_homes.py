@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from walkwise.core.differential import RowFunction
 from walkwise.core.operators import Aggregate, Columns, Identity, Operator, RowMap, Scale
-from walkwise.core.row_function import RowFunction
 from walkwise.core.row_maps import Gather, Scatter
 from walkwise.tracing.steps.layouts import each_once
 

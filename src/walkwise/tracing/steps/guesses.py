@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from walkwise.core.differential import Differential
 from walkwise.core.edges import Edges
 from walkwise.core.lazy import cached_property
 from walkwise.core.operators import Identity, Operator, RowMap, Scale
-from walkwise.core.row_function import RowFunction
 from walkwise.core.row_maps import Gather, Scatter, Send
 from walkwise.core.rows import AllNodes, OwnRows
 from walkwise.tracing.steps.axes import Axis, Maps
@@ -30,7 +28,8 @@ _ROUNDINGS = 1024
 class Guesses:
     """An operator between tensors whose rows are known, tried with messages."""
 
-    operator: Operator
+    given: Operator  # as it was recorded
+    operator: Operator  # the same, in the precision that it is tried in
     start: Axis
     end: Axis
     like: Tensor
@@ -40,7 +39,7 @@ class Guesses:
     def best(self) -> Maps | None:
         """The first guess that holds, the simplest ones first."""
         guesses = [self.scale, self.matrix, self.put, self.picked, self.function]
-        if isinstance(self.operator, Differential) and _has_matrices(self.operator):
+        if self.operator.has_matrices:
             guesses = guesses[::-1]
         return next((found for guess in guesses if (found := guess()) is not None), None)
 
@@ -122,18 +121,20 @@ class Guesses:
 
     def function(self) -> Maps | None:
         """The function itself, where it does the same to some rows, in another order, as to all."""
-        if not isinstance(self.operator, Differential) or self.start.rows != self.end.rows:
+        if self.operator.shapes is None or self.start.rows != self.end.rows:
             return None
-        start, end = self.start.within(self.operator.at.shape), self.end.within(self.operator.shape)
+        start, end = (
+            axis.within(shape) for axis, shape in zip((self.start, self.end), self.operator.shapes, strict=True)
+        )
         if start is None or end is None:
             return None
-        for by_row in (True, False):
-            guess = RowFunction(self.operator, by_row, start, end)
-            if all(self._same_on_some(guess) for _ in range(_TRIALS)):
-                return (guess,)
+        for constants in (True, False):
+            guess, kept = (operator.by_rows(start, end, constants) for operator in (self.operator, self.given))
+            if guess is not None and kept is not None and all(self._same_on_some(guess) for _ in range(_TRIALS)):
+                return (kept,)
         return None
 
-    def _same_on_some(self, guess: RowFunction) -> bool:
+    def _same_on_some(self, guess: Operator) -> bool:
         K = self.start.rows
         some = torch.randperm(K, generator=self.generator)[: max(1, min(K // 2, _TRIED))].to(self.like.device)
         message, expected = self._random()
@@ -181,12 +182,6 @@ class Guesses:
         rows = found[:, 0].round().long()
         sound = (found == rows.view(-1, 1)).all() & (rows >= 0).all() & (rows <= most).all()
         return rows if bool(sound) else None
-
-
-def _has_matrices(operator: Differential) -> bool:
-    """Whether a function is given something like a matrix for every row."""
-    constants = [a for a in (*operator.args, *operator.kwargs.values()) if isinstance(a, Tensor)]
-    return any(constant.dim() > 2 and constant.shape[:1] == operator.at.shape[:1] for constant in constants)
 
 
 def _close(ours: Tensor, theirs: Tensor) -> bool:

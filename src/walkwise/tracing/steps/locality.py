@@ -9,9 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from walkwise.core.chain import Hops, hops_of
-from walkwise.core.differential import Differential
 from walkwise.core.operators import Aggregate, Step
-from walkwise.core.row_maps import Reshape, Send
+from walkwise.core.row_maps import Send
 from walkwise.tracing.steps.axes import Axis
 from walkwise.tracing.steps.homes import at_home
 from walkwise.tracing.steps.layouts import Layouts, by_node, layouts
@@ -105,6 +104,6 @@ def _ways(
         return all(isinstance(o, Aggregate) and o.edges.num_nodes == num_nodes for o in sums)
 
     yield from laid_out(steps, {})
-    rearranges = any(isinstance(o, (Differential, Reshape)) for step in steps for o in step.operators)
+    rearranges = any(o.shapes is not None for step in steps for o in step.operators)
     if rearranges and (by_row := row_by_row(steps, new_slot, like)) is not None:
         yield from laid_out(*by_row)

@@ -13,11 +13,8 @@ import torch
 from torch import Tensor
 
 from walkwise.core.cast import Cast
-from walkwise.core.differential import Differential
 from walkwise.core.operators import Identity, Operator, RowMap, Step, Visit
-from walkwise.core.row_function import RowFunction
 from walkwise.core.row_maps import Gather, Reshape, Scatter, SumRows
-from walkwise.tracing.recording.recorded import leaves
 from walkwise.tracing.steps.axes import Axis, Maps, axes_after, axis_before, merged_axes
 from walkwise.tracing.steps.guesses import Guesses
 from walkwise.tracing.steps.layouts import rewritten
@@ -58,7 +55,7 @@ class _Rows:
     def told(self, operator: Operator, source: int, target: int) -> Maps | None:
         """The operator as maps of rows; decides where the rows of the target are, unless another has."""
         before, wanted = self.turned.get(source), self.turned.get(target)
-        if before is None and wanted is None and not isinstance(operator, (Differential, Reshape)):
+        if before is None and wanted is None and operator.shapes is None:
             self.turned[target] = None
             return (operator,)
         if isinstance(operator, Visit):
@@ -89,7 +86,7 @@ class _Rows:
         """Where the rows of the result can be: in one of its axes, or in the first ones ``merged``."""
         known = self.turned.get(target)
         if merged:
-            found = merged_axes(operator.shape) if known is None and isinstance(operator, Differential) else []
+            found = merged_axes(operator.shapes[1]) if known is None and operator.shapes is not None else []
         else:
             found = [known] if known is not None else axes_after(operator, start, self.sizes, self.like)
         only = target in self.turned and known is None
@@ -99,7 +96,7 @@ class _Rows:
         """The operator as maps between these rows."""
         if type(operator) in (Identity, Reshape) and (start.shape, start.axis) == (end.shape, end.axis):
             return (Identity(),)
-        if start.natural and end.natural and not isinstance(operator, (Differential, Reshape)):
+        if start.natural and end.natural and operator.shapes is None:
             return (operator,)
         if not min(start.width, end.width):
             return None
@@ -109,7 +106,7 @@ class _Rows:
             nothing = torch.zeros(0, dtype=torch.long, device=self.like.device)
             between = Gather(nothing, start.rows) if start.rows else Scatter(nothing, end.rows)
             return (between,) if start.width == end.width else None
-        key = _recorded(operator), start, end  # under some rules, what was recorded once is written several times
+        key = operator.recorded, start, end  # under some rules, what was recorded once is written several times
         if key not in self.known:
             self.known[key] = self._guessed(operator, start, end)
         return self.known[key]
@@ -118,32 +115,18 @@ class _Rows:
         """The same, tried in double precision: what is nearly another map must not be taken for it."""
         fine = self.like.double()
         try:
-            found = Guesses(operator.to(Cast(None, fine.dtype)), start, end, fine, self.generator).best()
+            tried = operator.to(Cast(None, fine.dtype))
+            found = Guesses(operator, tried, start, end, fine, self.generator).best()
         except (RuntimeError, TypeError):  # it runs in its own precision alone
-            return Guesses(operator, start, end, self.like, self.generator).best()
-        if found is None or fine is self.like:
-            return found
+            return Guesses(operator, operator, start, end, self.like, self.generator).best()
         back = Cast(None, self.like.dtype)
-        if isinstance(operator, Differential) and isinstance(found[0], RowFunction):
-            return (replace(found[0], derivative=operator),)
-        return tuple(told.to(back) for told in found)
-
-
-def _recorded(operator: Operator) -> Hashable:
-    """The same for operators that are the same function of the same tensor, with the same arguments."""
-    if not isinstance(operator, Differential):
-        return id(operator)
-    given = [
-        item if isinstance(item, (int, float, str)) else id(item) for item in leaves((operator.args, operator.kwargs))
-    ]
-    at = operator.at
-    return id(operator.func), at.data_ptr(), at.shape, at.stride(), operator.output, tuple(given)
+        return None if found is None else tuple(told.to(back) for told in found)
 
 
 def _sizes(steps: Sequence[Step]) -> list[int]:
     """How long the axes are, beside the first, of tensors that functions take or give; the longest first."""
-    functions = [o for step in steps for o in step.operators if isinstance(o, Differential)]
-    return sorted({size for o in functions for size in (*o.at.shape[1:], *o.shape[1:]) if size > 1}, reverse=True)
+    shapes = [shape for step in steps for operator in step.operators for shape in operator.shapes or ()]
+    return sorted({size for shape in shapes for size in shape[1:] if size > 1}, reverse=True)
 
 
 def _counts(steps: Sequence[Step]) -> frozenset[int]:
