@@ -28,13 +28,7 @@ class Cast:
 
     def nested(self, item: Any) -> Any:
         """Nested arguments with their tensors cast."""
-        if isinstance(item, Tensor):
-            return self(item)
-        if type(item) in (list, tuple):
-            return type(item)([self.nested(i) for i in item])
-        if type(item) is dict:
-            return {key: self.nested(value) for key, value in item.items()}
-        return item
+        return mapped(item, lambda leaf: self(leaf) if isinstance(leaf, Tensor) else leaf)
 
     def edges(self, edges: Edges) -> Edges:
         """The edges, moved; edges that operators share stay shared."""
@@ -46,3 +40,12 @@ class Cast:
             self._shared[id(item)] = item, moved(item, self)
         kept: T = self._shared[id(item)][1]
         return kept
+
+
+def mapped(nested: Any, change: Callable[[Any], Any]) -> Any:
+    """Nested arguments, each of them changed."""
+    if type(nested) in (list, tuple):
+        return type(nested)([mapped(item, change) for item in nested])
+    if type(nested) is dict:
+        return {key: mapped(item, change) for key, item in nested.items()}
+    return change(nested)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from walkwise.core.cast import Cast
+from walkwise.core.cast import Cast, mapped
 from walkwise.core.lazy import cached_property
 from walkwise.core.operators import Operator
 from walkwise.core.rows import FIRST, Dimension, Rows
@@ -223,15 +223,6 @@ def leaves(nested: Any) -> list[Any]:
     if isinstance(nested, (list, tuple)):
         return [leaf for item in nested for leaf in leaves(item)]
     return [nested]
-
-
-def mapped(nested: Any, change: Callable[[Any], Any]) -> Any:
-    """Nested arguments, each of them changed."""
-    if type(nested) in (list, tuple):
-        return type(nested)([mapped(item, change) for item in nested])
-    if type(nested) is dict:
-        return {key: mapped(item, change) for key, item in nested.items()}
-    return change(nested)
 
 
 def _as_gradient(message: Tensor, like: Tensor, B: int, D: int) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from walkwise.core.cast import mapped
 from walkwise.core.differential import MOVING, Differential, leaves
 from walkwise.tracing.meaning.entrywise import MERGING, as_activation
 from walkwise.tracing.recording.origins import Origins
@@ -168,23 +169,21 @@ class Interpreter:
             return torch.zeros_like(values[other]) if others_zero else values[other].detach()
 
         args, kwargs = filled((op.args, op.kwargs), fill, swap or {})
-        args, kwargs = (self.kept(args), self.kept(kwargs)) if self.lasting else (args, kwargs)
+        args, kwargs = self.kept((args, kwargs)) if self.lasting else (args, kwargs)
         shape = values[op.outputs[output]].shape  # type: ignore[index]
         return Differential(op.func, args, kwargs, values[slot].detach(), output, shape)
 
     def kept(self, nested: Any) -> Any:
         """Arguments with copies of their tensors: the model's own may change, the chain must not."""
-        if isinstance(nested, Tensor):
-            if nested.layout != torch.strided:
-                return nested
-            if id(nested) not in self._copies:
-                self._copies[id(nested)] = nested, nested.detach().clone()
-            return self._copies[id(nested)][1]
-        if type(nested) in (list, tuple):
-            return type(nested)([self.kept(item) for item in nested])
-        if type(nested) is dict:
-            return {key: self.kept(item) for key, item in nested.items()}
-        return nested
+
+        def copied(leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor) or leaf.layout != torch.strided:
+                return leaf
+            if id(leaf) not in self._copies:
+                self._copies[id(leaf)] = leaf, leaf.detach().clone()
+            return self._copies[id(leaf)][1]
+
+        return mapped(nested, copied)
 
 
 def gradient(run: Interpreter, op: Op) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from walkwise.core.cast import mapped
 from walkwise.tracing.meaning.moves import row_index
 from walkwise.tracing.recording.recorded import Op, filled
 
@@ -149,10 +150,9 @@ def _equal(a: Tensor, b: Tensor) -> Tensor:
 
 def _doubled(nested: Any) -> Any:
     """Arguments with their floating-point constants in double precision."""
-    if isinstance(nested, Tensor):
-        return nested.detach().double() if nested.is_floating_point() and nested.layout == torch.strided else nested
-    if type(nested) in (list, tuple):
-        return type(nested)([_doubled(item) for item in nested])
-    if type(nested) is dict:
-        return {key: _doubled(item) for key, item in nested.items()}
-    return nested
+
+    def doubled(leaf: Any) -> Any:
+        constant = isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.layout == torch.strided
+        return leaf.detach().double() if constant else leaf
+
+    return mapped(nested, doubled)

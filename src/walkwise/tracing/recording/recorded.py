@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from walkwise.core.cast import mapped
 from walkwise.core.differential import leaves
 from walkwise.core.operators import Operator
 from walkwise.rules import LRP_0, Rule
@@ -113,13 +114,7 @@ def live(ops: Sequence[Op], wanted: set[int]) -> list[Op]:
 
 def filled(nested: Any, fill: Callable[[int], Any], swap: dict[int, Tensor]) -> Any:
     """Recorded arguments with something in the place of every reference; ``swap`` replaces tensors by identity."""
-    if isinstance(nested, Ref):
-        return fill(nested.slot)
-    if type(nested) in (list, tuple):
-        return type(nested)([filled(item, fill, swap) for item in nested])
-    if type(nested) is dict:
-        return {key: filled(value, fill, swap) for key, value in nested.items()}
-    return swap.get(id(nested), nested)
+    return mapped(nested, lambda leaf: fill(leaf.slot) if type(leaf) is Ref else swap.get(id(leaf), leaf))
 
 
 def floating(nested: Any, place: int = 0) -> Iterator[tuple[int, Tensor]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from walkwise.core.cast import mapped
 from walkwise.errors import TraceError
 from walkwise.tracing.recording.aliases import memory_of
 from walkwise.tracing.recording.recorded import Ref
@@ -100,20 +101,15 @@ class Slots:
     def nested(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Referred:
         """The same of any arguments."""
         slots: list[int] = []
-        refs = tuple([self._referred(item, slots) for item in args])
-        named = {key: self._referred(value, slots) for key, value in kwargs.items()} if kwargs else kwargs
-        return refs, named, tuple(slots) if len(slots) < 2 else tuple(dict.fromkeys(slots))
 
-    def _referred(self, item: Any, slots: list[int]) -> Any:
-        """One argument, its followed tensors replaced; their slots are added to ``slots``."""
-        if (slot := self.of(item)) is not None:
-            slots.append(slot)
-            return Ref(slot)
-        kind = type(item)
-        if kind is tuple or kind is list:
-            return kind([self._referred(i, slots) for i in item])
-        if kind is Ref:
-            slots.append(item.slot)
-        elif isinstance(item, Tensor):
-            self.held.add(memory_of(item))
-        return item
+        def referred(item: Any) -> Any:
+            slot = item.slot if type(item) is Ref else self.of(item)
+            if slot is not None:
+                slots.append(slot)
+                return Ref(slot)
+            if isinstance(item, Tensor):
+                self.held.add(memory_of(item))
+            return item
+
+        refs, named = mapped((args, kwargs), referred)
+        return refs, named, tuple(slots) if len(slots) < 2 else tuple(dict.fromkeys(slots))

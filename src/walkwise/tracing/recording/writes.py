@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
+from walkwise.core.cast import mapped
 from walkwise.tracing.private import transforming
 from walkwise.tracing.recording.aliases import memory_of, overlap, place_in, reshapes
 from walkwise.tracing.recording.recorded import Ref
@@ -145,8 +146,8 @@ def _rederive(tape: Tape, tensor: Tensor, func: Any, first: Any, place: Any, *ot
 
 def _copied(nested: Any, place: int) -> Any:
     """Recorded arguments with copies of the tensors that lie in one place in memory."""
-    if type(nested) in (list, tuple):
-        return type(nested)([_copied(item, place) for item in nested])
-    if type(nested) is dict:
-        return {key: _copied(value, place) for key, value in nested.items()}
-    return nested.detach().clone() if isinstance(nested, Tensor) and memory_of(nested) == place else nested
+
+    def copied(leaf: Any) -> Any:
+        return leaf.detach().clone() if isinstance(leaf, Tensor) and memory_of(leaf) == place else leaf
+
+    return mapped(nested, copied)
