@@ -11,8 +11,8 @@ from torch import nn
 from torch_geometric.data import Batch
 from torch_geometric.data.data import BaseData
 
-from walkwise.tracing.given.holders import renewed
 from walkwise.tracing.given.outside import run_on
+from walkwise.tracing.running.places import renewed
 
 #: What a model raises that is given its graph in another way than it takes it.
 NOT_TAKEN = (TypeError, ValueError, AttributeError, LookupError, AssertionError)

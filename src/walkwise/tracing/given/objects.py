@@ -15,9 +15,10 @@ from torch_geometric.data.data import BaseData
 from torch_geometric.utils import is_sparse
 
 from walkwise.errors import Described, InputError, described
-from walkwise.tracing.given.holders import EDGES, parts_of, with_parts
+from walkwise.tracing.given.holders import EDGES
 from walkwise.tracing.given.manners import Manner
 from walkwise.tracing.given.signatures import parameters_of, signature_of, written
+from walkwise.tracing.running.places import parts_of, with_parts
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch_geometric.utils import is_sparse, to_edge_index
 
 from walkwise.tracing.private import unwatched
-from walkwise.tracing.running.places import Place, at, exchanged, items_in, tensors_in
+from walkwise.tracing.running.places import Place, at, items_in, renewed, tensors_in
 
 #: Rows that are looked at one by one, to see which others they depend on.
 _LOOKED_AT = 16
@@ -92,7 +92,7 @@ class Search:
             edges = None if self._looking else self._edges((args, kwargs))
             if edges is None:
                 return original(*args, **kwargs)
-            before = exchanged((args, kwargs), _copied)  # the module may write into what it is handed
+            before = renewed((args, kwargs), _copied)  # the module may write into what it is handed
             calls, result = self._calls, original(*args, **kwargs)
             if self._calls > calls:
                 self._outer.add(name)
@@ -143,7 +143,7 @@ class Search:
 
         self._looking = True
         try:
-            args, kwargs = exchanged(given, clone)
+            args, kwargs = renewed(given, clone)
             result = original(*args, **kwargs)
         finally:
             self._looking = False
@@ -172,9 +172,10 @@ class Search:
         return any(bool(_depends(made, leaf, rows)[~rows].any()) for bit in bits for rows in (bit, ~bit))
 
 
-def _copied(tensor: Tensor) -> Tensor:
+def _copied(tensor: Any) -> Any:
     """A tensor's copy, where it may be written into."""
-    return tensor.detach().clone() if tensor.is_floating_point() and tensor.layout == torch.strided else tensor
+    dense = isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.layout == torch.strided
+    return tensor.detach().clone() if dense else tensor
 
 
 def _rows(tensor: Tensor, num_nodes: int) -> Tensor | None:

@@ -1,15 +1,17 @@
-"""Places in what a module is handed or returns: of tensors in tuples, dictionaries, graphs and other objects."""
+"""What holds tensors: graphs, lists, dictionaries and other objects; their parts, places in them, and copies."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from contextlib import suppress
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.data.data import BaseData
+from torch_geometric.utils import is_sparse
 
 #: The keys that lead to something: of the tuple or the dictionary, then of what is there, and so on.
 Place = tuple[Any, ...]
@@ -17,58 +19,89 @@ Place = tuple[Any, ...]
 _DEPTH = 4
 
 
-def tensors_in(item: Any, *, below: Place = ()) -> Iterator[tuple[Place, Tensor]]:
-    """The tensors in something, and their places."""
-    if isinstance(item, Tensor):
-        yield below, item
-    elif len(below) < _DEPTH:
-        for key, part in _parts(item):
-            yield from tensors_in(part, below=(*below, key))
+def parts_of(holder: Any) -> dict[Any, Any] | None:
+    """What a list, a dictionary, a graph or an object with tensors holds, by name or number; None of anything else."""
+    if isinstance(holder, dict):
+        return dict(holder)
+    if isinstance(holder, tuple) and hasattr(holder, "_fields"):
+        return dict(zip(holder._fields, holder, strict=True))
+    if isinstance(holder, (list, tuple)):
+        return dict(enumerate(holder))
+    if isinstance(holder, Data):
+        return {name: holder[name] for name in holder.keys()}  # noqa: SIM118  (it is no dict)
+    if isinstance(holder, (Tensor, nn.Module, BaseData, type)) or is_sparse(holder):
+        return None
+    parts = _attributes(holder)
+    told = dataclasses.is_dataclass(holder) or any(isinstance(part, Tensor | BaseData) for part in parts.values())
+    return parts if told else None
+
+
+def with_parts(holder: Any, parts: dict[Any, Any]) -> Any:
+    """A copy of a list, a dictionary or an object, with these parts in the place of its own."""
+    if isinstance(holder, tuple):
+        values = [parts.get(name, part) for name, part in (parts_of(holder) or {}).items()]
+        return holder._make(values) if hasattr(holder, "_make") else tuple(values)
+    twin = copy.copy(holder)
+    if isinstance(holder, (dict, list)):
+        for name, part in parts.items():
+            twin[name] = part
+        return twin
+    for name, part in parts.items():
+        object.__setattr__(twin, name, part)  # of a frozen dataclass, too
+    return twin
+
+
+def renewed(nested: Any, change: Callable[[Tensor], Any], made: dict[int, Any] | None = None) -> Any:
+    """The same with other tensors, in other graphs, lists and objects; ``made`` keeps what each has become."""
+    if isinstance(nested, (str, int, float)):
+        return nested
+    made = {} if made is None else made
+    if id(nested) not in made:
+        made[id(nested)] = nested  # where it holds itself
+        made[id(nested)] = _renewed(nested, change, made)
+    return made[id(nested)]
 
 
 def items_in(item: Any, *, below: Place = ()) -> Iterator[tuple[Place, Any]]:
     """Everything in something, and its place."""
     yield below, item
-    if len(below) < _DEPTH:
-        for key, part in _parts(item):
-            yield from items_in(part, below=(*below, key))
+    for key, part in (parts_of(item) or {}).items() if len(below) < _DEPTH else ():
+        yield from items_in(part, below=(*below, key))
+
+
+def tensors_in(item: Any) -> Iterator[tuple[Place, Tensor]]:
+    """The tensors in something, and their places."""
+    return ((place, part) for place, part in items_in(item) if isinstance(part, Tensor))
 
 
 def at(place: Place, item: Any) -> Any:
     """What is at a place, or None."""
     for key in place:
-        item = dict(_parts(item)).get(key)
+        item = (parts_of(item) or {}).get(key)
     return item
 
 
-def exchanged(item: Any, change: Callable[[Tensor], Tensor], depth: int = 0) -> Any:
-    """The same thing with other tensors in it; what holds them is copied."""
-    if isinstance(item, Tensor):
-        return change(item)
-    parts = _parts(item) if depth < _DEPTH else []
-    made = {key: exchanged(part, change, depth + 1) for key, part in parts}
-    if not parts or isinstance(item, dict):
-        return made if parts else item
-    if isinstance(item, (list, tuple)):
-        values = made.values()
-        return type(item)(*values) if hasattr(item, "_fields") else type(item)(values)
-    twin = copy.copy(item)
-    for key, part in made.items():
-        if isinstance(item, Data):
-            twin[key] = part
-        else:
-            object.__setattr__(twin, key, part)  # it may be frozen
-    return twin
+def _renewed(nested: Any, change: Callable[[Tensor], Any], made: dict[int, Any]) -> Any:
+    if isinstance(nested, Tensor) or is_sparse(nested):
+        return change(nested)
+    if isinstance(nested, BaseData):
+        twin = copy.copy(nested)
+        for store, kept in zip(twin.stores, nested.stores, strict=True):
+            store.update({name: renewed(value, change, made) for name, value in kept.items()})
+        return twin
+    parts = parts_of(nested)
+    if parts is not None:
+        with suppress(TypeError, AttributeError):  # what cannot be copied stays what it is
+            return with_parts(nested, {name: renewed(part, change, made) for name, part in parts.items()})
+    return nested
 
 
-def _parts(item: Any) -> list[tuple[Any, Any]]:
-    """What something holds, by key, index or name."""
-    if isinstance(item, dict):
-        return list(item.items())
-    if isinstance(item, (list, tuple)):
-        return list(enumerate(item))
-    if isinstance(item, Data):
-        return [(key, item[key]) for key in item.keys()]  # noqa: SIM118  (it is no dict)
-    if dataclasses.is_dataclass(item) and not isinstance(item, type):
-        return [(each.name, getattr(item, each.name)) for each in dataclasses.fields(item)]
-    return list(vars(item).items()) if isinstance(item, SimpleNamespace) else []
+def _attributes(holder: Any) -> dict[str, Any]:
+    """The attributes of an object, those in slots, too."""
+    slots = [name for kind in type(holder).__mro__ for name in _several(getattr(kind, "__slots__", ()))]
+    held = {name: getattr(holder, name) for name in slots if hasattr(holder, name) and name[:2] != "__"}
+    return held | (getattr(holder, "__dict__", None) or {})
+
+
+def _several(names: Any) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
