@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -101,7 +100,6 @@ def found_homes(maps: Sequence[SlotMap], nodes: Found, every: Tensor) -> Found |
     if found is None:
         return None
     missing = _read(maps, found, nodes)
-    fill = _Filling(found, missing).fill
 
     def told(rank: int, forward: bool) -> bool:
         """Tell the homes on one side of maps of one rank, and of single rows; whether any were missing."""
@@ -109,7 +107,7 @@ def found_homes(maps: Sequence[SlotMap], nodes: Found, every: Tensor) -> Found |
         for each in maps if forward else maps[::-1]:
             here, there = (each.source, each.target) if forward else (each.target, each.source)
             if there in missing and each.rank in (0, rank):
-                filled |= fill(there, each.other_side(found[here], forward))
+                filled |= _fill(found, missing, there, each.other_side(found[here], forward))
         return filled
 
     def are_nodes() -> bool:
@@ -163,44 +161,14 @@ def _read(maps: Sequence[SlotMap], found: Found, nodes: Found) -> dict[int, Tens
     return read
 
 
-class _Look(NamedTuple):
-    """What homes on one side of a map tell of rows on the other whose own are missing."""
-
-    missing: Tensor
-    others: Tensor
-    told: Tensor  # which of the missing ones they tell
-    left: Tensor  # and which not
-    some: bool  # whether they tell any
-    whole: bool  # or every row's
-    more: bool  # whether any are left
-
-    @staticmethod
-    def at(missing: Tensor, others: Tensor) -> _Look:
-        """A look at both."""
-        told = missing & (others >= 0)
-        left = missing & ~told
-        return _Look(missing, others, told, left, *torch.stack([told.any(), told.all(), left.any()]).tolist())
-
-
-@dataclass(eq=False)
-class _Filling:
-    """Homes on their way to being told; slots share most of them, which are looked at once."""
-
-    found: Found
-    missing: dict[int, Tensor]
-    looks: dict[tuple[int, int], _Look] = field(default_factory=dict)
-
-    def fill(self, slot: int, others: Tensor) -> bool:
-        """Tell homes that are missing; whether there were any to tell."""
-        missing = self.missing[slot]
-        key = id(missing), id(others)  # which a look keeps, so that no identity is used again
-        if key not in self.looks:
-            self.looks[key] = _Look.at(missing, others)
-        look = self.looks[key]
-        if look.some:
-            self.found[slot] = others if look.whole else torch.where(look.told, others, self.found[slot])
-            if look.more:
-                self.missing[slot] = look.left
-            else:
-                del self.missing[slot]
-        return look.some
+def _fill(found: Found, missing: dict[int, Tensor], slot: int, others: Tensor) -> bool:
+    """Tell homes that are missing; whether there were any to tell."""
+    told = missing[slot] & (others >= 0)
+    left = missing[slot] & ~told
+    some, whole, more = torch.stack([told.any(), told.all(), left.any()]).tolist()
+    if some:
+        found[slot] = others if whole else torch.where(told, others, found[slot])
+        missing[slot] = left
+        if not more:
+            del missing[slot]
+    return bool(some)
