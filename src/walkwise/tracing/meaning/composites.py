@@ -58,12 +58,6 @@ def written_out(write: Callable[..., Any]) -> Callable[[Interpreter, Op], None]:
     return handler
 
 
-def _scaled_sum(w: Written, base: Any, beta: float, part: Any, alpha: float) -> Any:
-    """beta · base + alpha · part."""
-    base = base if beta == 1 else w(torch.mul, base, beta)
-    return w(torch.add, base, part if alpha == 1 else w(torch.mul, part, alpha))
-
-
 @handles(F.glu)
 @written_out
 def _glu(w: Written, input: Any, dim: int = -1) -> Any:
@@ -81,53 +75,31 @@ def _lerp(w: Written, input: Any, end: Any, weight: Any) -> Any:
     return w(torch.add, w(torch.mul, input, kept), w(torch.mul, end, weight))
 
 
-@handles(torch.addcmul)
-@written_out
-def _addcmul(w: Written, input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
-    """input + value · a · b."""
-    return _scaled_sum(w, input, 1, w(torch.mul, tensor1, tensor2), value)
+def _base_and(product: Callable[..., Any]) -> Callable[[Interpreter, Op], None]:
+    """The handler of beta · base + alpha · (the product of two); the numbers have other names where there is one."""
+
+    @written_out
+    def base_and_product(
+        w: Written, base: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1, value: float = 1
+    ) -> Any:
+        base, part = base if beta == 1 else w(torch.mul, base, beta), product(w, a, b)
+        times = alpha * value
+        return w(torch.add, base, part if times == 1 else w(torch.mul, part, times))
+
+    return base_and_product
 
 
-@handles(torch.addcdiv)
-@written_out
-def _addcdiv(w: Written, input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
-    """input + value · a / b."""
-    return _scaled_sum(w, input, 1, w(torch.div, tensor1, tensor2), value)
-
-
-@handles(torch.addmm, *named("sparse_addmm"))
-@written_out
-def _addmm(w: Written, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """beta · input + alpha · (the product of matrices)."""
-    return _scaled_sum(w, input, beta, w(torch.matmul, mat1, mat2), alpha)
-
-
-@handles(torch.addmv)
-@written_out
-def _addmv(w: Written, input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """beta · input + alpha · matrix · vector."""
-    return _scaled_sum(w, input, beta, w(torch.mv, mat, vec), alpha)
-
-
-@handles(torch.addr)
-@written_out
-def _addr(w: Written, input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """beta · input + alpha · (the outer product)."""
-    return _scaled_sum(w, input, beta, w(torch.outer, vec1, vec2), alpha)
-
-
-@handles(torch.baddbmm)
-@written_out
-def _baddbmm(w: Written, input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """beta · input + alpha · (products of matrices)."""
-    return _scaled_sum(w, input, beta, w(torch.bmm, batch1, batch2), alpha)
-
-
-@handles(torch.addbmm)
-@written_out
-def _addbmm(w: Written, input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """beta · input + alpha · (the sum of products of matrices)."""
-    return _scaled_sum(w, input, beta, w(torch.sum, w(torch.bmm, batch1, batch2), 0), alpha)
+for _func, _product in (
+    (torch.addcmul, torch.mul),
+    (torch.addcdiv, torch.div),
+    (torch.addmm, torch.matmul),
+    (torch.addmv, torch.mv),
+    (torch.addr, torch.outer),
+    (torch.baddbmm, torch.bmm),
+):
+    handles(_func)(_base_and(lambda w, a, b, product=_product: w(product, a, b)))
+handles(*named("sparse_addmm"))(_base_and(lambda w, a, b: w(torch.matmul, a, b)))
+handles(torch.addbmm)(_base_and(lambda w, a, b: w(torch.sum, w(torch.bmm, a, b), 0)))
 
 
 @handles(torch.chain_matmul)
