@@ -199,4 +199,4 @@ def test_what_is_read_around_the_first_layer_is_noted_where_no_walk_can_begin(gr
             return (self.conv(x.tanh() - mean, edge_index) + self.skip(mean)).sum(0, keepdim=True)
 
     chain = ww.trace(Skipping(), *graph())
-    assert "note: the model reads its input features around the first message-passing layer" in chain.report()
+    assert "note: the model also reads its input features past the first message-passing layer" in chain.report()

@@ -65,7 +65,7 @@ def x():
 @pytest.mark.parametrize("rule", ["zero", "auto", "gamma", "epsilon"])
 def test_nothing_is_lost_and_walks_say_what_subgraphs_say(model, x, rule):
     chain = ww.trace(model, x, EDGES, target=1, rule=rule)
-    assert all("past all later positions" in note for note in chain.notes)  # of blocks that begin with a norm
+    assert all("bypasses all later positions" in note for note in chain.notes)  # of blocks that begin with a norm
     walks = ww.enumerate_walks(chain)
     table = dict(zip(map(tuple, walks.tolist()), ww.walk_relevance(chain, walks).tolist(), strict=True))
     whole = sum(table.values())
@@ -161,5 +161,5 @@ class Stream(nn.Module):
 @pytest.mark.parametrize("normalised", [True, False])
 def test_messages_that_arrive_where_no_walk_stands_are_said(normalised):
     chain = ww.trace(Stream(normalised), torch.rand(M, 3), EDGES, index=1, target=0)
-    said = [note for note in chain.notes if "past all later positions" in note]
+    said = [note for note in chain.notes if "bypasses all later positions" in note]
     assert [note.split("'")[1] for note in said] == (["layers.0", "layers.1"] if normalised else [])

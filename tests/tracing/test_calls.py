@@ -260,7 +260,7 @@ class Needy(LINKX):
 def test_features_that_may_be_none_are_told_by_their_type(data):
     graph = Data(edge_index=data.edge_index, num_nodes=6)
     assert ww.trace(Named(6, 3, 4, 2, num_layers=2).double().eval(), graph, target=0, index=1).num_nodes == 6
-    with pytest.raises(InputError, match="wants x, which the graph does not have"):
+    with pytest.raises(InputError, match="needs x, which the graph does not have"):
         ww.trace(Needy(6, 3, 4, 2, num_layers=2).double().eval(), graph, target=0, index=1)
 
 
@@ -297,7 +297,7 @@ class Degrees(nn.Module):
 
 
 def test_a_matrix_that_is_not_propagated_is_no_table(data):
-    with pytest.raises(TraceError, match=r"'layer' \(NoTable\) was handed no floating-point node tensor.*Give it node"):
+    with pytest.raises(TraceError, match=r"'layer' \(NoTable\) received no floating-point node tensor.*Give it node"):
         ww.trace(Degrees(), data.x, data.edge_index, index=1, target=0)
 
 
@@ -311,9 +311,9 @@ def test_a_matrix_that_is_not_propagated_is_no_table(data):
             Encoded,
             {"pe": None},
             {},
-            r"forward\(x, pe, edge_index, .* wants pe, .* it has edge_index, .*, x, y\..*pe=\.\.\.",
+            r"forward\(x, pe, edge_index, .* needs pe, .* it has edge_index, .*, x, y\..*pe=\.\.\.",
         ),
-        (Usual, {"x": None}, {}, r"wants x, which the graph does not have.*data\.x = torch\.ones"),
+        (Usual, {"x": None}, {}, r"needs x, which the graph does not have.*data\.x = torch\.ones"),
         (Usual, {}, {"weight": 1}, r"Usual\.forward\(x, edge_index, .* unexpected keyword argument 'weight'"),
         (Whole, {}, {"weight": 1}, r"Whole\.forward\(data\) was given the graph, weight, .* unexpected keyword"),
     ],
@@ -330,7 +330,7 @@ def test_a_graph_that_does_not_fit(data, unchanged, kind, change, arguments, wor
     ("kind", "arguments", "words"),
     [
         (Whole, {}, r"Whole\.forward\(data\) was given x, edge_index.*write ww\.trace\(model, data\)"),
-        (Encoded, {}, r"forward\(x, pe, edge_index, .*missing a required argument: 'pe'.*own names"),
+        (Encoded, {}, r"forward\(x, pe, edge_index, .*missing a required argument: 'pe'.*names of its parameters"),
         (Usual, {"edge_attr": torch.ones(1)}, r"forward\(x, edge_index, edge_weight=None, .*'edge_attr'"),
     ],
 )
@@ -530,7 +530,7 @@ def test_a_mode_that_does_more_than_its_name_is_said():
     model.forward = lambda x, edge_index: model.lin(model.conv(x, edge_index)).sum(0, keepdim=True)
     given = torch.rand(3, 2), torch.tensor([[0, 1, 2], [1, 2, 0]])
     with pytest.warns(
-        CoverageWarning, match=r"'lin' \(Merging\) may do something of its own .* call model.eval\(\) before"
+        CoverageWarning, match=r"'lin' \(Merging\) may do something special .* call model.eval\(\) first"
     ):
         chain = ww.trace(model.train(), *given, target=0)
     assert any("Merging" in note for note in chain.notes)

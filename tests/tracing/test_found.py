@@ -369,7 +369,7 @@ def test_what_sends_outside_of_the_layers_is_named(where):
         h = m.b(adj @ h if "between" in where else h, adj)
         return adj @ h if "read-out" in where else h
 
-    with pytest.warns(CoverageWarning, match=f"matmul adds up rows of nodes outside of any .* layer, in .*{where}"):
+    with pytest.warns(CoverageWarning, match=f"matmul adds up rows of nodes outside any .* layer, in .*{where}"):
         ww.trace(Model(Product(), Product(), run).double(), X, ADJACENCY, target=0)
 
 
@@ -418,7 +418,7 @@ def test_dense_layers_give_what_layers_for_edges_give(kind, rule):
 
 def test_dense_batches_are_refused():
     model = Two(pyg.DenseGCNConv(4, 4), pyg.DenseGCNConv(4, 2)).double()
-    with pytest.raises(TraceError, match=r"Of dense batches, \(B, N, F\), trace one graph at a time"):
+    with pytest.raises(TraceError, match=r"For dense batches, \(B, N, F\), trace one graph at a time"):
         ww.trace(model, torch.stack([X, X]), torch.stack([ADJACENCY, ADJACENCY]), target=0)
 
 

@@ -409,7 +409,7 @@ def test_a_type_without_nodes_sends_nothing(rule):
     data[to].edge_index = data[back].edge_index = torch.zeros(2, 0, dtype=torch.long)
     model = Emptied([of, to, back])
     chain = ww.trace(model, data, target=1, index=("u", 2), rule=rule)
-    assert [note for note in chain.notes if "does not follow from it" not in note] == []
+    assert [note for note in chain.notes if "does not depend on it" not in note] == []
     walks = ww.enumerate_walks(chain)
     assert float(ww.walk_relevance(chain, walks).sum()) == pytest.approx(chain.input_relevance)
     expected = hooks.subgraph_relevance(model, data, nodes={"u": [1, 2]}, target=1, index=("u", 2), rule=rule)
@@ -479,7 +479,7 @@ def test_a_node_by_type_in_an_output_of_other_rows_is_refused(data):
         ww.trace(model, data, index=("item", 99), target=0)
     for count in (3, 4):
         pairs = lazily(OfItems(torch.tensor([[0] * count, [1] * count])), data)
-        with pytest.raises(TargetError, match="Row 1 of the output is no node that can be told"):
+        with pytest.raises(TargetError, match="Row 1 of the output belongs to no node that can be identified"):
             ww.trace(pairs, data, index=("item", 1), target=0)
 
 

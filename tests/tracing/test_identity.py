@@ -149,7 +149,7 @@ def test_what_cannot_be_followed_is_refused(name):
         "sorted columns": lambda h, e: (h.sort(0).values, torch.arange(M)),
         "two nodes in one": lambda h, e: (h[PERM] + h.flip(0), torch.arange(M)),
     }[name]
-    with pytest.raises(TraceError, match=r"Layer 'second' \(SAGEConv\).*cannot be followed.*(sort|add) has put"):
+    with pytest.raises(TraceError, match=r"Layer 'second' \(SAGEConv\).*cannot be followed.*(sort|add) has combined"):
         ww.trace(Net(reorder), torch.randn(M, 3, dtype=torch.float64), EDGES, target=0)
 
 
@@ -245,9 +245,9 @@ def test_numbers_with_something_of_all_nodes_mixed_in_stay_in_their_order():
 
 @pytest.mark.parametrize("name", ["less their mean, reordered", "those numbers alone"])
 def test_rows_whose_order_nothing_tells_are_noted(name):
-    with pytest.warns(CoverageWarning, match="row i is taken for node i"):
+    with pytest.warns(CoverageWarning, match="row i is taken to be node i"):
         chain = ww.trace(Embedded(EMBEDDED[name]), NUMBERS, EDGES, target=0)
-    assert any("row i is taken for node i" in note for note in chain.notes)
+    assert any("row i is taken to be node i" in note for note in chain.notes)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_edges_of_an_automorphism_do_not():
     """Every node of a complete graph may have the place of every other."""
     complete = torch.combinations(torch.arange(M)).t()
     complete = torch.cat([complete, complete.flip(0)], 1)
-    with pytest.warns(CoverageWarning, match="row i is taken for node i"):
+    with pytest.warns(CoverageWarning, match="row i is taken to be node i"):
         ww.trace(Embedded(EMBEDDED["less their mean, reordered"]), NUMBERS, complete, target=0)
 
 
@@ -308,7 +308,7 @@ def test_numbers_of_node_types_are_those_of_their_nodes():
 
 
 def test_nodes_sorted_by_their_own_numbers_are_refused():
-    with pytest.raises(TraceError, match="other rows change than its own"):
+    with pytest.raises(TraceError, match="changes other rows than its own"):
         ww.trace(Embedded(EMBEDDED["by number"]), NUMBERS, EDGES, target=0)
 
 

@@ -135,7 +135,7 @@ def test_a_large_graph_says_why_questions_cost_all_of_it():
 
     assert notes(pyg.TransformerConv(2, 2)) == ()
     whole = "questions about subgraphs cost a pass over the whole graph, because "
-    assert notes(RunningSums()) == (f"{whole}what layer 'conv' (RunningSums) does cannot be told edge by edge",)
+    assert notes(RunningSums()) == (f"{whole}what layer 'conv' (RunningSums) does cannot be written edge by edge",)
     assert notes(pyg.SGConv(2, 2, K=2)) == ()
 
 

@@ -264,11 +264,11 @@ def test_a_graph_is_not_taken_whole_where_its_parts_have_the_names():
 
 
 def test_what_is_missing_is_named():
-    with pytest.raises(InputError, match=r"wants pos, which the graph does not have; it has edge_index, x\.") as error:
+    with pytest.raises(InputError, match=r"needs pos, which the graph does not have; it has edge_index, x\.") as error:
         bound(lambda x, edge_index, pos: 0, graph())
     assert error.value.argument == "pos"
     assert "Set data.pos" in str(error.value)
-    with pytest.raises(InputError, match=r"wants x.*torch\.ones\(data\.num_nodes, 1\)"):
+    with pytest.raises(InputError, match=r"needs x.*torch\.ones\(data\.num_nodes, 1\)"):
         bound(lambda x, edge_index: 0, Data(edge_index=EDGES, num_nodes=4))
     with pytest.raises(InputError, match="graph must be"):
         of_graph(model_with(lambda x: 0), {"x": X}, {})
@@ -284,7 +284,7 @@ def test_a_model_without_features_is_given_edges():
 
 def test_calls_that_do_not_fit_are_told_from_models_that_fail():
     given = given_as(model_with(lambda x, edge_index: 0), X, EDGES, {"pos": X})
-    with pytest.raises(InputError, match=r"was given x, edge_index, pos, which does not fit.*with its own names"):
+    with pytest.raises(InputError, match=r"was given x, edge_index, pos, which does not fit.*with the names of its parameters"):
         given.run(given.model)
     whole = given_as(model_with(lambda data: 0), X, EDGES, {})
     with pytest.raises(InputError, match=r"takes one object: write ww\.trace\(model, data\)"):
@@ -405,7 +405,7 @@ def test_a_graph_is_read_from_a_variable_that_forward_closes_over():
 
 def test_another_graph_than_the_one_that_is_read_is_refused(monkeypatch):
     monkeypatch.setitem(globals(), "outside", _outside())
-    with pytest.raises(InputError, match=r"It takes nothing.*hand that very object over, ww.trace\(model, data\)"):
+    with pytest.raises(InputError, match=r"It takes no arguments.*pass that very object, ww.trace\(model, data\)"):
         ww.trace(ReadsOutside().eval(), _outside(), index=1, target=0)
 
 
@@ -421,7 +421,7 @@ def test_a_layer_that_is_handed_the_graph_itself_is_no_refusal_while_other_ways_
 
 def test_what_is_wrong_with_a_model_is_said_and_not_which_ways_it_was_tried_in():
     data = _outside()
-    with pytest.raises(TraceError, match=r"\(LabelPropagation\) took in node features"):
+    with pytest.raises(TraceError, match=r"\(LabelPropagation\) received node features"):
         ww.trace(LabelPropagation(2, 0.5), data, target=0, index=1)
 
 
@@ -465,7 +465,7 @@ def test_a_graph_that_several_methods_read_from_outside_is_refused():
         def forward(self):
             return self.conv(self.encoded(), GRAPH.edge_index)
 
-    with pytest.raises(InputError, match="It takes nothing"):
+    with pytest.raises(InputError, match="It takes no arguments"):
         ww.trace(Helped(), GRAPH, index=0, target=0)
 
 

@@ -159,7 +159,7 @@ def test_a_weight_is_a_weight_on_either_side(rule, x):
 
 def test_layers_must_run_on_nodes(x):
     model = Model(lambda m, x, e: pooled(m.a(x[e[0]], e[:, :2])), a=pyg.GCNConv(4, 2))
-    with pytest.raises(TraceError, match=r"6 nodes of the graph.*which are no nodes"):
+    with pytest.raises(TraceError, match=r"6 nodes of the graph.*which are not nodes"):
         ww.trace(model, x, EDGES, target=0)
 
 
@@ -209,7 +209,7 @@ def test_a_layer_may_be_called_by_its_forward(x, kind):
 
 def test_propagate_past_its_layer_is_refused(x):
     model = Model(lambda m, x, e: pooled(m.b.propagate(e, x=m.a(x, e).relu())), a=pyg.GCNConv(4, 4), b=pyg.SimpleConv())
-    with pytest.raises(TraceError, match=r"'b' \(SimpleConv\) was called past the module"):
+    with pytest.raises(TraceError, match=r"'b' \(SimpleConv\) was called directly"):
         ww.trace(model, x, EDGES, target=0)
 
 
@@ -354,7 +354,7 @@ class Nested(pyg.MessagePassing):
 @pytest.mark.parametrize("target", [0, lambda output: output[0, 0]], ids=["column", "callable"])
 def test_layers_inside_layers_do_not_confuse_who_was_handed_what(x, target):
     model = Model(lambda m, x, e: pooled(m.b(torch.tensor(m.a(x, e).tolist()), e)), a=Nested(), b=Nested())
-    with pytest.raises(TraceError, match=r"'b' \(Nested\) was handed node features that depend on an earlier layer"):
+    with pytest.raises(TraceError, match=r"'b' \(Nested\) received node features that depend on an earlier layer"):
         ww.trace(model, x, EDGES, target=target)
 
 
@@ -363,7 +363,7 @@ def test_a_layer_behind_a_detached_tensor_is_named(x):
         return pooled(m.b(torch.from_numpy(m.a(x, e).relu().detach().numpy()), e))
 
     model = Model(run, a=pyg.GCNConv(4, 4), b=pyg.GCNConv(4, 2))
-    with pytest.warns(CoverageWarning, match=r"layer 'a' \(GCNConv\) ran, but the explained output does not follow"):
+    with pytest.warns(CoverageWarning, match=r"layer 'a' \(GCNConv\) ran, but the explained output does not depend"):
         chain = ww.trace(model, x, EDGES, target=0)
     assert [layer.name for layer in chain.layers] == ["b"]
     assert any("layer 'a'" in note for note in chain.notes)

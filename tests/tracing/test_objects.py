@@ -118,11 +118,11 @@ def test_names_alone_for_what_wraps_another_model():
 @pytest.mark.parametrize(
     ("kind", "graph", "words"),
     [
-        (Pair, Data(X, EDGES), r"takes 2 things out of inputs, .* a Data .*ww\.trace\(model, \(data\.x, data\.edge_i"),
+        (Pair, Data(X, EDGES), r"unpacks inputs into 2 parts, .* a Data .*ww\.trace\(model, \(data\.x, data\.edge_i"),
         (Dictionary, Data(features=X, edges=EDGES), r"neither x nor num_nodes; it has edges, features\. Call its"),
         (Dictionary, {"a": X, "b": X, "edges": EDGES}, r"which parts of this dict .*a, b, edges.*data\[\"x\"\]"),
         (Dictionary, {"a": X}, r"dictionaries by type.*Data\(x=\.\.\., edge_index=\.\.\.\)"),
-        (Plain, [X, EDGES], r"got list\. Where forward takes them one by one, write ww\.trace\(model, \*x\)"),
+        (Plain, [X, EDGES], r"got list\. If forward takes them one by one, write ww\.trace\(model, \*x\)"),
         (Plain, Graph(X, EDGES, WEIGHT), r"got Graph\. Write ww\.trace\(model, Data\(x=\.\.\., edge_index=\.\.\.\)\)"),
         (Plain, {"x": X, "edge_index": EDGES}, r"got dict and ellipsis.*Data\(x=\.\.\., edge_index=\.\.\.\)"),
     ],

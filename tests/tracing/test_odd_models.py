@@ -200,7 +200,7 @@ OUTSIDE = {
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_rows_added_up_between_layers_are_noted(name):
     chain = check_exact(between(OUTSIDE[name]))
-    (note,) = [note for note in chain.notes if "outside of any message-passing layer" in note]
+    (note,) = [note for note in chain.notes if "outside any message-passing layer" in note]
     assert note.split()[0] == name.split()[0]
     assert "need not follow edges" in note
 
@@ -225,7 +225,7 @@ def _unique_before_the_first(m, x, e):
 def test_where_a_sum_of_nodes_is_read_decides_whether_it_is_noted(forward, count):
     """Not where it is written: walks begin after what comes before the first layer."""
     chain, _ = traced(Net(forward))
-    assert len([note for note in chain.notes if "outside of any message-passing layer" in note]) == count
+    assert len([note for note in chain.notes if "outside any message-passing layer" in note]) == count
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_where_a_sum_of_nodes_is_read_decides_whether_it_is_noted(forward, count
 )
 def test_rows_that_stay_apart_are_not(change):
     chain, said = traced(between(change)())
-    assert not [note for note in (*chain.notes, *said) if "outside of any" in note]
+    assert not [note for note in (*chain.notes, *said) if "outside any" in note]
 
 
 class Doubled(torch.autograd.Function):
@@ -290,16 +290,16 @@ NOTED = {
         lambda: Net(lambda m, x, e: m.last(m.first(x, e).detach() + x, e)),
         "layer 'a' .* ran",
     ),
-    "nodes two by two": (between(lambda m, h: h.view(3, 2, 4).sum(1).repeat_interleave(2, 0)), "no nodes of the graph"),
+    "nodes two by two": (between(lambda m, h: h.view(3, 2, 4).sum(1).repeat_interleave(2, 0)), "not nodes of the graph"),
     "nodes twice": (
         lambda: Net(lambda m, x, e: m.last(m.first(x, e).repeat(2, 1), torch.cat([e, e + M], 1))),
-        "no nodes",
+        "not nodes",
     ),
     "rows of one's own, in another order": (
         lambda: Net(
             lambda m, x, e: m.last(m.first(m.rows[PERM], PLACE[e])[PLACE] + x, e), rows=nn.Parameter(torch.ones(M, 4))
         ),
-        "row i is taken for node i",
+        "row i is taken to be node i",
     ),
 }
 
@@ -309,12 +309,12 @@ def test_noted(name):
     make, words = NOTED[name]
     chain, said = traced(make())
     assert [note for note in chain.notes if re.search(words, note)]
-    assert said or "no nodes" in words
+    assert said or "not nodes" in words
 
 
 #: Each with a word of why it is refused.
 REFUSED = {
-    "columns sorted over nodes": (between(lambda m, h: h.sort(0).values), "sort has put rows"),
+    "columns sorted over nodes": (between(lambda m, h: h.sort(0).values), "sort has combined"),
     "rows written over": (before(lambda m, x: written(x, 0, x[1])), "nodes several times over"),
     "written through a view": (between(lambda m, h: (h.t()[:2].add_(1), h)[1]), "changed in place"),
     "written past the tape": (between(lambda m, h: (h.data.zero_(), h)[1]), "detached from it"),
@@ -405,21 +405,21 @@ def with_read_out(change):
 @pytest.mark.parametrize("name", IN_THE_READ_OUT)
 def test_rows_added_up_in_the_read_out_are_noted(name):
     chain, _ = traced(with_read_out(IN_THE_READ_OUT[name]))
-    (note,) = [note for note in chain.notes if "outside of any message-passing layer" in note]
-    assert note.startswith(f"{name} adds up rows of nodes outside of any message-passing layer, in the read-out;")
+    (note,) = [note for note in chain.notes if "outside any message-passing layer" in note]
+    assert note.startswith(f"{name} adds up rows of nodes outside any message-passing layer, in the read-out;")
 
 
 @pytest.mark.parametrize("name", NOT_BETWEEN_NODES)
 def test_a_read_out_that_carries_nothing_between_nodes_is_not_noted(name):
     chain, _ = traced(with_read_out(NOT_BETWEEN_NODES[name]))
-    assert not [note for note in chain.notes if "outside of any message-passing layer" in note]
+    assert not [note for note in chain.notes if "outside any message-passing layer" in note]
 
 
 def test_all_places_of_what_is_noted_are_named():
     chain, _ = traced(
         Net(lambda m, x, e: m.head(attending(m.b(attending(m.first(x, e)), e).relu())).sum(0, keepdim=True))
     )
-    (note,) = [note for note in chain.notes if "outside of any message-passing layer" in note]
+    (note,) = [note for note in chain.notes if "outside any message-passing layer" in note]
     assert "in the code between layers and in the read-out;" in note
 
 
@@ -462,7 +462,7 @@ def test_no_features_that_stand_for_one_hot_ones():
     model, kinds = Relational().double().eval(), torch.arange(13) % 2
     asked = Featureless().double().eval()
     found = ww.trace(asked, Data(edge_index=EDGES, edge_type=kinds, num_nodes=M), index=0, target=0, rule="zero")
-    with pytest.raises(ww.errors.InputError, match=re.escape("as RGCNConv does, torch.eye(data.num_nodes)")):
+    with pytest.raises(ww.errors.InputError, match=re.escape("as RGCNConv does, use torch.eye(data.num_nodes)")):
         ww.trace(model, Data(edge_index=EDGES, edge_type=kinds, num_nodes=M), index=0, target=0)
     chain = ww.trace(model, torch.eye(M).double(), EDGES, edge_type=kinds, index=0, target=0, rule="zero")
     torch.testing.assert_close(ww.node_relevance(found), ww.node_relevance(chain))

@@ -201,7 +201,7 @@ def test_a_layer_that_sends_no_nodes_is_refused():
         def message(self, number_j):
             return number_j.view(-1, 1)
 
-    with pytest.raises(ww.errors.TraceError, match="was handed no floating-point node tensor"):
+    with pytest.raises(ww.errors.TraceError, match="received no floating-point node tensor"):
         ww.trace(Counts(), NUMBERS, EDGES, target=0, index=1)
 
 

@@ -136,7 +136,7 @@ def test_clusters_are_carried(pool):
     model, x = Clustered(POOLS[pool]), torch.randn(M, 3)
     chain = ww.trace(model, x, EDGES, target=1, rule="zero")
     assert chain.num_layers == 1
-    assert "layer 'second' (GCNConv) runs on rows that are no nodes" in str(chain)
+    assert "layer 'second' (GCNConv) runs on rows that are not nodes" in str(chain)
     is_gradient(chain, model, x, 0, 1)
     sums_up(chain)
 

@@ -223,7 +223,7 @@ def test_relevance_of_a_row_made_of_nodes_goes_back_to_them(made, encoded):
     torch.manual_seed(1)
     x = torch.randn(4, 3, dtype=torch.float64)
     model = Super(MADE[made], encoded)
-    with pytest.warns(CoverageWarning, match="outside of any message-passing layer, in the code before the first"):
+    with pytest.warns(CoverageWarning, match="outside any message-passing layer, in the code before the first"):
         chain = ww.trace(model, x, EDGES, target=0, rule="zero")
     at = x.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(model(at, EDGES)[0, 0], at)
@@ -246,7 +246,7 @@ def test_a_row_of_nobody_that_is_made_of_no_node_stays_one():
     learned = torch.rand(1, 3, dtype=torch.float64)
     chain = ww.trace(Super(lambda h: learned, True), x, EDGES, target=0, rule="zero")
     (note,) = chain.notes  # said once, though both layers run on it
-    assert "layer 'a' (GCNConv) runs on rows that are no nodes of the graph, too" in note
+    assert "layer 'a' (GCNConv) also runs on rows that are not nodes of the graph" in note
     at = x.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(Super(lambda h: learned, True)(at, EDGES)[0, 0], at)
     torch.testing.assert_close(ww.feature_relevance(chain), gradient * x, rtol=1e-9, atol=1e-12)

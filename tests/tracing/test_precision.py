@@ -141,7 +141,7 @@ def test_relevance_that_is_no_number_is_refused(net, graph):
     _, H = chain.roots[0]
     for broken, words in (
         (replace(chain, seeds=((slot, seed * float("inf")),)), "gradient of the read-out is not finite"),
-        (replace(chain, roots=((chain.roots[0][0], H * float("nan")),)), "first layer is handed is not finite"),
+        (replace(chain, roots=((chain.roots[0][0], H * float("nan")),)), "input of the first layer is not finite"),
         (replace(chain, seeds=((slot, seed * 1e307),), roots=((chain.roots[0][0], H * 1e307),)), "too large"),
     ):
         with pytest.raises(TraceError, match=rf"relevance of the walks is .*{words}.*Take another rule"):

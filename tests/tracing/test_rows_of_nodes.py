@@ -219,7 +219,7 @@ def test_tensors_of_a_model_s_own_are_of_the_type_that_has_as_many_nodes():
     assert Identities(tape, 7, types).nodes(0).tolist() == [0, 1, 2]
     assert Identities(tape, 7, types).nodes(slots[3]).tolist() == [0, 1, 2]
     assert Identities(tape, 7, types).nodes(slots[6]).tolist() == [-1] * 6
-    with pytest.raises(UnfollowedError, match="a tensor of its own, which may be of item or shop,"):
+    with pytest.raises(UnfollowedError, match="a tensor of its own, which may belong to item or shop,"):
         Identities(tape, 7, types).nodes(slots[2])
     tape.calls = [Call("conv", torch.nn.Identity(), (slots[2],), type_of={slots[2]: "shop", slots[6]: "user"})]
     said = Identities(tape, 7, types)

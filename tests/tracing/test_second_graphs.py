@@ -83,7 +83,7 @@ def test_what_a_model_makes_of_another_graph_is_constant(nodes, join, first):
     assert [layer.name for layer in chain.layers] == ["convs.mol", "again"]
     assert torch.equal(chain.edge_index, RING)
     assert [note.split(":")[0] for note in chain.notes if "input" in note or "graph" in note] == [
-        "pro is another graph than the one that is explained"
+        "pro is a second graph, not the explained one"
     ]
 
 
@@ -94,7 +94,7 @@ def test_the_graph_that_a_model_takes_second_is_explained(nodes):
     torch.testing.assert_close(ww.node_relevance(chain), gradient_times_input(model, pro, mol))
     assert chain.num_nodes == nodes
     assert torch.equal(chain.edge_index, PATH)
-    assert any(note.startswith("mol is another graph") for note in chain.notes)
+    assert any(note.startswith("mol is a second graph") for note in chain.notes)
 
 
 class Writing(Two):
@@ -138,7 +138,7 @@ def test_another_graph_is_left_as_it_is(form, width):
     for _ in range(2):
         chain = ww.trace(model, mol, pro=given, target=0)
         assert chain.output == pytest.approx(expected)
-        assert any(note.startswith("pro is another graph") for note in chain.notes)
+        assert any(note.startswith("pro is a second graph") for note in chain.notes)
     now, before = (item[0] if form == "list" else item for item in (given, kept))
     for name in ("x", "edge_index"):
         a, b = ((item[name] if isinstance(item, dict) else getattr(item, name)) for item in (now, before))
@@ -165,7 +165,7 @@ def test_an_object_that_holds_tensors_is_left_as_it_is():
     ]
     assert settings == SimpleNamespace(scale=torch.ones(1), name="a")
     assert steps == [torch.zeros(1), 3]
-    assert not any("another graph" in note for note in chains[0].notes)
+    assert not any("a second graph" in note for note in chains[0].notes)
 
 
 def test_a_layer_between_two_graphs_hands_relevance_to_the_explained_one_alone():

@@ -209,7 +209,7 @@ def test_what_the_user_did_to_a_layer_counts(net, graph, change):
 def test_masks_that_an_explainer_has_left_are_noted(net, graph):
     model, (x, edge_index) = net(), graph()
     set_masks(model, torch.rand(edge_index.shape[1]).double(), edge_index)
-    assert any("left masks of edges" in note for note in ww.trace(model, x, edge_index).notes)
+    assert any("left edge masks" in note for note in ww.trace(model, x, edge_index).notes)
     clear_masks(model)
     assert ww.trace(model, x, edge_index).notes == ()
 

@@ -32,7 +32,7 @@ class Net(nn.Module):
     [
         ((X, EDGES, torch.ones(5)), {}, r"given by name, got 1 more in order .*shape \(5,\).*edge_weight=\.\.\."),
         ((), {"data": Data(X, EDGES)}, r"x was left out\. data was given by name\..*ww\.trace\(model, data\)"),
-        ((EDGES, X), {}, r"stand in each other's place.*ww\.trace\(model, x, edge_index\)"),
+        ((EDGES, X), {}, r"are swapped.*ww\.trace\(model, x, edge_index\)"),
         ((X.long(), EDGES), {}, r"int64.*x\.float\(\)"),
         ((X > 0, EDGES), {}, r"torch\.bool.*x\.float\(\)"),
         ((X, EDGES.bool()), {}, r"edge_index must be node ids, of torch\.long, got torch\.bool"),
@@ -142,11 +142,11 @@ def test_operations_that_only_feed_a_gate_or_a_divisor_are_not_named():
     gated = ww.trace(Net(lambda h: h * h.softmax(-1)), X, EDGES, target=1)
     divided = ww.trace(Net(lambda h: h / (1 + torch.logsumexp(h, 1, keepdim=True))), X, EDGES, target=1)
     for chain in (gated, divided):
-        assert not [note for note in chain.notes if "no rule" in note or "turns the sign" in note]
+        assert not [note for note in chain.notes if "no rule" in note or "flips the sign" in note]
     with pytest.warns(CoverageWarning, match="logsumexp"):
         ww.trace(Net(lambda h: h + torch.logsumexp(h, 1, keepdim=True)), X, EDGES, target=1)
     squashed = ww.trace(Net(last=lambda h: h.mean(0, keepdim=True).softmax(-1)), X, EDGES, target=1)
-    assert any("turns the sign" in note and "log_softmax" in note for note in squashed.notes)
+    assert any("flips the sign" in note and "log_softmax" in note for note in squashed.notes)
 
 
 def test_the_logit_behind_a_sigmoid_is_explained_as_the_note_says():
@@ -409,7 +409,7 @@ def test_a_forward_that_takes_nothing():
         def forward(self):
             return self.conv(torch.rand(4, 3), EDGES)
 
-    with pytest.raises(InputError, match="It takes nothing: have it take a graph"):
+    with pytest.raises(InputError, match="It takes no arguments: let it take a graph"):
         ww.trace(Closed(), torch.rand(4, 3), torch.tensor([[0, 1], [1, 0]]))
 
 

@@ -760,7 +760,7 @@ ZOO = [
     Entry("GCN as a product of matrices", OUTSIDE, AdjacencyMatrix, refused="no message-passing layer"),
     Entry("MLP", OUTSIDE, lambda: nn.Sequential(nn.Linear(4, 2)), refused="no message-passing layer"),
     Entry(
-        "Directed bonds as nodes (D-MPNN)", OUTSIDE, ran(line_graph, enc=lin(), conv=gcn), refused="which are no nodes"
+        "Directed bonds as nodes (D-MPNN)", OUTSIDE, ran(line_graph, enc=lin(), conv=gcn), refused="which are not nodes"
     ),
     Entry("Columns sorted between layers", OUTSIDE, ran(rank_pooling, a=gcn, b=gcn), refused="cannot be followed"),
     Entry("Scripted model", OUTSIDE, lambda: torch.jit.script(nn.Sequential(nn.Linear(4, 2))), refused="TorchScript"),

@@ -54,7 +54,7 @@ _IN_LAYERS = {
     "graph multiset transformer": lambda: aggr.GraphMultisetTransformer(4, 2, 1, 2),
     "attention": lambda: aggr.AttentionalAggregation(nn.Linear(4, 1)),
 }
-_DIFFERENTIATED = "differentiates what it makes of its node features"
+_DIFFERENTIATED = "differentiates something that it computes from node features"
 
 
 def _aggregations():

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from walkwise.tracing.lowering import Lowering
 
 _OUTSIDE = (
-    "{} adds up rows of nodes outside of any message-passing layer, in {}; walks do not stand at nodes there, and "
-    "their steps need not follow edges. Put it into a torch_geometric.nn.MessagePassing layer to make it one of them"
+    "{} adds up rows of nodes outside any message-passing layer, in {}; walks do not stand at nodes there, and their "
+    "steps need not follow edges. To make it a layer, put it into a torch_geometric.nn.MessagePassing module"
 )
 _PAST = (
-    "what layer '{}' ({}) returns goes past all later positions to the output, too (a residual stream that is "
-    "normalised before each layer, say): such walks name the node that they come from, not the one that they arrive at"
+    "the result of layer '{}' ({}) also bypasses all later positions on its way to the output (in a residual stream "
+    "that is normalised before each layer, say): such walks name the node that they come from, not the one that they "
+    "arrive at"
 )
 _WITHOUT = "{} in {} has no rule; its plain gradient was used"
 _FAR = "questions about subgraphs cost a pass over the whole graph, because {}"
@@ -74,9 +75,9 @@ def note_of_distance(lowering: Lowering, hops: Hops | None, steps: Sequence[Step
     far = [step for step in steps if any(operator.reach is None for operator in step.operators)]
     index = lowering.call_of(far[0].target)
     if index is None:
-        return _FAR.format("rows of nodes are put together between the layers")
+        return _FAR.format("rows of nodes are combined between the layers")
     call = lowering.tape.calls[index]
-    return _FAR.format(f"what layer '{call.name}' ({type(call.module).__name__}) does cannot be told edge by edge")
+    return _FAR.format(f"what layer '{call.name}' ({type(call.module).__name__}) does cannot be written edge by edge")
 
 
 def _by_name(lowering: Lowering, ops: Iterable[Op]) -> list[tuple[str, str]]:

@@ -68,7 +68,7 @@ def register(kind: type) -> Callable[[ClosedForm], ClosedForm]:
 
     def add(form: ClosedForm) -> ClosedForm:
         if kind in _FORMS:
-            raise ValueError(f"{kind.__name__} has a closed form already: {_FORMS[kind].__qualname__}.")
+            raise ValueError(f"{kind.__name__} already has a closed form: {_FORMS[kind].__qualname__}.")
         _FORMS[kind] = form
         return form
 

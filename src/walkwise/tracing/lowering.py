@@ -27,16 +27,17 @@ from walkwise.tracing.steps.locality import nearest
 from walkwise.tracing.stretches.stretch import Builder, ChainBuilder, Flow
 
 _AROUND = (
-    "the model reads its input features around the first message-passing layer; that part of the output is on no walk"
+    "the model also reads its input features past the first message-passing layer; no walk carries that part of the "
+    "output"
 )
 
 _LATE = (
-    "walks begin at later positions, too, where the model reads new input (another time step, say); node_relevance "
-    'counts those that begin at position 0, with layer="start" all of them'
+    "walks also begin at later positions, where the model reads new input (another time step, say); node_relevance "
+    'counts those that begin at position 0, and with layer="start" all of them'
 )
 
 
-_GATE = "layer '{}' ({}) makes nothing but factors that are held constant (scores, a gate); it is on no walk"
+_GATE = "layer '{}' ({}) computes only factors that are held constant (scores, a gate); no walk passes through it"
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +94,8 @@ class Lowering:
         self.idle = [call for i, call in enumerate(tape.calls) if i not in calls_run]
         if not self.calls:
             raise TraceError(
-                "The explained output does not depend on any message-passing layer. walkwise explains models "
-                "with torch_geometric.nn.MessagePassing layers.",
+                "The explained output does not depend on any message-passing layer. Walkwise explains models with "
+                "torch_geometric.nn.MessagePassing layers.",
                 remedy="Is the target the right part of the output?",
             )
         fold_into_layers(self.ops, tape.calls)

@@ -22,7 +22,7 @@ from walkwise.tracing.running.modules import Modules, check_weights
 #: The half-precision types, in which relevance is not computed.
 HALVES = (torch.float16, torch.bfloat16)
 WIDENED = "the model is in {}; it was run, and its relevance computed, in torch.float32, with the same weights"
-CAST = "the model computes in {}; the relevance of what it computed there is in torch.float32"
+CAST = "the model computes in {}; the relevance of that part is in torch.float32"
 
 #: This many numbers are put together faster than each tensor is added up by itself.
 _FEW = 1 << 16
@@ -31,8 +31,8 @@ _LINEAR = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "propagate", "ba
 #: Features smaller than this are swallowed by a stabiliser, and so much relevance is none.
 _TINY, _NOTHING = 1e-8, 1e-6
 _SWALLOWED = (
-    "no relevance is left at the input: node features of at most {:.3g} are swallowed by biases, by the rule's "
-    "stabiliser or by rounding. Scale them. {}"
+    "no relevance is left at the input: biases, the rule's stabiliser or rounding swallow node features of at most "
+    "{:.3g}. Scale them. {}"
 )
 
 
@@ -89,10 +89,10 @@ def check_finite(tape: Tape, outputs: Tensor, modules: Modules, given: Mapping[s
         name = "the read-out" if overflown.call is None else f"layer '{tape.calls[overflown.call].name}'"
         made = torch.cat([tape.values[slot].reshape(-1) for slot in overflown.outputs if slot is not None])
         what, remedy = _unfinished(made)
-        raise InputError(f"What {overflown.word.name} makes in {name} is not finite: {what}.", remedy=remedy)
+        raise InputError(f"The result of {overflown.word.name} in {name} is not finite: {what}.", remedy=remedy)
     if not bool(outputs.isfinite().all()):
         raise InputError(
-            f"The model's output is not finite ({outputs.tolist()}); nothing can be explained.",
+            f"The model's output is not finite ({outputs.tolist()}); there is nothing to explain.",
             argument="output",
             expected="finite",
             got=outputs.tolist(),
@@ -103,7 +103,7 @@ def _unfinished(made: Tensor) -> tuple[str, str]:
     """What is wrong with numbers that are not finite, and what to do about it."""
     if bool(made.isnan().any()) and not bool(made.isinf().any()):
         return (
-            "NaN, as of 0 / 0 or the root of a negative number",
+            "NaN, as from 0 / 0 or the root of a negative number",
             "Look at the edge weights and other inputs there.",
         )
     wider = "" if made.dtype == torch.float64 else "Trace the model and its input in float64, or scale the features."
@@ -145,7 +145,7 @@ def check_chain(chain: RelevanceChain) -> RelevanceChain:
         where = next((name for name, pairs in _parts(chain) if not all(_whole(t) for _, t in pairs)), None)
         reason = f"{where} is not finite" if where else "on the way to the input it becomes too large, or 0 / 0"
         raise TraceError(
-            f"The relevance of the walks is {chain.input_relevance}, of an output of {chain.output:.6g}: {reason}.",
+            f"The relevance of the walks is {chain.input_relevance}, for an output of {chain.output:.6g}: {reason}.",
             remedy=remedy,
         )
     if 0 < features < _TINY and abs(chain.input_relevance) <= _NOTHING * abs(chain.output) != 0.0:
@@ -199,7 +199,7 @@ class _Sizes:
 
 
 def _parts(chain: RelevanceChain) -> tuple[tuple[str, Sequence[tuple[int, Tensor]]], ...]:
-    return ("what the first layer is handed", chain.roots), ("the gradient of the read-out", chain.seeds)
+    return ("the input of the first layer", chain.roots), ("the gradient of the read-out", chain.seeds)
 
 
 def _whole(tensor: Tensor) -> bool:

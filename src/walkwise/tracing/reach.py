@@ -34,7 +34,7 @@ _MANY_NODES = 4096
 _MOST_PART, _MOST_ROWS = 4, 5_000_000
 _NEARBY = "traced on the {:,} of {:,} nodes within {} steps of the explained one; its output depends on no other"
 _GLOBAL = (
-    "the whole graph was traced: on its neighbourhood alone the model gives another output for the node, so that "
+    "the whole graph was traced: on the node's neighbourhood alone, the model gives a different output for it, so "
     "something reads nodes further away (a normalisation over all nodes, a virtual node, pooling)"
 )
 
@@ -79,11 +79,11 @@ class Surveyor:
             hoods, _ = self._found(centres, _MOST_ROWS)
         except BeyondError as beyond:
             raise InputError(
-                "The outputs of these nodes cannot be had from their neighbourhoods alone.",
+                "The outputs of these nodes cannot be computed from their neighbourhoods alone.",
                 argument="index",
                 expected="one node, for a model or an input like this",
                 got=index,
-                remedy="Trace one node after the other, with index=<the node>.",
+                remedy="Trace one node at a time, with index=<the node>.",
             ) from beyond
         if hoods is None:
             raise InputError(
@@ -171,7 +171,7 @@ def _centres(index: Any, num_nodes: int) -> list[int]:
     if not nodes or min(nodes) < 0 or max(nodes) >= num_nodes:
         expected = f"a node, or a list of nodes, from 0 to {num_nodes - 1}"
         masked = any(isinstance(node, bool) for node in given)
-        remedy = "Of a mask, give the numbers of its nodes: mask.nonzero().view(-1)." if masked else None
+        remedy = "For a mask, give the numbers of its nodes: mask.nonzero().view(-1)." if masked else None
         got = described(index) if masked else index
         raise TargetError(argument="index", expected=expected, got=got, remedy=remedy)
     return nodes

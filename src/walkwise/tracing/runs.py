@@ -31,8 +31,8 @@ from walkwise.tracing.running.shadow import same_random_numbers, shadow_of
 from walkwise.tracing.running.watch import Watch
 
 _RANDOM = (
-    "the model draws random numbers in evaluation mode, too (a dropout that is always on, say): this is the chain of "
-    "one run, and another run may give another output"
+    "the model draws random numbers even in evaluation mode (a dropout that is always on, say): this chain is that of "
+    "one run, and another run may give a different output"
 )
 
 

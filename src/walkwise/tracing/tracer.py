@@ -151,9 +151,9 @@ def _with_layers(given: Given) -> Given:
     return ModelRuns(given, (None, None), None, half_of(given.model, given.features) is not None).found()
 
 
-_IDLE = "layer '{}' ({}) ran, but the explained output does not follow from it; it is on no walk"
-_CROSSING = "edges join nodes that batch puts into different graphs, so that walks cross from graph to graph"
-_HIDDEN = "node features went {}; what comes out of it counts as constant"
+_IDLE = "layer '{}' ({}) ran, but the explained output does not depend on it; no walk passes through it"
+_CROSSING = "edges join nodes that batch puts into different graphs, so walks cross from graph to graph"
+_HIDDEN = "node features went {}; the result counts as constant"
 
 trace.linearize = linearize  # type: ignore[attr-defined]  # so that walkwise.trace.linearize is found
 
@@ -275,7 +275,11 @@ def _check_taken(identities: Identities, slot: int, row: int, node: int) -> None
         return
     assert identities.types is not None
     named, other = identities.types.named(node), ids[row] if len(ids) > row else NOBODY
-    told = f"is node {identities.types.named(other)!r}, not {named!r}" if other >= 0 else "is no node that can be told"
+    told = (
+        "belongs to no node that can be identified"
+        if other < 0
+        else f"is node {identities.types.named(other)!r}, not {named!r}"
+    )
     raise TargetError(
         f"Row {row} of the output {told}.",
         argument="index",
@@ -292,8 +296,8 @@ def _followed_early(tape: Tape, early: Mapping[tuple[int, str, int], Tensor]) ->
         tape.values[slot].shape[ids.dim() - 1] != ids.numel() for slot, ids in found.items()
     ):
         raise TraceError(
-            "The model made its embeddings in another way when it was run again.",
-            remedy="Have it do the same each time that it gets the same graph.",
+            "The model computed its embeddings differently when it was run again.",
+            remedy="Make it do the same whenever it gets the same graph.",
         )
     return found
 
@@ -360,12 +364,12 @@ def _unwrapped(model: nn.Module) -> nn.Module:
     looks = not isinstance(model, torch.jit.ScriptModule) and "forward" not in model.__dict__
     if looks and type(model).forward is nn.Module.forward:
         raise InputError(
-            f"{type(model).__name__} has no forward, so that it cannot be run.",
+            f"{type(model).__name__} has no forward, so it cannot be run.",
             argument="model",
             expected="a torch.nn.Module with a forward",
             got=described(model),
-            remedy="Give it one that makes the number to explain: def forward(self, x, edge_index, edge_label_index): "
-            "return self.decode(self.encode(x, edge_index), edge_label_index).",
+            remedy="Give it one that computes the number to explain: def forward(self, x, edge_index, "
+            "edge_label_index): return self.decode(self.encode(x, edge_index), edge_label_index).",
         )
     return model
 

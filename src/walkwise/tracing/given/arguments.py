@@ -43,15 +43,15 @@ from walkwise.tracing.running.found import Found
 #: Names of parameters that mean something else than features: atom numbers and places.
 _NO_FEATURES = frozenset({"z", "pos", "atomic_numbers", "atomic_number", "atom_types", "atoms", "species"})
 _BESIDE = (
-    "{0} is another graph than the one that is explained: its features, and what the model makes of them, count as "
-    "constant; to explain it, give it first and the other one by its name"
+    "{0} is a second graph, not the explained one: its features, and what the model computes from them, count as "
+    "constant; to explain it, pass it first and give the other graph by name"
 )
 _STANDS_IN = (
-    "the graph has no {0}, which forward takes first: the model got x for it; if x is something else, set data.{0}"
+    "the graph has no {0}, which forward takes first, so the model got x instead; if x is something else, set data.{0}"
 )
 _MASKED = (
-    "an explainer has left masks of edges on the model's layers, by which messages are weighed; "
-    "torch_geometric.explain.algorithm.utils.clear_masks(model) takes them off"
+    "an explainer has left edge masks on the model's layers, and these weight the messages; "
+    "torch_geometric.explain.algorithm.utils.clear_masks(model) removes them"
 )
 
 

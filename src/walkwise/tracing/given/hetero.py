@@ -24,7 +24,7 @@ from walkwise.tracing.given.signatures import parameters_of
 from walkwise.tracing.private import made_by_type
 
 _DICT = "_dict"
-_OF_ONE_OBJECT = " Of a homogeneous graph in a dictionary, write ww.trace(model, Data(x=..., edge_index=...))."
+_OF_ONE_OBJECT = " For a homogeneous graph in a dictionary, write ww.trace(model, Data(x=..., edge_index=...))."
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,11 +98,12 @@ class HeteroGiven(Given):
             if "must be Tensor, not dict" not in str(error):
                 raise
             raise InputError(
-                f"The model computes with tensors, and of a heterogeneous graph it got dictionaries by type ({error}).",
+                "The model computes with tensors, but for a heterogeneous graph it got dictionaries by type "
+                f"({error}).",
                 argument="x",
                 expected="a tensor, for this model",
                 got=Described("dict"),
-                remedy="Trace data.to_homogeneous(), or make a model of types: torch_geometric.nn.to_hetero.",
+                remedy="Trace data.to_homogeneous(), or convert the model with torch_geometric.nn.to_hetero.",
             ) from error
 
     def check(self) -> None:
@@ -153,9 +154,9 @@ def of_types(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any
     if not isinstance(x, Mapping) or not isinstance(edge_index, Mapping):
         got = Described(f"{described(x)} and {described(edge_index)}")
         raise InputError(
-            f"Of a heterogeneous graph, x and edge_index must be dictionaries by type, got {got}.",
+            f"For a heterogeneous graph, x and edge_index must be dictionaries by type, got {got}.",
             argument="x" if isinstance(edge_index, Mapping) else "edge_index",
-            expected="a dictionary by type, of a heterogeneous graph",
+            expected="a dictionary by type, for a heterogeneous graph",
             got=got,
             remedy="Write ww.trace(model, data) with a HeteroData, or ww.trace(model, x_dict, edge_index_dict)."
             + (_OF_ONE_OBJECT if edge_index is ... else ""),

@@ -22,11 +22,11 @@ def check_call(model: Any, x: Any, rest: tuple[Any, ...], named: dict[str, Any])
     """Refuse a call whose arguments stand in the wrong places."""
     if rest:
         raise InputError(
-            f"After x and edge_index, what the model takes must be given by name, got {len(rest)} more in order "
+            f"After x and edge_index, all arguments must be given by name, got {len(rest)} more in order "
             f"({', '.join(_kind(value) for value in rest)}).",
             argument="model_kwargs",
             expected="given by name",
-            remedy=f"Write ww.trace({by_name(model, x, len(rest))}), with the names of the model's parameters.",
+            remedy=f"Write ww.trace({by_name(model, x, len(rest))}), using the names of the model's parameters.",
         )
     if x is ...:
         graph = next((name for name, value in named.items() if isinstance(value, BaseData)), None)
@@ -43,8 +43,8 @@ def check_given(given: Given) -> None:
     x, edge_index, data = given.x, given.edge_index, given.data
     if isinstance(x, Tensor) and isinstance(edge_index, Tensor) and _are_edges(x) and edge_index.is_floating_point():
         raise InputError(
-            f"x and edge_index stand in each other's place: x is {x.dtype} {tuple(x.shape)}, edge_index "
-            f"{edge_index.dtype} {tuple(edge_index.shape)}.",
+            f"x and edge_index are swapped: x is {x.dtype} {tuple(x.shape)}, edge_index {edge_index.dtype} "
+            f"{tuple(edge_index.shape)}.",
             argument="x",
             expected="a tensor with one row per node",
             got=described(x),
@@ -79,8 +79,8 @@ def _without_features(data: Any) -> InputError:
         argument="x",
         expected="a part of the graph",
         got=Described(has),
-        remedy="Call its features x and its edges edge_index, also where the model reads them: "
-        "ww.trace(model, Data(x=..., edge_index=...)); of a model without features, say num_nodes=....",
+        remedy="Call its features x and its edges edge_index, in the model as well: ww.trace(model, Data(x=..., "
+        "edge_index=...)). For a model without features, give num_nodes=....",
     )
 
 
@@ -94,7 +94,7 @@ def _check_leading(x: Any, edge_index: Any) -> None:
         argument="x",
         expected="of one row per node",
         got=Described(f"a tensor of shape {shape}"),
-        remedy="Trace a wrapper that takes the nodes first, (M, F * T), and gives the model what it wants: "
+        remedy="Trace a wrapper that takes the nodes first, (M, F * T), and passes the model what it wants: "
         "def forward(self, x, edge_index): return self.model(x.view(len(x), F, T).unsqueeze(0), edge_index).",
     )
 
@@ -110,8 +110,8 @@ def check_dense(features: Mapping[str, Any]) -> None:
     for name, x in features.items():
         if is_sparse(x):
             raise InputError(
-                f"{name} is sparse ({getattr(x, 'layout', type(x).__name__)}); relevance is that of all features of a "
-                "node, those that are 0 included.",
+                f"{name} is sparse ({getattr(x, 'layout', type(x).__name__)}); relevance needs all features of a node, "
+                "including those that are 0.",
                 argument=name,
                 expected="dense",
                 got=Described(str(getattr(x, "layout", type(x).__name__))),
@@ -183,19 +183,19 @@ def _remedy(value: Any, beside: Any = None) -> str | None:
     """What to write where the edges were left out, or a graph was given in the place of its tensors."""
     if value is ...:
         return (
-            "Write ww.trace(model, x, edge_index), or ww.trace(model, data); of a model that finds its edges itself, "
-            "as of points, ww.trace(model, Data(x=..., pos=...))."
+            "Write ww.trace(model, x, edge_index), or ww.trace(model, data); for a model that finds its edges itself, "
+            "from points say, ww.trace(model, Data(x=..., pos=...))."
         )
     if isinstance(value, BaseData):
         return "Write ww.trace(model, data), or ww.trace(model, data.x, data.edge_index)."
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], BaseData):
-        return "Of several graphs make one: ww.trace(model, Batch.from_data_list(graphs))."
+        return "Combine several graphs into one: ww.trace(model, Batch.from_data_list(graphs))."
     if beside is ... and isinstance(value, (list, tuple)) and any(isinstance(item, Tensor) for item in value):
-        return "Where forward takes them one by one, write ww.trace(model, *x)."
+        return "If forward takes them one by one, write ww.trace(model, *x)."
     if beside is ... and value is not None and not isinstance(value, Tensor):
         return "Write ww.trace(model, Data(x=..., edge_index=...)), or ww.trace(model, x, edge_index)."
     if value is None and beside is not ...:
-        return "Of a model without features, give the graph: ww.trace(model, Data(edge_index=..., num_nodes=...))."
+        return "For a model without features, give the graph: ww.trace(model, Data(edge_index=..., num_nodes=...))."
     return None
 
 

@@ -16,8 +16,8 @@ from walkwise.tracing.precision import HALVES
 
 #: What a graph without features may be given; and the call where x and edge_index were meant.
 ONES = (
-    "Where there are no features, give ones: data.x = torch.ones(data.num_nodes, 1); where the model takes None for "
-    "one-hot features, as RGCNConv does, torch.eye(data.num_nodes)."
+    "If there are no features, use ones: data.x = torch.ones(data.num_nodes, 1). If the model takes None for one-hot "
+    "features, as RGCNConv does, use torch.eye(data.num_nodes)."
 )
 
 
@@ -28,7 +28,7 @@ def refuse_missing(
     has, name = ", ".join(sorted(held)) or "nothing", missing[0]
     remedy = ONES if name == "x" else f"Set data.{name}, or give it by name: ww.trace(model, data, {name}=...)."
     raise InputError(
-        f"{type(model).__name__}.forward{written(signature)} wants {', '.join(missing)}, which the graph does not "
+        f"{type(model).__name__}.forward{written(signature)} needs {', '.join(missing)}, which the graph does not "
         f"have; it has {has}.",
         argument=name,
         expected="given, or a part of the graph",
@@ -54,13 +54,13 @@ def refuse_call(model: nn.Module, signature: inspect.Signature, given: str, why:
     names = [p.name for p in signature.parameters.values() if p.kind in NAMED]
     needed = [p for p in signature.parameters.values() if p.kind in NAMED and p.default is p.empty]
     remedy = (
-        "It takes nothing: have it take a graph, def forward(self, x, edge_index), or, where it reads one from a "
-        "variable outside, hand that very object over, ww.trace(model, data)."
+        "It takes no arguments: let it take a graph, def forward(self, x, edge_index), or, if it reads one from an "
+        "outside variable, pass that very object, ww.trace(model, data)."
         if not signature.parameters
         else f"It takes one object: write ww.trace(model, {names[0]}), with a torch_geometric Data or Batch."
         if len(needed) == 1 and names[0] not in ("x", "edge_index", "adj_t")
-        else "Write ww.trace(model, x, edge_index, name=value, ...) with its own names, or ww.trace(model, data) "
-        "with a Data object that has them."
+        else "Write ww.trace(model, x, edge_index, name=value, ...) with the names of its parameters, or "
+        "ww.trace(model, data) with a Data object that has them."
     )
     raise InputError(
         f"{type(model).__name__}.forward{written(signature)} was given {given}, which does not fit: {why}.",
@@ -152,11 +152,12 @@ def _explain_lookup(error: Exception, tensors: Mapping[str, Tensor], missed: str
         return
     one = broken[0]
     convert = f"data.{one} = data.{one}.long()" if missed is None else f"data.{missed} = data.x.view(-1).long()"
-    remedy = f"If these are numbers of categories, convert them: {convert}."
+    remedy = f"If these are category numbers, convert them: {convert}."
     if missed is not None:
-        remedy = f"The graph has no {missed}, so that the model got x in its place: set data.{missed}. {remedy}"
+        remedy = f"The graph has no {missed}, so the model got x instead: set data.{missed}. {remedy}"
     raise InputError(
-        f"The model looks {' or '.join(broken)} of {tensors[one].dtype} up in a table, by whole numbers ({error}).",
+        f"The model looks {' or '.join(broken)} of {tensors[one].dtype} up in a table, which takes whole numbers "
+        f"({error}).",
         argument=missed or one,
         expected="of whole numbers",
         got=tensors[one].dtype,
@@ -177,6 +178,6 @@ def explain_types(error: Exception, tensors: Mapping[str, Tensor], missed: str |
             argument=one,
             expected="of floating-point numbers",
             got=tensors[one].dtype,
-            remedy=f"If these are features, not numbers of categories, convert them: {_converted(one)}.",
+            remedy=f"If these are features, not category numbers, convert them: {_converted(one)}.",
         ) from error
     noted(error, "Raised by the model, which got " + ", ".join(f"{n} {tuple(t.shape)}" for n, t in tensors.items()))

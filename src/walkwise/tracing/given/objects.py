@@ -75,8 +75,8 @@ def refuse_whole(error: Exception, model: nn.Module, graph: Any) -> None:
         return
     name, more = parameters_of(model)[0].name, "" if count == 2 else ", ..."
     raise InputError(
-        f"{type(model).__name__}.forward{written(signature)} takes {count} things out of {name}, which a "
-        f"{type(graph).__name__} is not made of ({error}).",
+        f"{type(model).__name__}.forward{written(signature)} unpacks {name} into {count} parts, but a "
+        f"{type(graph).__name__} does not consist of as many ({error}).",
         argument="x",
         expected=f"a tuple of {count}, for this model",
         got=described(graph),
@@ -94,12 +94,12 @@ def _untold(model: nn.Module, graph: Any, parts: Mapping[Any, Any]) -> InputErro
     """The refusal of an object in which features and edges cannot be told."""
     has = ", ".join(map(str, parts))
     return InputError(
-        f"It cannot be told which parts of this {type(graph).__name__} are the features and the edges; it has {has}.",
+        f"Cannot tell which parts of this {type(graph).__name__} are the features and the edges; it has {has}.",
         argument="x",
         expected="an object with one x and one edge_index",
         got=Described(f"{type(graph).__name__} of {has}"),
-        remedy="Call them x and edge_index there, or have the model take ww.trace(model, Data(x=..., edge_index=...)), "
-        'whose parts can be read as those of a dictionary, data["x"], or of an object, data.x.',
+        remedy="Call them x and edge_index there, or write ww.trace(model, Data(x=..., edge_index=...)); "
+        'the model can read the parts of a Data as in a dictionary, data["x"], or as in an object, data.x.',
     )
 
 

@@ -25,7 +25,7 @@ CLASSES = {"positive": 1, "negative": -1}
 
 #: An output with one column, explained as target=0, is perhaps the logit of a binary model.
 COLUMN_0 = (
-    "the output has one column, and target=0 is that column itself; of a binary model with one logit, "
+    "the output has one column, and target=0 is that column itself; for a binary model with one logit, "
     'target="negative" explains the negative class and target="positive" (or 1) the positive one'
 )
 
@@ -88,7 +88,7 @@ def _of_type(output: Any, index: Any, types: NodeTypes | None) -> tuple[Any, Any
         kinds = ", ".join(map(repr, output))
         if name not in output:
             raise TargetError(
-                f"The model returned a dict ({kinds}). Where these are types of nodes, say which row is explained with "
+                f"The model returned a dict ({kinds}). If these are node types, say which row to explain with "
                 f"index=(type, i); otherwise select with target=lambda output: ... Got index={index!r}.",
                 argument="index",
                 expected="(type, i)",
@@ -177,9 +177,9 @@ def _as_table(output: Tensor, index: object, num_graphs: int, num_nodes: int) ->
         return output.reshape(1, 1)
     if index is None and output.shape[0] == num_nodes != num_graphs:
         raise TargetError(
-            f"The output has shape {tuple(output.shape)}, and there are as many nodes: it may be one score per node, "
-            "or the classes of the graph.",
-            remedy="For a node pass index=<its number>; for a class, target=lambda output: output[<the class>].",
+            f"The output has shape {tuple(output.shape)}, and the graph has as many nodes: this may be one score per "
+            "node, or the classes of the graph.",
+            remedy="For a node, pass index=<its number>; for a class, target=lambda output: output[<the class>].",
         )
     per_row = index is not None or output.shape[0] == num_graphs
     return output.unsqueeze(1) if per_row else output.unsqueeze(0)
@@ -249,10 +249,10 @@ def column_of(target: Any, count: int) -> tuple[int, int]:
             argument="target",
             expected=f"a column of the output, 0 to {count - 1}",
             got=target,
-            remedy=f"Name the column of the class, 0 to {count - 1}.",
+            remedy=f"Give the column of the class, 0 to {count - 1}.",
         )
     if isinstance(target, str):
-        names = ' or, of a binary model with one logit, "positive" or "negative"' if count == 1 else ""
+        names = ' or, for a binary model with one logit, "positive" or "negative"' if count == 1 else ""
         raise TargetError(argument="target", expected=f"a column of the output, 0 to {count - 1}{names}", got=target)
     column = _integer(target, "target")
     if column == 1 == count:  # the positive class of two

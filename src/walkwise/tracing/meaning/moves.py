@@ -210,8 +210,8 @@ for _func in named(
 
 
 _RUNNING = (
-    "running sums (cumsum) are told apart path by path: what cancels in a difference of two of them does not cancel "
-    "under a rule that tells signs apart. Sums over index_add or scatter_add do"
+    "running sums (cumsum) are followed path by path: terms that cancel in a difference of two of them do not cancel "
+    "under a rule that separates signs. They do cancel in sums by index_add or scatter_add"
 )
 
 
@@ -236,7 +236,7 @@ def _masked(run: Interpreter, op: Op) -> None:
     run.combine(op, [(flow, moved(Scale(1 - hidden)))], hidden * number if op.call is not None and number else None)
 
 
-_NO_PRODUCTS = 'scatter(..., reduce="multiply") has no derivative in torch, so that relevance cannot pass it.'
+_NO_PRODUCTS = 'scatter(..., reduce="multiply") has no derivative in torch, so relevance cannot pass it.'
 
 
 @handles(torch.scatter)
@@ -249,7 +249,7 @@ def _scattered(run: Interpreter, op: Op) -> None:
         return _filling(run, op)
     if len(op.args) < 4 or not isinstance(op.args[3], (Tensor, Ref)):
         raise TraceError(
-            'scatter(..., reduce="add") of a number has no derivative in torch, so that relevance cannot pass it.',
+            'scatter(..., reduce="add") of a number has no derivative in torch, so relevance cannot pass it.',
             remedy="Add a tensor of that number with scatter_add(dim, index, tensor).",
         )
     _scatter(run, replace(op, word=word(torch.scatter_add), func=torch.scatter_add, kwargs={}))

@@ -21,7 +21,7 @@ from walkwise.tracing.recording.recorded import Op, Ref
 from walkwise.tracing.recording.words import handles
 from walkwise.tracing.stretches.expressions import scaled
 
-_LOGIT = "leave the softmax out of forward, or write log_softmax in its place"
+_LOGIT = "remove the softmax from forward, or write log_softmax instead"
 
 
 def _alone(op: Op) -> bool:
@@ -50,7 +50,7 @@ def _log_softmax(run: Interpreter, op: Op) -> None:
     """The logit; the normaliser is a statistic and held constant."""
     if not _alone(op):
         return gradient(run, op)
-    run.remarks["log_softmax's normaliser is held constant, so that the logit is explained"] = None
+    run.remarks["log_softmax's normaliser is held constant, so the logit is explained"] = None
     rescaled(run, op, torch.ones_like(run.value(op.inputs[0])))
 
 

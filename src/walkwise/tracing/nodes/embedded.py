@@ -24,21 +24,21 @@ from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.found import sparse_ends
 
 _UNFOLLOWED = (
-    "Layer '{}' ({}) is handed an embedding whose rows cannot be followed back to nodes of the graph: with the numbers "
-    "of a node, other rows change than its own (nodes sorted by those numbers, say)."
+    "Layer '{}' ({}) receives an embedding whose rows cannot be followed back to nodes of the graph: changing a "
+    "node's numbers changes other rows than its own (nodes sorted by those numbers, say)."
 )
-_REMEDY = "Bring the graph into that order before it is traced."
+_REMEDY = "Put the graph into that order before tracing it."
 _OUT_OF_SIGHT = (
-    "Layer '{}' ({}) was handed node features that depend on the input features but cannot be traced back to them."
+    "Layer '{}' ({}) received node features that depend on the input features but cannot be traced back to them."
 )
 _IN_SIGHT = (
-    "Something computes in torch.func, TorchScript, NumPy or another thread. Relevance would be wrong without it: "
-    "write it with ordinary torch functions, or detach() what is meant to be constant."
+    "Some code computes in torch.func, TorchScript, NumPy or another thread. Without it, relevance would be wrong: "
+    "write it with ordinary torch functions, or detach() what should be constant."
 )
 _UNSURE = (
-    "layer '{}' ({}) is handed a tensor of the model's own and other edges than the graph's; row i is taken for node "
-    "i, which is wrong where the model has put its nodes into another order, or where they are another graph's: hand "
-    "that over by its name, as a Data, or as x_t and edge_index_t"
+    "layer '{}' ({}) receives a tensor of the model's own, and edges other than the graph's; row i is taken to be "
+    "node i, which is wrong if the model has reordered its nodes, or if they are those of a second graph: give that by "
+    "its name, as a Data, or as x_t and edge_index_t"
 )
 
 #: Features by node type; of a homogeneous graph, under no name.

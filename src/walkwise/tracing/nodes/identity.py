@@ -226,7 +226,7 @@ class Identities:
         if said in fitting:
             fitting = [said]
         if len(fitting) > 1:
-            raise UnfollowedError(f"a tensor of its own, which may be of {' or '.join(fitting)},")
+            raise UnfollowedError(f"a tensor of its own, which may belong to {' or '.join(fitting)},")
         return upright(self._of_type(fitting[0]), value.dim()) if fitting else _nobody(value)
 
     def _reshaped(self, before: int, value: Tensor) -> Tensor | None:

@@ -19,39 +19,39 @@ from walkwise.tracing.stretches.stretch import Builder, Flow
 
 #: Refusals: what is wrong, and what to do.
 _UNFOLLOWED = (
-    "Layer '{}' ({}) is handed rows that cannot be followed back to nodes of the graph: {} has put rows of several "
-    "nodes together, or in an order of their own.",
+    "Layer '{}' ({}) receives rows that cannot be followed back to nodes of the graph: {} has combined the rows of "
+    "several nodes, or put them into an order of their own.",
     "Select rows by their numbers instead (x[perm]), or put the operation into a torch_geometric.nn.MessagePassing "
     "layer.",
 )
 _NO_NODES = (
-    "No message-passing layer runs on the {} nodes of the graph: the first one is handed {} rows, which are no nodes "
-    "(edges, clusters, or nodes several times over).",
-    "Walks stand at nodes: trace on the graph that the layers see.",
+    "No message-passing layer runs on the {} nodes of the graph: the first one receives {} rows, which are not nodes "
+    "(but edges, clusters, or nodes several times over).",
+    "Walks stand at nodes: trace the graph that the layers see.",
 )
 _FLAT = (
-    "Layer '{}' ({}) is handed a tensor of shape {}; node features have a row for every node and a column for every "
+    "Layer '{}' ({}) receives a tensor of shape {}; node features have a row for every node and a column for every "
     "feature, (M, F).",
     "Add the column with unsqueeze(1).",
 )
 _OTHER_TYPE = (
-    "Layer '{}' ({}) takes nodes of several types ({}), some of them a tensor of the model's own with as many rows as "
-    "the graph has nodes; they would be taken for one another.",
+    "Layer '{}' ({}) takes nodes of several types ({}), some of them as a tensor of the model's own with as many rows "
+    "as the graph has nodes; the types would be confused.",
     "Give the graph by type: ww.trace(model, x_dict, edge_index_dict), or a HeteroData.",
 )
 _STATIC = (
-    "Layer '{}' ({}) is handed a tensor of shape {}, several matrices on one static graph, of which it cannot be told "
+    "Layer '{}' ({}) receives a tensor of shape {}, several matrices on one static graph, and Walkwise cannot tell "
     "which row is which node.",
-    "Hand the features over as they are, (T, M, F), or trace each matrix by itself, (M, F).",
+    "Pass the features as they are, (T, M, F), or trace each matrix by itself, (M, F).",
 )
 _ELSEWHERE = (
     "Layer '{}' ({}) sends messages along dimension {} of a tensor of shape {}, which does not run over the nodes.",
-    "Put the dimensions before the nodes into one, (T, M, F), or trace each matrix by itself, (M, F).",
+    "Merge the dimensions before the nodes into one, (T, M, F), or trace each matrix by itself, (M, F).",
 )
-_CARRIED = "layer '{}' ({}) runs on rows that are no nodes of the graph (clusters, say); walks pass it by"
+_CARRIED = "layer '{}' ({}) runs on rows that are not nodes of the graph (clusters, say); walks do not stand there"
 _BESIDE = (
-    "layer '{}' ({}) runs on rows that are no nodes of the graph, too (a super node, a token, clusters); walks pass "
-    "these by"
+    "layer '{}' ({}) also runs on rows that are not nodes of the graph (a super node, a token, clusters); walks do "
+    "not stand at these"
 )
 
 

@@ -17,7 +17,7 @@ from walkwise.tracing.private import base_of
 def unseen_write(through: str) -> TraceError:
     """The refusal of a write that the tape does not see."""
     return TraceError(
-        f"A node tensor was written into through {through}, which cannot be followed.",
+        f"The model wrote into a node tensor through {through}, which cannot be followed.",
         remedy="Write into a copy (h.detach().clone() instead of h.detach()), or use the out-of-place operation.",
     )
 

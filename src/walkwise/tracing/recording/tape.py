@@ -35,15 +35,16 @@ _AS_ANOTHER = frozenset({"to", "type_as", "expand_as", "view_as", "reshape_as", 
 #: Refusals: what is wrong, and what to do.
 _TRANSFORMED = (
     "The model runs torch.func (vmap, grad, ...) on node features, which cannot be followed.",
-    "Write it with ordinary torch functions, or detach() what is meant to be constant before.",
+    "Write it with ordinary torch functions, or first detach() what should be constant.",
 )
 _LOST = (
-    "Node features went {}, where they are not followed. Relevance would be wrong without what comes out of it: write "
-    "it with ordinary functions of real, dense tensors, or detach() what is meant to be constant."
+    "Node features went {}, where they are not followed. Without the result, relevance would be wrong: write it with "
+    "ordinary functions of real, dense tensors, or detach() what should be constant."
 )
 _DIFFERENTIATED = (
-    "The model differentiates what it makes of its node features (torch.autograd), which cannot be followed.",
-    "Differentiate a copy, h.detach().requires_grad_(): what comes of that is constant.",
+    "The model differentiates something that it computes from node features (torch.autograd), which cannot be "
+    "followed.",
+    "Differentiate a copy, h.detach().requires_grad_(): its derivatives are constant.",
 )
 
 
@@ -177,7 +178,7 @@ class Tape(TorchFunctionMode):
             raise TraceError(
                 f"The model runs under torch.autocast({device!r}), which rounds to {torch.get_autocast_dtype(device)} "
                 "between one step and the next; relevance needs one type throughout.",
-                remedy="Trace outside of it, with autocast off in the model itself if it turns it on.",
+                remedy="Trace outside autocast; if the model itself turns it on, switch it off there.",
             )
 
     def record_affine(self, handler: Handler, affine: Affine, result: Tensor) -> None:

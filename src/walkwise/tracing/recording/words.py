@@ -30,7 +30,7 @@ def handles(*functions: Function) -> Callable[[Handler], Handler]:
         for func in functions:
             for spelling in spellings(func):
                 if _HANDLERS.setdefault(spelling, handler) is not handler:
-                    raise ValueError(f"{spelling} has a handler already: {_HANDLERS[spelling].__qualname__}.")
+                    raise ValueError(f"{spelling} already has a handler: {_HANDLERS[spelling].__qualname__}.")
         return handler
 
     return add

@@ -30,8 +30,8 @@ from walkwise.tracing.running.sides import BY_ROW, Sides, offered, read_at_ends
 
 _FEATURELESS = "Give it node features: an embedding, say, or one-hot ones, torch.eye(num_nodes)."
 _OUT_OF_SIGHT = (
-    "Something computes in TorchScript, a custom autograd.Function, NumPy or under torch.no_grad(). Relevance "
-    "would be wrong without it: write it with ordinary torch functions, or detach() what is meant to be constant."
+    "Some code computes in TorchScript, a custom autograd.Function, NumPy or under torch.no_grad(). Without it, "
+    "relevance would be wrong: write it with ordinary torch functions, or detach() what should be constant."
 )
 #: Functions that look rows up by number.
 _READING = frozenset({"getitem", "index_select"})
@@ -267,8 +267,8 @@ def check_fresh(calls: Calls, handed: Callable[[bool], list[list[Tensor]]]) -> N
         if not all(map(torch.equal, undisturbed[number], disturbed[number])):
             name, module = calls.tape.calls[number].name, calls.tape.calls[number].module
             raise TraceError(
-                f"Layer '{name}' ({type(module).__name__}) was handed node features that depend on an earlier layer "
-                "but cannot be traced back to it.",
+                f"Layer '{name}' ({type(module).__name__}) received node features that depend on an earlier layer but "
+                "cannot be traced back to it.",
                 remedy=calls.tape.lost or _OUT_OF_SIGHT,
             )
 
@@ -276,8 +276,8 @@ def check_fresh(calls: Calls, handed: Callable[[bool], list[list[Tensor]]]) -> N
 def nothing_handed(name: str, module: Any, remedy: str | None = None) -> TraceError:
     """The refusal of a layer that was handed no nodes."""
     return TraceError(
-        f"Layer '{name}' ({type(module).__name__}) was handed no floating-point node tensor, so there is nothing a "
-        "walk could begin with.",
+        f"Layer '{name}' ({type(module).__name__}) received no floating-point node tensor, so there is nothing a walk "
+        "could begin with.",
         remedy=remedy or _FEATURELESS,
     )
 
@@ -285,7 +285,6 @@ def nothing_handed(name: str, module: Any, remedy: str | None = None) -> TraceEr
 def lost_sight(name: str, module: Any) -> TraceError:
     """The refusal of a module whose output is not followed, though its input is."""
     return TraceError(
-        f"'{name}' ({type(module).__name__}) took in node features, but what it returned cannot be traced back "
-        "to them.",
+        f"'{name}' ({type(module).__name__}) received node features, but its result cannot be traced back to them.",
         remedy=_OUT_OF_SIGHT,
     )

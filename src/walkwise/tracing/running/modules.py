@@ -36,8 +36,8 @@ class Layer(torch.nn.Module):
 
 
 _MODE = (
-    "'{}' ({}) may do something of its own when it is put into evaluation mode, which a trace does not ask it to do: "
-    "call model.eval() before"
+    "'{}' ({}) may do something special when it is switched to evaluation mode, and a trace does not switch it: call "
+    "model.eval() first"
 )
 
 
@@ -164,8 +164,8 @@ def torchscript(name: str) -> TraceError:
     """The refusal of a model, or of one of its modules, by name."""
     return TraceError(
         f"{name!r} is TorchScript, which Python cannot look into.",
-        remedy="Trace the Python model that it was scripted from. A model that is made with e3nn computes in Python "
-        "after e3nn.set_optimization_defaults(jit_script_fx=False), before it is made.",
+        remedy="Trace the Python model that it was scripted from. For a model built with e3nn, call "
+        "e3nn.set_optimization_defaults(jit_script_fx=False) before you build it: then it computes in Python.",
     )
 
 
@@ -177,13 +177,12 @@ def check_layers(modules: Modules) -> None:
     if modules.scripts:
         raise torchscript(modules.scripts[0][0] or kind)
     raise TraceError(
-        f"{kind} has no message-passing layer: no torch_geometric.nn.MessagePassing, and no module that was seen to "
-        "send from node to node along edges that it is handed.",
-        remedy="Where it adds up neighbours in a forward of its own, put that into a module, which takes the features "
-        f"of the nodes, (M, F), and edge_index or an adjacency, and returns a row for each node.\n{_LAYER}"
-        "Modules that hand on rows of edges (those of DimeNet) go into one together, from what is known of the nodes "
-        "to what comes out at nodes. Of dense batches, (B, N, F), trace one graph at a time; a graph without edges "
-        "shows no layers.",
+        f"{kind} has no message-passing layer: no torch_geometric.nn.MessagePassing, and no module that takes edges "
+        "and sends messages from node to node along them.",
+        remedy="If its own forward adds up neighbours, move that into a module that takes the features of the nodes, "
+        f"(M, F), and edge_index or an adjacency, and returns a row for each node.\n{_LAYER}"
+        "Modules that return rows of edges (as in DimeNet) belong together in one module that takes nodes and returns "
+        "nodes. For dense batches, (B, N, F), trace one graph at a time. A graph without edges shows no layers.",
     )
 
 

@@ -20,7 +20,7 @@ from walkwise.tracing.running.handed import with_features
 from walkwise.tracing.running.modules import Modules, torchscript
 from walkwise.tracing.running.native import Native, is_native
 
-_EMBEDS = "It embeds its nodes itself, and sends them more than once: embed them before the layer."
+_EMBEDS = "It embeds its nodes itself and sends them more than once: embed them before the layer."
 
 
 class Watch:
@@ -121,7 +121,7 @@ class Watch:
                     self.calls.sending(name, conv, arguments)
             if self.depth == 0 or self.tape.active is None:
                 raise TraceError(
-                    f"propagate of '{name}' ({type(conv).__name__}) was called past the module itself.",
+                    f"propagate of '{name}' ({type(conv).__name__}) was called directly, not by the layer's forward.",
                     remedy="Call the layer, not its propagate, so that it counts as one.",
                 )
             table = self.calls.table
@@ -216,8 +216,8 @@ def _check_affine(form: ClosedForm, module: Any, affine: Affine, result: Tensor,
             problem = f"is off by up to {float((total - expected).abs().max()):.3g}"
     if problem:
         raise TraceError(
-            f"The closed form registered for {type(module).__name__} does not give what its propagate returned: "
-            f"it {problem}."
+            f"The closed form registered for {type(module).__name__} differs from what its propagate returned: it "
+            f"{problem}."
         )
 
 
