@@ -256,7 +256,7 @@ def test_a_graph_that_is_given_as_tensors_is_constant(kind, nodes):
     torch.testing.assert_close(ww.node_relevance(chain), (x.grad * x).sum(1).detach())
     assert [layer.name for layer in chain.layers] == ["first", "again"]
     names = "protein with bonds" if kind is PairByOtherNames else "x_t with edge_index_t"
-    assert any(note.startswith(f"{names} is another graph") for note in chain.notes)
+    assert any(note.startswith(f"{names} is a second graph") for note in chain.notes)
 
 
 def test_the_same_edges_twice_are_one_graph():
