@@ -290,7 +290,7 @@ NOTED = {
         lambda: Net(lambda m, x, e: m.last(m.first(x, e).detach() + x, e)),
         "layer 'a' .* ran",
     ),
-    "nodes two by two": (between(lambda m, h: h.view(3, 2, 4).sum(1).repeat_interleave(2, 0)), "not nodes of the graph"),
+    "nodes two by two": (between(lambda m, h: h.view(3, 2, 4).sum(1).repeat_interleave(2, 0)), "not nodes of the"),
     "nodes twice": (
         lambda: Net(lambda m, x, e: m.last(m.first(x, e).repeat(2, 1), torch.cat([e, e + M], 1))),
         "not nodes",
