@@ -59,7 +59,7 @@ def notes_of_ends(lowering: Lowering, steps: Sequence[Step], seeds: Iterable[tup
     for step in reversed(steps):
         if step.target not in ending or step.visit is not None:
             continue
-        ending.update(step.sources)
+        ending.update(set(step.sources) - {lowering.positions.passed_by.get(step.target)})
         index = lowering.call_of(step.target)
         if index is not None and any(operator.reach != 0 for operator in step.operators):
             call = lowering.tape.calls[index]

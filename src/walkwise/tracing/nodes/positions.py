@@ -77,6 +77,7 @@ class Positions:
         self.identities = identities
         self.number: dict[int, int] = {}  # by slot
         self.remarks: list[str] = []
+        self.passed_by: dict[int, int] = {}  # by slot: where rows of no node are, which no walk stands at
         self._said = False  # that layers run on rows of no node beside nodes
         self._nodes: dict[int, Tensor] = {}  # of rows that are nodes once each, or nobody's
         self._across: set[int] = set()  # tensors whose second dimension runs over all nodes: static graphs
@@ -314,7 +315,9 @@ class Positions:
         if len(rows) == len(ids):
             return picked
         nobody = (ids < 0).to(flow.value.dtype).view(-1, 1)
-        return builder.emit([Scatter(rows, len(ids)), Scale(nobody)], [picked, flow.slot])
+        after = builder.emit([Scatter(rows, len(ids)), Scale(nobody)], [picked, flow.slot])
+        self.passed_by[after] = flow.slot
+        return after
 
     def _turned(self, slot: int, *, back: bool = False) -> Differential:
         """(T, M, …) -> (M, T, …), or back."""
