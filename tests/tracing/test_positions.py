@@ -252,6 +252,22 @@ def test_a_row_of_nobody_that_is_made_of_no_node_stays_one():
     torch.testing.assert_close(ww.feature_relevance(chain), gradient * x, rtol=1e-9, atol=1e-12)
 
 
+def test_rows_in_another_order_do_not_go_past_where_walks_stand():
+    order = torch.tensor([2, 0, 3, 1])
+
+    class Sorted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = GCNConv(3, 3), GCNConv(3, 2)
+
+        def forward(self, x, edge_index):
+            edges = torch.argsort(order)[edge_index]
+            return self.b(self.a(x[order], edges).relu(), edges).sum(0, keepdim=True)
+
+    chain = ww.trace(Sorted().double(), torch.rand(4, 3, dtype=torch.float64), EDGES, target=0)
+    assert not [note for note in chain.notes if "bypasses" in note]
+
+
 class Row(MessagePassing):
     """What comes to every node, row by row."""
 

@@ -57,9 +57,9 @@ def notes_of_ends(lowering: Lowering, steps: Sequence[Step], seeds: Iterable[tup
     """What is said of layers whose messages come to the read-out without a walk's standing where they arrive."""
     ending, found = {slot for slot, _ in seeds}, dict[str, None]()
     for step in reversed(steps):
-        if step.target not in ending or step.visit is not None:
+        if step.target not in ending or step.target in lowering.positions.standing:
             continue
-        ending.update(set(step.sources) - {lowering.positions.passed_by.get(step.target)})
+        ending.update(step.sources)
         index = lowering.call_of(step.target)
         if index is not None and any(operator.reach != 0 for operator in step.operators):
             call = lowering.tape.calls[index]

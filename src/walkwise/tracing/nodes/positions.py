@@ -77,7 +77,7 @@ class Positions:
         self.identities = identities
         self.number: dict[int, int] = {}  # by slot
         self.remarks: list[str] = []
-        self.passed_by: dict[int, int] = {}  # by slot: where rows of no node are, which no walk stands at
+        self.standing: set[int] = set()  # slots that hold what walks have stood at, laid out in rows again
         self._said = False  # that layers run on rows of no node beside nodes
         self._nodes: dict[int, Tensor] = {}  # of rows that are nodes once each, or nobody's
         self._across: set[int] = set()  # tensors whose second dimension runs over all nodes: static graphs
@@ -300,9 +300,11 @@ class Positions:
     def visited(self, builder: Builder, slot: int, flow: Flow, there: Flow | None = None) -> Flow:
         """A settled flow after walks have stood at its nodes; rows of no node pass by. ``there`` is it by node."""
         there = there or self.by_node(builder, slot, flow)
+        first = builder.count
         after = builder.emit([Visit(self.number[slot], there.slot)], [there.slot])
         if not self.natural(slot):
             after = self._by_row(builder, slot, flow, after)
+        self.standing.update(range(first, builder.count))
         return Flow(flow.value, after, call=flow.call, gate=flow.gate)
 
     def _by_row(self, builder: Builder, slot: int, flow: Flow, visited: int) -> int:
@@ -315,9 +317,7 @@ class Positions:
         if len(rows) == len(ids):
             return picked
         nobody = (ids < 0).to(flow.value.dtype).view(-1, 1)
-        after = builder.emit([Scatter(rows, len(ids)), Scale(nobody)], [picked, flow.slot])
-        self.passed_by[after] = flow.slot
-        return after
+        return builder.emit([Scatter(rows, len(ids)), Scale(nobody)], [picked, flow.slot])
 
     def _turned(self, slot: int, *, back: bool = False) -> Differential:
         """(T, M, …) -> (M, T, …), or back."""
