@@ -261,14 +261,16 @@ class Dimension:
     inner: int = 1
 
     def by_row(self, tensor: Tensor, more: int = 0) -> Tensor:
-        """A tensor's entries, row by row, ``more`` dimensions at the end aside.  # (…, *more) -> (K, N, *more)"""
+        """A tensor's entries, row by row, ``more`` dimensions at the end aside."""
         n, shape = self.number, tensor.shape
         rows = shape[n] // (self.outer * self.inner)
-        moved = tensor.reshape(*shape[:n], self.outer, rows, self.inner, *shape[n + 1 :]).movedim(n + 1, 0)
+        moved = tensor.reshape(*shape[:n], self.outer, rows, self.inner, *shape[n + 1 :]).movedim(
+            n + 1, 0
+        )  # (K, …, *more)
         return moved.reshape(rows, moved.shape[1 : moved.dim() - more].numel(), *shape[len(shape) - more :])
 
     def back(self, by_row: Tensor, shape: Sequence[int]) -> Tensor:
-        """The tensor again, of the given shape but for the number of rows.  # (K, N, *more) -> (…, *more)"""
+        """The tensor again, of the given shape but for the number of rows."""
         n, rows, more = self.number, len(by_row), by_row.shape[2:]
         apart = by_row.reshape(rows, *shape[:n], self.outer, self.inner, *shape[n + 1 :], *more)
         return apart.movedim(0, n + 1).reshape(*self.resized(shape, rows), *more)
