@@ -9,7 +9,7 @@ from torch_geometric.nn import ARMAConv, GATConv, GCNConv, HypergraphConv
 
 import walkwise as ww
 from explained import BINARY, MULTICLASS, REGRESSION, Model, columns, edge_index, explainer_of, x
-from walkwise.errors import CoverageWarning, InputError, TargetError, UnsupportedLayerError
+from walkwise.errors import CoverageWarning, InputError, TargetError, TraceError, UnsupportedLayerError
 
 # -- the model ---------------------------------------------------------------------------------
 
@@ -138,3 +138,12 @@ def test_edge_masks_need_edges():
     assert explainer_of(hyper, MULTICLASS, "node", masks=("object", None))(x, edge_index, index=2).node_mask.any()
     with pytest.raises(InputError, match="names a hyperedge"):
         explainer_of(hyper, MULTICLASS, "node")(x, edge_index, index=2)
+
+
+@pytest.mark.parametrize("masks", [("object", "object"), ("object", None)])
+def test_a_model_without_layers_is_refused_for_having_none(masks):
+    """Whatever masks are asked for: that no flow is known is no reason then."""
+    model = torch.nn.Sequential(torch.nn.Linear(x.shape[1], 4)).double()
+    model.forward = lambda x, edge_index: model[0](x)
+    with pytest.raises(TraceError, match="Sequential has no message-passing layer"):
+        explainer_of(model, MULTICLASS, "node", masks=masks)(x, edge_index, index=2)

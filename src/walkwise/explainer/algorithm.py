@@ -154,8 +154,8 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
         """
         if isinstance(x, dict):
             return self._by_type(model, x, edge_index, target, index, kwargs)
+        chain = self._chain(model, x, edge_index, target, index, kwargs)  # first: it may be that there are no layers
         steps = None if self.explainer_config.edge_mask_type is None else _steps(model, edge_index)
-        chain = self._chain(model, x, edge_index, target, index, kwargs)
         explanation = SubgraphExplanation()
         explanation._chain = chain
         if (kind := self.explainer_config.node_mask_type) is not None:
@@ -176,10 +176,10 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
     ) -> SubgraphHeteroExplanation:
         """The explanation of a heterogeneous graph: each mask is divided by its largest entry over all types."""
         config = self.explainer_config
+        chain = self._chain(model, x, edge_index, target, index, kwargs)
         if config.edge_mask_type is not None:
             for edges in edge_index.values():
                 _steps(model, edges)
-        chain = self._chain(model, x, edge_index, target, index, kwargs)
         explanation = SubgraphHeteroExplanation()
         explanation.__dict__["_chain"] = chain
         assert chain.types is not None
