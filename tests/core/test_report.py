@@ -193,10 +193,12 @@ def test_what_is_read_around_the_first_layer_is_noted_where_no_walk_can_begin(gr
         def __init__(self):
             super().__init__()
             self.conv, self.skip = GCNConv(3, 2).double(), nn.Linear(3, 2).double()
+            self.pairs = GCNConv(3, 3).double()
 
         def forward(self, x, edge_index):
-            mean = x.mean(0, keepdim=True)  # of no node
-            return (self.conv(x.tanh() - mean, edge_index) + self.skip(mean)).sum(0, keepdim=True)
+            pairs = self.pairs(x[[0, 0, 1]], edge_index[:, :1])  # a layer on nodes several times over
+            h = self.conv(x.tanh() + pairs.mean(0), edge_index)
+            return (h + self.skip(pairs).mean(0)).sum(0, keepdim=True)
 
     chain = ww.trace(Skipping(), *graph())
     assert "note: the model also reads its input features past the first message-passing layer" in chain.report()

@@ -7,6 +7,7 @@ from torch_geometric.nn import GCNConv, MessagePassing
 
 import walkwise as ww
 from walkwise import reference
+from walkwise.errors import CoverageWarning
 
 M = 5
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 4], [1, 0, 2, 1, 3, 2, 4]])
@@ -117,6 +118,33 @@ def test_attention_that_no_walk_passes_is_held_constant_and_takes_no_share(x):
     chain = ww.trace(model, x, EDGES, target=1, rule="zero")
     assert chain.input_relevance == pytest.approx(chain.output, abs=1e-12)
     assert chain.notes == ()
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize("bend", ["relu", "tanh", "sigmoid", "silu"])
+def test_a_state_of_the_whole_graph_that_is_made_of_raw_features(x, bend, rule):
+    """It has no row for each node, and is added between the layers: walks begin at the nodes that it is made of."""
+    bent = getattr(torch, bend, nn.functional.silu)
+
+    def run(m, x, e):
+        state = bent(m.state(x.mean(0, keepdim=True)))
+        return m.b(m.a(m.encoder(x).relu(), e).relu() + state, e)
+
+    torch.manual_seed(2)
+    model = Net(run)
+    model.state = nn.Linear(3, 4, bias=False)
+    model.double().eval()
+    with pytest.warns(CoverageWarning, match="mean adds up rows of nodes"):
+        chain = ww.trace(model, x, EDGES, target=1, rule=rule)
+    assert chain.input_relevance == pytest.approx(chain.output, abs=1e-12)
+    assert not any("on no walk" in note for note in chain.notes)
+    walks = ww.enumerate_walks(chain)
+    table = dict(zip(map(tuple, walks.tolist()), ww.walk_relevance(chain, walks).tolist(), strict=True))
+    expected = [reference.subgraph_relevance(table, nodes, 0.3) for nodes in SUBGRAPHS]
+    assert ww.subgraph_relevance(chain, SUBGRAPHS, alpha=0.3).tolist() == pytest.approx(expected, abs=1e-12)
+    with pytest.warns(CoverageWarning):
+        hooked = ww.hooks.subgraph_relevance(model, x, EDGES, SUBGRAPHS[0], alpha=0.3, target=1, rule=rule)
+    assert hooked == pytest.approx(expected[0], abs=1e-12)
 
 
 class FromZero(nn.Module):

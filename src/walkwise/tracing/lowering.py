@@ -16,6 +16,7 @@ from walkwise.rules import Schedule
 from walkwise.tracing.coverage import note_of_distance, notes_of_coverage, notes_of_ends
 from walkwise.tracing.folding import fold_into_layers
 from walkwise.tracing.given.target import ExplainedScalar
+from walkwise.tracing.meaning.activations import SIGNED
 from walkwise.tracing.meaning.interpreter import Interpreter, flat
 from walkwise.tracing.nodes.identity import Identities
 from walkwise.tracing.nodes.positions import Positions
@@ -191,7 +192,7 @@ class Lowering:
             run.flows[slot] = Flow(run.value(slot), builder.new_slot())
         for op in self.parts.encoder if run.flows else ():
             run.run(op)
-        around = [slot for slot in self._read_later() if self.positions.begins_at(slot)]
+        around, self.parts = self.parts.read_around(self._read_later(), self.positions.begins_or_stands)
         begun = {slot: self._begun(slot) for slot in self.parts.roots} | {
             slot: builder.apart(self._begun(slot)) for slot in around
         }
@@ -240,7 +241,7 @@ class Lowering:
         """A slot that no walk has passed is constant; one that is a gate was so anyway."""
         gate = self.gates.get(slot, 0)
         zeros = not bool(self.run.value(slot).any())  # a first state, say: they have no part in it
-        if not gate and not zeros and slot not in self.tape.beside:
+        if gate <= SIGNED and not zeros and slot not in self.tape.beside:
             self.run.remarks[_AROUND] = None
         return Flow(self.run.value(slot), self.run.builder.new_slot(), gate=gate)
 

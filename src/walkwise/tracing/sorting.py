@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 
 from walkwise.rules import Rule
 from walkwise.tracing.recording.recorded import Call, Op, live
@@ -33,6 +33,26 @@ class Parts:
             return "the code before the first layer" if op in self.encoder or not op.era else after
         call = calls[op.call]
         return f"layer '{call.name}' ({type(call.module).__name__})"
+
+    def read_around(self, read: Sequence[int], begins: Callable[[int], bool | None]) -> tuple[list[int], Parts]:
+        """The slots at which walks begin of those that are read around the first layer, and the parts then.
+
+        What has no row for each node (the mean of all, say) is made again in the chain, of what has. ``begins`` says
+        whether walks can begin at a slot, None where they stand there anyway.
+        """
+        makers = {slot: op for op in self.encoder if op.call is None for slot in op.outputs}
+        todo, seen, again = [*reversed(read)], set[int](), set[int]()
+        begun: list[int] = []
+        while todo:
+            slot = todo.pop()
+            possible = None if slot in seen else begins(slot)
+            seen.add(slot)
+            if possible:
+                begun.append(slot)
+            elif possible is False and slot in makers:
+                again.add(id(makers[slot]))
+                todo += makers[slot].inputs
+        return begun, replace(self, chain=[*(op for op in self.encoder if id(op) in again), *self.chain])
 
 
 def sorted_ops(

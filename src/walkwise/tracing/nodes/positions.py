@@ -254,6 +254,10 @@ class Positions:
             return False
         return all(s in self.number or self.begins_at(s) for s in given)
 
+    def begins_or_stands(self, slot: int) -> bool | None:
+        """Whether walks can begin at a tensor that is read around the first layer; None where they stand there."""
+        return None if slot in self.number else self.begins_at(slot)
+
     def begins_at(self, slot: int) -> bool:
         """Have walks begin at a tensor that is read around the first layer, too; whether its rows are nodes."""
         if self.identities.across(slot):
