@@ -344,3 +344,24 @@ def test_nodes_that_are_all_alike_do_not_matter():
     data = graph()
     data.x = torch.ones(8, 4, dtype=torch.float64)
     assert predict(Net(gin).eval(), data, index=4).by_numbers is None
+
+
+class Siamese(nn.Module):
+    """Compares the graph with another one that comes as tensors, of as many nodes."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = GCNConv(4, 3)
+
+    def forward(self, x, edge_index, x_t, edge_index_t):
+        return (self.conv(x, edge_index) * self.conv(x_t, edge_index_t).mean(0)).mean(0, keepdim=True)
+
+
+def test_another_graph_stays_as_it_is_where_parts_are_asked_about():
+    torch.manual_seed(0)
+    x, edges, model = torch.rand(4, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]), Siamese()
+    other = {"x_t": torch.rand(4, 4), "edge_index_t": torch.tensor([[0, 2, 3], [1, 1, 1]])}
+    curve = ww.activation_curve(model, x, edges, [0, 1, 2, 3], target=1, **other)
+    with torch.no_grad():
+        alone = model(x[:2], torch.tensor([[0], [1]]), **other)[0, 1]
+    assert float(curve.values[1]) == pytest.approx(float(alone))

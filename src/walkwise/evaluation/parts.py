@@ -186,7 +186,7 @@ def carried(prediction: Prediction, name: str, value: Any, node: Tensor, edge: T
     """A further argument for so many parts: rows of nodes or of edges picked, rows of graphs repeated."""
     if name in ("batch_size", "num_graphs") and isinstance(value, int):
         return count
-    if not isinstance(value, Tensor) or value.dim() == 0:
+    if not isinstance(value, Tensor) or value.dim() == 0 or id(value) in prediction.beside:
         return value
     M, E = prediction.num_nodes, prediction.edge_index.shape[1]
     if value.shape[0] == E and (E != M or "edge" in name):

@@ -22,6 +22,7 @@ from walkwise.evaluation.outputs import as_names, explained_row, made_by, named_
 from walkwise.evaluation.types import AllTypes
 from walkwise.rules import RuleLike
 from walkwise.tracing import trace
+from walkwise.tracing.given.second import graphs_beside
 from walkwise.tracing.running.shadow import same_random_numbers, shadow_of
 
 if TYPE_CHECKING:
@@ -77,6 +78,12 @@ class Prediction:
         from walkwise.evaluation.renumbering import by_numbers
 
         return by_numbers(self)
+
+    @cached_property
+    def beside(self) -> frozenset[int]:
+        """The tensors of other graphs among the arguments, by identity: parts of this one leave them as they are."""
+        others = graphs_beside(self.arguments, self.edge_index, self.num_nodes)
+        return frozenset(id(tensor) for tensors in others.values() for tensor in tensors)
 
     @property
     def logits(self) -> Tensor:
