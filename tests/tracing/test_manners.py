@@ -74,7 +74,8 @@ def test_tensors_go_in_order_unless_the_names_say_otherwise():
     ):
         given = given_as(model_with(forward), X, EDGES, {})
         assert given.run(given.model) == (X, EDGES)
-    assert given_as(model_with(lambda adj, x: 0), X, EDGES, {}).manner == Manner()
+    assert given_as(model_with(lambda adj, x: 0), X, EDGES, {}).manner == Manner("x", "adj", False)
+    assert given_as(model_with(lambda pos, x: 0), X, EDGES, {}).manner == Manner()
     assert given_as(model_with(lambda edge_index, x: 0), X, EDGES, {}).manner == Manner("x", "edge_index", False)
 
 
@@ -90,6 +91,18 @@ def test_what_stands_in_the_place_of_features_goes_there_where_features_are_opti
         assert given.run(given.model) == (numbers, EDGES, X)
     for forward in (lambda z, edge_index, x: 0, lambda z, pos, edge_index, x=None: 0):
         assert given_as(model_with(forward), X, EDGES, {}).manner == Manner("x", "edge_index", False)
+
+
+@pytest.mark.parametrize("edges", [EDGES, torch.eye(4), torch.eye(4).to_sparse(), torch.eye(4)[None]])
+@pytest.mark.parametrize("forward", [lambda adj, x: (x, adj), lambda edges, h: (h, edges), lambda A, feat: (feat, A)])
+def test_edges_may_come_first(forward, edges):
+    """Where the model takes them first: in its own order, and in that of all other models."""
+    x = X[None] if edges.dim() == 3 else X
+    for call in ((x, edges), (edges, x)):
+        given = given_as(model_with(forward), *call, {})
+        assert given.x is x
+        assert given.edge_index is edges
+        assert all(a is b for a, b in zip(given.run(given.model), (x, edges), strict=True))
 
 
 def test_a_sparse_adjacency_has_its_own_name():

@@ -16,6 +16,7 @@ from torch_geometric.nn import HypergraphConv
 from walkwise.core.node_types import NodeTypes
 from walkwise.errors import InputError, WalkwiseError, described
 from walkwise.tracing.given.holders import EDGES, again, in_main_memory, is_graph
+from walkwise.tracing.given.in_order import are_told, are_turned, edges_first
 from walkwise.tracing.given.manners import NOT_TAKEN, Manner
 from walkwise.tracing.given.misfits import (
     explain_batch,
@@ -221,6 +222,11 @@ def given_as(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any
         return of_graph(model, x, arguments)
     parameters = parameters_of(model)
     manner = Manner() if _in_place(parameters, arguments) else _manner(parameters)
+    turned = edges_first(parameters)
+    if turned is not None and are_turned(x, edge_index):
+        x, edge_index = edge_index, x
+    if turned is not None and manner == Manner() and are_told(x, edge_index):
+        manner = Manner(*turned, False)
     if takes_anything(model) or takes_any_name(model):
         manner = Manner("x", "edge_index", False, instead=manner if takes_anything(model) else None)
     return Given(model, x, edge_index, arguments, manner)
@@ -329,8 +335,10 @@ def _manner(parameters: list[inspect.Parameter], known: Mapping[str, Any] | None
     """
     names = [parameter.name for parameter in parameters]
     if known is None:  # tensors: in order, unless their names stand elsewhere
-        by_name = {"x", "edge_index"} <= set(names) and ordered_names(parameters)[:2] != ["x", "edge_index"]
-        return Manner("x", "edge_index", False) if by_name else Manner()
+        in_order = ordered_names(parameters)[:2]
+        if {"x", "edge_index"} <= set(names):
+            return Manner() if in_order == ["x", "edge_index"] else Manner("x", "edge_index", False)
+        return Manner("x", in_order[0], False) if (edges_first(parameters) or ())[:1] == ("x",) else Manner()
     if not names:
         return Manner()
     unknown = [p.name if p.default is p.empty and p.name not in known else None for p in parameters[:2]] + [None, None]
