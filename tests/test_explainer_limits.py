@@ -58,7 +58,7 @@ def test_probabilities_of_unknown_origin_are_explained_as_they_are():
         return e / e.sum(dim=-1, keepdim=True)
 
     model = Model("node", 4, by_hand_softmax)
-    with pytest.warns(CoverageWarning, match="no softmax or sigmoid was seen"):
+    with pytest.warns(CoverageWarning, match="no softmax or sigmoid was found"):
         explanation = explainer_of(model, MULTICLASS, "node", "probs")(x, edge_index, index=2)
     assert "not the logits" in str(explanation.chain)
     assert explanation.chain.output == pytest.approx(float(explanation.prediction[2].max()))
@@ -103,7 +103,7 @@ def test_outputs_that_are_not_a_tensor():
     model = Model("node", 4, lambda z: (z, z))
     for return_type in ("raw", "probs"):
         explainer = explainer_of(model, MULTICLASS, "node", return_type, kind="phenomenon")
-        with pytest.raises(TargetError, match="must return one tensor, a row per prediction, and returned a tuple"):
+        with pytest.raises(TargetError, match="must return one tensor with a row per prediction; it returned a tuple"):
             explainer(x, edge_index, target=torch.zeros(8, dtype=torch.long))
 
 

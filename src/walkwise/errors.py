@@ -167,10 +167,10 @@ def as_whole(given: Any) -> int:
     >>> as_whole(True)
     Traceback (most recent call last):
         ...
-    TypeError: a truth value is no number
+    TypeError: a truth value is not a number
     """
     if isinstance(given, bool) or str(getattr(given, "dtype", "")).endswith("bool"):
-        raise TypeError("a truth value is no number")
+        raise TypeError("a truth value is not a number")
     return operator.index(given)
 
 

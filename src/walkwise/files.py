@@ -131,7 +131,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     if not path.is_file():
         raise InputError(
-            f"Expected a file of weights, got {path}, which is not there.",
+            f"Expected a file of weights, got {path}, which does not exist.",
             argument="path",
             expected="a file of weights",
             got=str(path),
@@ -160,7 +160,7 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file fails in more ways than can be listed
         raise InputError(
-            f"Expected {path} to hold {wanted}: it holds something else, which is not run.",
+            f"Expected {path} to hold {wanted}: it holds something else, which was not run.",
             argument="path",
             expected=f"a file of {wanted}",
             got=str(path),
@@ -218,9 +218,9 @@ def make_folder(path: Path, argument: str) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"{path} is no folder, and none can be made there: {error.strerror or error}.",
+            f"{path} is not a folder, and none can be created there: {error.strerror or error}.",
             argument=argument,
-            expected="a folder that can be written to",
+            expected="a writable folder",
             got=str(path),
             remedy="Name another folder.",
         ) from error
@@ -278,7 +278,7 @@ def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Map
         raise InputError(
             f"Cannot write {path}: {why}.",
             argument="path",
-            expected="a file that can be written",
+            expected="a writable file",
             got=str(path),
-            remedy="Make its folder first." if isinstance(error, FileNotFoundError) else "Name another file.",
+            remedy="Create its folder first." if isinstance(error, FileNotFoundError) else "Name another file.",
         ) from error

@@ -273,7 +273,7 @@ def _whole(rule: Rule) -> Rule:
     own = any(getattr(type(rule), name) is not getattr(Rule, name) for name in ("factors", "size_factors"))
     if own != rule.splits and rule.shares is None and not rule.exact:
         expected = "with factors (or shares) and with splits" if own else "with shares or factors, since it splits"
-        remedy = "Let splits return True, or the factors are never asked for." if own else "Write one of the two."
+        remedy = "Let splits return True; otherwise factors is never called." if own else "Write only one of the two."
         raise InputError(argument="rule", expected=expected, got=repr(rule), remedy=remedy)
     return rule
 

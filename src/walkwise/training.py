@@ -112,10 +112,13 @@ def _check_given(model: object, graphs: object, seed: object) -> None:
             argument="graphs",
             expected="a GraphSet, which datasets.load returns",
             got=graphs,
-            remedy="Make one of your own graphs: GraphSet(name, datasets.pack(graphs), train, val, test, class_names).",
+            remedy="Build one from your own graphs: GraphSet(name, datasets.pack(graphs), train, val, test, "
+            "class_names).",
         )
     if not len(graphs.train) or not len(graphs.val) or not len(graphs.test):
-        raise InputError(argument="graphs", expected="a GraphSet with graphs to train, stop and test on", got=graphs)
+        raise InputError(
+            argument="graphs", expected="a GraphSet with graphs for training, early stopping and testing", got=graphs
+        )
     as_count(seed, "seed", least=0)
 
 

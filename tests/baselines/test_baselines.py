@@ -143,7 +143,7 @@ def test_every_explainer_takes_types_of_nodes_or_says_why_not(name):
     prediction = predict(model, data, target=0, index=("paper", 2))
     explain = baselines.baseline(name, [prediction])
     if name in ("attention", "gnnexplainer", "gnnexplainer-paper", "pgexplainer"):
-        with pytest.raises(InputError, match="masks the edges of graphs with one kind of nodes"):
+        with pytest.raises(InputError, match="masks edges in graphs with one node type"):
             explain(prediction)
         return
     order = baselines.node_order(explain(prediction)).tolist()
@@ -408,10 +408,10 @@ class OwnTable(NodeLevel):
 def test_what_needs_parts_refuses_a_model_that_goes_by_numbers(method, metric):
     model, data = made(OwnTable), graph()
     if method == "subgraphx":
-        with pytest.raises(InputError, match="The model goes by the numbers of nodes"):
+        with pytest.raises(InputError, match="The model depends on node numbers"):
             baselines.baseline(method)(predict(model, data, index=2))
     else:
-        with pytest.raises(InputError, match="The model goes by the numbers of nodes"):
+        with pytest.raises(InputError, match="The model depends on node numbers"):
             baselines.compare([method], model, [data], metrics=[metric], index=2)
     assert (
         baselines.compare(["random"], model, [data], metrics=["accuracy"], index=2, motif=lambda data: [1, 2])[0].graphs

@@ -423,8 +423,8 @@ def test_a_model_that_goes_by_the_numbers_of_nodes_is_not_asked_about_parts(run,
     asked = ("explain", f"{own}:table", f"{own}:load", "--index", 1, "--size", 2)
     report = run(*asked, "--json").json
     assert report["check"] is None
-    assert "goes by the numbers of nodes" in report["unchecked"]
-    assert "was not checked: the model was not asked about parts" in " ".join(run(*asked).out.split())
+    assert "depends on node numbers" in report["unchecked"]
+    assert "was not checked: the model was not run on parts" in " ".join(run(*asked).out.split())
 
 
 def test_a_class_against_another(run):
@@ -453,7 +453,7 @@ def test_a_run_goes_on_and_says_what_it_did(run, own, tmp_path):
     asked = ["run", f"{own}:build", f"{own}:load", "--index", "all", "--ask", "nodes", "--out", tmp_path / "out"]
     refused = run(*asked)
     assert refused.code == 1
-    assert "--index must be left out where there are several graphs (2 here), got all." in refused.err
+    assert "--index must be left out if there are several graphs (2 here), got all." in refused.err
     asked = ["run", "ba2motif", "--ask", "nodes", "--ask", "walks:2", "--out", tmp_path / "out", "--workers", 1]
     first = run(*asked)
     assert (first.code, first.err) == (0, "")

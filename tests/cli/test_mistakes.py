@@ -82,7 +82,7 @@ def test_the_set_that_is_looked_for_fits_a_graph_in_parts(run, own):
 def test_weights_that_nobody_named_are_spoken_of(run, own, tmp_path):
     named = (f"{own}:build", f"{own}:load", "--index", 1)
     found = run("explain", *named, "--json")
-    assert found.err.startswith(f"Note: {own}:build is asked with the weights it comes with")
+    assert found.err.startswith(f"Note: {own}:build uses the weights it comes with")
     assert found.err.count("\n") == 1
     assert found.json["index"] == 1
     torch.save(importlib.import_module(own).build().state_dict(), tmp_path / "weights.pt")
@@ -126,7 +126,7 @@ def test_a_missing_data_set_names_the_option(run, tmp_path):
         (["interactions", "ba2motif", "--nodes", "a=0", "--nodes", "b=0"], 1, "or ask with --query"),
         (["interactions", "ba2motif", "--nodes", "a=0", "--query", "a & b"], 1, "no group is called 'b'"),
         (["interactions", "ba2motif", "--nodes", "a=30"], 1, "--nodes a names node 30"),
-        (["interactions", "ba2motif", "--nodes", "0,1", "--query", "0,1 & rest"], 1, "by one word, which '0,1' is not"),
+        (["interactions", "ba2motif", "--nodes", "0,1", "--query", "0,1 & rest"], 1, "by one word, and '0,1' is not one"),
         (["interactions", "ba2motif", "--nodes", "rest=0,1"], 1, "'rest' stands for the nodes in no group"),
         (["compare", "ba2motif", "--index", "0"], 1, "leave out --index"),
         (
@@ -141,7 +141,7 @@ def test_a_missing_data_set_names_the_option(run, tmp_path):
         (["train", "ba2motif-gin3", "molecules"], 2, "Unknown data set"),
         (["train", "ba2motif-gin3", "--out", "nowhere/w.safetensors"], 2, "There is no folder nowhere"),
         (["train", "ba2motif-gin3", "--out", "."], 2, ". is a folder. Name the file of weights with --out."),
-        (["demo", "--out", __file__], 2, "name a folder"),
+        (["demo", "--out", __file__], 2, "give a folder"),
         (["reproduce", "table9"], 2, "did you mean 'table3'?"),
         (["explore", "ba2motif", "--rule", "gama"], 2, "did you mean 'gamma'?"),
         (["explian"], 2, "explain"),

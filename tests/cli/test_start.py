@@ -65,7 +65,7 @@ report nowhere|There is no run in nowhere
 reproduce table9|did you mean 'table3'?
 explain ba2motif --graph 1000|There is no graph 1000: ba2motif-generated has 1000, numbered 0 to 999.
 walks mutag --graph 8|There is no graph 8: molecules has 8, numbered 0 to 7.
-order mutag --smiles CC --graph 1|There is no graph 1: molecules has one alone, number 0.
+order mutag --smiles CC --graph 1|There is no graph 1: molecules has only one, number 0.
 compare mutag --graph 0 --graph 8|There is no graph 8
 run graphs:model graphs:load --target house|--target must be a column of the output, or one of predicted, label
 """
@@ -162,7 +162,7 @@ def test_the_first_words_come_before_torch(tmp_path):
         "train mutag-gin3": "Training mutag-gin3.",
         "explore --port 0": "Opening ba2motif and ba2motif-generated …",
         f"explore {tmp_path} --port 0": f"Opening the run in {tmp_path} …",
-        "reproduce table3": "Making the paper's table3 anew, in paper.",
+        "reproduce table3": "Reproducing the paper's table3 in paper.",
     }
     assert {words.split()[0] for words in commands} == {
         command.callback.__name__ for command in app.registered_commands

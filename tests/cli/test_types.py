@@ -86,7 +86,7 @@ def test_the_explorer_opens_one_node_of_them(run, saved, opened):
     assert opened["index"] == 7  # paper 2
     beyond = run("explore", MODEL, saved, "--index", 13, "--port", 0, "--no-browser")
     assert beyond.code != 0
-    assert "such as 'author 0', or its number, 0 to 12, counted from type to type, got 13" in " ".join(
+    assert "such as 'author 0', or its number, 0 to 12, counted on from type to type, got 13" in " ".join(
         beyond.err.split()
     )
     assert run("explore", MODEL, saved, "--index", "paper 2", "--port", 0, "--no-browser").code == 0
@@ -127,10 +127,13 @@ def test_one_node_is_named_by_type(run, saved):
 @pytest.mark.parametrize(
     ("index", "words"),
     [
-        ("paper 6", "There is no node 6 of type 'paper': it has 6, from 0."),
+        ("paper 6", "There is no node 6 of type 'paper': it has 6, numbered from 0."),
         ("editor 0", "with a type of 'author', 'paper', 'venue'"),
-        ("13", "--index must be a node such as 'author 0', or its number, 0 to 12, counted from type to type, got 13."),
-        ("paper", "--index must be a number, or of a heterogeneous graph a type and a number, such as 'paper 2', got"),
+        (
+            "13",
+            "--index must be a node such as 'author 0', or its number, 0 to 12, counted on from type to type, got 13.",
+        ),
+        ("paper", "--index must be a number, or for a heterogeneous graph a type and a number, such as 'paper 2', got"),
         ("-1", "such as 'paper 2', got -1."),
     ],
 )
@@ -146,7 +149,7 @@ def test_other_graphs_name_nodes_by_number(run, tmp_path):
     torch.save(Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]])), tmp_path / "path.pt")
     found = run("explain", "typed_readers:plain", tmp_path / "path.pt", "--index", "paper 2")
     assert found.code == 1
-    words = "--index must be a number, for a graph with one kind of nodes, got paper 2."
+    words = "--index must be a number, for a graph with one node type, got paper 2."
     assert words in " ".join(found.err.split())
 
 
@@ -183,7 +186,7 @@ def test_interactions_are_those_of_types_or_of_groups(run, saved, chain):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--nodes", "a=paper 6"], "There is no node 6 of type 'paper': it has 6, from 0."),
+        (["--nodes", "a=paper 6"], "There is no node 6 of type 'paper': it has 6, numbered from 0."),
         (["--nodes", "a=editor 0"], "with a type of 'author', 'paper', 'venue'"),
         (["--nodes", "a=13"], "--nodes a names node 13, but papers.pt 0 has nodes 0 to 12"),
         (["--smarts", "N=[#7]"], "papers.pt 0 is not a molecule: its nodes are not atoms"),
@@ -197,7 +200,7 @@ def test_nodes_that_are_not_there_are_refused(run, saved, options, words):
 def test_other_graphs_have_no_types(run):
     found = run("explain", "ba2motif", "--nodes", "a=paper 0")
     assert found.code == 1
-    assert "names nodes by type, but ba2motif-generated 0 has one kind of nodes" in " ".join(found.err.split())
+    assert "names nodes by type, but ba2motif-generated 0 has only one node type" in " ".join(found.err.split())
 
 
 def test_compare_takes_them(run, saved):
@@ -215,7 +218,7 @@ def test_compare_explains_one_node_of_them(run, saved, index):
     rows = run("compare", MODEL, saved, "--index", index, *asked).json["rows"]
     (wanted,) = baselines.compare("gradient-x-input", Reader(), [papers()] * 2, index=("paper", 2), metrics="aupc")
     assert rows[0]["mean"] == pytest.approx(wanted.mean)
-    assert "masks the edges of graphs with one kind of nodes" in rows[1]["note"]
+    assert "masks edges in graphs with one node type" in rows[1]["note"]
 
 
 def test_a_run_reads_a_file_of_them(run, saved, tmp_path):

@@ -1,4 +1,4 @@
-"""Models that go by the numbers of nodes are not asked about parts of a graph; all others are."""
+"""Models that go by the numbers of nodes are not run on parts of a graph; all others are."""
 
 import pytest
 import torch
@@ -117,11 +117,11 @@ def test_what_goes_by_the_numbers_of_nodes_is_not_asked_about_parts(case):
     data.update(given)
     found = ww.explain(model, data, size=2, **said)
     assert found.check is None
-    assert found.notes[-1].startswith("the model was not asked about parts of the graph: the ")
+    assert found.notes[-1].startswith("the model was not run on parts of the graph: the ")
     assert found.prediction.output == pytest.approx(found.chain.output)
     on = {"on": "logit"}
     for ask in (ev.activation_curve, ev.pruning_curve, ev.fidelity_plus, ev.fidelity_minus):
-        with pytest.raises(InputError, match="goes by the numbers of nodes") as caught:
+        with pytest.raises(InputError, match="depends on node numbers") as caught:
             ask(model, data, [0, 1, 2, 3, 4, 5, 6, 7], **said, **on)
         assert caught.value.argument == ("target" if case == "a row by a function" else "model")
         assert caught.value.expected
@@ -292,7 +292,7 @@ def test_heterogeneous_graphs(model, said, given, argument):
     found = ww.explain(model, data, size=3, **said)
     assert found.check is None
     assert found.notes[-1] == prediction.by_numbers.note
-    with pytest.raises(InputError, match="goes by the numbers of nodes"):
+    with pytest.raises(InputError, match="depends on node numbers"):
         subgraph_logits(prediction, torch.ones(1, 13, dtype=torch.bool)) if argument == "model" else (
             ww.activation_curve(model, data, list(range(13)), **said)
         )

@@ -474,7 +474,7 @@ def test_groups_formula_and_address_go_from_graph_to_graph(tab, molecules):
     page.fill("#pattern", "[N")
     page.fill("#group-name", "bad")
     page.click("#save-pattern")
-    expect(page.locator("#group-problem")).to_contain_text("is no SMARTS pattern")
+    expect(page.locator("#group-problem")).to_contain_text("is not a SMARTS pattern")
 
 
 def test_graphs_are_found_and_pictures_kept(tab):

@@ -61,7 +61,7 @@ def test_another_address_of_this_computer_serves_too(motifs):
 def test_a_named_host_is_taken_with_a_warning(motifs, monkeypatch, capsys):
     monkeypatch.setattr("werkzeug.serving.BaseWSGIServer.serve_forever", lambda self: None)
     serve(motifs, host="0.0.0.0", port=0, open_browser=False)
-    assert "Whoever can reach this address" in capsys.readouterr().err
+    assert "Anyone who can reach this address" in capsys.readouterr().err
 
 
 def test_another_host_must_be_named(motifs):

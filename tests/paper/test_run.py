@@ -232,7 +232,7 @@ def test_an_interruption_says_how_to_go_on(monkeypatch, tmp_path):
     monkeypatch.setattr("walkwise.paper.run.reproduce", stop)
     result = run("figure5", "--out", tmp_path)
     assert result.exit_code == 130
-    assert "goes on where it stopped" in result.output
+    assert "resumes where it stopped" in result.output
 
 
 def test_without_typer_the_command_names_its_extra(monkeypatch):

@@ -181,7 +181,7 @@ def test_a_model_that_goes_by_the_numbers_of_nodes_is_not_asked_about_parts(grap
     for asked in ("subgraph:3", "curves"):
         made = runs.run(model, graphs[:6], ["nodes", asked], tmp_path / asked[:3], workers=1, batch=1)
         assert made.failed == 6
-        assert runs.read(made)["graphs"].error.str.startswith("The model goes by the numbers of nodes").all()
+        assert runs.read(made)["graphs"].error.str.startswith("The model depends on node numbers").all()
 
 
 def test_numbers_of_nodes_are_looked_at_once_in_a_run(graphs, monkeypatch):

@@ -70,7 +70,7 @@ def test_a_graph_that_makes_a_card_fail_is_found_and_the_others_are_explained(gr
     wrong = table["num_nodes"].isna()
     assert [i for i, graph in enumerate(graphs) if graph.num_nodes == 8] == table["graph"][wrong].tolist()
     assert set(table["error"][wrong]) == {
-        "The graph could not be explained: the graphics card failed; on the processor, the error would have a name."
+        "The graph could not be explained: the graphics card failed; on the CPU, the error message would say why."
     }
     assert table["error"][~wrong].isna().all()
 

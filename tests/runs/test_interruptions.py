@@ -119,7 +119,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(model, graphs, tmp_path):
         try:
             runs.run(model, graphs, ASKED, out, workers=1, batch=4)
         except runs.UnfinishedWriteError as error:
-            os._exit(9 if "Make room" in str(error) else 8)
+            os._exit(9 if "Free some space" in str(error) else 8)
 
     child = os.fork()
     if child == 0:
@@ -252,7 +252,7 @@ def test_where_no_folder_can_be_is_said(model, graphs, tmp_path):
         with pytest.raises(InputError, match=r"cannot be made: .* Name another folder") as refusal:
             runs.run(model, graphs, ["nodes"], tmp_path / wrong, workers=1)
         assert refusal.value.argument == "out"
-    with pytest.raises(InputError, match="is no folder, and none can be made there"):
+    with pytest.raises(InputError, match="is not a folder, and none can be created there"):
         runs.report(runs.run(model, graphs[:2], ["nodes"], tmp_path / "run", workers=1), out=tmp_path / "letter.txt")
 
 

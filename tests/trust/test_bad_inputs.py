@@ -156,7 +156,7 @@ def test_exceptions_of_a_callable_target_come_through(made):
 
 @pytest.mark.parametrize("wrong", [lambda output: output, lambda output: "x", lambda output: None])
 def test_a_callable_target_makes_one_number(made, wrong):
-    with pytest.raises(TargetError, match="makes one number"):
+    with pytest.raises(TargetError, match="into one number"):
         predict(made[0], DATA, target=wrong).value()
 
 

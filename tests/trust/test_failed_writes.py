@@ -121,5 +121,5 @@ def test_a_link_stays_one_a_file_keeps_its_mode_and_a_pipe_is_written_into(tmp_p
     write_whole(pipe, "through")
     assert (os.read(reader, 20), pipe.is_fifo()) == (b"through", True)
     os.close(reader)
-    with pytest.raises(InputError, match=r"Cannot write .*: No such file or directory\. Make its folder first"):
+    with pytest.raises(InputError, match=r"Cannot write .*: No such file or directory\. Create its folder first"):
         models.save_weights(models.GIN(1, 4, 2, 2), tmp_path / "nowhere" / "w")

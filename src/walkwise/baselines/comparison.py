@@ -237,7 +237,7 @@ def _discounts(alphas: float | Iterable[float]) -> tuple[float, ...]:
 def _check_sparsity(sparsity: Any) -> None:
     if not isinstance(sparsity, Real) or not 0 <= float(sparsity) <= 1:
         raise InputError(
-            argument="sparsity", expected="the part of the graph that is left out, between 0 and 1", got=sparsity
+            argument="sparsity", expected="the share of the graph that is left out, between 0 and 1", got=sparsity
         )
 
 

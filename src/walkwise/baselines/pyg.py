@@ -73,7 +73,7 @@ def pg_explainer(predictions: Sequence[Prediction], *, epochs: int = 30, lr: flo
             "The baseline 'pgexplainer' is trained first.",
             argument="predictions",
             expected="at least one prediction",
-            remedy="Give it predictions to learn from.",
+            remedy="Give it predictions to train on.",
         )
     lessons = [prediction for prediction in predictions if prediction.typed is None]
     algorithm = PGExplainer(epochs=epochs, lr=lr).to(predictions[0].x.device)

@@ -102,11 +102,11 @@ def check_one_kind(prediction: Prediction) -> None:
     """Refuse a heterogeneous graph, for explainers that put a mask on the edges of a model's layers."""
     if prediction.typed is not None:
         raise InputError(
-            "This explainer masks the edges of graphs with one kind of nodes, and this graph is heterogeneous.",
+            "This explainer masks edges in graphs with one node type, but this graph is heterogeneous.",
             argument="graph",
-            expected="a graph with one kind of nodes",
+            expected="a graph with one node type",
             got="HeteroData",
-            remedy="Take an explainer that scores nodes or walks, such as sgnn-lrp, gradient-x-input or subgraphx.",
+            remedy="Use an explainer that scores nodes or walks, such as sgnn-lrp, gradient-x-input or subgraphx.",
         )
 
 

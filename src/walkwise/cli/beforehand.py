@@ -137,7 +137,7 @@ def check_subject(
         raise SourceError(
             f"Give either graphs ({graphs}) or --smiles, not both.",
             argument="smiles",
-            expected="left out where graphs are named",
+            expected="left out if graphs are named",
             got=list(smiles),
         )
     if not graphs and not smiles and model not in BUNDLED:
@@ -164,7 +164,7 @@ def check_number(number: int, count: int, source: str) -> None:
     walkwise.cli.names.SourceError: There is no graph 8: molecules has 8, numbered 0 to 7.
     """
     if not 0 <= number < count:
-        there = f"{count}, numbered 0 to {count - 1}" if count > 1 else "one alone, number 0"
+        there = f"{count}, numbered 0 to {count - 1}" if count > 1 else "only one, number 0"
         raise SourceError(
             f"There is no graph {number}: {source} has {there}.",
             argument="graph",

@@ -12,8 +12,8 @@ from walkwise.search.best_walks import TiedWalks
 
 _ALPHA_NOTE = "α = 0: walks that never leave the set; α = 1: all walks that touch it. Random: {} connected sets of {}."
 _TRUTH_NOTE = (
-    "To tell two classes apart, a model may look for one motif and take the other class for what is left. Rank: the "
-    "share of random connected sets with less relevance than the motif."
+    "To tell two classes apart, a model may look for one motif and assign everything else to the other class. Rank: "
+    "the share of random connected sets with less relevance than the motif."
 )
 
 
@@ -75,7 +75,7 @@ def _truth(tallies: Sequence[Tally]) -> Grid:
         for t in tallies
     ]
     columns = ["motif", ">graphs", ">found exactly", ">nodes found", ">node AUROC", ">rank"]
-    return Grid("What was found against the truth, in all graphs", columns, rows, _TRUTH_NOTE, wide=True)
+    return Grid("What was found compared with the truth, in all graphs", columns, rows, _TRUTH_NOTE, wide=True)
 
 
 def of_molecules(molecules: Sequence[Molecule]) -> Section:
@@ -110,9 +110,9 @@ def _removals(molecules: Sequence[Molecule]) -> Grid:
         rows.append((one.name, check.whole.output, group, one.relevance, check.without.output, then))
     columns = ["molecule", ">output", "group", ">its relevance", ">output without it", "then"]
     note = (
-        "Output: the logit of “mutagenic” less that of “non-mutagenic”; above 0, the model says mutagenic. Relevance: "
-        "of all walks that visit the group. Without: the model asked on the molecule with these atoms removed; its "
-        "prediction then flips, or it holds."
+        "Output: the logit of “mutagenic” minus that of “non-mutagenic”; above 0, the model says mutagenic. "
+        "Relevance: that of all walks that visit the group. Without: the model's output on the molecule with these "
+        "atoms removed; its prediction then flips, or it holds."
     )
     return Grid("Explain, remove, ask again", columns, rows, note, wide=True)
 
@@ -122,7 +122,7 @@ def _terms(molecules: Sequence[Molecule]) -> Grid:
     one = next(one for one in molecules if len(one.groups) > 2)
     ranked = sorted(one.terms.terms.items(), key=lambda item: -abs(item[1]))[:6]
     rows = [(" + ".join(names).replace("_", " "), value) for names, value in ranked]
-    note = "Each of these walks visits every group that is named, and no other atom."
+    note = "Each of these walks visits every named group, and no other atom."
     return Grid(f"{one.name}: what groups carry alone and together", ["groups", ">relevance"], rows, note)
 
 

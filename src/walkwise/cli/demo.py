@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 _TITLE = "Which part of this graph made the model say that?"
 _LEAD = (
-    "Two small trained models come with Walkwise. Each says something about a graph; the question is which part of the "
-    "graph made it say that, and whether the answer holds when that part is taken away. Every relevance below is a sum "
+    "Two small trained models come with Walkwise. Each makes a prediction about a graph; the question is which part "
+    "of the graph it rests on, and whether the answer holds when that part is removed. Every relevance below is a sum "
     "over walks, computed exactly by message passing."
 )
 _NEXT = (
@@ -56,7 +56,7 @@ def demo(
             argument="out",
             expected="a folder",
             got=str(out),
-            remedy="With --out, name a folder for figures and the report.",
+            remedy="With --out, give a folder for figures and the report.",
         )
     with loading(f"{_TITLE}\n\n{_LEAD}", quiet=as_json):
         from walkwise.cli import chapters, showcase
@@ -73,7 +73,7 @@ def demo(
             argument="graphs",
             expected="a larger number",
             got=graphs,
-            remedy="Make more of them: --graphs 20.",
+            remedy="Generate more of them: --graphs 20.",
         )
     shown = next((motif for motif in found if motif.traced.target == 1), found[0])
     sections = [*([chapters.of_molecules(molecules)] if molecules else []), chapters.of_motifs(shown, tallies)]

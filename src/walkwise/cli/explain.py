@@ -77,7 +77,7 @@ def _report(
         raise SourceError(f"--size must be {expected}, got {size}.", argument="size", expected=expected, got=size)
     if size > largest:
         raise InputError(
-            f"--size is {size}, but {graph} is in parts: the largest connected component has {largest} nodes.",
+            f"--size is {size}, but {graph} is not connected: the largest connected component has {largest} nodes.",
             argument="size",
             expected=f"at most {largest}",
             got=size,

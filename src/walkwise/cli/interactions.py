@@ -76,7 +76,7 @@ def _report(
             argument="nodes",
             expected="groups that do not overlap",
             got=f"{shared[0]} and {shared[1]}",
-            remedy="Take the node out of one, or ask with --query, which allows it.",
+            remedy="Remove the node from one of them, or ask with --query, which allows overlaps.",
         )
     answers = [{"formula": text, "relevance": _answer(traced, text, groups)} for text in formulas]
     found = None if shared else terms_of(traced.chain, groups, max_order=max_order)
@@ -102,7 +102,7 @@ def _answer(traced: TracedPrediction, text: str, groups: dict[str, list[int]]) -
             raise
         nodes = ",".join(map(str, groups[odd]))
         raise InputError(
-            f"Formulas call groups by one word, which {odd!r} is not: --nodes a={nodes}. {error}",
+            f"Formulas name groups by one word, and {odd!r} is not one: write --nodes a={nodes}. {error}",
             argument="nodes",
             expected="named by one word",
             got=odd,
@@ -126,7 +126,7 @@ def _show(traced: TracedPrediction, report: dict[str, Any]) -> None:
         if abs(report["remainder"]) > 1e-5 * abs(report["union"]):
             rows.append(("higher orders", report["remainder"]))
         rows.append(("all of these", report["union"]))
-        note = "Each of these walks visits every group that is named, and no other node."
+        note = "Each of these walks visits every named group, and no other node."
         show_table("Walks that visit exactly these groups", ["groups", ">relevance"], rows, note=note)
     if report["queries"]:
         rows = [(answer["formula"], answer["relevance"]) for answer in report["queries"]]

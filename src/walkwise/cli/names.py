@@ -109,7 +109,7 @@ class SourceError(InputError):
 
 def which_graphs(ways: str) -> SourceError:
     """The error that no graphs were named, and the ways to name them."""
-    return SourceError("Which graphs?", argument="graphs", expected=ways, remedy=f"Name them after the model: {ways}.")
+    return SourceError("Which graphs?", argument="graphs", expected=ways, remedy=f"Give them after the model: {ways}.")
 
 
 def choice(name: str, valid: Sequence[str], what: str) -> str:
@@ -241,7 +241,7 @@ def existing(path: Path) -> Path:
         raise SourceError(
             f"There is no file {path}{nearest(path.name, beside)}",
             argument="path",
-            expected="a file that is there",
+            expected="an existing file",
             got=str(path),
         )
     return path
@@ -252,9 +252,9 @@ def check_folder(path: Path) -> Path:
     if not path.is_dir():
         wrong = f"{path} is a file" if path.exists() else f"There is no folder {path}"
         raise SourceError(
-            f"{wrong}. --data names the folder that data sets are in, or are to be downloaded to.",
+            f"{wrong}. --data names the folder that holds the data sets, or to which to download them.",
             argument="data",
-            expected="a folder that is there",
+            expected="an existing folder",
             got=str(path),
         )
     return path

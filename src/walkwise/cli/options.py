@@ -59,7 +59,7 @@ def as_node(given: str) -> Node:
     """
     found = re.fullmatch(r"(?:(.*\S)\s+)?(\d+)", given.strip())
     if found is None:
-        expected = "a number, or of a heterogeneous graph a type and a number, such as 'paper 2'"
+        expected = "a number, or for a heterogeneous graph a type and a number, such as 'paper 2'"
         raise SourceError(f"--index must be {expected}, got {given}.", argument="index", expected=expected, got=given)
     return (found[1], int(found[2])) if found[1] else int(found[2])
 
@@ -84,7 +84,7 @@ DataName = Annotated[
     typer.Argument(
         metavar="GRAPHS",
         help=f"The graphs to ask about: a data set ({', '.join(GRAPHS)}), a file of PyG graphs saved by torch (.pt), "
-        "or an import path such as mypkg.data:load, which runs. Bundled models bring graphs of their own.",
+        "or an import path such as mypkg.data:load, which is run. Bundled models come with graphs of their own.",
         autocompletion=_starting(GRAPHS),
         show_default=False,
         callback=_checked(check_graphs),
@@ -105,7 +105,7 @@ Smiles = Annotated[
     list[str] | None,
     typer.Option(
         metavar="SMILES",
-        help="A molecule to ask about in place of GRAPHS; can be given several times.",
+        help="A molecule to ask about instead of GRAPHS; can be given several times.",
         callback=_checked(check_smiles),
     ),
 ]
@@ -136,8 +136,8 @@ Index = Annotated[
     typer.Option(
         parser=str,
         metavar="NODE",
-        help="The node to explain, for models with an output for each node: its number, or of a heterogeneous graph "
-        "'paper 2', say.",
+        help="The node to explain, for models with an output for each node: its number, or for a heterogeneous graph "
+        "a name such as 'paper 2'.",
         callback=_checked(as_node),
     ),
 ]
@@ -166,7 +166,7 @@ NodeLists = Annotated[
     typer.Option(
         "--nodes",
         metavar="NODES",
-        help="A set of nodes, such as 0,1,2 or 20-24 or ring=0-5, or of a heterogeneous graph team='author 0-2, "
+        help="A set of nodes, such as 0,1,2 or 20-24 or ring=0-5, or for a heterogeneous graph team='author 0-2, "
         "venue 1'; can be given several times.",
     ),
 ]
@@ -175,11 +175,11 @@ Smarts = Annotated[
     typer.Option(
         "--smarts",
         metavar="NAME=SMARTS",
-        help="A group of atoms by a pattern, such as NO2='[N+](=O)[O-]'; can be given several times.",
+        help="A group of atoms given by a pattern, such as NO2='[N+](=O)[O-]'; can be given several times.",
     ),
 ]
 Functional = Annotated[
-    bool, typer.Option("--functional-groups", help="Take the functional groups and rings of molecules as groups.")
+    bool, typer.Option("--functional-groups", help="Use the functional groups and rings of molecules as groups.")
 ]
 Size = Annotated[
     int | None,
@@ -189,7 +189,8 @@ Featurise = Annotated[
     str | None,
     typer.Option(
         metavar="IMPORT",
-        help="What makes a graph of a SMILES string, as an import path; default: the bundled models' features.",
+        help="The function that turns a SMILES string into a graph, as an import path; default: the bundled models' "
+        "features.",
         show_default=False,
     ),
 ]

@@ -131,10 +131,7 @@ def opened(request: Request) -> Subject:
         request.model, request.graphs, weights=request.weights, smiles=request.smiles or (), root=request.root
     )
     if request.weights is None and is_import_path(request.model):
-        tell(
-            f"Note: {request.model} is asked with the weights it comes with, perhaps random: "
-            "name a file with --weights."
-        )
+        tell(f"Note: {request.model} uses the weights it comes with, which may be random: give a file with --weights.")
     return subject
 
 
@@ -274,7 +271,7 @@ def numbered(traced: TracedPrediction, sets: NodeSets) -> dict[str, list[int]]:
     for name, given in sets.items():
         if types is None and any(isinstance(node, tuple) for node in given):
             raise InputError(
-                f"--nodes {name} names nodes by type, but {graph} has one kind of nodes.",
+                f"--nodes {name} names nodes by type, but {graph} has only one node type.",
                 argument="nodes",
                 expected=f"nodes from 0 to {last}",
                 got=name,

@@ -16,7 +16,8 @@ from walkwise.cli.output import loading, print_json, say
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run, finished or not.")],
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the report goes; default: DIR/report.", show_default=False)
+        Path | None,
+        typer.Option(metavar="DIR", help="The folder for the report; default: DIR/report.", show_default=False),
     ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,

@@ -45,7 +45,7 @@ def reproduce(
     """
     choice(what, (*EXHIBITS, "all"), "table or figure")
     made = "the paper's tables and figures" if what == "all" else f"the paper's {what}"
-    with loading(f"Making {made} anew, in {out}.", quiet=as_json):
+    with loading(f"Reproducing {made} in {out}.", quiet=as_json):
         from walkwise.paper import report, run
         from walkwise.paper.bench import FULL, QUICK, Bench
         from walkwise.paper.omissions import reasons
@@ -56,7 +56,7 @@ def reproduce(
         results = run.reproduce(run.chosen(what), bench, skip_missing=what == "all", progress=progress())
         path = report.write_report(results, bench, _command())
     except KeyboardInterrupt:
-        Console(stderr=True).print("Interrupted. The same command goes on where it stopped.")
+        Console(stderr=True).print("Interrupted. The same command resumes where it stopped.")
         raise typer.Exit(130) from None
     if as_json:
         print_json({"command": "reproduce", "results": [_summary(result) for result in results], "report": str(path)})

@@ -58,7 +58,7 @@ def run(
         typer.Argument(
             metavar="GRAPHS",
             help="A data set, a file of PyG graphs (.pt), a folder of such files, a table of molecules with a column "
-            "smiles (.csv, .tsv, .parquet), or an import path. A bundled model has graphs of its own.",
+            "smiles (.csv, .tsv, .parquet), or an import path. A bundled model comes with graphs of its own.",
             show_default=False,
             callback=lambda given: given if given is None else check_run_graphs(given),
         ),
@@ -67,7 +67,7 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="QUESTION",
-            help="A question to every graph; can be given several times: nodes, edges, walks:10, order:0.1, "
+            help="A question about every graph; can be given several times: nodes, edges, walks:10, order:0.1, "
             "subgraph:5, groups:FILE (or groups:functional, groups:alerts), curves.",
             show_default=False,
         ),
@@ -81,8 +81,8 @@ def run(
         str,
         typer.Option(
             metavar="CLASS",
-            help="What is explained: 'predicted', the class that the model predicts; 'label', that of the graph; or "
-            "one class or output column (of a model with one logit, positive or negative).",
+            help="What is explained: 'predicted', the class that the model predicts; 'label', the graph's label; or "
+            "one class or output column (for a model with one logit, positive or negative).",
         ),
     ] = "predicted",
     rule: options.RuleName = "auto",
@@ -96,7 +96,7 @@ def run(
         ),
     ] = None,
     engine: Annotated[
-        str, typer.Option(metavar="NAME", help="local: processes of this machine. ray: a Ray cluster.")
+        str, typer.Option(metavar="NAME", help="local: processes on this machine. ray: a Ray cluster.")
     ] = "local",
     address: Annotated[
         str | None,

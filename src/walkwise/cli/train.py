@@ -30,7 +30,7 @@ def train(
         str,
         typer.Argument(
             metavar="MODEL",
-            help=f"A model to train: one of the paper's ({', '.join(RECIPES)}), or an import path, which runs.",
+            help=f"A model to train: one of the paper's ({', '.join(RECIPES)}), or an import path, which is run.",
         ),
     ],
     graphs: options.DataName = None,
@@ -59,7 +59,7 @@ def train(
         raise SourceError(
             f"{wrong}.",
             argument="out",
-            expected="a file in a folder that is there",
+            expected="a file in an existing folder",
             got=str(path),
             remedy="Name the file of weights with --out.",
         )
@@ -143,8 +143,8 @@ def _graph_set(spec: str, root: Path | None, seed: int) -> GraphSet:
     fewest, label = min((number, label) for label, number in Counter(graphs.y.tolist()).items())
     if fewest < _FEWEST:
         raise SourceError(
-            f"Of every class, training needs at least {_FEWEST} graphs: to train on, to stop by and to test on. "
-            f"{spec} has {fewest} of class {label}.",
+            f"Training needs at least {_FEWEST} graphs of every class: for training, for early stopping and for "
+            f"testing. {spec} has {fewest} of class {label}.",
             argument="graphs",
             expected=f"graphs with at least {_FEWEST} of every class",
             got=fewest,

@@ -13,8 +13,8 @@ _OPTIONS = {"target": "--target", "against": "--against", "index": "--index"}
 #: What to do, in place of the library's own advice, by the argument that does not fit.
 _REMEDIES = {
     "output": "Wrap the model in one that returns (rows, columns), a row per graph or per node.",
-    "index": "Of a model with an output per node, name the node to explain: --index 0, say.",
-    "metadata": "Name the model, and this file with --weights.",
+    "index": "For a model with an output per node, give the node to explain, for example --index 0.",
+    "metadata": "Name the model, and give this file with --weights.",
 }
 
 ONE_OUTPUT = "{} has one output for the whole graph, not one per node: leave out --index."

@@ -140,7 +140,8 @@ class Differential(Operator):
         if gradient is None:  # torch says that it can, and does nothing
             raise TraceError(
                 f"torch cannot differentiate {getattr(self.func, '__name__', self.func)}, which the model computes.",
-                remedy="Write it with functions that have a derivative; trace a quantised model as it was before.",
+                remedy="Write it with functions that have a derivative; trace a quantised model as it was before "
+                "quantisation.",
             )
         return gradient
 

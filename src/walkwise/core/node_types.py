@@ -95,7 +95,7 @@ class NodeTypes:
         i = _whole(i, node)
         if not 0 <= i < count:
             raise InputError(
-                f"There is no node {i} of type {name!r}: it has {count}, from 0.",
+                f"There is no node {i} of type {name!r}: it has {count}, numbered from 0.",
                 argument="node",
                 expected=f"({name!r}, i) with i from 0 to {count - 1}",
                 got=node,

@@ -116,7 +116,7 @@ def _published_graphs(found: Any, path: Path) -> Graphs:
             f"{_DIGEST[:12]}…).",
             expected=_DIGEST,
             got=digest,
-            remedy="Remove the file to have it fetched again.",
+            remedy="Remove the file, and it is downloaded again.",
         )
     adjacency, labels = found[0].astype(np.uint8), found[2]
     count, size = adjacency.shape[:2]
@@ -143,7 +143,7 @@ def load_generated(root: Path) -> GraphSet:
     Args:
         root: not used.
     """
-    return _split("ba2motif-generated", pack(generate(1000, seed=0)), "Made afresh, seed 0.")
+    return _split("ba2motif-generated", pack(generate(1000, seed=0)), "Generated, seed 0.")
 
 
 def _split(name: str, graphs: Graphs, remarks: str) -> GraphSet:

@@ -69,7 +69,7 @@ def read_graphs(path: Path) -> list[Any]:
         misfit = next(filter(None, map(_misfit, graphs)), None)
     except Exception as error:  # a damaged file fails in more ways than can be listed
         raise InputError(
-            f"{path} was not opened: it holds something else than PyG graphs, or is damaged. Nothing in it was run.",
+            f"{path} was not opened: it holds something other than PyG graphs, or is damaged. Nothing in it was run.",
             expected="a file of PyG graphs",
             got=str(path),
             remedy="Save a Data object or a list of them with torch.save, or load the file in your own code and name "

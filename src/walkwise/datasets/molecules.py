@@ -64,7 +64,7 @@ def _parse(smiles: str) -> Any:
         raise InputError(
             f"{smiles!r} has no atoms but hydrogens.",
             argument="smiles",
-            expected="a molecule with other atoms than hydrogens",
+            expected="a molecule with atoms other than hydrogen",
             got=smiles,
             remedy="Choose another molecule.",
         )

@@ -40,7 +40,7 @@ def _made(found: Any) -> np.ndarray:
         raise pickle.UnpicklingError(f"it holds a {type(found).__name__}")
     kind = np.dtype(found.dtype.order + found.dtype.code if isinstance(found.dtype, _Dtype) else "")
     if kind.kind not in "biuf" or not isinstance(found.raw, bytes | bytearray):
-        raise pickle.UnpicklingError("it holds an array of something else than numbers")
+        raise pickle.UnpicklingError("it holds an array of something other than numbers")
     flat = np.frombuffer(bytes(found.raw), dtype=kind)
     return flat.reshape(found.shape, order=found.order).astype(kind.newbyteorder("="))
 
@@ -109,7 +109,7 @@ class _Name:
         return self.stands_for(*given)
 
     def __setstate__(self, state: Any) -> None:
-        raise pickle.UnpicklingError("it wants to change a name")
+        raise pickle.UnpicklingError("it tries to change a name")
 
 
 class _ArrayUnpickler(pickle.Unpickler):

@@ -38,7 +38,7 @@ def balanced_split(y: Tensor, count: int, *, seed: int = 0) -> tuple[Tensor, Ten
             argument="count",
             expected=f"a number of training graphs that {fewest} graphs of a class suffice for",
             got=count,
-            remedy="Are all files of the data set whole?",
+            remedy="Are all files of the data set complete?",
         )
     train, val = set_aside(torch.cat([members[:each] for members in drawn]), y, seed=seed)
     return train, val, torch.cat([members[each:] for members in drawn]).sort().values

@@ -160,7 +160,7 @@ def _explained(order: Any, target: Any, against: Any, index: Any) -> dict[str, A
         return {"target": target, "against": against, "index": index}
     if target is None and number.target is None:
         raise InputError(
-            "The order was made of a chain with a callable target.",
+            "The order comes from a chain with a callable target.",
             argument="target",
             expected="given: the callable that was traced, or a column of the output",
             remedy="Give it here, too: target=lambda output: ...",

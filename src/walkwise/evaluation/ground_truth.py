@@ -81,7 +81,7 @@ def _auroc(scores: Tensor, truth: Tensor) -> float:
     inside, outside = scores[truth], scores[~truth]
     if len(outside) == 0:
         raise InputError(
-            "The motif is the whole graph: there is nothing to tell it from.",
+            "The motif is the whole graph: there is nothing to distinguish it from.",
             argument="motif",
             expected="a part of the graph",
         )

@@ -29,11 +29,11 @@ def given_graph(model: nn.Module, graph: tuple[Any, ...], model_kwargs: dict[str
         if graph[0].x is None or graph[0].edge_index is None:
             sparse = "adj_t" in graph[0] and graph[0].edge_index is None
             raise InputError(
-                "The Data object needs x and edge_index; where there are no features, give ones.",
+                "The Data object needs x and edge_index; if there are no features, use ones.",
                 argument="graph",
                 expected="a Data object with x and edge_index",
                 got=str(graph[0]),
-                remedy="Subgraphs are not taken of adj_t: leave ToSparseTensor out." if sparse else None,
+                remedy="Subgraphs cannot be taken from adj_t: leave ToSparseTensor out." if sparse else None,
             )
         given = of_graph(model, graph[0], model_kwargs)
     else:
@@ -70,7 +70,7 @@ def _check_graph(x: Any, edge_index: Any) -> None:
             argument="edge_index",
             expected="a tensor of shape (2, E)",
             got=described(edge_index),
-            remedy="Give columns of edges: subgraphs are not taken of a sparse adjacency.",
+            remedy="Give edges as columns: subgraphs cannot be taken from a sparse adjacency.",
         )
     if edge_index.dtype != torch.long or (edge_index.numel() and not _within(edge_index, x.shape[0])):
         raise InputError(

@@ -71,7 +71,7 @@ def named_column(target: Any, row: Tensor, name: str, class_names: Sequence[str]
         place = classes.index(target)
         return (place, False) if len(row) > 1 else (0, place == 0)
     if isinstance(target, str):
-        remedy = None if class_names else "Name the classes with class_names=[...] to call them by name."
+        remedy = None if class_names else "To give classes by name, pass class_names=[...]."
         raise InputError(argument=name, expected=expected, got=target, remedy=remedy)
     column = _whole(target, name, expected)
     if column == 1 == len(row):  # the positive class of two
@@ -112,9 +112,9 @@ def made_by(target: Callable[[Any], Tensor], output: Any) -> Tensor:
     if not isinstance(made, Tensor | int | float) or (isinstance(made, Tensor) and made.numel() != 1):
         got = f"a tensor of shape {tuple(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
         raise TargetError(
-            f"A callable target makes one number of the model's output; it returned {got}.",
+            f"A callable target must turn the model's output into one number; it returned {got}.",
             argument="target",
-            expected="a function that makes one number of the model's output",
+            expected="a function that turns the model's output into one number",
             got=Described(got),
             remedy="Select one entry, as in lambda output: output[0, 1].",
         )

@@ -116,7 +116,7 @@ def _logits(prediction: Prediction, masks: Tensor) -> Tensor:
         found = _rows(prediction, masks[full])
         if found is None:
             raise InputError(
-                f"The model's output for subgraphs must have one row for each, {tuple(rows.shape)}, and has not.",
+                f"The model's output for subgraphs must have one row for each; its shape is {tuple(rows.shape)}.",
                 argument="model",
                 expected="a model with one row of output per graph",
             )

@@ -157,8 +157,8 @@ def predict(
         return Prediction(model, x, edge_index, arguments, target, None, output, notes=given.notes)
     if index is not None and isinstance(output, Tensor) and output.dim() == 1 and len(output) != x.shape[0]:
         raise InputError(
-            f"The output has {len(output)} scores for {x.shape[0]} nodes. Scores of pairs of nodes are not followed "
-            "over subgraphs, which may lack an end of the pair.",
+            f"The output has {len(output)} scores for {x.shape[0]} nodes. Scores of node pairs cannot be compared "
+            "between subgraphs, because a subgraph may lack an end of the pair.",
             argument="output",
             expected="one score per node",
             got=len(output),
@@ -246,7 +246,7 @@ def input_gradient(prediction: Prediction, features: Sequence[Tensor]) -> list[T
     wrong = next((x for x in features if not x.is_floating_point()), None)
     if wrong is not None:
         raise InputError(
-            f"There is no gradient with respect to node features of {wrong.dtype}.",
+            f"Node features of {wrong.dtype} have no gradient.",
             argument="x",
             expected="of floating-point numbers",
             got=wrong.dtype,
@@ -286,7 +286,7 @@ def chosen(prediction: Prediction, rows: Any, on: str) -> Tensor:
     if callable(prediction.target):
         if on != "logit":
             raise InputError(
-                "A callable target makes its own number of the output.",
+                "A callable target computes its own number from the output.",
                 argument="on",
                 expected='"logit" where target is callable',
                 got=on,

@@ -28,14 +28,14 @@ _UNITS, _TIMES = 16, 16
 #: Arguments that are made anew for parts.
 _OF_PARTS = ("batch", "batch_size", "num_graphs")
 _TABLE = (
-    "If it has a row of its own for every node, hand these in with the features x, or as an argument that has a row "
+    "If it has a row of its own for every node, pass these rows in with the features x, or as an argument with a row "
     "for each node."
 )
 _NAMED = (
-    "It gets {}, which stays as it is where nodes have other numbers. If nodes are named there, ask the chain instead: "
-    "ww.trace(model, ..., index=...) of the pair or the row, then ww.subgraph_relevance(chain, nodes)."
+    "It gets {}, which is not renumbered with the nodes. If nodes are named there, ask the chain instead: "
+    "ww.trace(model, ..., index=...) for the pair or the row, then ww.subgraph_relevance(chain, nodes)."
 )
-_PICKED = "Name the node by index=, and the column by target=: it is followed then."
+_PICKED = "Name the node by index=, and the column by target=: then the node is followed."
 
 
 class ByNumbers(NamedTuple):
@@ -49,7 +49,7 @@ class ByNumbers(NamedTuple):
     @property
     def error(self) -> InputError:
         """The same as an error."""
-        expected = "one that gives the same, whatever the numbers of nodes, to be asked about parts of a graph"
+        expected = "one whose output does not depend on node numbers, to be run on parts of a graph"
         got, problem = Described(self.got), f"{self.problem}."
         return InputError(problem, argument=self.argument, expected=expected, got=got, remedy=self.remedy)
 
@@ -57,7 +57,7 @@ class ByNumbers(NamedTuple):
     def note(self) -> str:
         """The same as a note."""
         problem = self.problem[0].lower() + self.problem[1:]
-        return f"the model was not asked about parts of the graph: {problem}. {self.remedy}"
+        return f"the model was not run on parts of the graph: {problem}. {self.remedy}"
 
 
 def by_numbers(prediction: Prediction) -> ByNumbers | None:
@@ -196,10 +196,10 @@ class _Asked:
             column = int(self._apart(answer.values).argmax()) if answer.values.shape == self.expected.shape else 0
             scale = float(max(abs(answer.values[column]), abs(self.expected[column])))
             there, here = (number(float(v[column]), scale=scale) for v in (answer.values, self.expected))
-            got, said = there, f"it gives {there} and not {here}"
+            got, said = there, f"it gives {there} instead of {here}"
         problem = (
-            f"The {whose} goes by the numbers of nodes, which are others in a part of the graph: with all nodes in "
-            f"another order {said}"
+            f"The {whose} depends on node numbers, which change in a part of the graph: with all nodes in another "
+            f"order {said}"
         )
         return ByNumbers(argument, problem, got, _PICKED if argument == "target" else self._remedy())
 

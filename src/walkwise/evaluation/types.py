@@ -34,7 +34,7 @@ def node_of(data: Data | HeteroData, index: int | TypedNode | None) -> int | Typ
     types = node_types(data)
     if types is None:
         if isinstance(index, tuple):
-            expected = "a number, for a graph with one kind of nodes"
+            expected = "a number, for a graph with one node type"
             raise InputError(argument="index", expected=expected, got=Described(" ".join(map(str, index))))
         return index
     if isinstance(index, tuple):
@@ -42,7 +42,7 @@ def node_of(data: Data | HeteroData, index: int | TypedNode | None) -> int | Typ
         return index
     if index is not None and not 0 <= index < types.num_nodes:
         some = next((name for name, count in types.counts.items() if count), "type")
-        expected = f"a node such as '{some} 0', or its number, 0 to {types.num_nodes - 1}, counted from type to type"
+        expected = f"a node such as '{some} 0', or its number, 0 to {types.num_nodes - 1}, counted on from type to type"
         raise InputError(argument="index", expected=expected, got=index)
     return None if index is None else types.named(index)
 
@@ -66,8 +66,7 @@ class AllTypes(nn.Module):
         bare = [name for name, count in given.types.counts.items() if count and given.x.get(name) is None]
         if bare:
             raise InputError(
-                f"Nodes of type {bare[0]!r} have no features, and parts of the graph are made of the features of their "
-                "nodes.",
+                f"Nodes of type {bare[0]!r} have no features, and a part of the graph needs the features of its nodes.",
                 argument="graph",
                 expected="a HeteroData with features x of every type",
                 got=f"{bare[0]!r} without x",

@@ -28,10 +28,10 @@ from walkwise.tracing.running.ending import Ending
 _MAPS: dict[str, Callable[[Tensor], Tensor]] = {"positive": lambda r: r.clamp(min=0), "magnitude": torch.abs}
 
 _ALL_ZERO = (
-    'All relevance has the sign that mask="positive" leaves out, so that the mask is zero everywhere: everything '
-    'speaks against what is explained. Take mask="magnitude", or explain another class.'
+    'All relevance is negative, so mask="positive" gives a mask that is zero everywhere: everything speaks against '
+    'the explained class. Use mask="magnitude", or explain another class.'
 )
-_NO_LOGITS = "no softmax or sigmoid was seen at the end of the model, so what it returns is explained, not the logits"
+_NO_LOGITS = "no softmax or sigmoid was found at the end of the model, so its output is explained, not the logits"
 
 
 class SubgraphExplanation(Explanation):
@@ -210,14 +210,14 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
         mode, name = self.model_config.mode, type(self).__name__
         if self.column is not None and mode != ModelMode.regression:
             logging.error(
-                f"'{name}' takes a 'column' for regression only (got mode '{mode.value}'). To explain another class "
-                "than the predicted one, give it as the target of explanation type 'phenomenon'"
+                f"'{name}' takes a 'column' for regression only (got mode '{mode.value}'). To explain a class other "
+                "than the predicted one, give it as the target with explanation type 'phenomenon'"
             )
             return False
         if mode == ModelMode.regression and self.explainer_config.explanation_type == ExplanationType.phenomenon:
             logging.warning(
-                f"'{name}' shares out what the model returns: in regression, the values of the target of explanation "
-                "type 'phenomenon' play no part"
+                f"'{name}' shares out the model's output: in regression, the target values of explanation type "
+                "'phenomenon' play no part"
             )
         return True
 
@@ -295,7 +295,7 @@ def _steps(model: nn.Module, edge_index: Any) -> Tensor:
     if len(flows) != 1 or any(isinstance(layer, HypergraphConv) for layer in layers):
         raise InputError(
             "A column of edge_index is not one step here: layers send messages in both directions (flow), or do not "
-            "say in which, or it names a hyperedge.",
+            "say in which direction, or it names a hyperedge.",
             argument="edge_mask_type",
             expected="None for a model like this",
             remedy="Ask for node masks only (edge_mask_type=None).",

@@ -15,7 +15,7 @@ def per_row(scores: Any, mode: ModelMode, target: Any, column: int | None) -> Te
     """What every row of the output counts for in the explained scalar."""
     if not isinstance(scores, Tensor):
         raise TargetError(
-            f"The model must return one tensor, a row per prediction, and returned a {type(scores).__name__}.",
+            f"The model must return one tensor with a row per prediction; it returned a {type(scores).__name__}.",
             argument="output",
             expected="one tensor, a row per prediction",
             got=described(scores),
@@ -30,7 +30,7 @@ def per_row(scores: Any, mode: ModelMode, target: Any, column: int | None) -> Te
         chosen = scores[..., column]
     else:
         raise TargetError(
-            f"column={column} is out of range: the output has {columns} column(s), from 0.",
+            f"column={column} is out of range: the output has {columns} column(s), counted from 0.",
             argument="column",
             expected=f"a column of the output, of which there are {columns}, from 0",
             got=column,

@@ -128,4 +128,4 @@ def _walks(chain: RelevanceChain, number_of_walks: int) -> tuple[TopWalks, list[
         return top_walks(chain, number_of_walks, progress=False), []
     except (SearchLimitError, TooManyWalksError) as error:
         none = torch.zeros(0, chain.num_layers + 1, dtype=torch.long)
-        return TopWalks(none, torch.zeros(0), 0, 0, "not found"), [f"the top walks were not found: {error}"]
+        return TopWalks(none, torch.zeros(0), 0, 0, "not found"), [f"the top walks were not computed: {error}"]

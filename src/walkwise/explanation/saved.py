@@ -116,7 +116,7 @@ def _check_ending(path: Path) -> None:
         return
     instead = _INSTEAD.get(ending)
     raise InputError(
-        f"save writes a {ENDING[1:]} file, and {path.name!r} would be taken for another kind.",
+        f"save writes a {ENDING[1:]} file, and the name {path.name!r} suggests another kind.",
         argument="path",
         expected=f"NAME{ENDING}",
         got=path.name,

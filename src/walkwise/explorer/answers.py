@@ -227,16 +227,16 @@ def pattern_group(case: Case, pattern: str) -> list[int]:
     """
     if case.molecule is None:
         raise InputError(
-            "Patterns are for molecules; this graph is none.",
+            "Patterns are for molecules, and this graph is not one.",
             argument="pattern",
-            expected="left out for graphs that are no molecules",
+            expected="left out for graphs that are not molecules",
             got=pattern,
         )
     try:
         return smarts.groups(case.molecule, pattern=pattern).get("pattern", [])
     except InputError as error:
         raise InputError(
-            f"{pattern!r} is no SMARTS pattern that RDKit can read, such as [N+](=O)[O-].",
+            f"{pattern!r} is not a SMARTS pattern that RDKit can read, such as [N+](=O)[O-].",
             argument="pattern",
             expected="a SMARTS pattern",
             got=pattern,
@@ -269,8 +269,8 @@ def overlap_words(groups: Mapping[str, Sequence[int]], types: NodeTypes | None =
             if shared := sorted(set(groups[one]) & set(groups[other])):
                 node = f"node {shared[0]}" if types is None else types.written(shared)[0]
                 return (
-                    f"{one} and {other} share {node}. Bars need groups that do not overlap: remove one of "
-                    "them, or ask with a formula above, which allows it."
+                    f"{one} and {other} share {node}. Bars need groups that do not overlap: remove one of them, or ask "
+                    "with a formula above, which allows overlaps."
                 )
     return ""
 

@@ -90,7 +90,7 @@ def _connect_graph(app: Dash, desk: Desk) -> None:
         hint = f"Click a node, shift-click for more. {hold} to select a box; or type {ids} and press Enter."
         drawn = len(case.drawing.nodes)
         if drawn < case.num_nodes:
-            hint = f"Drawn are the {drawn} of {case.num_nodes} nodes that matter, and what joins them. {hint}"
+            hint = f"Of {case.num_nodes} nodes, the {drawn} that matter and what joins them are drawn. {hint}"
         groups = answers.groups_here(case, own)
         names = sorted({*seen, *groups, *own})
         nodes = [node for node in wished.get("selection", []) if node < case.num_nodes]

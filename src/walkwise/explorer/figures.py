@@ -24,7 +24,7 @@ def alpha_figure(answer: SelectionAnswer) -> dict[str, Any]:
     place = {"x": [answer.alpha], "y": [answer.relevance]} if answer.nodes else {"x": [], "y": []}
     mark = place | {"mode": "markers", "marker": {"color": colour, "size": 11}}
     hover = {"hovertemplate": "α = %{x:.2f}<br>R = %{y:.4g}<extra></extra>"}
-    layout = _layout("α: what a step outside the selection counts", "R of the selection")
+    layout = _layout("α: weight of a step outside the selection", "R of the selection")
     layout["xaxis"]["range"] = [-0.03, 1.03]
     if not answer.nodes:
         middle = {"xref": "paper", "x": 0.5, "yref": "paper", "y": 0.5, "showarrow": False}

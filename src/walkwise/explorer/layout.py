@@ -177,7 +177,7 @@ def _structure_panel() -> html.Section:
                 button("no-nodes", "None"),
                 html.Button("Node ids", id="ids", type="button", **attributes(aria_pressed="true")),
                 html.Button("Edge relevance", id="edges", type="button", **attributes(aria_pressed="false")),
-                button("pin", "Pin", label="Keep this picture, to compare with another graph or class"),
+                button("pin", "Pin", label="Keep this picture to compare it with another graph or class"),
                 look="field nodes",
             ),
             problem("nodes-problem"),
@@ -192,7 +192,7 @@ def _structure_panel() -> html.Section:
 
 
 def _legend() -> html.Div:
-    keys = [("selected", "selected"), ("placed", "placed by the greedy order"), ("walked", "walk pointed at")]
+    keys = [("selected", "selected"), ("placed", "placed by the greedy order"), ("walked", "highlighted walk")]
     return html.Div(
         [
             html.Div(
@@ -215,7 +215,7 @@ def _selection_card() -> html.Section:
         "Relevance of the selection",
         html.P([html.Span("", id="relevance", className="number"), html.Span("", id="relevance-words")], role="status"),
         field(
-            html.Label("α", htmlFor="alpha-range", title="what a step outside the selection counts"),
+            html.Label("α", htmlFor="alpha-range", title="weight of a step outside the selection"),
             dcc.Input(id="alpha-range", type="range", min=0, max=1, step=0.01, value=0, className="range"),
             html.Label("α as a number", htmlFor="alpha-typed", className="hidden"),
             dcc.Input(id="alpha-typed", type="text", value="0", inputMode="numeric", className="short"),
@@ -227,7 +227,7 @@ def _selection_card() -> html.Section:
 
 def _order_alpha() -> list[Any]:
     return [
-        html.Label("α", htmlFor="order-alpha", title="what a step outside the nodes chosen so far counts"),
+        html.Label("α", htmlFor="order-alpha", title="weight of a step outside the nodes chosen so far"),
         dcc.Input(
             id="order-alpha",
             type="number",

@@ -93,7 +93,7 @@ def serve(session: Session, *, host: str = "127.0.0.1", port: int = 8050, open_b
     url = f"http://{shown}:{server.port}/"
     sys.stderr.write(f"Walkwise explorer: {url} (Ctrl+C stops it)\n")
     if not _is_local(host):
-        sys.stderr.write("Whoever can reach this address sees the graphs and can have the model run.\n")
+        sys.stderr.write("Anyone who can reach this address can see the graphs and run the model.\n")
     if open_browser:
         threading.Timer(0.3, webbrowser.open, [url]).start()
     try:

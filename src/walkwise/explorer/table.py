@@ -30,8 +30,8 @@ _TITLES = {
 }
 _MEANINGS = {
     "output": "The explained output",
-    "error": "By how much another class leads that of the label: above zero, the model is wrong",
-    "relevance": "What all walks sum to; the rest is absorbed by biases",
+    "error": "The lead of another class over the label's class: above zero, the model is wrong",
+    "relevance": "The sum over all walks; biases absorb the rest",
     "pattern": "The relevance of the chosen pattern",
 }
 _FIRST = {"sort": "graph", "falling": False, "kind": "all", "text": "", "page": 0}

@@ -85,7 +85,7 @@ def _relevance(lowering: Lowering, direction: Tensor, inside: Tensor, outside: T
     if not math.isfinite(relevance):
         raise TraceError(
             f"The relevance of the subgraph is {relevance}: on the way to the input it becomes too large, or 0 / 0.",
-            remedy="Convert the model and its input to float64, or take another rule.",
+            remedy="Convert the model and its input to float64, or use another rule.",
         )
     return relevance
 

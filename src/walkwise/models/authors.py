@@ -60,7 +60,7 @@ def _described(meta: Any) -> tuple[tuple[str, int, int, int, int], list[dict[str
     """The kind and the sizes of the model that is described, and what is said of its linear maps."""
     layers = [dict(layer) for block in meta["blocks"] for layer in block["layers"]]
     if not 1 <= meta["L"] <= len(layers) or not all({"W", "b", "aggregates"} <= layer.keys() for layer in layers):
-        raise ValueError(f"L is {meta['L']}, and it tells of {len(layers)} linear maps")
+        raise ValueError(f"L is {meta['L']}, but it describes {len(layers)} linear maps")
     return (meta["kind"].upper(), meta["input_width"], layers[0]["out_width"], meta["num_classes"], meta["L"]), layers
 
 

@@ -67,7 +67,7 @@ def open_weights(path: str | Path) -> nn.Module:
         raise InputError(
             f"{path} does not say which GIN or GCN it belongs to.",
             argument="metadata",
-            expected="that of a GIN or GCN, which save_weights wrote",
+            expected="a file of a GIN or GCN that save_weights wrote",
             got=str(path),
             remedy="Build the model and use load_weights(model, path).",
         ) from error
@@ -115,7 +115,7 @@ def _check(model: nn.Module, state: dict[str, Tensor], path: str | Path) -> None
         raise InputError(
             f"The weights in {path} do not fit the model: {'; '.join(sorted(map(str, problems))[:4])}{more}.",
             argument="path",
-            expected="a file of weights of the model's own shapes",
+            expected="a file of weights with the model's shapes",
             got=str(path),
-            remedy="Build the model with the sizes it was trained with.",
+            remedy="Build the model with the sizes that it was trained with.",
         )

@@ -124,7 +124,7 @@ def finite(array: Floats, name: str) -> Floats:
             "place.",
             argument=name,
             expected="made of finite numbers",
-            remedy="Look where it comes from, or replace it before drawing.",
+            remedy="Find out where it comes from, or replace it before drawing.",
         )
     return array
 
@@ -173,7 +173,7 @@ def edges_of(edge_index: Numbers, num_nodes: int) -> Ints:
 def symmetric(values: Floats, limit: float | None = None) -> Normalize:
     """A scale with zero in the middle, out to the largest magnitude or to the limit given."""
     if limit is not None and not (np.isfinite(limit) and limit > 0):
-        raise InputError(argument="limit", expected="a score above zero, at which the colours end", got=limit)
+        raise InputError(argument="limit", expected="a score above zero, at which the colour scale ends", got=limit)
     most = limit or float(np.abs(values).max(initial=0.0)) or 1.0
     return Normalize(-most, most)
 

@@ -178,7 +178,7 @@ def _one_graph(given: Any) -> Any:
             argument="molecule",
             expected="one molecule",
             got=Described(f"a batch of {given.num_graphs}"),
-            remedy="Ask for each by itself: for data in batch.to_data_list(), or batch[0].",
+            remedy="Draw each by itself: for data in batch.to_data_list(), or batch[0].",
         )
     return given[0]
 

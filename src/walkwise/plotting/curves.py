@@ -49,7 +49,7 @@ def alpha_curve(
     _draw_lines(ax, [at] * len(values), list(values), labels, **dots)
     _zero_line(ax, values)
     ax.set_xlim(at.min(), at.max() if at.max() > at.min() else at.min() + 1)
-    ax.set_xlabel("α: what a step outside the set counts", size=style.TEXT)
+    ax.set_xlabel("α: weight of a step outside the set", size=style.TEXT)
     ax.set_ylabel("relevance of the set", size=style.TEXT)
     return ax
 
@@ -113,7 +113,7 @@ def activation_curves(
     ax.set_xlabel(
         "nodes added, most relevant first" if adds else "nodes removed, least relevant first", size=style.TEXT
     )
-    ax.set_ylabel("output f of the nodes so far" if adds else "change |f(G) − f(rest)|", size=style.TEXT)
+    ax.set_ylabel("output f on the nodes so far" if adds else "change |f(G) − f(rest)|", size=style.TEXT)
     return ax
 
 

@@ -54,7 +54,7 @@ def places_of(positions: Numbers | None, edges: Ints, num_nodes: int, seed: int)
         return graph_layout(edges, num_nodes, seed=seed)
     given = positions.detach().cpu().numpy() if isinstance(positions, torch.Tensor) else np.asarray(positions)
     if given.shape != (num_nodes, 2):
-        expected = f"of shape ({num_nodes}, 2), a place for every node"
+        expected = f"of shape ({num_nodes}, 2), a position for every node"
         raise InputError(argument="positions", expected=expected, got=given.shape)
     return finite(given.astype(np.float64), "positions")
 

@@ -195,9 +195,9 @@ def _draw_structure(
     if structure is None:
         if positions is None:
             raise InputError(
-                "Walks need a place to go.",
+                "Walks need something to be drawn on.",
                 argument="structure",
-                expected="a graph or a molecule, where positions are left out",
+                expected="a graph or a molecule, if positions are left out",
                 remedy="Give the structure, or the positions of its nodes.",
             )
         return places_of(positions, np.zeros((2, 0), dtype=np.int64), len(np.asarray(positions)), seed)

@@ -52,7 +52,7 @@ def parse(text: str, known: Sequence[str]) -> Formula:
             argument="formula",
             expected=f"a text of at most {_LONGEST} characters",
             got=len(text),
-            remedy="Join groups that are not told apart.",
+            remedy="Merge groups that you need not distinguish.",
         )
     reader = _Reader(text, dict.fromkeys(known), _tokens(text))
     holds = reader.formula()
@@ -132,7 +132,7 @@ class _Reader:
     def _inside(self, opened: _Token) -> Holds:
         """What stands between two parentheses, the next token being the first of them."""
         if self.nested == _MOST_NESTED:
-            raise _wrong(self.text, opened.start, f"more than {_MOST_NESTED} parentheses inside each other")
+            raise _wrong(self.text, opened.start, f"more than {_MOST_NESTED} nested parentheses")
         self._take("(")
         self.nested += 1
         inner = self.formula()
@@ -149,7 +149,7 @@ class _Reader:
         if token.name not in self.known:
             valid = ", ".join(map(repr, self.known)) or "none, since no groups were given"
             what = f"no group is called {token.name!r}; the names are {valid}"
-            raise _wrong(self.text, token.start, f"{what} (a pattern that matches nothing makes no group)")
+            raise _wrong(self.text, token.start, f"{what} (a pattern without a match makes no group)")
         self.place += 1
         self.used.append(token.name)
         return lambda true: token.name in true

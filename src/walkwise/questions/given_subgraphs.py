@@ -46,7 +46,7 @@ def queued_node_sets(chain: RelevanceChain, given: Any) -> NodeSets:
             raise InputError(
                 f"A boolean mask of subgraphs must have shape (B, {M}), one column per node, got {tuple(given.shape)}.",
                 argument="subgraphs",
-                expected=f"of shape (B, {M}) where it is a boolean mask",
+                expected=f"of shape (B, {M}), as a boolean mask",
                 got=tuple(given.shape),
             )
         return _from_mask(chain, given)
@@ -88,7 +88,7 @@ def _from_offsets(chain: RelevanceChain, ids: Tensor, offsets: Tensor) -> NodeSe
             raise InputError(
                 f"A pair (ids, offsets) must be {expected}, got {got}.",
                 argument="subgraphs",
-                expected=f"{expected}, where it is a pair (ids, offsets)",
+                expected=f"{expected}, as a pair (ids, offsets)",
                 got=Described(got),
             )
     return _checked(chain, ids, offsets)
@@ -161,7 +161,7 @@ def _wrong_offsets(count: int, offsets: Tensor) -> InputError:
         argument="subgraphs",
         expected=f"a pair (ids, offsets) whose offsets ascend from 0 to {count}",
         got=Described(shown),
-        remedy="Two subgraphs as tensors go into a list, [a, b].",
+        remedy="Put two subgraphs that are tensors into a list, [a, b].",
     )
 
 
@@ -194,7 +194,7 @@ def _of_truth_values(number: int, given: list[Any]) -> InputError:
         argument=f"subgraphs[{number}]",
         expected="a list of node ids",
         got=Described(f"{len(given)} truth values"),
-        remedy="Of a mask with one for each node make a tensor: torch.tensor(mask).",
+        remedy="Turn a mask with one value per node into a tensor: torch.tensor(mask).",
     )
 
 

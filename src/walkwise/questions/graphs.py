@@ -97,8 +97,8 @@ def as_graphs(chain: RelevanceChain, given: Any, *, level: int = 5) -> PaddedGra
         if len(chain.outputs) > 1:
             wanted = "batch" if chain.origin is None else "chain.origin.graphs"
             message = (
-                f"The chain explains the sum over {len(chain.outputs)} graphs, and they are taken for one. Pass "
-                f"graphs={wanted}, the graph of every node, for an answer about each."
+                f"The chain explains the sum over {len(chain.outputs)} graphs, which are treated as one. Pass "
+                f"graphs={wanted}, the graph of every node, to get an answer for each."
             )
             warnings.warn(message, SeveralGraphsWarning, stacklevel=level)
         return PaddedGraphs.alone(num_nodes)

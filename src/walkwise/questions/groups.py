@@ -65,11 +65,11 @@ class Interactions:
                 argument="names",
                 expected=f"of {listed}",
                 got=unknown[0],
-                remedy="A pattern that matches nothing makes no group: smarts.groups leaves it out.",
+                remedy="A pattern without a match makes no group: smarts.groups leaves it out.",
             )
         most = max(map(len, self.terms), default=0)
         return UnknownGroupError(
-            f"There is no term of {len(wanted)} groups: a walk does not visit as many, or max_order left it out.",
+            f"There is no term of {len(wanted)} groups: walks do not visit that many, or max_order leaves it out.",
             argument="names",
             expected=f"at most {most} groups",
             got=Described(", ".join(map(repr, sorted(wanted)))),
@@ -87,7 +87,7 @@ class Interactions:
         if abs(self.remainder) > 1e-5 * abs(self.union):
             rows.append(("higher orders", self.remainder))
         rows.append(("all of these", self.union))
-        note = "Each of these walks visits every group that is named, and no other node."
+        note = "Each of these walks visits every named group, and no other node."
         return html_box(html_table(["groups", ">relevance"], rows, title="Interactions", note=note))
 
 
@@ -171,7 +171,7 @@ def _interactions(chain: RelevanceChain, masks: Mapping[str, Tensor], max_order:
         raise InputError(
             f"{len(names)} groups have {count} sets of up to {order}; the limit is {_MOST_SUBGRAPHS}.",
             argument="groups",
-            expected=f"few enough to have at most {_MOST_SUBGRAPHS} sets of up to {order}",
+            expected=f"so few that there are at most {_MOST_SUBGRAPHS} sets of up to {order}",
             got=len(names),
             remedy="Give fewer groups, or a smaller max_order.",
         )
@@ -245,12 +245,12 @@ def query(chain: RelevanceChain, formula: str, groups: Mapping[str, Sequence[int
     parsed = parse(formula, list(masks))
     if len(parsed.names) > _MOST_NAMES:
         raise InputError(
-            f"The formula names {len(parsed.names)} groups; the limit is {_MOST_NAMES}, since it takes a subgraph for "
-            "every subset of them.",
+            f"The formula names {len(parsed.names)} groups; the limit is {_MOST_NAMES}, since every subset of them "
+            "needs a subgraph.",
             argument="formula",
             expected=f"a formula of at most {_MOST_NAMES} groups",
             got=formula,
-            remedy="Join groups that are not told apart.",
+            remedy="Merge groups that you need not distinguish.",
         )
     coefficients = _coefficients(parsed.names, parsed.holds)
     whole = torch.ones(chain.num_nodes, dtype=torch.bool, device=chain.device)

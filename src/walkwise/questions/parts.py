@@ -64,7 +64,7 @@ def check_chain_given(given: object) -> None:
 def of_one_node() -> InputError:
     """What is wrong with asking for an answer for every graph, where one node is explained."""
     return InputError(
-        "The chain explains one node, and all its walks are in one graph: there is no answer for each of several.",
+        "The chain explains one node, and all its walks are in one graph, so there are no answers for several graphs.",
         argument="graphs",
         expected="left out for a chain of one node",
         remedy="Leave graphs out.",

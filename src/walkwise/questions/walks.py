@@ -124,7 +124,7 @@ def _verdict(chain: RelevanceChain, table: Tensor) -> Verdict:
         low, high = found
         if low >= (0 if chain.straight else -1) and high < chain.num_nodes:
             return
-        passing = ", and no walk of this model passes a position by" if chain.straight else " (-1 passes a position by)"
+        passing = ", and no walk of this model bypasses a position" if chain.straight else " (-1 bypasses a position)"
         got, known = Described(f"{low} to {high}"), f"0 to {chain.num_nodes - 1}"
         raise InputError(
             f"walks names nodes {got}, but the graph has nodes {known}{passing}.",

@@ -38,7 +38,7 @@ def as_place(device: str | torch.device | None, model: nn.Module) -> str:
             argument="device",
             expected=f"one of the {count} CUDA devices of this machine" if count else "a device that this machine has",
             got=str(place),
-            remedy=None if count else "Leave device out to compute on the processor.",
+            remedy=None if count else "Leave device out to compute on the CPU.",
         )
     return str(place)
 

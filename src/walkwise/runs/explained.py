@@ -255,7 +255,7 @@ def _picked(target: int | str, graph: AnyGraph, row: Tensor) -> tuple[int, int]:
         raise InputError(
             "This graph has no label to explain.",
             argument="target",
-            expected="a column of the output, where graphs have no label y",
+            expected="a column of the output, since the graphs have no label y",
         )
     one = len(row) == 1 and label in (0, 1)
     return column_of(("negative", "positive")[int(label)] if one else int(label), len(row))

@@ -134,7 +134,7 @@ def first_to_look_at(tables: Tables, *, most: int = 20) -> pd.DataFrame:
     graphs = explained_graphs(tables)
     keys = keys_of(graphs)
     reasons = [
-        ("wrong, and sure of it: the margin of the prediction", _surely_wrong(graphs)),
+        ("wrong, and confident: the margin of the prediction", _surely_wrong(graphs)),
         ("most of the output is absorbed by biases: the share", _absorbed(graphs)),
     ]
     nodes = tables.get("nodes")

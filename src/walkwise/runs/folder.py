@@ -151,7 +151,7 @@ def rows_of(run: Run, question: str, columns: list[str] | None = None) -> pd.Dat
                 expected=f"a shard with the columns {', '.join(tables[0].column_names)}",
                 got=", ".join(table.column_names),
                 remedy=f"Remove the damaged one of {path.name} and {paths[0].name} from every folder of the run, and "
-                "run the same again: it is made anew.",
+                "run the same again: it is written again.",
             )
     return pa.concat_tables(tables).to_pandas() if tables else pd.DataFrame({"graph": []})
 
@@ -169,7 +169,7 @@ def _table(path: Path, columns: list[str] | None) -> Any:
             f"{path} cannot be read: {' '.join(str(error).split()).rstrip('.')}.",
             expected="a shard of the run",
             got=str(path),
-            remedy=f"Remove {path.name} from every folder of the run, and run the same again: it is made anew.",
+            remedy=f"Remove {path.name} from every folder of the run, and run the same again: it is written again.",
         ) from error
     missing = [name for name in columns or () if name not in table.column_names]
     if missing:
@@ -177,7 +177,7 @@ def _table(path: Path, columns: list[str] | None) -> Any:
             f"{path} has no column {missing[0]}.",
             expected=f"a shard with the column {missing[0]}",
             got=", ".join(table.column_names),
-            remedy=f"Remove {path.name} from every folder of the run, and run the same again: it is made anew.",
+            remedy=f"Remove {path.name} from every folder of the run, and run the same again: it is written again.",
         )
     return table
 
@@ -246,14 +246,14 @@ def _writing(path: Path) -> Iterator[None]:
             raise InputError(
                 f"{path} cannot be made: {error.strerror}.",
                 argument="out",
-                expected="a folder of its own for the run",
+                expected="a separate folder for the run",
                 got=str(path),
                 remedy="Name another folder.",
             ) from error
         raise UnfinishedWriteError(
-            f"{path} could not be written: {error.strerror or error}. All shards that are there are whole.",
+            f"{path} could not be written: {error.strerror or error}. All existing shards are complete.",
             got=error.strerror,
-            remedy="Make room, or let the folder be written to, and run the same again: it goes on where it stopped.",
+            remedy="Free some space, or make the folder writable, and run the same again: it resumes where it stopped.",
         ) from error
 
 
@@ -284,7 +284,7 @@ def locked(folder: Path) -> Iterator[int]:
             raise InputError(
                 f"Another process is working on {folder}.",
                 argument="out",
-                expected="the folder of a run that nobody else is working on",
+                expected="the folder of a run that no other process is working on",
                 got=str(folder),
                 remedy="Wait for it, or name another folder.",
             )

@@ -87,7 +87,7 @@ class Listing:
                 argument="run",
                 expected="a run with graphs",
                 got=str(run.folder),
-                remedy=f"Go on with it: {run.manifest.get('command') or 'runs.run'}.",
+                remedy=f"Resume it: {run.manifest.get('command') or 'runs.run'}.",
             )
         self.run = run
         self._table = rows_of(run, "graphs")

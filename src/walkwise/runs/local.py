@@ -179,7 +179,7 @@ def _packed(work: Work) -> Path:
         raise InputError(
             f"The model or the graphs cannot be sent to another process: {error}.",
             argument="model",
-            expected="classes and functions that a module defines by their names",
+            expected="classes and functions that are defined by name in a module",
             remedy="Define them in a module, or call runs.run before anything else uses the graphics card.",
         ) from error
     handle, name = tempfile.mkstemp(prefix="walkwise-", suffix=".work")
@@ -218,7 +218,7 @@ def _received(worker: _Worker) -> Outcome | None:
     if not worker.begun and code > 0:  # whatever it died of, it was no graph
         raise WorkerError(
             f"A worker could not be started: it exited with code {code}. A script that computes on a graphics card "
-            'calls runs.run under `if __name__ == "__main__":`.'
+            'must call runs.run under `if __name__ == "__main__":`.'
         )
     return Died(worker.job, _ended(code))
 
@@ -230,7 +230,7 @@ def _ended(code: int | None) -> str:
     ('its process was ended by SIGKILL', 'its process exited with code 3')
     """
     if code == _CARD_LOST:
-        return "the graphics card failed; on the processor, the error would have a name"
+        return "the graphics card failed; on the CPU, the error message would say why"
     if code is not None and code < 0:
         with contextlib.suppress(ValueError):
             return f"its process was ended by {signal.Signals(-code).name}"

@@ -90,7 +90,7 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any], folder: str) -
             argument="out",
             expected="the folder of the same run",
             got=folder,
-            remedy="Go on with what it was, or name another folder.",
+            remedy="Resume it as it was, or name another folder.",
         )
 
 
@@ -106,10 +106,11 @@ def check_origin(manifest: Mapping[str, Any], model: nn.Module, data_hash: str |
     differs += [] if data_hash in (None, manifest["data_hash"]) else ["these graphs"]
     if differs:
         raise InputError(
-            f"The run is not of {' and '.join(differs)}: it was made with {manifest['model']} and {manifest['data']}.",
+            f"The run does not belong to {' and '.join(differs)}: it was made with {manifest['model']} and "
+            f"{manifest['data']}.",
             argument=differs[0].split()[1],
             expected="the model and the graphs of the run",
-            remedy="Name those that it was made with.",
+            remedy="Name the ones that it was made with.",
         )
 
 

@@ -21,8 +21,10 @@ from walkwise.questions.neighbours import Ints, Neighbours, running_totals
 from walkwise.runs.fingerprints import hashed
 from walkwise.runs.sources import Items, Source
 
-_NODES = "Name nodes of the graph by their numbers, from 0; in a file, one in each line."
-_TYPED = "Name a type, or nodes as 'paper 2' or by their numbers, from type to type; in a file, one in each line."
+_NODES = "Name nodes of the graph by their numbers, from 0; in a file, one per line."
+_TYPED = (
+    "Name a type, or nodes as 'paper 2' or by their numbers, which run on from type to type; in a file, one per line."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +135,7 @@ def nodes_of(source: Source, index: Any, hops: int) -> NodesOf:
         raise InputError(
             f"index names nodes of one graph, and there are {len(source)} graphs.",
             argument="index",
-            expected=f"left out where there are several graphs ({len(source)} here)",
+            expected=f"left out if there are several graphs ({len(source)} here)",
             got=index,
             remedy="Give one graph, or leave index out.",
         )

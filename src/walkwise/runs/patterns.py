@@ -112,7 +112,7 @@ class RunPatterns:
                 argument="pattern",
                 expected="left out for a run that did not ask nodes",
                 got=", ".join(self._run.questions),
-                remedy="Run it with --ask nodes besides.",
+                remedy="Run it with --ask nodes, too.",
             )
         nodes = rows_of(self._run, "nodes", ["graph", "relevance"])
         starts = np.searchsorted(nodes.graph.to_numpy(), np.arange(int(self._graphs.max()) + 2))

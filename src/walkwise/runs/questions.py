@@ -49,7 +49,7 @@ def as_questions(given: Iterable[str] | str) -> tuple[Question, ...]:
             argument="questions",
             expected=f"different questions of {', '.join(_KINDS)}",
             got=listed,
-            remedy="Ask nodes, say." if twice is None else "Ask it once.",
+            remedy="Ask for example nodes." if twice is None else "Ask it once.",
         )
     return questions
 

@@ -120,7 +120,7 @@ def _overview(run: Run, tables: findings.Tables, pictures: _Pictures) -> Iterato
         rows.append(row)
     columns = ["explained", ">graphs", ">output", ">relevance of all walks"]
     columns += [">AUAC", ">AUPC"] if curves is not None else []
-    note = "Mean and 95 % confidence interval. What walks do not sum to is absorbed by biases."
+    note = "Mean and 95 % confidence interval. Biases absorb the rest."
     yield Section("Classes", "What was explained, class by class.", [Grid("Classes", columns, rows, note, wide=True)])
 
 
@@ -149,8 +149,8 @@ def _groups(run: Run, tables: findings.Tables, pictures: _Pictures) -> Iterator[
         found.sort_values(["target", "mean"], ascending=[True, False]),
         pictures,
         "Groups and patterns",
-        "The relevance of walks inside a group, in the graphs that have it, per class; and by how much the model's "
-        "output falls when it is removed. A group that is relevant and matters when removed is one the model uses.",
+        "The relevance of walks inside a group, in the graphs that have it, per class; and how far the model's output "
+        "falls when it is removed. If a group is relevant and its removal matters, the model uses it.",
         ["group", ">graphs", ">of the class", ">relevance", ">falls when removed"],
         _group_row,
     )
@@ -203,8 +203,9 @@ def _looked_for(run: Run, tables: findings.Tables, pictures: _Pictures) -> Itera
         grids.append(Grid(f"Explained: {title}", columns, rows, wide=True))
     words = (
         "The most relevant connected subgraph of every graph, gathered where they look alike, and ranked by relevance "
-        "× frequency: what the model finds, where it finds it, by how much its output falls when it is removed (what "
-        "the class needs), and how often the model predicts the class for the subgraph alone (what suffices for it)."
+        "× frequency: what the model finds, where it finds it, how far its output falls when the subgraph is removed "
+        "(what the class needs), and how often the model predicts the class for the subgraph alone (what suffices for "
+        "it)."
     )
     yield Section("What the model looks for", words, grids, images)
 
@@ -268,8 +269,9 @@ def _doubted(run: Run, tables: findings.Tables, pictures: _Pictures) -> Iterator
         ">standard errors",
     ]
     words = (
-        "Patterns that speak for a class, while the graphs that have them carry its label less often than the others "
-        "that are explained by it: likely spurious cues. Many patterns are compared, so a few fall short by chance."
+        "Patterns that speak for a class, although the graphs that have them carry its label less often than other "
+        "graphs explained for that class: likely spurious cues. Many patterns are compared, so a few appear here by "
+        "chance."
     )
     none = "" if rows else "None was found."
     yield Section("Where relevance and label disagree", words, [Grid("Cues in doubt", columns, rows, none, wide=True)])
@@ -281,11 +283,11 @@ def _odd(run: Run, tables: findings.Tables, pictures: _Pictures) -> Iterator[Sec
         keys = findings.keys_of(found)
         rows = [(*(row[key] for key in keys), row["name"], row.why, row.value) for _, row in found.iterrows()]
         columns = [*(f">{key}" for key in keys), "name", "why", ">value"]
-        words = "Predictions to check by hand, and explanations not to trust without a look."
+        words = "Predictions to check by hand, and explanations not to trust unchecked."
         yield Section("Graphs to look at first", words, [Grid("Outliers", columns, rows, wide=True)])
     if failed := findings.failures(tables):
         grid = Grid("Errors", ["error", ">graphs", "for example"], failed[:_ROWS], wide=True)
-        yield Section("Graphs that failed", "They are rows with an error, and have no other rows.", [grid])
+        yield Section("Graphs that failed", "They have a row with an error, and no other rows.", [grid])
 
 
 _SECTIONS = (_looked_for, _groups, _kinds, _doubted, _odd, _overview)

@@ -187,8 +187,8 @@ def _check_hope(shard: Shard, folder: Path) -> None:
         raise InputError(
             f"All of the first {shard.failed:,} graphs fail in the same way: {errors.pop().rstrip('.')}.",
             argument="model",
-            expected="a model that can be asked this about these graphs",
-            remedy="Try one of them alone: ww.trace(model, graph).",
+            expected="a model that can answer this about these graphs",
+            remedy="Try one of them by itself: ww.trace(model, graph).",
         )
 
 

@@ -259,7 +259,7 @@ def _from_path(path: Path, featurise: Callable[[str], Data] | None) -> Source:
         raise InputError(
             f"There is no file or folder {path}.",
             argument="graphs",
-            expected="a file or folder that is there",
+            expected="an existing file or folder",
             got=str(path),
         )
     if path.suffix in _TABLES:
@@ -282,7 +282,7 @@ def _smiles_table(path: Path, featurise: Callable[[str], Data]) -> SmilesTable:
         columns = [name.lower() for name in table.column_names]
     except (pa.ArrowException, OSError, UnicodeError) as error:
         raise InputError(
-            f"{path} is no table: {' '.join(str(error).split()).rstrip('.')}.",
+            f"{path} is not a table: {' '.join(str(error).split()).rstrip('.')}.",
             argument="graphs",
             expected="a table of SMILES",
             got=str(path),
@@ -295,7 +295,7 @@ def _smiles_table(path: Path, featurise: Callable[[str], Data]) -> SmilesTable:
             argument="graphs",
             expected="a table with a column smiles",
             got=", ".join(table.column_names),
-            remedy="Call the column of SMILES strings smiles.",
+            remedy="Name the column of SMILES strings smiles.",
         )
     labels, called = (next((named[n] for n in names if n in named), None) for names in (_LABELS, _NAMES))
     if labels is not None and not (pa.types.is_integer(labels.type) or pa.types.is_floating(labels.type)):

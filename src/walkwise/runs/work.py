@@ -181,7 +181,7 @@ class Work:
                 raise WalkwiseError(
                     "The model's output for a graph depends on the others in its batch.",
                     argument="model",
-                    expected="a model that tells the graphs of a batch apart",
+                    expected="a model that keeps the graphs of a batch separate",
                 )
         return made
 
@@ -217,9 +217,9 @@ class Work:
         more = wider(source)
         if more is None:
             raise InputError(
-                "The model's output for this node depends on more than the graph around it.",
+                "The model's output for this node depends on more than its neighbourhood.",
                 argument="model",
-                expected="a model whose outputs depend on the nodes around",
+                expected="a model whose outputs depend only on neighbourhoods",
             )
         self.source = more
         return self._explained(more.items(first, first + count), first)

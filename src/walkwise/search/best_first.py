@@ -214,8 +214,8 @@ def _check_work(steps: WalkSteps, max_expansions: int) -> None:
     if numbers > max_expansions * _NUMBERS_EACH:
         needed = -(-numbers // _NUMBERS_EACH)
         raise SearchLimitError(
-            f"There are {steps.num_walks:.4g} walks, and bounds to search among them take {numbers:.2g} numbers: a "
-            f"matrix for each of {len(at.near.nodes):,} pairs of neighbours in every layer.",
+            f"There are {steps.num_walks:.4g} walks, and the bounds for a search among them take {numbers:.2g} "
+            f"numbers: a matrix for each of {len(at.near.nodes):,} pairs of neighbours in every layer.",
             argument="max_expansions",
             expected=f"at least {needed:,}",
             got=max_expansions,
@@ -230,14 +230,14 @@ def _foretell(search: _Search, spent: float, max_expansions: int) -> None:
     if left > _LONG:
         message = (
             f"The search among {search.steps.num_walks:,} walks may go on for {left / 60:.1f} minutes, until "
-            f"max_expansions={max_expansions:,} partial walks have been continued. Lower that to hear earlier, ask for "
-            "fewer walks, or use walkwise.search.walksearch.top_walks_amp_ave, which is fast but approximate."
+            f"max_expansions={max_expansions:,} partial walks have been continued. Lower that limit to stop earlier, "
+            "ask for fewer walks, or use walkwise.search.walksearch.top_walks_amp_ave, which is fast but approximate."
         )
         warnings.warn(message, LongSearchWarning, stacklevel=7)
 
 
 def _give_up(search: _Search, chosen: _Open, max_expansions: int) -> None:
-    known = f"the {search.k}th best so far has {search.worst:.4g}" if search.full else "not all k are known yet"
+    known = f"the {search.k}th best so far has {search.worst:.4g}" if search.full else "not all k walks are known yet"
     raise SearchLimitError(
         f"The search would continue more than max_expansions={max_expansions} partial walks (of "
         f"{search.steps.num_walks} walks in all): open ones may still reach a {search.by} of "

@@ -162,7 +162,7 @@ def find_subgraph(
     if not isinstance(method, str) or method not in _METHODS:
         raise InputError(argument="method", expected=f"one of {', '.join(map(repr, _METHODS))}", got=method)
     beam, max_subgraphs = (
-        as_count(beam, "beam", "how many subgraphs are kept"),
+        as_count(beam, "beam", "the number of subgraphs kept"),
         as_limit(max_subgraphs, "max_subgraphs"),
     )
     alpha, separate = as_discount(alpha), as_graphs(chain, graphs)
@@ -239,7 +239,7 @@ def _grown(candidates: Candidates, rounded: float, beam: int, max_subgraphs: int
         subgraphs = candidates.with_one_more([nodes for _, nodes in kept])
     scores = yield subgraphs
     score, nodes = _ranked(list(zip(scores, subgraphs, strict=True)), rounded)[0]
-    route = f"grown node by node from the best {beam:,} of every size; {len(subgraphs):,} compared at the last"
+    route = f"grown node by node from the best {beam:,} of every size; {len(subgraphs):,} compared at the end"
     return FoundSubgraph(nodes, score, len(subgraphs), len(subgraphs) if complete else candidates.total, route)
 
 

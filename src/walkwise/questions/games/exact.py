@@ -164,7 +164,7 @@ def shapley_interactions(chain: RelevanceChain, *, order: int = 2, max_walks: in
         return _index(chain, order, max_walks)
     except TooManyWalksError as error:
         if order == 2:
-            raise error.advised("Those of chosen pairs can be estimated with sampled_pair_interactions.") from None
+            raise error.advised("For chosen pairs, sampled_pair_interactions can estimate them.") from None
         raise
 
 
