@@ -36,7 +36,7 @@ class Attribution:
 class Walks:
     """Walks listed one by one, with their relevance."""
 
-    walks: Tensor  # (K, L + 1), -1 where a walk passes a position by
+    walks: Tensor  # (K, L + 1), -1 where a walk bypasses a position
     relevance: Tensor  # (K,)
     num_nodes: int
 

@@ -1,9 +1,9 @@
 """RelevanceChain: one prediction as a chain of linear maps.
 
-Between the input and the output of a model stand node tensors H⁰ … Hᴸ, the *positions* at which a
-walk stands at a node. A chain holds the linear maps between them (in gradient form: relevance
-appears only as ⟨message, H⟩ at the end), where the read-out reads them, and nothing else. Every
-quantity of the library is :func:`~walkwise.core.contract.contract` with different node weights at the positions.
+Between the input and the output of a model are node tensors H⁰ … Hᴸ, the *positions* at which a walk stands at a node.
+A chain holds the linear maps between them (in gradient form: relevance appears only as ⟨message, H⟩ at the end) and
+where the read-out reads them, and nothing else. Every quantity of the library is
+:func:`~walkwise.core.contract.contract` with different node weights at the positions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from walkwise.core.operators import Step, Visit
 from walkwise.errors import InputError
 from walkwise.rules import LRP_0, Rule
 
-#: |relevance| that has grown to this many times the output is mostly cancelled; this share in biases is most of it.
+#: Relevance mostly cancels if it has grown to MUCH times the output; biases absorb most from a share of MOST on.
 MUCH, MOST = 20.0, 0.9
 
 P = ParamSpec("P")
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def without_gradients(query: Callable[P, T]) -> Callable[P, T]:
-    """A query that runs without recording gradients, and in ordinary tensors even in inference mode."""
+    """Decorate a query to run without recording gradients, and with ordinary tensors even in inference mode."""
 
     @functools.wraps(query)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -77,16 +77,16 @@ class Origin:
 
 @dataclass(frozen=True)
 class ExplainedNumber:
-    """Which number a chain explains, as :func:`walkwise.trace` takes it: a column, less another one, of a row."""
+    """The number that a chain explains, as :func:`walkwise.trace` takes it: a row's column, minus another column."""
 
-    target: int | str | None  # "negative" where one logit is turned over; None of a callable target
+    target: int | str | None  # "negative" if the sign of one logit is flipped; None for a callable target
     against: int | None = None
     index: int | TypedNode | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class RelevanceChain:
-    """A traced prediction; made by :func:`walkwise.trace`, asked by the functions that take a chain."""
+    """A traced prediction, made by :func:`walkwise.trace`. Questions are functions that take a chain."""
 
     steps: tuple[Step, ...]  # in the model's order
     seeds: tuple[tuple[int, Tensor], ...]  # (slot, ∂y/∂(slot) through the read-out alone)
@@ -102,9 +102,9 @@ class RelevanceChain:
     features: tuple[tuple[int, Tensor], ...] = ()  # the slots and values (M, F) of those features
     notes: tuple[str, ...] = field(default=())
     types: NodeTypes | None = None  # of a heterogeneous graph
-    rule_note: str = ""  # why these rules, where nobody asked for them
-    normaliser: float = 0.0  # what log-softmax takes off the explained logit: part of the bias leak, but of no bias
-    explained: ExplainedNumber | None = None  # None where there is a number of each of several graphs or rows
+    rule_note: str = ""  # why these rules, if the caller gave none
+    normaliser: float = 0.0  # what log-softmax subtracts from the logit: in the bias leak, but not due to biases
+    explained: ExplainedNumber | None = None  # None if several graphs or rows have a number each
     origin: Origin | None = None  # of a chain of neighbourhoods
     part: RelevanceChain | None = None  # the neighbourhood of the one node explained, whose rows all tensors here have
 
@@ -121,7 +121,7 @@ class RelevanceChain:
 
     @cached_property
     def arrivals(self) -> Mapping[int, Tensor]:
-        """The messages that come down to where walks begin, when all node weights are 1.  # {slot: (M, N)}"""
+        """The messages that arrive where walks begin, with all node weights 1.  # {slot: (M, N)}"""
         from walkwise.core.contract import all_rows, run_backward, unweighted
 
         messages = without_gradients(run_backward)(self, all_rows(self), unweighted)
@@ -129,16 +129,16 @@ class RelevanceChain:
 
     @property
     def bias_leak(self) -> float:
-        """What did not reach the input: the output less the relevance of all walks."""
+        """The relevance that biases absorb: the output minus the relevance of all walks."""
         return self.output - self.input_relevance
 
     @cached_property
     def amplification(self) -> float:
-        """How many times the output |relevance| has become on its way: max over layers of Σ |R(node)| / |output|.
+        """How much |relevance| has grown compared with the output: max over layers of Σ |R(node)| / |output|.
 
-        About 1 where relevance is of one sign; many times that where positive and negative relevance cancel, and
-        then no heat map means much. A gentler rule helps (``rule="auto"``). After log-softmax, where the relevance is
-        that of the logit, it is set against the logit.
+        It is about 1 if all relevance has one sign, and much larger if positive and negative relevance cancel; then no
+        heat map means much. A gentler rule helps (``rule="auto"``). After log-softmax, relevance is compared with the
+        logit, which it explains.
         """
         from walkwise.core.contract import tapped_messages
 
@@ -150,12 +150,12 @@ class RelevanceChain:
 
     @property
     def _passed(self) -> float:
-        """What relevance begins with: the output, or the logit that log-softmax has taken the normaliser off."""
+        """The relevance at the output: the output, or the logit from which log-softmax subtracts the normaliser."""
         return self.output - self.normaliser
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """Why this relevance is perhaps not to be trusted, and what to do about it."""
+        """Reasons not to trust this relevance, and what to do about them."""
         found, begun, whole = [], self._passed, "logit" if self.normaliser else "output"
         if self.amplification > MUCH:
             found.append(
@@ -201,17 +201,17 @@ class RelevanceChain:
 
     @cached_property
     def hops(self) -> Hops | None:
-        """How often messages are passed from position to position; None where a step may lead anywhere."""
+        """The numbers of hops between positions; None if a step may lead anywhere."""
         return hops_of(self.steps, [slot for slot, _ in self.seeds])
 
     @cached_property
     def local(self) -> bool:
-        """Whether the rows of S alone decide the walks inside S."""
+        """Whether the rows of S alone determine the walks inside S."""
         return self.hops is not None and self.hops.are_steps
 
     @cached_property
     def straight(self) -> bool:
-        """Whether every walk stands at a node in every position: no skip passes one by."""
+        """Whether every walk stands at a node in every position, so that no skip bypasses one."""
         visits: dict[int, set[int]] = {}
         for slot, _ in self.seeds:
             visits.setdefault(slot, set()).add(0)
@@ -225,12 +225,12 @@ class RelevanceChain:
 
     @cached_property
     def visits(self) -> tuple[Visit, ...]:
-        """Where walks stand at nodes, in the model's order."""
+        """The positions where walks stand at nodes, in the model's order."""
         return tuple(step.visit for step in self.steps if step.visit is not None)
 
     @cached_property
     def memo(self) -> dict[Hashable, Any]:
-        """What queries have worked out that others can use again; a chain that is moved starts anew."""
+        """A cache that queries share; a chain that is moved starts with an empty one."""
         return {}
 
     def to(
@@ -260,7 +260,7 @@ class RelevanceChain:
         )
 
     def report(self) -> str:
-        """What was traced: for every layer its route, the relevance in and out, what biases absorb."""
+        """A report of what was traced: every layer's route, its relevance in and out, and what biases absorb."""
         from walkwise.core.report import describe
 
         return describe(self)
@@ -282,19 +282,19 @@ class RelevanceChain:
 
 @dataclass(frozen=True)
 class Hops:
-    """How many times messages are passed, at most: between two positions, and between the last one and the read-out."""
+    """The largest number of message-passing hops: between two positions, and between the last one and the read-out."""
 
     between: int
     after: int
 
     @property
     def are_steps(self) -> bool:
-        """Whether every one of them leads from position to position."""
+        """Whether every hop leads from one position to the next."""
         return self.between <= 1 and not self.after
 
 
 def hops_of(steps: Sequence[Step], read: Iterable[int]) -> Hops | None:
-    """How often messages are passed, if the read-out reads these slots; None where a map may lead anywhere."""
+    """The numbers of hops, if the read-out reads these slots; None if a map may lead anywhere."""
     since: dict[int, int] = {}  # the last position
     between = 0
     for step in steps:

@@ -1,4 +1,4 @@
-"""The one loop that contracts a chain, with whatever node weights a question puts at the positions."""
+"""The one loop that contracts a chain, with the node weights that a question puts at the positions."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def run_backward(
     seeds: Iterable[tuple[int, Tensor]] | None = None,
     tap: Callable[[int, Tensor], None] | None = None,
 ) -> dict[int, Tensor]:
-    """The messages that come down to where walks begin, by slot.
+    """Return the messages that arrive where walks begin, by slot.
 
     Args:
         chain: the traced prediction.
         rows: which nodes' messages are carried.
         weigh: called with each visit and the message (K, B, D, N) there; returns the message with
-            node weights, possibly with more queries or lanes, or None to let it end there.
+            node weights, possibly with more queries or lanes, or None to drop it there.
         seeds: the slots and messages (K, B, D, N) to start from; by default the read-out's.
         tap: called with every slot and the complete message that arrived there.
     """
@@ -65,7 +65,7 @@ def pull_back(
     weigh: Weigh,
     tap: Callable[[int, Tensor], None] | None = None,
 ) -> dict[int, Tensor]:
-    """The messages that have passed no further step, by slot: the one loop over steps, from the last to the first."""
+    """Pull messages back over all steps, last to first, and return those that no step takes further, by slot."""
     messages: dict[int, Tensor] = {}
     for slot, seed in seeds:
         _arrive(messages, slot, seed, rows)

@@ -1,4 +1,4 @@
-"""The nodes of a heterogeneous graph in one row: those of the first type, then those of the second, and so on."""
+"""The nodes of a heterogeneous graph in one numbering: those of the first type, then those of the second, and so on."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ NodeValues = Any
 
 @dataclass(frozen=True, eq=False)
 class NodeTypes:
-    """Node types and how many nodes each has; a node is known by its number in the one row of all of them.
+    """Node types and how many nodes each has; a node's number runs on from type to type.
 
     Args:
-        counts: how many nodes each type has, in the order in which they stand.
+        counts: how many nodes each type has, in their order.
         edge_counts: how many edges each type of edges has, in the order of the chain's ``edge_index``.
         featured: the types whose features are among the chain's ``features``, in their order.
 
@@ -65,7 +65,7 @@ class NodeTypes:
         return sum(self.counts.values())
 
     def first_of(self, name: str, rows: int) -> int | None:
-        """Where the nodes of a type begin in a tensor of this many rows: of that type, or of all; None if of neither.
+        """Where the nodes of a type begin in a tensor with rows for that type or for all types; None if for neither.
 
         >>> types = NodeTypes({"user": 2, "item": 3})
         >>> types.first_of("item", 3), types.first_of("item", 5), types.first_of("item", 4)
@@ -74,7 +74,7 @@ class NodeTypes:
         return {self.num_nodes: self.offsets[name], self.counts[name]: 0}.get(rows)
 
     def rows_of(self, name: str, rows: Any) -> Any:
-        """The rows of a type, where a tensor has those of all types; anything else as it is.
+        """The rows of a type, if a tensor has rows for all types; anything else is returned as it is.
 
         >>> NodeTypes({"user": 2, "item": 3}).rows_of("item", torch.arange(5))
         tensor([2, 3, 4])
@@ -83,7 +83,7 @@ class NodeTypes:
         return rows if first is None else rows.narrow(0, first, self.counts[name])
 
     def number(self, node: Any) -> int:
-        """The number of a node (type, i); a number stays what it is."""
+        """The number of a node (type, i); a number is returned as it is."""
         if not isinstance(node, tuple):
             return _whole(node, node)
         name, i = node if len(node) == 2 else (None, None)
@@ -103,7 +103,7 @@ class NodeTypes:
         return self.offsets[name] + i  # type: ignore[index]
 
     def named(self, node: int) -> TypedNode | None:
-        """The type of a node, and its number among those; None for -1, a position that a walk passes by."""
+        """The type of a node, and its number within the type; None for -1, a position that a walk bypasses."""
         if node < 0:
             return None
         name = next(name for name, count in self.counts.items() if node < self.offsets[name] + count)
@@ -114,7 +114,7 @@ class NodeTypes:
         return ["–" if node is None else f"{node[0]} {node[1]}" for node in map(self.named, map(int, nodes))]
 
     def read(self, text: str) -> int:
-        """The number of a node in words, as they are written; a number in digits stays what it is.
+        """The number of a node written in words; digits are read as the number itself.
 
         >>> NodeTypes({"user": 2, "item": 3}).read("item 1")
         3
@@ -133,7 +133,7 @@ class NodeTypes:
         return [self.named(int(node)) for node in nodes]
 
     def numbers(self, nodes: Any) -> Any:
-        """The numbers of nodes given as {type: ids} or as (type, i) one by one; anything else stays as it is.
+        """The numbers of nodes given as {type: ids} or as (type, i) one by one; anything else is returned as it is.
 
         >>> types = NodeTypes({"user": 2, "item": 3})
         >>> types.numbers({"item": torch.tensor([0, 2])}), types.numbers({"item": torch.tensor([True, False, True])})

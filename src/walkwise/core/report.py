@@ -1,4 +1,4 @@
-"""What was traced, in words: routes, rules, relevance in and out of every layer, what biases absorbed."""
+"""A chain in words: routes, rules, relevance in and out of every layer, and what biases absorb."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class Balance:
 def balances(chain: RelevanceChain) -> tuple[Balance, ...]:
     """The balance of every message-passing layer and, last, of the read-out.
 
-    Linear maps and normalisations between layers stand on a line of their own if their biases absorb
-    anything, with just that.
+    Linear maps and normalisations between layers get a line of their own if their biases absorb anything; it shows only
+    that.
     """
     messages = tapped_messages(chain)
     below = {step.target: step.sources[0] for step in chain.steps if step.visit is not None}
     rounding = 20 * torch.finfo(chain.dtype).eps
     layers = []
     for layer in chain.layers:
-        # What the layer alone sends back: its own messages, followed until they reach what it was handed.
+        # What the layer itself sends back: its own messages, followed until they reach its input.
         seeds = [(below.get(slot, slot), messages[slot]) for slot, _ in layer.ends if slot in messages]
         handed = {slot for slot, _ in layer.starts}
         inside = [step for step in chain.steps if step.target not in handed]

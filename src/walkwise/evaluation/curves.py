@@ -52,10 +52,10 @@ def activation_curve(
             few passes if it takes ``batch``, and one by one if not; the curve says which (``route``).
         *graph_and_order: ``data, order`` or ``x, edge_index, order``; the order is a permutation (M,) of the
             nodes, most important first.
-        target: the output column, or a callable that makes a scalar of the output. By default that of the chain which
-            made the order (:func:`walkwise.order_nodes`), with what it was set against; of any other order, the
-            column that is largest. ``target`` of the curve says which it is.
-        against: another column, whose output is taken off.
+        target: the output column, or a callable that turns the output into a scalar. By default that of the chain which
+            made the order (:func:`walkwise.order_nodes`), with what it was set against; of any other order, the column
+            that is largest. ``target`` of the curve says which it is.
+        against: another column, whose output is subtracted.
         index: the output row of a node-level model, or (type, i); by default the chain's. That node is there from
             the start.
         on: "logit" for the output itself, "probability" for its softmax.
@@ -99,10 +99,10 @@ def pruning_curve(
         model: as for :func:`activation_curve`.
         *graph_and_order: ``data, order`` or ``x, edge_index, order``; the order is a permutation (M,) of the
             nodes, **least** important first.
-        target: the output column, or a callable that makes a scalar of the output. By default that of the chain which
-            made the order (:func:`walkwise.order_nodes`), with what it was set against; of any other order, the
-            column that is largest. ``target`` of the curve says which it is.
-        against: another column, whose output is taken off.
+        target: the output column, or a callable that turns the output into a scalar. By default that of the chain which
+            made the order (:func:`walkwise.order_nodes`), with what it was set against; of any other order, the column
+            that is largest. ``target`` of the curve says which it is.
+        against: another column, whose output is subtracted.
         index: the output row of a node-level model, or (type, i); by default the chain's. That node is never removed.
         on: "logit" for the output itself, "probability" for its softmax.
         progress: show a bar.

@@ -26,8 +26,8 @@ def fidelity_plus(
     Args:
         model: as for :func:`~walkwise.evaluation.activation_curve`.
         *graph_and_nodes: ``data, nodes`` or ``x, edge_index, nodes``; node ids or a boolean mask (M,).
-        target: the output column (default: the largest), or a callable that makes a scalar of the output.
-        against: another column, whose output is taken off.
+        target: the output column (default: the largest), or a callable that turns the output into a scalar.
+        against: another column, whose output is subtracted.
         index: the output row of a node-level model; that node is never removed.
         on: "probability" or "logit". Of no nodes at all, every logit is 0.
         **model_kwargs: passed to the model.
@@ -58,8 +58,8 @@ def fidelity_minus(
     Args:
         model: as for :func:`~walkwise.evaluation.activation_curve`.
         *graph_and_nodes: ``data, nodes`` or ``x, edge_index, nodes``; node ids or a boolean mask (M,).
-        target: the output column (default: the largest), or a callable that makes a scalar of the output.
-        against: another column, whose output is taken off.
+        target: the output column (default: the largest), or a callable that turns the output into a scalar.
+        against: another column, whose output is subtracted.
         index: the output row of a node-level model; that node is never removed.
         on: "probability" or "logit". Of no nodes at all, every logit is 0.
         **model_kwargs: passed to the model.

@@ -112,10 +112,10 @@ def predict(
     Args:
         model: a model called as ``model(x, edge_index, **model_kwargs)``.
         *graph: one Data or HeteroData object, or the node features and the edges (2, E).
-        target: the output column (default: the largest), or a callable that makes a scalar of the output. Of a binary
+        target: the output column (default: the largest), or a callable that turns the output into a scalar. Of a binary
             model with one logit, "positive" (or 1) and "negative" are its classes, as for :func:`walkwise.trace`.
-        against: another column: the explained number is the target's output less this one.
-        index: the output row, for node-level models; of a heterogeneous graph, (type, i).
+        against: another column: the explained number is the target's output minus this one.
+        index: the output row, for node-level models; for a heterogeneous graph, (type, i).
         class_names: what the columns are called, so that target and against may be names; two for one logit, the
             negative class first.
         **model_kwargs: passed to the model; they take precedence over the attributes of a Data object.

@@ -48,13 +48,13 @@ def explain(
     that goes by the numbers of nodes is not asked again, and a note says why: those of a part are others.
 
     Args:
-        model: a model with torch_geometric message-passing layers; it is only read.
+        model: a model with torch_geometric message-passing layers. It is not changed.
         *graph: one Data object with x and edge_index, a HeteroData with these by type, or the node features and the
             edges (2, E).
-        target: the output column to explain (default: the largest), its name, or a callable that makes a scalar of the
-            output. For a single logit, "positive" or "negative".
+        target: the output column to explain (default: the largest), its name, or a callable that turns the output into
+        a scalar. For a single logit, "positive" or "negative".
         against: another column or name: what speaks for the target and not for this one is explained.
-        index: the output row to explain, for node-level models; of a heterogeneous graph, (type, i).
+        index: the output row to explain, for node-level models; for a heterogeneous graph, (type, i).
         class_names: what the output columns are called; two for a model with one logit, the negative class first.
         rule: the LRP rule, as for :func:`walkwise.trace`.
         size: how many nodes the best subgraph has; by default 5, or fewer where no connected part has this many.

@@ -55,7 +55,7 @@ class OrderAnswer:
 class WalkAnswer:
     """A walk, and its relevance."""
 
-    nodes: tuple[int, ...]  # -1 where the walk passes a position by
+    nodes: tuple[int, ...]  # -1 where the walk bypasses a position
     relevance: float
 
 

@@ -43,13 +43,13 @@ def subgraph_relevance(
     inside S and α outside, less a pass with 0 inside and α outside (the walks that never visit S).
 
     Args:
-        model: any model that `walkwise.trace` takes. It is left as it was found.
+        model: any model that `walkwise.trace` takes. It is left as it was.
         x: a Data, HeteroData or Batch; or the node features, (M, F) or {type: (M_t, F_t)}.
         edge_index: with features, the edges; left out with a Data.
         nodes: the nodes of S: ids, or of a heterogeneous graph {type: ids}. By name after a Data.
         alpha: what every step outside S counts, from 0 to 1.
         target: the output column (default: the largest), one per graph, or a callable that makes a scalar.
-        against: another column: the explained number is then the target's output less this one.
+        against: another column: the explained number is then the target's output minus this one.
         index: the output row, for node-level models; of outputs by node type (type, i).
         rule: as for `walkwise.trace`; "gamma", the paper's, unless another is given.
         **model_kwargs: passed to the model.

@@ -61,7 +61,7 @@ def sentence_heatmap(
         tokens: the words, (M,).
         scores: a score per word, (M,).
         heads: the head of every word, (M,); the root's is itself or -1.
-        walks: word ids (K, L + 1), -1 where a walk passes a position by.
+        walks: word ids (K, L + 1), -1 where a walk bypasses a position.
         relevances: the relevance of every walk, (K,).
         k: how many walks to draw, those of largest magnitude.
         subgraph: words to outline, ids or a boolean mask.

@@ -37,8 +37,8 @@ def walk_lines(
     below. Beside a picture of the graph, this shows walks that would cover each other in :func:`top_walks`.
 
     Args:
-        walks: node ids (K, L + 1), -1 where a walk passes a position by; of a heterogeneous graph (type, i) and None,
-            as in ``TopWalks.named``, which nodes are then called by.
+        walks: node ids (K, L + 1), -1 where a walk bypasses a position; of a heterogeneous graph (type, i) and None, as
+            in ``TopWalks.named``, which nodes are then called by.
         relevances: the relevance of every walk, (K,).
         labels: a text per node, by default its id.
         k: how many walks to draw at most.

@@ -51,7 +51,7 @@ def top_walks(
     the walks keep to a small part of the structure, that part is shown. A line below says how many were left out.
 
     Args:
-        walks: node ids (K, L + 1), -1 where a walk passes a position by; of a heterogeneous graph also (type, i), and
+        walks: node ids (K, L + 1), -1 where a walk bypasses a position; of a heterogeneous graph also (type, i), and
             None, as in ``TopWalks.named``.
         relevances: the relevance of every walk, (K,).
         structure: the edges (2, E), a molecule as :func:`molecule_heatmap` takes it, or a HeteroData. With None, walks

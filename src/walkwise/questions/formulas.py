@@ -39,7 +39,7 @@ class Formula:
 
 
 def parse(text: str, known: Sequence[str]) -> Formula:
-    """The formula a text stands for.
+    """Parse a text into a formula.
 
     >>> formula = parse("a & ~(b | 'the rest')", ["a", "b", "the rest"])
     >>> formula.names
@@ -69,7 +69,7 @@ class _Token:
 
 
 def _tokens(text: str) -> list[_Token]:
-    """The tokens from left to right; every character is looked at a fixed number of times."""
+    """The tokens from left to right, in time linear in the text."""
     tokens, at, end = [], 0, len(text.rstrip())
     while at < end:
         found = _TOKEN.match(text, at)
@@ -156,7 +156,7 @@ class _Reader:
 
 
 def _wrong(text: str, start: int, what: str) -> InputError:
-    """The error, with the formula on a line and a caret under the place; of a long formula, what stands around it."""
+    """The error, with a line of the formula and a caret under the place; of a long formula, only the part around it."""
     line = text.translate(_BLANKS)
     first = max(0, start - _SHOWN) if len(text) > 2 * _SHOWN else 0
     line = line[first : first + 2 * _SHOWN]

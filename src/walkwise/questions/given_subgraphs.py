@@ -1,4 +1,4 @@
-"""Subgraphs in every form in which a caller may give them, checked."""
+"""Subgraphs in every form that a caller may give, checked."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _FEW_IDS = 1 << 14
 
 
 def as_node_sets(chain: RelevanceChain, given: Any) -> NodeSets:
-    """The subgraphs checked: ids in range, none twice in a subgraph."""
+    """Read and check subgraphs: ids are in range, and none appears twice in a subgraph."""
     sets = queued_node_sets(chain, given)
     sets.heed()
     return sets
 
 
 def queued_node_sets(chain: RelevanceChain, given: Any) -> NodeSets:
-    """The same for a question whose work may be queued before an accelerator has checked them.
+    """The same for a question that may be queued before an accelerator has checked the ids.
 
-    Until then wrong ids stand for some node of the graph. The question heeds the verdict when it is done.
+    Until then, wrong ids stand for some node of the graph. The question reads the verdict at the end.
     """
     M = chain.num_nodes
     if chain.types is not None and isinstance(given, (list, tuple)):
@@ -58,7 +58,7 @@ def queued_node_sets(chain: RelevanceChain, given: Any) -> NodeSets:
     lists = [s if type(s) in (list, tuple) else _ids(s, i, M) for i, s in enumerate(_sequence(given))]
     if len(lists) <= 4 and all(type(i) is int and 0 <= i < M for ids in lists for i in ids):
         few = sorted(number * M + i for number, ids in enumerate(lists) for i in ids)
-        if len(set(few)) == len(few):  # few and sound: no need for tensors to see it
+        if len(set(few)) == len(few):  # few and valid: no need to check with tensors
             return NodeSets(M, len(lists), torch.tensor(few, dtype=torch.long), chain.device)
     if masks := [i for i, ids in enumerate(lists) if ids and isinstance(ids[0], (bool, np.bool_))]:
         raise _of_truth_values(masks[0], lists[masks[0]])
@@ -67,7 +67,7 @@ def queued_node_sets(chain: RelevanceChain, given: Any) -> NodeSets:
 
 
 def _from_mask(chain: RelevanceChain, mask: Tensor) -> NodeSets:
-    """Set b has the nodes where row b is true; an accelerator is waited for once, for how many those are.  # (B, M)"""
+    """Set b has the nodes where row b is true; the number of nodes costs one wait for an accelerator.  # (B, M)"""
     if mask.device.type != "cpu" or mask.numel() > _FEW_IDS:
         mask = sent(mask, chain.device)
     flat = mask.reshape(-1)
@@ -95,16 +95,16 @@ def _from_offsets(chain: RelevanceChain, ids: Tensor, offsets: Tensor) -> NodeSe
 
 
 def _checked(chain: RelevanceChain, ids: Tensor, offsets: Tensor, sizes: tuple[int, int] | None = None) -> NodeSets:
-    """The sets, given all ids and where each set begins; errors name the first that is wrong.
+    """Check the sets, given all ids and where each set begins; errors name the first wrong one.
 
-    A few in main memory are looked at there, others where the chain is. An accelerator is waited for just where the
-    offsets are on it, since the sizes of what follows depend on them.
+    A few sets in main memory are checked there, others where the chain is. There is a wait for an accelerator only if
+    the offsets are on it, since later sizes depend on them.
 
     Args:
         chain: whose nodes they are.
         ids: those of all sets.
         offsets: where each set begins, and where the last one ends.
-        sizes: of the smallest set and the largest, if that is known; the offsets are sound then.
+        sizes: those of the smallest and the largest set, if known; the offsets are then valid.
     """
     M, where = chain.num_nodes, ids.device if len(ids) + len(offsets) <= _FEW_IDS else chain.device
     ids, offsets = sent(ids, where, torch.long), offsets.to(where) if where.type == "cpu" else offsets
@@ -143,7 +143,7 @@ def _checked(chain: RelevanceChain, ids: Tensor, offsets: Tensor, sizes: tuple[i
 
 
 def _sizes(count: int, offsets: Tensor) -> tuple[int, int]:
-    """Those of the smallest set and of the largest, once it is known that offsets ascend from 0 to the count of ids."""
+    """The sizes of the smallest and the largest set, after a check that offsets ascend from 0 to the number of ids."""
     offsets = offsets.long()
     lengths = offsets.diff()
     ends = [offsets[:1], offsets[-1:], *(torch.aminmax(lengths) if len(lengths) else [])]
@@ -188,7 +188,7 @@ def _ids(subgraph: Any, number: int, num_nodes: int) -> list[Any]:
 
 
 def _of_truth_values(number: int, given: list[Any]) -> InputError:
-    """What is wrong with a list of truth values."""
+    """The error for a list of truth values."""
     return InputError(
         f"Node ids must be integers, and subgraph {number} is a list of {len(given)} truth values.",
         argument=f"subgraphs[{number}]",

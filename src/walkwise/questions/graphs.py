@@ -1,4 +1,4 @@
-"""The graphs of a batch, whose nodes a chain has one after the other or mixed: who stands where."""
+"""The graphs of a batch, whose nodes may be consecutive in a chain or mixed: which node belongs to which graph."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class PaddedGraphs:
         return self.place[nodes] // max(1, self.width)
 
     def some(self, first: int, last: int) -> PaddedGraphs:
-        """Some of the graphs alone; the places of other nodes are of no meaning."""
+        """Some of the graphs alone; the places of other nodes have no meaning."""
         if last - first == len(self):
             return self
         width = int(self.sizes[first:last].max())
@@ -71,11 +71,11 @@ class PaddedGraphs:
         return PaddedGraphs(self.sizes[first:last], width, place, node)
 
     def parts(self, walks: Floats, most: int) -> Iterator[PaddedGraphs]:
-        """Graphs that follow each other, as many at a time as have no more than this many walks together.
+        """Consecutive graphs, as many at a time as have no more than this many walks together.
 
         Args:
             walks: how many walks end at each node, (M,).
-            most: how many a part may have; a graph with more is alone.
+            most: how many walks a part may have; a graph with more is alone.
         """
         nodes = self.nodes
         per_graph = np.bincount(self.graph(nodes), walks[nodes], len(self))
@@ -88,9 +88,9 @@ class PaddedGraphs:
 
 
 def as_graphs(chain: RelevanceChain, given: Any, *, level: int = 5) -> PaddedGraphs:
-    """The graphs as the caller gives them: None for one, or the number of every node's graph.
+    """Read the graphs as the caller gives them: None for one, or the number of every node's graph.
 
-    A chain of several graphs may be taken for one; a warning, raised this many frames up, says that it is.
+    A chain of several graphs may be treated as one; a warning, raised this many frames up, then says so.
     """
     num_nodes = chain.num_nodes
     if given is None:

@@ -1,4 +1,4 @@
-"""Walks sorted by the groups of nodes they visit: interactions, and questions of visiting and avoiding."""
+"""Walks sorted by the groups of nodes they visit: interactions, and queries about visiting and avoiding groups."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from walkwise.questions.walk_tables import WalkTable, table_of_few
 _MOST_SUBGRAPHS = 1 << 16
 #: The most names in a formula: it asks for up to 2 to the power of that many subgraphs.
 _MOST_NAMES = 12
-#: The most groups that are told apart by the bits of a number.
+#: The most groups that fit into the bits of a number.
 _MOST_BITS = 60
 #: Stands for the nodes in no group; a group that is called so must be just that.
 REST = "rest"
 
 
 class UnknownGroupError(InputError, KeyError):
-    """A term was asked for of groups that were not given, or of more groups than terms have."""
+    """There is no such term: a group was not given, or the terms have fewer groups."""
 
     __str__ = Exception.__str__  # that of a KeyError is in quotes
 
 
 @dataclass(frozen=True)
 class Interactions:
-    """The relevance of the walks that visit exactly some of the groups and nothing else."""
+    """The relevance of the walks that visit exactly a set of groups and nothing else, for every such set."""
 
     groups: tuple[str, ...]
     terms: Mapping[tuple[str, ...], float]  # names in the order of the groups
@@ -57,7 +57,7 @@ class Interactions:
         return self.terms[key]
 
     def _missing(self, wanted: set[str]) -> InputError:
-        """What is wrong with names that have no term."""
+        """The error for names that have no term."""
         listed = ", ".join(map(repr, self.groups)) or "none"
         if unknown := [name for name in wanted if name not in self.groups]:
             return UnknownGroupError(
@@ -77,7 +77,7 @@ class Interactions:
 
     @property
     def remainder(self) -> float:
-        """What the terms leave of the union: the orders that were not asked for."""
+        """The part of the union that the terms leave out: the orders that were not asked for."""
         return self.union - sum(self.terms.values())
 
     def _repr_html_(self) -> str:
@@ -127,12 +127,12 @@ def interactions(
 
     Args:
         chain: the traced prediction.
-        groups: names and their nodes. Groups must not overlap: a walk at a shared node would lie inside
-            either group alone, and "exactly these groups" would have no meaning. (:func:`query` takes any.) A group
-            called ``rest`` must hold the nodes in no other group: that is what the name means in :func:`query`.
-        max_order: the largest number of groups in a term; by default all that can be non-zero.
-        graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then a list comes
-            back with the terms of each graph, of those groups that have nodes in it.
+        groups: names and their nodes. Groups must not overlap: a walk at a shared node would lie inside both groups,
+        and "exactly these groups" would have no meaning. (:func:`query` allows overlaps.) A group called ``rest`` must
+        hold exactly the nodes in no other group, as the name means in :func:`query`.
+        max_order: the largest number of groups in a term; by default, every order that can be non-zero.
+        graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then the answer is a
+        list with the terms of each graph, of those groups that have nodes in it.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -163,7 +163,7 @@ def interactions(
 
 
 def _interactions(chain: RelevanceChain, masks: Mapping[str, Tensor], max_order: int | None) -> Interactions:
-    """The terms of groups that do not overlap: from a table of all walks, or from the subgraphs they are made of."""
+    """The terms of groups that do not overlap: from a table of all walks, or from unions of groups as subgraphs."""
     names = tuple(masks)
     order = min(len(names), chain.num_layers + 1, max_order or len(names))
     count = sum(comb(len(names), size) for size in range(1, order + 1))
@@ -208,11 +208,12 @@ def _terms_in(
 
 @asked_of_part(groups=groups_within)
 def query(chain: RelevanceChain, formula: str, groups: Mapping[str, Sequence[int]]) -> float:
-    """The relevance of the walks that visit and avoid groups as a formula says.
+    """The relevance of the walks that satisfy a formula over groups of nodes.
 
     A name means "visits at least one node of that group", ``~`` not, ``&`` and, ``|`` or; ``rest`` stands for
-    the nodes in no group. Elsewhere the walks may go where they like. With a(U) = R of the graph without
-    the groups U, the walks that avoid them all, those that visit exactly the groups T of the formula's G have
+    the nodes in no group. Otherwise walks may go anywhere. Let G be the groups in the formula, and a(U) = R of the
+    graph without the groups U, which sums the walks that avoid all of U. The walks that visit exactly the groups T of G
+    have
 
         Σ over U with G∖T ⊆ U ⊆ G of (−1)^(|U| − |G∖T|) · a(U),
 
@@ -220,8 +221,8 @@ def query(chain: RelevanceChain, formula: str, groups: Mapping[str, Sequence[int
 
     Args:
         chain: the traced prediction.
-        formula: as in ``"ring & NO2 & ~Cl"``; names with other signs than letters, digits and _ in quotes.
-        groups: names and their nodes; none is called ``rest`` unless it holds the nodes in no other.
+        formula: as in ``"ring & NO2 & ~Cl"``; put names with characters other than letters, digits and _ in quotes.
+        groups: names and their nodes; only a group of the nodes in no other group may be called ``rest``.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -262,7 +263,7 @@ def query(chain: RelevanceChain, formula: str, groups: Mapping[str, Sequence[int
 
 
 def _coefficients(names: tuple[str, ...], holds: Holds) -> dict[tuple[str, ...], float]:
-    """How often each set of avoided groups counts; those that cancel are left out."""
+    """The coefficient of each set of avoided groups; those that cancel are left out."""
     total: dict[tuple[str, ...], float] = {}
     for size in range(len(names) + 1):
         for missed in itertools.combinations(names, size):
@@ -276,7 +277,7 @@ def _coefficients(names: tuple[str, ...], holds: Holds) -> dict[tuple[str, ...],
 
 
 def _masks(chain: RelevanceChain, groups: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
-    """The groups checked: names that are text, ids in range.  # {name: (M,)}"""
+    """Check that names are text and ids in range, and return the groups as masks.  # {name: (M,)}"""
     if not isinstance(groups, Mapping) or not all(isinstance(name, str) for name in groups):
         expected = 'a dictionary from names to lists of node ids, such as {"ring": [0, 1, 2]}'
         raise InputError(argument="groups", expected=expected, got=groups)

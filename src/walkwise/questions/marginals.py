@@ -28,15 +28,15 @@ def node_relevance(chain: RelevanceChain, *, layer: int | Literal["start"] = 0) 
 
         R_l(i) = Σ over walks m with m_l = i of R(m)
 
-    Where every walk stands somewhere in every position (no skip connections), each position sums to R of the graph.
-    Where a model reads new input on the way (a sequence of graphs, a virtual node's own features), walks also begin
-    at later positions; ``layer="start"`` sorts all of them by their first node, wherever they begin, and always sums to
-    R of the graph.
+    If every walk stands at a node in every position (no skip connections), each position sums to R of the graph. If a
+    model reads new input on the way (a sequence of graphs, a virtual node's own features), walks also begin at later
+    positions; ``layer="start"`` assigns every walk to its first node, wherever it begins, and always sums to R of the
+    graph.
 
     Args:
         chain: the traced prediction.
-        layer: the position, 0 (the first node of a walk through all layers, its place in the input) to L (its last),
-            or "start" for the first node of every walk.
+        layer: the position, from 0 (where a walk through all layers begins, at the input) to L (where it ends), or
+        "start" for the first node of every walk.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -91,9 +91,9 @@ def feature_relevance(chain: RelevanceChain) -> NodeValues:
 
     the derivative taken with the rule's constants held. Without an encoder, a row sums to its node's relevance.
 
-    Where an encoder stands before the first message-passing layer, relevance goes on through it to
-    the features the model was given; where those are not numbers (atom types in an embedding), the
-    features are those of the first layer's input, and what is read around that layer is left out.
+    If there is an encoder before the first message-passing layer, relevance passes through it to the features that the
+    model was given. If those are not numbers (atom types in an embedding), the features are those of the first layer's
+    input, without what bypasses that layer.
 
     Args:
         chain: the traced prediction.
@@ -127,14 +127,13 @@ def edge_relevance(chain: RelevanceChain, *, layer: int | None = None, edge_inde
         R(u, v) = Σ over layers l, Σ over walks m with m_l = u and m_{l+1} = v of R(m)
 
     The relevance of an edge (u, v) in a layer is that of the partial walk with u at the layer's input
-    and v at its output. Edges given more than once share it equally, and so do those of several types between
-    the same two nodes.
+    and v at its output. Duplicate edges share it equally, and so do edges of several types between the same two nodes.
 
     Args:
         chain: the traced prediction.
         layer: one message-passing step, 0 to L - 1; by default the sum over all of them.
-        edge_index: the pairs (2, E) asked for, by default the model's edges. A pair (u, u) stands for
-            the walks that stay at u, by a self-loop, a root weight or a skip connection.
+        edge_index: the pairs (2, E) to ask about, by default the model's edges. A pair (u, u) stands for the walks that
+            stay at u, by a self-loop, a root weight or a skip connection.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN

@@ -29,7 +29,7 @@ _BLOCK, _FILLED = 32, 2
 
 @dataclass(frozen=True, eq=False)
 class NodeSets:
-    """B sets of nodes, one after the other, each ascending; a few stay in main memory where they came from there."""
+    """B sets of nodes, one after the other, each ascending; a few sets that came from main memory stay there."""
 
     num_nodes: int
     count: int  # B
@@ -49,7 +49,7 @@ class NodeSets:
 
     @cached_property
     def owner(self) -> Tensor:
-        """Whose every entry is.  # (K,) ascending"""
+        """The set of every entry.  # (K,) ascending"""
         return self.keys.new_zeros(len(self.keys)) if self.count == 1 else self.keys // self.num_nodes
 
     @cached_property
@@ -58,13 +58,13 @@ class NodeSets:
         return self.keys if self.count == 1 else self.keys % self.num_nodes
 
     def mask(self, dtype: torch.dtype = torch.bool) -> Tensor:
-        """Who is in which set.  # (M, B)"""
+        """Which nodes are in which set.  # (M, B)"""
         mask = torch.zeros(self.count * self.num_nodes, dtype=dtype, device=self.device)
         mask = mask.index_fill_(0, self.there.keys, 1)
         return mask.view(-1, 1) if self.count == 1 else mask.view(self.count, self.num_nodes).t().contiguous()
 
     def rows(self) -> Rows:
-        """The sets' own nodes as the rows of a contraction, on an accelerator in blocks where sets are small."""
+        """The sets' own nodes as the rows of a contraction; small sets on an accelerator are laid out in blocks."""
         least, most = self.sizes or (0, 0)
         there = self.there
         if not 0 < self.count * most <= _FILLED * len(self.keys) or most > _BLOCK:
@@ -84,16 +84,16 @@ class NodeSets:
 
     @cached_property
     def memo(self) -> dict[Hashable, Any]:
-        """What has been worked out about the sets."""
+        """A cache for what has been computed about the sets."""
         return {}
 
     def heed(self) -> None:
-        """Raise an error where what was given turns out to be wrong."""
+        """Raise an error if the given ids turn out to be wrong."""
         if self.verdict is not None:
             self.verdict.read()
 
     def batches(self, most_sets: int, most_rows: int) -> Iterator[NodeSets]:
-        """The sets a few at a time: at most this many sets, and at most this many rows unless one set has more."""
+        """Yield the sets a few at a time: at most so many sets, and so many rows unless one set has more."""
         if self.count == 1 or (1 <= self.count <= most_sets and len(self.keys) <= most_rows):
             yield self
             return
@@ -102,7 +102,7 @@ class NodeSets:
         yield from self.cut(offsets, offsets, most_sets, most_rows)
 
     def cut(self, offsets: Ints, sizes: Ints, most_sets: int, most: int) -> Iterator[NodeSets]:
-        """The sets a few at a time: at most this many, of a size of at most so much unless one set is larger.
+        """Yield the sets a few at a time: at most this many, with a total size below a limit unless one set is larger.
 
         Args:
             offsets: those of the sets.
@@ -126,6 +126,6 @@ def budget(chain: RelevanceChain) -> int:
         return _BUDGET.get(chain.device.type, _ACCELERATOR_BUDGET)
     free, total = torch.cuda.mem_get_info(chain.device)
     ours = torch.cuda.memory_reserved(chain.device)
-    allowed = int(total * torch.cuda.get_per_process_memory_fraction(chain.device))  # of those who share a card
+    allowed = int(total * torch.cuda.get_per_process_memory_fraction(chain.device))  # if processes share a card
     free = min(free, allowed - ours) + ours - torch.cuda.memory_allocated(chain.device)
     return max(1, min(_MOST_NUMBERS, free // (_COPIES * chain.dtype.itemsize)))

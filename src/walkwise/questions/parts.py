@@ -1,7 +1,7 @@
 """Questions about one node of a large graph: asked in the graph's ids, answered from the node's neighbourhood.
 
-The chain of such a node has tensors with a row for every node that the output depends on, and no other node is on a
-walk. So what a question names elsewhere adds nothing, and the answer has zeros there.
+The tensors of such a node's chain have a row for every node that the output depends on, and no other node is on a walk.
+So nodes elsewhere add nothing to an answer, and have zeros in it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Translation = Callable[[RelevanceChain, Any], Any]
 def asked_of_part(
     answer: Translation | None = None, **arguments: Translation
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """A decorator for questions: of a chain of one node, its part is asked, with arguments and answer translated."""
+    """Decorate a question: for a chain of one node, ask about its part, and translate arguments and answer."""
 
     def about(query: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(query)
@@ -53,7 +53,7 @@ def asked_of_part(
 
 
 def check_chain_given(given: object) -> None:
-    """Refuse to ask something else than a chain."""
+    """Refuse anything but a chain."""
     if isinstance(given, RelevanceChain):
         return
     held = isinstance(getattr(given, "chain", None), RelevanceChain)
@@ -62,7 +62,7 @@ def check_chain_given(given: object) -> None:
 
 
 def of_one_node() -> InputError:
-    """What is wrong with asking for an answer for every graph, where one node is explained."""
+    """The error for ``graphs`` where the chain explains one node."""
     return InputError(
         "The chain explains one node, and all its walks are in one graph, so there are no answers for several graphs.",
         argument="graphs",
@@ -86,7 +86,7 @@ def rows_of(chain: RelevanceChain, nodes: Tensor) -> Tensor:
 
 
 def named(chain: RelevanceChain, rows: Tensor) -> Tensor:
-    """The graph's nodes that rows of the part are, -1 where none is."""
+    """Which node of the graph each row of the part is, -1 where none is."""
     return torch.where(rows >= 0, part_of(chain)[1].nodes[rows], -1)
 
 
@@ -99,7 +99,7 @@ def sets_within(chain: RelevanceChain, subgraphs: Any) -> tuple[Tensor, Tensor]:
 
 
 def groups_within(chain: RelevanceChain, groups: Any) -> Any:
-    """Groups of nodes, with just the rows of the part; what is no group is left for the question to refuse."""
+    """Groups of nodes, with only the rows of the part; the question itself refuses what is no group."""
     if not isinstance(groups, Mapping):
         return groups
     if not all(map(_is_list, groups.values())):
@@ -110,11 +110,11 @@ def groups_within(chain: RelevanceChain, groups: Any) -> Any:
 
 
 def _is_list(nodes: Any) -> bool:
-    """Whether something names nodes, one after the other."""
+    """Whether something is a sequence of nodes."""
     return not isinstance(nodes, (str, bytes)) and hasattr(nodes, "__iter__") and getattr(nodes, "ndim", 1) > 0
 
 
 def per_node(chain: RelevanceChain, values: Tensor) -> Tensor:
-    """What every row of the part has, for every node of the graph.  # (K, …) -> (M, …)"""
+    """Spread values of the part's rows over all nodes of the graph.  # (K, …) -> (M, …)"""
     spread = values.new_zeros(chain.num_nodes, *values.shape[1:])
     return spread.index_copy_(0, part_of(chain)[1].nodes, values)

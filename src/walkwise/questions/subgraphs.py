@@ -1,4 +1,4 @@
-"""The relevance of subgraphs: walks inside, walks discounted outside, and every discount at once."""
+"""The relevance of subgraphs: walks inside, walks with a discount outside, and all discounts at once."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def subgraph_relevance(chain: RelevanceChain, subgraphs: Subgraphs, *, alpha: fl
     Args:
         chain: the traced prediction.
         subgraphs: lists of node ids, or masks (M,); one boolean mask (B, M); or a tuple of two integer tensors
-            ``(ids, offsets)``, subgraph b having the ids from ``offsets[b]`` to before ``offsets[b + 1]``, which for
-            very many subgraphs is the quickest to read. (Two subgraphs that are tensors themselves go into a list.) An
-            empty subgraph has relevance 0.
+            ``(ids, offsets)``, where subgraph b has the ids from ``offsets[b]`` up to, but not including, ``offsets[b +
+            1]``; this form is the fastest for very many subgraphs. (Put two subgraphs that are tensors themselves into
+            a list.) An empty subgraph has relevance 0.
         alpha: the discount, or several.
 
-    The cost does not grow with the nodes that are not asked for: α = 0 carries the nodes of S, and α > 0 those within
-    ⌊L / 2⌋ steps of S, once messages of the whole chain have been worked out by the first such question. Where that
-    is hardly fewer than all nodes, or where a layer reaches beyond neighbours, all nodes are carried.
+    The cost does not grow with nodes far from S. With α = 0 the contraction carries the nodes of S. With α > 0 it
+    carries the nodes within ⌊L / 2⌋ steps of S, after the first such question has computed the messages of the whole
+    chain. If those are nearly all nodes, or if a layer reaches beyond neighbours, all nodes are carried.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -83,7 +83,7 @@ def subgraph_relevance(chain: RelevanceChain, subgraphs: Subgraphs, *, alpha: fl
 @without_gradients
 @asked_of_part(subgraphs=sets_within)
 def subgraph_polynomial(chain: RelevanceChain, subgraphs: Subgraphs) -> Tensor:
-    """The coefficients of R_α(S) as a polynomial in α, lowest first: (B, L + 1).
+    """The coefficients of R_α(S) as a polynomial in α, lowest degree first: (B, L + 1).
 
     Coefficient d is the relevance of all walks that visit S and stand outside it d times, so
     R_α = Σ_d c_d α^d for every α, from one contraction with a degree on every message.
@@ -136,7 +136,7 @@ def _inside_everywhere(chain: RelevanceChain, sets: NodeSets) -> Tensor:
 
 
 def _inside_nearby(chain: RelevanceChain, sets: NodeSets, radius: int) -> Tensor:
-    """Walks inside S where a step is of several hops, by the rows of the balls that those cannot leave."""
+    """Walks inside S if a step takes several hops, from the rows of the balls that these hops cannot leave."""
     around = surroundings(chain, radius)
     if not fewer_rows(around, sets):
         return _inside_everywhere(chain, sets)

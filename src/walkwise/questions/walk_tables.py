@@ -1,10 +1,10 @@
-"""All walks of a chain in a table of what they visit and their relevance: where walks are few, every answer is in it.
+"""A table of all walks of a chain, with what they visit and their relevance: if walks are few, it answers everything.
 
-The relevance of a subgraph asks of a walk only how often it stands at which node, not in which order; with α = 0, and
-for Shapley values and interactions, only at which nodes. So walks that are alike in what is asked are one entry, and
-while the chain is run backward, partial walks that stand at the same node with the same past are one message. Shallow
-models on sparse graphs have few entries (a molecule of 18 atoms and three layers: about 250), and then thousands of
-subgraphs cost less than one contraction.
+The relevance of a subgraph depends only on how often a walk stands at which node, not on the order; with α = 0, and for
+Shapley values and interactions, only on which nodes it visits. So walks that agree in this share one entry, and while
+the chain is run backward, partial walks at the same node with the same past share one message. Shallow models on sparse
+graphs have few entries (a molecule of 18 atoms and three layers: about 250), and then thousands of subgraphs cost less
+than one contraction.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MOST_KEPT = 1_000_000
 def walk_table(
     chain: RelevanceChain, detail: Detail, *, ends: Ints | None = None, progress: bool | None = None
 ) -> WalkTable:
-    """The table of all walks in main memory, as :func:`listed_walks` has it."""
+    """The table of all walks in main memory, as :func:`listed_walks` returns it."""
     listed = listed_walks(chain, detail, ends=ends, progress=progress)
     assert listed is not None  # no limit was given
     return listed.here
@@ -55,20 +55,19 @@ def listed_walks(
     ends: Ints | None = None,
     progress: bool | None = None,
 ) -> ListedWalks | None:
-    """The table of all walks, or None where listing them takes more than ``max_rows`` messages.
+    """The table of all walks, or None if listing them takes more than ``max_rows`` messages.
 
-    Where that can be told from the neighbours of nodes alone, nothing is listed in vain.
+    If the neighbours of nodes alone show that, no walk is listed in vain.
 
-    A short table of all walks stays with the chain. Entries that differ in their nodes alone have the visits of one of
-    their walks.
+    The chain keeps a short table of all walks. With "nodes", an entry shows the visits of one of its walks.
 
     Args:
         chain: the traced prediction.
-        detail: what tells two entries apart: "walks" (in no order), "visits" or "nodes".
+        detail: what distinguishes two entries: "walks" (in no order), "visits" or "nodes".
         max_rows: how many messages at single nodes may be computed.
         max_numbers: how many node ids the entries may have together.
         ends: list only the walks that stand at one of these nodes (K,) when the read-out reads them; by default all.
-        progress: show how many messages have been computed; by default once that has taken two seconds.
+        progress: show how many messages have been computed; by default only if that takes more than two seconds.
     """
     key = ListedWalks, detail
     kept: ListedWalks | None = chain.memo.get(key) if ends is None else None
@@ -81,7 +80,7 @@ def listed_walks(
 
 
 def whole_table(chain: RelevanceChain, detail: Detail, max_walks: int) -> WalkTable:
-    """The table of all walks, or a TooManyWalksError where there are more than allowed."""
+    """The table of all walks, or a TooManyWalksError if there are more than allowed."""
     total = walk_steps(chain).num_walks
     if total > max_walks:
         raise TooManyWalksError(
@@ -96,7 +95,7 @@ def whole_table(chain: RelevanceChain, detail: Detail, max_walks: int) -> WalkTa
 
 
 def table_of_few(chain: RelevanceChain, detail: Detail, *, questions: int) -> WalkTable | None:
-    """The table of all walks where it is at hand, or where walks are few and the questions many."""
+    """The table of all walks if the chain has it already, or if walks are few and the questions many."""
     if (ListedWalks, detail) in chain.memo:
         return walk_table(chain, detail)
     if questions < _MANY_QUESTIONS or (step_neighbours(chain) is None) or walk_steps(chain).num_walks > FEW_WALKS:

@@ -1,4 +1,4 @@
-"""Single walks: their relevance, and listing them all where that is possible."""
+"""Single walks: their relevance, and a list of all walks if there are not too many."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def walk_relevance(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]
 
     the derivatives taken with the rule's constants held: N × N matrices, each from one node of the walk to the next.
 
-    A walk names one node for each position: the input of every layer and what comes out of the last,
-    (K, L + 1). In a model with skip or jumping connections a walk may pass positions by; write -1 there.
+    A walk names one node for each position, the input of every layer and the output of the last: (K, L + 1). In a model
+    with skip or jumping connections a walk may bypass positions; write -1 there.
 
     Args:
         chain: the traced prediction.
@@ -69,14 +69,14 @@ def walk_relevance(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]
 @without_gradients
 @asked_of_part(named)
 def enumerate_walks(chain: RelevanceChain, *, max_walks: int = 1_000_000) -> Tensor:
-    """Every walk that can carry relevance, in lexicographic order: (K, L + 1), -1 where it passes a position by.
+    """Every walk that can carry relevance, in lexicographic order: (K, L + 1), -1 where it bypasses a position.
 
     A walk steps from u to v where a layer's output at v depends on its input at u, and ends where the explained
     output reads.
 
     Args:
         chain: the traced prediction, of a small graph.
-        max_walks: more than this raises :class:`TooManyWalksError`, which says how many there are.
+        max_walks: if there are more walks, :class:`TooManyWalksError` is raised and says how many.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -93,7 +93,7 @@ def enumerate_walks(chain: RelevanceChain, *, max_walks: int = 1_000_000) -> Ten
 
 
 def _as_table(chain: RelevanceChain, walks: Tensor | Sequence[Sequence[int]]) -> Tensor:
-    """The walks as they were given, in one table.  # (K, L + 1)"""
+    """Return the given walks as one table.  # (K, L + 1)"""
     expected = f"node ids, of shape (K, {chain.num_layers + 1})"
     try:
         single = isinstance(walks, list | tuple) and walks and all(isinstance(walk, Tensor) for walk in walks)

@@ -1,4 +1,4 @@
-"""The subgraph of a given size with the largest relevance: by looking at all of them, or by growing the best."""
+"""The subgraph of a given size with the largest relevance: by comparing all of them, or by growing the best."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ _TOGETHER = 4096
 
 @dataclass(frozen=True, repr=False)
 class FoundSubgraph:
-    """A subgraph, and how far the search for it went."""
+    """A subgraph that was found, and how thorough the search was."""
 
     numbers: Nodes  # of its nodes, ascending; of a heterogeneous graph, in the one row of all types
     score: float  # R_α
     evaluated: int  # how many subgraphs of this size were compared
-    total: int | None  # how many there are, where the search knows
+    total: int | None  # how many there are, if the search knows
     route: str = field(default="", compare=False)  # how it was found, in words
     types: NodeTypes | None = field(default=None, compare=False)  # of a heterogeneous graph
 
     @property
     def nodes(self) -> Any:
-        """Its nodes as subgraphs are given: their numbers, ascending, and of a heterogeneous graph {type: ids}."""
+        """Its nodes in the form of a subgraph: ascending numbers, or {type: ids} for a heterogeneous graph."""
         return self.numbers if self.types is None else self.types.grouped(self.numbers)
 
     @property
@@ -57,11 +57,11 @@ class FoundSubgraph:
 
     @property
     def exhaustive(self) -> bool:
-        """Whether the search knows that all subgraphs of this size were compared, so that none is better."""
+        """Whether all subgraphs of this size were compared for certain, so that none is better."""
         return self.evaluated == self.total
 
     def __repr__(self) -> str:
-        """The nodes, by type where they have types, and how far the search went."""
+        """The nodes, by type if they have types, and how thorough the search was."""
         told = ("nodes", "score", "evaluated", "total", "route")
         return f"FoundSubgraph({', '.join(f'{name}={getattr(self, name)!r}' for name in told)})"
 
@@ -126,27 +126,27 @@ def find_subgraph(
     graphs: Tensor | None = None,
     progress: bool | None = None,
 ) -> FoundSubgraph | list[FoundSubgraph]:
-    """The subgraph S of ``size`` nodes with the largest relevance: argmax over |S| = size of R_α(S).
+    """Find the subgraph S of ``size`` nodes with the largest relevance: argmax over |S| = size of R_α(S).
 
-    Of one node of a large graph, S is sought among the nodes that its output depends on.
+    If the chain explains one node of a large graph, S is chosen among the nodes that its output depends on.
 
     "exact" compares all of them. "beam" grows subgraphs node by node and keeps the best few of every
-    size; "greedy" keeps one. Those two may miss the best, unless nothing was dropped on the way: the
-    result says how many subgraphs were compared, and whether that was all. Of equal subgraphs (up to a relative
-    1e-9 in float64 and 1e-6 in float32, so that rounding does not decide) the one with the lowest node ids is taken.
+    size; "greedy" keeps one. These two may miss the best, unless nothing was dropped on the way: the result says how
+    many subgraphs were compared, and whether these were all. Among equal subgraphs (up to a relative 1e-9 in float64
+    and 1e-6 in float32, so that rounding does not decide), the one with the lowest node ids is chosen.
 
     Args:
         chain: the traced prediction.
-        size: how many nodes; with ``graphs``, also a number for each.
+        size: the number of nodes; with ``graphs``, optionally one number for each.
         connected: whether only connected subgraphs count, by the graph's edges in either direction.
         alpha: the discount of R_α.
         method: "beam", "greedy" or "exact".
         beam: how many subgraphs of every size "beam" keeps.
-        max_subgraphs: where "exact" would have to compare more, it raises
-            :class:`TooManySubgraphsError`, which says how many there are.
-        graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then a list comes
-            back with the subgraph of each graph, in the chain's node ids.
-        progress: show how many subgraphs have been compared; by default once that has taken two seconds.
+        max_subgraphs: if "exact" would have to compare more, it raises :class:`TooManySubgraphsError`, which says how
+        many there are.
+        graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then the answer is a
+        list with the subgraph of each graph, in the chain's node ids.
+        progress: show how many subgraphs have been compared; by default only if that takes more than two seconds.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -186,7 +186,7 @@ def _together(
     searches: list[Search | None],
     compared: Callable[[int], object],
 ) -> list[FoundSubgraph]:
-    """What the searches in all graphs find; what they ask in one round is asked of the chain in one call."""
+    """Run the searches in all graphs; everything they ask in one round becomes one call of the chain."""
     found = [_NOTHING] * len(searches)
     going = {g: search for g, search in enumerate(searches) if search is not None}
     replies: dict[int, list[float]] = {}
@@ -209,7 +209,7 @@ def _together(
 
 
 def _ranked(scored: list[Scored], rounded: float) -> list[Scored]:
-    """The best first; of those that fall short of another by rounding only, the one with the lowest ids."""
+    """Sort subgraphs, best first; of those that differ by rounding only, the one with the lowest ids comes first."""
     by_score = sorted(scored, key=lambda one: -one[0])
     scores = [score for score, _ in by_score]
     runs = tie_runs(scores, rounded, scale=max(map(abs, scores)))

@@ -1,4 +1,4 @@
-"""The most relevant walks, exactly: from a table of all where they are few, by best-first search where they are not."""
+"""The most relevant walks, exactly: from a table of all walks if there are few, by best-first search otherwise."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ By = Literal["relevance", "magnitude"]
 
 @dataclass(frozen=True, eq=False)
 class TiedWalks:
-    """Walks that have the same relevance, as symmetric graphs have many."""
+    """Walks that have the same relevance, which are common in symmetric graphs."""
 
     walks: Tensor  # (T, L + 1)
     relevance: float  # of each
-    complete: bool  # whether these are all; of the last ones that were asked for, more may tie
+    complete: bool  # whether these are all: more walks may tie with the last one that was asked for
     types: NodeTypes | None = None  # of a heterogeneous graph
 
     @property
@@ -64,8 +64,8 @@ class TiedWalks:
         """The first of the walks, from input to output, and how many more there are.
 
         Args:
-            labels: what the nodes are called, beside their numbers; none for numbers alone.
-            most: how many walks to write out.
+            labels: names of the nodes, shown beside their numbers; none for numbers alone.
+            most: the number of walks to write out.
 
         >>> TiedWalks(torch.tensor([[0, 1, -1], [2, 1, -1]]), 0.5, complete=True).words(["O", "N", "O"])
         '0 O → 1 N → – and 1 more'
@@ -83,9 +83,9 @@ class TiedWalks:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TopWalks:
-    """The k most relevant walks, best first (of ties the lexicographically smallest), and what it took to find them."""
+    """The k most relevant walks, best first (ties in lexicographic order), and how they were found."""
 
-    walks: Tensor  # (k, L + 1), -1 where a walk passes a position by
+    walks: Tensor  # (k, L + 1), -1 where a walk bypasses a position
     relevance: Tensor  # (k,)
     expansions: int  # partial walks continued by a search, 0 where all walks were listed
     num_walks: int  # how many walks there are
@@ -159,30 +159,30 @@ def top_walks(
     max_expansions: int = 100_000,
     progress: bool | None = None,
 ) -> TopWalks | list[TopWalks]:
-    """The k walks of largest relevance R(m), or of largest |R(m)|, exactly.
+    """Return the k walks of largest relevance R(m), or of largest |R(m)|, exactly.
 
-    Up to half a million walks are listed. Among more, partial walks are continued in the order of their bounds,
+    Up to half a million walks are listed. If there are more, partial walks are continued in the order of their bounds,
 
         max over completions of R ≤ Σ_n max(g_n, 0) upper_n + min(g_n, 0) lower_n,
 
-    until no bound exceeds the k-th best walk found. Near the input, where completions are few, all of
-    them are kept and the bound is exact. ``route`` of the answer says which way was taken.
+    until no bound exceeds the k-th best walk found. Near the input, where completions are few, all of them are kept and
+    the bound is exact. ``route`` of the result says which way was taken.
 
-    Of walks that tie, the lexicographically smallest comes first: those whose relevance (or magnitude) is equal to
-    that of the first of them, up to a relative 1e-9 in float64 and 1e-6 in float32, so that rounding does not decide.
-    Where the k-th ties with walks that are left out, which of them are among the k is not defined: to know, all of
-    them would have to be found.
+    Of walks that tie, the lexicographically smallest comes first. Walks tie if their relevance (or magnitude) equals
+    that of the first of them up to a relative 1e-9 in float64 and 1e-6 in float32, so that rounding does not decide. If
+    the k-th walk ties with walks that are left out, it is not defined which of them are among the k: that would require
+    finding all of them.
 
     Args:
         chain: the traced prediction, with or without skip connections.
-        k: how many walks; fewer come back where there are fewer.
+        k: the number of walks; fewer are returned if there are fewer.
         by: "relevance" (largest first) or "magnitude" (largest absolute value first).
-        graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then a list comes
-            back with the walks of each graph, in the chain's node ids.
-        max_expansions: continuing more partial walks than this raises :class:`SearchLimitError`, which says what
-            open ones may still reach.
-        progress: show how many partial walks have been continued, the k-th best walk, and what open ones may reach;
-            by default once a search has taken two seconds.
+        graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then the answer is a
+        list with the walks of each graph, in the chain's node ids.
+        max_expansions: if the search continues more partial walks than this, it raises :class:`SearchLimitError`, which
+        says what the open ones may still reach.
+        progress: show how many partial walks have been continued, the k-th best walk, and what the open ones may reach;
+            by default only if a search takes more than two seconds.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN

@@ -17,12 +17,12 @@ Nodes = tuple[int, ...]
 
 
 class TooManySubgraphsError(WalkwiseError):
-    """Looking at every subgraph of that size would take longer than allowed."""
+    """There are more subgraphs of that size than a search may compare."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """The subgraphs of one graph among which to search: its nodes count from 0, sets of them are bits of an integer."""
+    """The subgraphs of one graph to search among: nodes are numbered from 0, and the bits of an integer form a set."""
 
     size: int
     connected: bool
@@ -43,12 +43,12 @@ class Candidates:
 
     @property
     def total(self) -> int | None:
-        """How many subgraphs there are, where that is known without listing them."""
+        """The number of subgraphs, if it is known without listing them."""
         M = len(self.near)
         return None if self.connected and self.size < M else math.comb(M, self.size)
 
     def count(self, most: int) -> int:
-        """How many subgraphs there are; more than allowed is an error."""
+        """The number of subgraphs; more than allowed is an error."""
         M, k = len(self.near), self.size
         all_sets = math.comb(M, k)
         total = sum(1 for _ in islice(self.every(), most + 1)) if self.connected else all_sets
@@ -88,7 +88,7 @@ class Candidates:
 def candidates_of(
     chain: RelevanceChain, graphs: PaddedGraphs, sizes: list[int], *, connected: bool
 ) -> Iterator[Candidates]:
-    """The subgraphs of a size each of every graph."""
+    """The candidates of every graph, each with its own size."""
     near = edge_neighbours(chain)
     within = (graphs.place % max(1, graphs.width))[near.nodes].tolist()
     offsets = near.offsets.tolist()
@@ -104,11 +104,11 @@ def candidates_of(
 
 
 def _extensions(near: list[int], size: int, start: int, allowed: int) -> Iterator[Nodes]:
-    """Connected sets that contain the start and otherwise allowed nodes (Wernicke's ESU): each just once.
+    """Connected sets of the start and allowed nodes (Wernicke's ESU), each exactly once.
 
     Sets grow through their frontier. A node of it is tried and then never again by the sets that follow, so no set is
-    met twice; ``seen`` are the nodes and all that have been beside them. Sets that cannot grow enough are left at once,
-    so that the work is that of the sets found.
+    met twice; ``seen`` holds the nodes and all nodes that have been beside them. Sets that cannot grow enough are
+    dropped at once, so the work is proportional to the sets found.
     """
     waiting = [(start, near[start.bit_length() - 1] & allowed, start)]
     while waiting:

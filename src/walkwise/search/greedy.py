@@ -1,4 +1,4 @@
-"""The one greedy loop: which node comes next, given what each contributes (section 7.2.1 of the paper)."""
+"""The one greedy loop: which node comes next, given the contribution of each (section 7.2.1 of the paper)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Mode = Literal["activation", "pruning"]
 
 @dataclass(frozen=True, eq=False)
 class Criterion:
-    """What the next node must be best at: a mode, A discounts, G graphs."""
+    """The criterion for the next node: a mode, A discounts, G graphs."""
 
     mode: Mode
     alphas: tuple[float, ...]
@@ -44,7 +44,7 @@ class Criterion:
 
 
 class Contributions(Protocol):
-    """By how much R_α changes with each node, kept up to date as nodes are chosen."""
+    """How much each node changes R_α, kept up to date as nodes are chosen."""
 
     change: Floats  # (A, G · W): R_α once the node is chosen, less R_α now; of no meaning once it has been
     rounding: float  # how far changes may be off, besides what is relative to themselves
@@ -54,15 +54,15 @@ class Contributions(Protocol):
 
 
 def greedy_orders(contributions: Contributions, criterion: Criterion, steps: Iterable[int]) -> list[Ints]:
-    """The nodes in the order they are chosen, for every graph: (A, M_g) each.
+    """Choose nodes greedily and return them in order, for every graph: (A, M_g) each.
 
-    R_α of what has been chosen is the same for all candidates of an activation step, so changes are compared; pruning
-    compares |R_α of what is left − R(G)|. Of candidates that tie the first is chosen.
+    In an activation step, R_α of the chosen nodes is the same for all candidates, so changes are compared; pruning
+    compares |R_α of the remaining nodes − R(G)|. Of candidates that tie, the first is chosen.
 
     Args:
-        contributions: what each node changes.
-        criterion: what is best.
-        steps: the numbers 0 … W - 1, perhaps with a bar that shows how far they are.
+        contributions: the change by each node.
+        criterion: which change is best.
+        steps: the numbers 0 … W - 1, perhaps with a progress bar.
     """
     A, G, W = criterion.shape
     graphs, size = criterion.graphs, criterion.graphs.sizes

@@ -1,4 +1,4 @@
-"""Greedy node orders: which node to add, or to take away, next (section 7.2.1 of the paper)."""
+"""Greedy node orders: which node to add, or to remove, next (section 7.2.1 of the paper)."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _MOST_NUMBERS = 12_000_000
 
 
 class NodeOrder(Tensor):
-    """Node ids in order, by which route they were found, and of which number; results computed from it are tensors.
+    """Node ids in order, with the route by which they were found; tensors computed from it are ordinary ones.
 
-    Of several orders, (A, M), each is one, too: ``orders[0]``, ``for order in orders``.
+    If it holds several orders, (A, M), each of them is a NodeOrder, too: ``orders[0]``, ``for order in orders``.
     """
 
     route: str
@@ -52,7 +52,7 @@ class NodeOrder(Tensor):
     def of(
         order: Tensor, route: str, types: NodeTypes | None = None, explained: ExplainedNumber | None = None
     ) -> NodeOrder:
-        """The order with its route, the node types of a heterogeneous graph, and what the chain explains."""
+        """Make an order with its route, the node types of a heterogeneous graph, and what the chain explains."""
         made = order.as_subclass(NodeOrder)
         made.route, made.types, made.explained = route, types, explained
         return made
@@ -129,29 +129,29 @@ def order_nodes(
     activation: m⁽ⁱ⁾ = argmax_m R_α({m⁽¹⁾, …, m⁽ⁱ⁻¹⁾, m}),
     pruning: m⁽ⁱ⁾ = argmin_m |R_α(G \ {m⁽¹⁾, …, m⁽ⁱ⁻¹⁾, m}) − R(G)|.
 
-    Of equal candidates the lowest index comes first. Nodes that a symmetry of the graph makes equal come
-    out of floating-point arithmetic a little apart; within the tolerance they count as equal, so that
-    rounding does not decide the order.
+    Of equal candidates the lowest index comes first. Floating-point arithmetic gives nodes that are equal by symmetry
+    slightly different values; within the tolerance they count as equal, so that rounding does not decide the order.
 
-    All walks are listed once, gathered by the nodes they visit, and choosing a node updates only what
-    shares a walk with it; a list that is not too long serves further orders of the same chain. Where there
-    are too many walks for that (more than about 24 million messages, or a gigabyte), every step asks for the candidates
-    that can have changed, from their surroundings, or, where walks may lead anywhere, as one batch of subgraphs; large
-    graphs with hubs may then take minutes. ``route`` of the order says which way was taken.
+    All walks are listed once, grouped by the nodes they visit, and choosing a node updates only the nodes that share a
+    walk with it; further orders of the same chain reuse a list that is not too long. If there are too many walks for
+    that (more than about 24 million messages, or a gigabyte), every step recomputes the candidates that can have
+    changed, from their surroundings, or, if walks may lead anywhere, as one batch of subgraphs; large graphs with hubs
+    may then take minutes. ``route`` of the order says which way was taken.
 
     Args:
         chain: the traced prediction.
         mode: "activation" or "pruning".
         alpha: the discount of the generalized relevance, or several: (A, M). By default 0.5 for activation and 0 for
-            pruning: these find known motifs best on average (see the page on ground truth).
-        graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then a
-            list comes back with the order within each graph, (M_g,) or (A, M_g), in the chain's node ids.
+        pruning, which find known motifs best on average (see the page on ground truth).
+        graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then the answer is a
+        list with the order within each graph, (M_g,) or (A, M_g), in the chain's node ids.
         tolerance: candidates that fall short of the best by no more than this, relative to the largest change
-            of R_α met so far, count as equal to it; by default 1e-9 in float64 and 1e-6 in float32. So do those
-            within the rounding of R_α itself, where changes are differences of it. With 0 rounding decides, as in
-            a plain argmax.
-        progress: show how far the list of walks is, or how many nodes have been chosen; by default once that has
-            taken two seconds.
+            of R_α met so far, count as equal to it; by default 1e-9 in float64 and 1e-6 in float32. So do those within
+            the rounding of R_α itself, where changes are differences of it. With 0, rounding decides, as in a plain
+            argmax.
+        progress: show how much of the list of walks is done, or how many nodes have been chosen; by default only if
+        that takes
+        more than two seconds.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -190,7 +190,7 @@ def order_nodes(
 
 
 def _with_idle(chain: RelevanceChain, graphs: Any) -> tuple[RelevanceChain, IdleNodes | None]:
-    """The chain whose nodes are chosen one by one, and those besides that are on no walk of it."""
+    """The chain whose nodes are chosen one by one, and the nodes that are on no walk of it."""
     if chain.part is None:
         return chain, None
     if graphs is not None:
@@ -237,7 +237,7 @@ def _chosen(
 
 
 def _table(chain: RelevanceChain, criterion: Criterion, progress: bool | None = None) -> ListedWalks | None:
-    """The walks of the graphs, listed where that is worth it."""
+    """The walks of the graphs, if listing them is worth it."""
     nodes = criterion.graphs.nodes
     ends = nodes if len(nodes) < chain.num_nodes else None
     detail: Detail = "visits" if any(criterion.alphas) else "nodes"
@@ -246,7 +246,7 @@ def _table(chain: RelevanceChain, criterion: Criterion, progress: bool | None = 
 
 
 def _worth(chain: RelevanceChain, criterion: Criterion) -> int:
-    """How many messages listing all walks may take before asking step by step is cheaper."""
+    """How many messages the list of all walks may take before asking step by step is cheaper."""
     sizes = criterion.graphs.sizes.tolist()
     near = step_neighbours(chain)
     assert near is not None
@@ -261,7 +261,7 @@ def _worth(chain: RelevanceChain, criterion: Criterion) -> int:
 def _step_by_step(
     chain: RelevanceChain, criterion: Criterion, idle: IdleNodes | None, progress: bool | None
 ) -> list[tuple[Ints, str]]:
-    """Orders whose every step is asked of the chain: where walks lead from neighbour to neighbour, of surroundings."""
+    """Orders that ask the chain at every step, about surroundings if walks lead from neighbour to neighbour."""
     near = step_neighbours(chain)
     kind = QueryContributions if near is None else LocalContributions
     route = "every step one batch of subgraphs"

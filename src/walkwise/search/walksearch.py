@@ -1,8 +1,8 @@
 """The walk searches of "Relevant Walk Search for Explaining Graph Neural Networks" (Xiong et al., ICML 2023).
 
 EMP-neu finds the most relevant *neuron* walks, which name a neuron at every node; EMP-neu* the node walks
-with the best neuron walks; AMP-ave finds relevant node walks fast, without promise. For the most relevant
-node walks see :mod:`walkwise.search.best_walks`.
+with the best neuron walks; AMP-ave finds relevant node walks fast, without a guarantee. For the most relevant node
+walks see :mod:`walkwise.search.best_walks`.
 
 All three list ties as :func:`~walkwise.search.best_walks.top_walks` does: of neighbours in the list whose scores are
 equal up to rounding, the lexicographically smallest walk first. Which of the walks that tie with the k-th are among the
@@ -39,7 +39,7 @@ class NeuronWalks:
 
 @dataclass(frozen=True, eq=False)
 class FoundWalks:
-    """k walks in the order an approximate search found them (of ties the smallest first), with their true relevance."""
+    """k walks in the order of an approximate search (of ties the smallest first), with their true relevance."""
 
     walks: Tensor  # (k, L + 1)
     relevance: Tensor  # (k,)
@@ -105,9 +105,8 @@ def top_walks_emp_neu_star(chain: RelevanceChain, k: int) -> FoundWalks:
 
     Node walks m are ranked by max over neurons of R(n), n along m, which stands in for their sum R(m): exact
     for that ranking, and approximate for R(m), which is what comes back as their relevance. A partial walk up
-    from the input keeps for every neuron the largest and the smallest product that leads there; with the
-    largest and smallest products from the output down, its bound is attained, and best-first search continues
-    no walk in vain.
+    from the input keeps for every neuron the largest and the smallest product that leads there; with the largest and
+    smallest products from the output down, its bound is attained, so best-first search continues no walk in vain.
 
     Args:
         chain: the traced prediction of a model without skip connections.

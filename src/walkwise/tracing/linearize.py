@@ -38,11 +38,11 @@ _PARTS = ("message", "aggregate", "update", "message_and_aggregate")
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """What a closed form says of ``propagate``: Σ operator(tensor) + constant.
+    """The map that a closed form gives for ``propagate``: Σ operator(tensor) + constant.
 
     Attributes:
         terms: the node tensors among propagate's arguments, each with the linear map applied to it.
-        constant: what is added whatever those tensors are, (M, N), if anything.
+        constant: a term that does not depend on those tensors, (M, N), if any.
         activated: whether messages go through an activation, which ends a rule's stretch before it.
     """
 
@@ -61,7 +61,7 @@ class Affine:
 
 
 def register(kind: type) -> Callable[[ClosedForm], ClosedForm]:
-    """A decorator that makes a function the closed form of a message-passing class.
+    """Decorate a function to make it the closed form of a message-passing class.
 
     It serves subclasses too, unless they override what ``propagate`` calls.
     """
@@ -76,7 +76,7 @@ def register(kind: type) -> Callable[[ClosedForm], ClosedForm]:
 
 
 def closed_form(conv: torch.nn.Module) -> ClosedForm | None:
-    """The closed form that serves a module, or None.
+    """Return the closed form for a module, or None.
 
     It speaks for the class as written: a layer whose parts were overridden, replaced or hooked, or whose
     messages an explainer masks, computes something else.
@@ -282,7 +282,7 @@ def _le(conv: Any, call: PropagateCall) -> Affine | None:
     weight = call.weights(edges, weight, a)
     assert weight is not None
     terms: list[tuple[Tensor, Operator]] = [(a, Aggregate(edges, weight))]
-    for part in (weight.clamp(min=0), weight.clamp(max=0)):  # apart, for rules that tell signs apart
+    for part in (weight.clamp(min=0), weight.clamp(max=0)):  # apart, for rules that separate signs
         received = torch.zeros_like(a[:, :1]).index_add(0, edges.target, part.view(-1, 1))  # (M, 1)
         terms.append((b, Scale(-received)))
     return Affine(terms)

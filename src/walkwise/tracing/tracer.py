@@ -1,4 +1,4 @@
-"""The tracer: runs a model once, watches it, and makes a RelevanceChain of what it saw."""
+"""The tracer: runs a model once, records it, and turns the recording into a RelevanceChain."""
 
 from __future__ import annotations
 
@@ -65,41 +65,40 @@ def trace(
     fallback: str = "autograd",
     **model_kwargs: Any,
 ) -> RelevanceChain:
-    """The relevance chain of one prediction: ``trace(model, data)``, or ``trace(model, x, edge_index)``.
+    """Trace one prediction into a relevance chain: ``trace(model, data)``, or ``trace(model, x, edge_index)``.
 
-    Of a PyG ``data`` (a Data, or a Batch as a DataLoader makes them) the model gets, by the names of its ``forward``'s
-    parameters, x, edge_index (or adj_t), batch, edge_attr and every other attribute; a ``forward(data)`` gets a copy
-    of the graph itself. Tensors are passed on as they are: ``model(x, edge_index, **model_kwargs)``. So are the
-    dictionaries of a heterogeneous graph, which a HeteroData gives by name: ``x_dict``, ``edge_index_dict``, ...
-    A model that takes a tuple, a dictionary or an object of your own is traced with that, ``trace(model, (x, edges))``,
-    and one of two graphs with the other by its name, which counts as constant: ``trace(model, mol, protein=other)``.
+    From a PyG ``data`` (a Data, or a Batch from a DataLoader) the model gets every attribute that its ``forward`` has a
+    parameter for: x, edge_index (or adj_t), batch, edge_attr and so on. A ``forward(data)`` gets a copy of the graph
+    itself. Tensors are passed on as they are: ``model(x, edge_index, **model_kwargs)``. So are the dictionaries of a
+    heterogeneous graph, which a HeteroData provides under their names: ``x_dict``, ``edge_index_dict``, ... A model
+    that takes a tuple, a dictionary or an object of your own is traced with that, ``trace(model, (x, edges))``, and one
+    of two graphs with the other by its name, which counts as constant: ``trace(model, mol, protein=other)``.
 
-    The model runs in evaluation mode, as its author wrote it, and is left as it was found.
-    Attention coefficients, gates and the statistics of normalisations are held constant; every linear
-    map is under its layer's LRP rule.
+    The model runs in evaluation mode, as its author wrote it, and is left as it was. Attention coefficients, gates and
+    the statistics of normalisations are held constant; every linear map follows its layer's LRP rule.
 
     Args:
         model: a model with torch_geometric message-passing layers.
-        x: a Data, HeteroData or Batch; or the node features, (M, F) or {type: (M_t, F_t)}, or what the model takes in
-            their place (atom numbers, say).
-        edge_index: with features, the edges, (2, E), or a sparse adjacency, or those by type; left out with a Data.
-        *rest: nothing: what else the model takes is given by name.
-        target: the output column to explain (default: the largest), one per graph of a batch, or a
-            callable that makes a scalar from the output. Of a binary model with one logit "positive" (or 1) is the
-            logit and "negative" the logit with its sign turned over; 0 is always the first column itself.
-        against: another column (or one per graph): the explained number is then the target's output less this one,
-            what speaks for one class and not for the other. One logit is such a difference already.
-        index: the output row to explain: a node, or of a link predictor the score of a pair. Of a sampled subgraph
-            (NeighborLoader) it is a row of the subgraph, as all node ids are. One node of a large graph is traced on
-            the nodes that its output depends on, and all answers are in the graph's own ids. A list of nodes gives
-            the chain of a batch, with a graph for each: the neighbourhood of that node. Its rows are the node ids
-            then; ``chain.origin`` says which node of the graph a row is (``nodes``), and, for the argument ``graphs``
-            of the questions, which neighbourhood it is in (``graphs``). Of outputs by node type, (type, i).
+        x: a Data, HeteroData or Batch; or the node features, (M, F) or {type: (M_t, F_t)}, or what the model takes
+        instead (atomic numbers, say).
+        edge_index: with features, the edges, (2, E), or a sparse adjacency, or edges by type; left out with a Data.
+        *rest: nothing: all other arguments of the model are given by name.
+        target: the output column to explain (default: the largest), one per graph of a batch, or a callable that turns
+            the output into a scalar. For a binary model with one logit, "positive" (or 1) is the logit and "negative"
+            the logit with its sign flipped; 0 is always the first column itself.
+        against: another column (or one per graph): the explained number is then the target's output minus this one:
+        what speaks for one class and not for the other. A single logit is such a difference already.
+        index: the output row to explain: a node, or for a link predictor the score of a pair. In a sampled subgraph
+        (NeighborLoader) it is a row of the subgraph, as all node ids are. One node of a large graph is traced on the
+        nodes that its output depends on, and all answers use the graph's own ids. A list of nodes gives the chain of a
+        batch with one graph for each node, its neighbourhood. Node ids are then rows of that batch; ``chain.origin``
+        says which node of the graph a row is (``nodes``), and which neighbourhood it is in (``graphs``), to pass as the
+        argument ``graphs`` of the questions. For outputs by node type, (type, i).
         rule: "auto" (the generalised γ = 3 in every layer), "gamma" (the paper's), "zero", "epsilon", "alphabeta",
             "zplus", a rule, one rule per message-passing layer, or a Schedule.
-        fallback: "autograd" lets what has no closed form in a layer be carried by autograd; "error" refuses.
+        fallback: with "autograd", autograd carries the parts of a layer that have no closed form; "error" refuses them.
         **model_kwargs: passed to the model; they take precedence over the attributes of a Data. With ``batch`` the
-            explained scalar is the sum of the graphs' own outputs, and walks stay in their graph as edges do.
+        explained scalar is the sum of the graphs' outputs, and walks stay within their graph, as edges do.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN

@@ -71,12 +71,12 @@ def shapley_values(
 
     Args:
         chain: the traced prediction.
-        graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then a list comes
-            back with the values of each graph, whose ``nodes`` are the chain's node ids.
+        graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then the answer is a
+        list with the values of each graph, whose ``nodes`` are the chain's node ids.
         max_walks: from more walks than this on, values are sampled.
         permutations: how many orders of the nodes to sample then, at least 2.
         seed: of the sampling.
-        progress: show how many orders have been sampled; by default once that has taken two seconds.
+        progress: show how many orders have been sampled; by default only if that takes more than two seconds.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN
