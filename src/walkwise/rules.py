@@ -1,12 +1,12 @@
 """LRP rules as small frozen values, and schedules that give one rule to every layer.
 
 A rule says how the relevance of an output neuron is shared among its inputs. In gradient form
-it replaces a linear map ``z = x W + b`` by a surrogate ``p = x W↑`` with the same value once it
-is multiplied by a ratio that is held constant,
+it replaces a linear map ``z = x W + b`` by a surrogate ``p = x W↑``, which has the same value once it is multiplied by
+a ratio that is held constant,
 
     z = p ⊙ [z / (p + b↑)]  +  (what the bias absorbs),
 
-so a rule is known by how it lifts weights and how it forms that ratio.
+so a rule is defined by how it lifts weights and how it forms that ratio.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from walkwise.errors import InputError, described, unknown
 
 
 def divide(numerator: Tensor, denominator: Tensor, *, spent: bool = False) -> Tensor:
-    """The quotient, and 0 where the denominator vanishes.
+    """Divide, with the result 0 where the denominator vanishes.
 
     Every division of the library goes through here: a neuron whose contributions cancel exactly
-    passes nothing on, and nothing is added to any other denominator. A denominator that is ``spent``, since
-    nobody reads it again, makes room for the quotient where it fits.
+    passes nothing on, and nothing is added to any other denominator. A ``spent`` denominator, which nobody reads again,
+    is overwritten with the quotient if it fits.
 
     >>> divide(torch.tensor([3.0, 3.0, 0.0, -3.0]), torch.tensor([2.0, 0.0, 0.0, 0.0]))
     tensor([1.5000, 0.0000, 0.0000, 0.0000])
@@ -38,7 +38,7 @@ def divide(numerator: Tensor, denominator: Tensor, *, spent: bool = False) -> Te
 
 @dataclass(frozen=True)
 class Rule:
-    """How one linear map shares out relevance; the base of all rules, with LRP-0's answers."""
+    """How one linear map shares out relevance: the base of all rules, which acts as LRP-0."""
 
     @property
     def exact(self) -> bool:
@@ -52,18 +52,18 @@ class Rule:
 
     @property
     def splits(self) -> bool:
-        """Whether positive and negative contributions are told apart, path by path."""
+        """Whether the rule separates positive and negative contributions, path by path."""
         return self.shares is not None
 
     @property
     def one_sided(self) -> Rule | None:
-        """For a rule that splits: the rule that it equals where inputs and outputs are ≥ 0."""
+        """For a rule that splits: the rule that it equals if inputs and outputs are ≥ 0."""
         return None
 
     def factors(self, value: Tensor, z: Tensor, plus: Tensor, minus: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """What positive and negative contributions are multiplied by, given their sums P⁺ and P⁻ (biases in them).
+        """The factors of positive and negative contributions, given their sums P⁺ and P⁻ (including biases).
 
-        ``z`` is what the linear map gave and ``value`` what became of it (after an activation, say).
+        ``z`` is the linear map's result and ``value`` what follows from it (after an activation, say).
         """
         assert self.shares is not None
         sides = zip(self.shares, (plus, minus), strict=True)
@@ -77,11 +77,11 @@ class Rule:
 
     @property
     def bounded(self) -> bool:
-        """Whether nothing is multiplied by more than 1, where z stays as it is or is rectified."""
+        """Whether no factor exceeds 1 if z stays as it is or is rectified."""
         return False
 
     def size_factors(self, value: Tensor, z: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-        """What contributions and their sizes are multiplied by, given the sum of sizes Σ|c| (biases in it)."""
+        """The factors of contributions and of their sizes, given the sum of sizes Σ|c| (including biases)."""
         raise NotImplementedError
 
     def lift(self, weight: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ class Rule:
         return weight.clone()
 
     def hold(self, bias: Tensor) -> tuple[Tensor, ...]:
-        """The bias as it stands in the denominator: lifted, or with the part of its own sign."""
+        """The bias in the denominator: lifted, or the part of its own sign."""
         return (bias.clamp(min=0), bias.clamp(max=0)) if self.splits else (self.lift(bias),)
 
     def ratio(self, value: Tensor, surrogate: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ class Rule:
         return divide(value, surrogate)
 
     def spent_ratio(self, value: Tensor, surrogate: Tensor) -> Tensor:
-        """The same, of a surrogate that nobody reads again: it may make room for the ratio."""
+        """The same for a surrogate that nobody reads again and that the ratio may overwrite."""
         plain = type(self).ratio is Rule.ratio
         return divide(value, surrogate, spent=True) if plain else self.ratio(value, surrogate)
 
@@ -112,7 +112,7 @@ class Zero(Rule):
         return True
 
 
-#: LRP-0, where no other rule is said.
+#: LRP-0, unless another rule is given.
 LRP_0 = Zero()
 
 
@@ -140,7 +140,7 @@ class Epsilon(Rule):
 
 @dataclass(frozen=True)
 class _OfGamma(Rule):
-    """What rules with a γ share."""
+    """The common part of rules with a γ."""
 
     gamma: float = 1.0
 
@@ -166,23 +166,23 @@ class Gamma(_OfGamma):
 
 @dataclass(frozen=True)
 class GeneralisedGamma(_OfGamma):
-    """LRP-γ for activations of either sign: what agrees with the sign of z is favoured, and nothing explodes.
+    """LRP-γ for activations of either sign: it favours contributions with the sign of z, and never explodes.
 
-    With contributions c = x w told apart path by path, and P⁺, P⁻ their positive and negative sums (biases in
-    them), relevance goes in proportion to
+    With contributions c = x w, separated by sign path by path, and P⁺, P⁻ their positive and negative sums (including
+    biases), relevance goes in proportion to
 
         c + γ c⁺  over  z + γ P⁺   where z > 0,
         c + γ c⁻  over  z + γ P⁻   where z < 0.
 
-    A denominator is never smaller than |z|, so that a linear map amplifies |relevance| by at most 1 + 2 / γ. Where
-    inputs and what comes out are ≥ 0 it is the paper's γ.
+    A denominator is never smaller than |z|, so a linear map amplifies |relevance| by at most 1 + 2 / γ. If inputs and
+    outputs are ≥ 0, it is the paper's γ.
     """
 
     gamma: float = 3.0
 
     @property
     def splits(self) -> bool:
-        """Contributions are told apart by their signs."""
+        """Contributions are separated by their signs."""
         return not self.exact
 
     @property
@@ -197,7 +197,7 @@ class GeneralisedGamma(_OfGamma):
 
     @property
     def bounded(self) -> bool:
-        """Denominators are no smaller than (1 + γ/2) |z|; where nothing is negative, than z."""
+        """Denominators are no smaller than (1 + γ/2) |z|, or than z if nothing is negative."""
         return True
 
     def size_factors(self, value: Tensor, z: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
@@ -215,10 +215,10 @@ class GeneralisedGamma(_OfGamma):
 
 @dataclass(frozen=True)
 class AlphaBeta(Rule):
-    """LRP-αβ: positive contributions share α, negative ones −β, with α − β = 1.
+    """LRP-αβ: positive contributions get α parts, negative ones −β, with α − β = 1.
 
-    Contributions are told apart one by one (input neuron, edge and weight together), and a bias
-    stands with the part of its own sign.
+    Contributions are separated one by one (input neuron, edge and weight together), and a bias belongs to the part of
+    its own sign.
     """
 
     alpha: float = 2.0
@@ -254,8 +254,8 @@ class ZPlus(Rule):
 class PositivePart(Rule):
     """Only positive contributions count, and every bias absorbs its share by size: max(0, x W) / (Σ max(0, x W) + |b|).
 
-    The positive-part rule of "Relevant Walk Search" (Xiong et al., ICML 2023). It differs from z⁺ where biases
-    are negative: under z⁺ these absorb nothing.
+    The positive-part rule of "Relevant Walk Search" (Xiong et al., ICML 2023). It differs from z⁺ for negative biases,
+    which absorb nothing under z⁺.
     """
 
     @property
@@ -264,7 +264,7 @@ class PositivePart(Rule):
         return 1.0, 0.0
 
     def hold(self, bias: Tensor) -> tuple[Tensor, ...]:
-        """|b|; turned over where a negative weight turns the parts over."""
+        """|b|, with its sign flipped if a negative weight swaps the parts."""
         return bias.abs(), -bias.abs()
 
 
@@ -288,15 +288,15 @@ class Schedule:
 
     layers: Callable[[int], Sequence[Rule]]
     readout: Rule = Zero()
-    note: str = ""  # what to tell people of it
+    note: str = ""  # a note for the report
 
     def __post_init__(self) -> None:
-        """Refuse a rule that says half of what it means."""
+        """Refuse a rule that defines only half of what it needs."""
         _whole(self.readout)
 
     @classmethod
     def constant(cls, rule: Rule, readout: Rule | None = None) -> Schedule:
-        """The same rule in every layer, LRP-0 in the read-out unless another is given."""
+        """The same rule in every layer, and LRP-0 in the read-out unless another is given."""
         return cls(lambda num_layers: (rule,) * num_layers, readout or Zero())
 
     @classmethod
@@ -313,7 +313,7 @@ class Schedule:
     def auto(cls, gamma: float = 3.0) -> Schedule:
         """The default: the generalised γ in every layer, LRP-0 in the read-out.
 
-        Preferred to the paper's schedule on seven validation tasks with known truth; γ = 10 was a little ahead there.
+        Chosen over the paper's schedule on seven validation tasks with known truth; γ = 10 was a little ahead there.
 
         >>> Schedule.auto().rules(2)
         (GeneralisedGamma(gamma=3.0), GeneralisedGamma(gamma=3.0))
@@ -347,12 +347,12 @@ _NAMED: dict[str, Callable[[], Schedule]] = {
     "positive": lambda: Schedule.constant(PositivePart()),
 }
 
-#: What rules are called.
+#: The names of rules.
 NAMES = tuple(_NAMED)
 
 
 def as_schedule(rule: RuleLike) -> Schedule:
-    """The schedule meant by a name, a rule, a sequence of rules, or a schedule.
+    """Turn a name, a rule, a sequence of rules, or a schedule into a schedule.
 
     >>> as_schedule("zero").rules(2)
     (Zero(), Zero())

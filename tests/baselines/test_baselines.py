@@ -424,7 +424,7 @@ def test_names_are_given_once_and_unknown_ones_list_the_valid():
         baselines.register_baseline("lrp")(lambda prediction: None)
     with pytest.raises(InputError, match="expected one of attention, cam"):
         baselines.baseline("lime")
-    with pytest.raises(InputError, match="learn from"):
+    with pytest.raises(InputError, match="to train on"):
         baselines.baseline("pgexplainer")
 
 

@@ -1,4 +1,4 @@
-"""Activation and pruning curves: what a model says as the nodes of an order come and go."""
+"""Activation and pruning curves: a model's output as the nodes of an order are added or removed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Curve:
 
     values: Tensor  # (M,)
     route: str  # "batched" or "one by one": how f was evaluated
-    target: str = ""  # which number f is, by name
+    target: str = ""  # the name of the number f
 
     @property
     def area(self) -> float:
@@ -52,15 +52,15 @@ def activation_curve(
             few passes if it takes ``batch``, and one by one if not; the curve says which (``route``).
         *graph_and_order: ``data, order`` or ``x, edge_index, order``; the order is a permutation (M,) of the
             nodes, most important first.
-        target: the output column, or a callable that turns the output into a scalar. By default that of the chain which
-            made the order (:func:`walkwise.order_nodes`), with what it was set against; of any other order, the column
-            that is largest. ``target`` of the curve says which it is.
+        target: the output column, or a callable that turns the output into a scalar. By default, that of the chain
+        which made the order (:func:`walkwise.order_nodes`), with its ``against``; for any other order, the largest
+        column. ``target`` of the curve says which it is.
         against: another column, whose output is subtracted.
         index: the output row of a node-level model, or (type, i); by default the chain's. That node is there from
             the start.
         on: "logit" for the output itself, "probability" for its softmax.
         progress: show a bar.
-        **model_kwargs: passed to the model; rows of nodes and edges are carried along.
+        **model_kwargs: passed to the model; for subgraphs, rows of nodes and edges are selected.
 
     >>> import walkwise as ww
     >>> from torch_geometric.nn import GCN
@@ -92,16 +92,16 @@ def pruning_curve(
     """|f(G) − f(rest)| with the first 0, 1, … M−1 nodes removed; its area is the AUPC (lower is better).
 
     AUPC = 1/M Σ_{i=0…M−1} |f(G ∖ {m⁽¹⁾ … m⁽ⁱ⁾}) − f(G)|. The paper's formula and its Algorithm 4 sum over
-    i = 1 … M instead, and so end with f of no nodes at all; the published numbers begin with nothing
-    removed, which is 0 and needs no value for the empty graph. This is the latter.
+    i = 1 … M instead, and so end with f of the empty graph. The published numbers begin with nothing removed, which
+    gives 0 and needs no value for the empty graph. This function does the latter.
 
     Args:
         model: as for :func:`activation_curve`.
         *graph_and_order: ``data, order`` or ``x, edge_index, order``; the order is a permutation (M,) of the
             nodes, **least** important first.
-        target: the output column, or a callable that turns the output into a scalar. By default that of the chain which
-            made the order (:func:`walkwise.order_nodes`), with what it was set against; of any other order, the column
-            that is largest. ``target`` of the curve says which it is.
+        target: the output column, or a callable that turns the output into a scalar. By default, that of the chain
+        which made the order (:func:`walkwise.order_nodes`), with its ``against``; for any other order, the largest
+        column. ``target`` of the curve says which it is.
         against: another column, whose output is subtracted.
         index: the output row of a node-level model, or (type, i); by default the chain's. That node is never removed.
         on: "logit" for the output itself, "probability" for its softmax.
@@ -122,7 +122,7 @@ def pruning_curve(
 
 
 def activation_along(prediction: Prediction, order: Nodes, *, on: str = "logit", progress: bool = False) -> Curve:
-    """The activation curve of a prediction already made: :func:`activation_curve`.
+    """The activation curve of a given prediction; see :func:`activation_curve`.
 
     >>> from torch_geometric.nn import GCN
     >>> _ = torch.manual_seed(0)
@@ -137,7 +137,7 @@ def activation_along(prediction: Prediction, order: Nodes, *, on: str = "logit",
 
 
 def pruning_along(prediction: Prediction, order: Nodes, *, on: str = "logit", progress: bool = False) -> Curve:
-    """The pruning curve of a prediction already made: :func:`pruning_curve`.
+    """The pruning curve of a given prediction; see :func:`pruning_curve`.
 
     >>> from torch_geometric.nn import GCN
     >>> _ = torch.manual_seed(0)
@@ -154,7 +154,7 @@ def pruning_along(prediction: Prediction, order: Nodes, *, on: str = "logit", pr
 
 
 def _explained(order: Any, target: Any, against: Any, index: Any) -> dict[str, Any]:
-    """What a curve measures: what the caller says, and otherwise what the chain explains that made the order."""
+    """The number that a curve measures: the caller's, or else what the chain that made the order explains."""
     number = order.explained if isinstance(order, NodeOrder) else None
     if number is None:
         return {"target": target, "against": against, "index": index}
@@ -172,7 +172,7 @@ def _explained(order: Any, target: Any, against: Any, index: Any) -> dict[str, A
 
 
 def mean_and_error(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean over the first axis, and its standard error: not a number for a single score.
+    """The mean over the first axis, and its standard error, which is NaN for a single score.
 
         standard error = √(Σ_g (s_g − mean)² / (G − 1)) / √G
 

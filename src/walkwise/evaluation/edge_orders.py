@@ -1,4 +1,4 @@
-"""Orders of edges whose nodes have got other numbers, for layers that take edges sorted."""
+"""Orders of edges after their nodes were renumbered, for layers that want edges sorted."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch import Tensor
 
 
 def edge_orders(edge_index: Tensor, moved: Tensor) -> Iterator[Tensor]:
-    """Orders of edges whose nodes have got other numbers: sorted as they were, first with neighbours as they were.
+    """Orders of edges after their nodes were renumbered: sorted as before, first with neighbours in their old order.
 
-    Where they were not sorted, they stay as they are.
+    Edges that were not sorted stay as they are.
 
     >>> edge_index, moved = torch.tensor([[1, 2, 0], [0, 0, 1]]), torch.tensor([[2, 1, 0], [0, 0, 2]])
     >>> [order.tolist() for order in edge_orders(edge_index, moved)]

@@ -1,4 +1,4 @@
-"""What a prediction loses without an explanation, or with nothing else; and how much is left out."""
+"""Fidelity: what a prediction loses without an explanation, or with nothing else; and sparsity."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fidelity_plus(
         target: the output column (default: the largest), or a callable that turns the output into a scalar.
         against: another column, whose output is subtracted.
         index: the output row of a node-level model; that node is never removed.
-        on: "probability" or "logit". Of no nodes at all, every logit is 0.
+        on: "probability" or "logit". If no nodes are left, every logit is 0.
         **model_kwargs: passed to the model.
 
     >>> from torch_geometric.nn import GCN
@@ -61,7 +61,7 @@ def fidelity_minus(
         target: the output column (default: the largest), or a callable that turns the output into a scalar.
         against: another column, whose output is subtracted.
         index: the output row of a node-level model; that node is never removed.
-        on: "probability" or "logit". Of no nodes at all, every logit is 0.
+        on: "probability" or "logit". If no nodes are left, every logit is 0.
         **model_kwargs: passed to the model.
 
     >>> from torch_geometric.nn import GCN
@@ -77,7 +77,7 @@ def fidelity_minus(
 
 
 def fidelities(prediction: Prediction, nodes: Nodes, *, on: str = "probability") -> tuple[float, float]:
-    """Fidelity+ and fidelity− of a prediction already made.
+    """Fidelity+ and fidelity− of a given prediction.
 
     >>> from torch_geometric.nn import GCN
     >>> _ = torch.manual_seed(0)

@@ -16,10 +16,10 @@ Motif = Nodes | Sequence[Nodes]
 
 
 def motif_accuracy(order: Nodes, motif: Motif) -> float:
-    """The fraction of all nodes that the first |motif| of an order tell rightly as motif or not.
+    """The fraction of nodes that are classified correctly if the first |motif| of an order are taken as the motif.
 
-    Of 25 nodes with a motif of 5, the top 5 are taken for the motif: one wrong among them is one node
-    missed and one named in vain, an accuracy of 23/25. With several motifs the best one counts.
+    With 25 nodes and a motif of 5, the top 5 are taken as the motif: if one of them is wrong, one node is missed and
+    one is a false alarm, an accuracy of 23/25. With several motifs the best one counts.
 
     Args:
         order: a permutation (M,) of the nodes, most important first.
@@ -42,12 +42,12 @@ def motif_accuracy(order: Nodes, motif: Motif) -> float:
 def motif_auroc(scores: Tensor | Sequence[float], motif: Motif) -> float:
     """The area under the ROC curve of node scores as a detector of the motif.
 
-    It is the chance that a node of the motif scores above one that is not in it, ties counting one half.
-    With several motifs the best one counts. For an order take :func:`~walkwise.evaluation.scores_of_order`.
+    It is the probability that a node of the motif scores above a node outside it, with ties counted as one half. With
+    several motifs the best one counts. For an order use :func:`~walkwise.evaluation.scores_of_order`.
 
     Args:
         scores: a score per node, (M,), higher for more important.
-        motif: the motif's nodes, or several alternatives; neither no node nor all of them.
+        motif: the motif's nodes, or several alternatives; at least one node, and not all.
 
     >>> motif_auroc([0.9, 0.1, 0.8, 0.3], [0, 3])
     0.75
@@ -77,7 +77,7 @@ def _alternatives(motif: Any, num_nodes: int) -> list[Tensor]:
 
 
 def _auroc(scores: Tensor, truth: Tensor) -> float:
-    """The Mann-Whitney statistic over its largest value."""
+    """The Mann-Whitney statistic divided by its largest value."""
     inside, outside = scores[truth], scores[~truth]
     if len(outside) == 0:
         raise InputError(

@@ -1,4 +1,4 @@
-"""The graph that a prediction is for, or the graphs of a data set, out of what the caller gave: checked."""
+"""Read and check the graph of a prediction, or the graphs of a data set, as the caller gives them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from walkwise.tracing.given.arguments import Given, given_as, of_graph, wants
 from walkwise.tracing.given.inputs import check_dense
 from walkwise.tracing.given.misfits import by_name
 
-#: What a graph holds that is not true of its subgraphs, or nothing that a model computes with.
+#: Attributes of a graph that do not hold for its subgraphs, or that no model computes with.
 _OF_THE_WHOLE = ("y", "ptr", "num_nodes")
 #: Types of node ids that a model may take as well.
 _SHORT = (torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def given_graph(model: nn.Module, graph: tuple[Any, ...], model_kwargs: dict[str, Any]) -> Given:
-    """What the model is called with, checked: one graph with features and edges."""
+    """Return the model's arguments, checked: one graph with features and edges."""
     if len(graph) == 2:
         given = given_as(model, *graph, model_kwargs)
     elif len(graph) == 1 and isinstance(graph[0], Data):
@@ -51,7 +51,7 @@ def given_graph(model: nn.Module, graph: tuple[Any, ...], model_kwargs: dict[str
 
 
 def _of_any_part(given: Given) -> dict[str, Any]:
-    """The arguments that subgraphs can be given too, with a ``batch`` where the model takes one."""
+    """The arguments that subgraphs can have too, with a ``batch`` if the model takes one."""
     whole = given.manner.whole is not None
     arguments = {n: value for n, value in given.arguments.items() if not (whole and n in _OF_THE_WHOLE)}
     if arguments.get("batch") is None and (whole or wants(given.model, "batch")):
@@ -100,7 +100,7 @@ def _within(ids: Tensor, count: int) -> bool:
 
 
 def graph_list(graphs: Iterable[Data | HeteroData], name: str = "graphs") -> list[Data | HeteroData]:
-    """The graphs of a data set, one at least.
+    """The graphs of a data set, at least one.
 
     >>> graph_list(Data(num_nodes=3))
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""What is called what: the outputs of a model, explained or decided for, and the nodes of a graph."""
+"""Names for a model's outputs, explained or predicted, and for the nodes of a graph."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def column_title(column: int, class_names: Sequence[str] | None = None) -> str:
 
 
 def explained_title(prediction: Prediction, class_names: Sequence[str] | None = None) -> str:
-    """What is explained: a class, a column, or one set against another.
+    """A title for the explained number: a class, a column, or one against another.
 
     Args:
         prediction: the prediction.
-        class_names: what the columns are called; two for a model with one logit.
+        class_names: names of the columns; two for a model with one logit.
 
     >>> import torch
     >>> from torch_geometric.nn import GCN
@@ -49,12 +49,12 @@ def explained_title(prediction: Prediction, class_names: Sequence[str] | None = 
 
 
 def answer_title(logits: Tensor, class_names: Sequence[str] | None = None, *, negative: bool = False) -> str:
-    """The class that a row of the output decides for; empty where one column has no classes.
+    """The class that a row of the output predicts; empty if a single column has no classes.
 
     Args:
         logits: one row of the output, (C,).
-        class_names: what the columns are called; two for a model with one logit.
-        negative: whether the sign of one logit has been turned over.
+        class_names: names of the columns; two for a model with one logit.
+        negative: whether the sign of one logit has been flipped.
 
     >>> import torch
     >>> answer_title(torch.tensor([0.2, 1.4])), answer_title(torch.tensor([-3.0]), ["safe", "toxic"])
@@ -68,12 +68,12 @@ def answer_title(logits: Tensor, class_names: Sequence[str] | None = None, *, ne
 
 
 def has_one_logit(logits: Tensor, class_names: Sequence[str] | None) -> bool:
-    """Whether two classes that have names share one logit."""
+    """Whether two named classes share one logit."""
     return len(logits) == 1 and len(class_names or ()) == 2
 
 
 def node_labels(data: Any, num_nodes: int) -> tuple[str, ...]:
-    """What a graph calls its nodes: its ``symbols`` or ``tokens``, or the atoms of its ``smiles``; empty without names.
+    """The names of a graph's nodes: its ``symbols`` or ``tokens``, or the atoms of its ``smiles``; empty without names.
 
     Args:
         data: a graph, or None.

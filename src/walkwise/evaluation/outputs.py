@@ -1,4 +1,4 @@
-"""Which number of a model's output is meant: the row, the column, or what a callable makes of it."""
+"""Select the number of a model's output: a row, a column, or the result of a callable."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def explained_row(rows: Tensor, index: Any) -> Tensor:
 
 
 def named_column(target: Any, row: Tensor, name: str, class_names: Sequence[str] | None) -> tuple[int, bool]:
-    """The column of the output that is named, and whether its sign is turned over."""
+    """The column that a target names, and whether its sign is flipped."""
     if target is None:
         return int(row.argmax()), False
     classes = list(CLASSES) if len(row) == 1 else []
@@ -87,7 +87,7 @@ def named_column(target: Any, row: Tensor, name: str, class_names: Sequence[str]
 
 
 def as_names(given: Any) -> list[str] | None:
-    """What the columns of an output are called, checked; of a dictionary from columns, in their order.
+    """Check the names of the output's columns; a dictionary from columns is put into their order.
 
     >>> as_names({1: "toxic", 0: "safe"})
     ['safe', 'toxic']
@@ -103,7 +103,7 @@ def as_names(given: Any) -> list[str] | None:
 
 
 def made_by(target: Callable[[Any], Tensor], output: Any) -> Tensor:
-    """What a callable target makes of the output: one number. Its own exceptions come through, with a note."""
+    """Apply a callable target to the output; its own exceptions are passed on, with a note."""
     try:
         made = target(output)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What a model says of parts of a graph: many induced subgraphs at once."""
+"""A model's output on parts of a graph: many induced subgraphs at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_ROWS = 1 << 18
 
 @dataclass(frozen=True, eq=False)
 class SubgraphValues:
-    """f of every subgraph, and how it was found."""
+    """f of every subgraph, and how it was computed."""
 
     values: Tensor  # (B,)
     route: str  # "batched": many subgraphs in one pass; "one by one": a pass for each
@@ -34,21 +34,20 @@ def subgraph_values(
     route: str | None = None,
     progress: bool = False,
 ) -> SubgraphValues:
-    """f(S) for every subgraph S: the model's output on the graph that S induces.
+    """Compute f(S) for every subgraph S: the model's output on the graph that S induces.
 
-    Nodes outside S are removed with their edges, their attributes with them. Where the model takes a
-    ``batch`` vector, many subgraphs go through it in one pass. First the whole graph is tried beside a single
-    node: if it comes out other than alone (a layer that mixes graphs), or the output has not one row per
-    graph, every subgraph gets a pass of its own. The explained node of a node-level model always stays. With nothing
-    left, every output column is 0. A model that goes by the numbers of nodes is refused: it is asked beforehand, once
-    for a prediction, about the same graph with its nodes in another order.
+    Nodes outside S are removed with their edges and attributes. If the model takes a ``batch`` vector, many subgraphs
+    go through it in one pass. First the whole graph is run beside a single node: if its output then differs (a layer
+    mixes graphs), or if the output does not have one row per graph, every subgraph gets a pass of its own. The
+    explained node of a node-level model always stays. With nothing left, every output column is 0. A model that depends
+    on node numbers is refused: once per prediction, it is run on the same graph with its nodes in another order.
 
     Args:
         prediction: the model, the graph, and which output is f.
         masks: the subgraphs, (B, M) boolean.
         on: "logit" for the output itself, "probability" for its softmax (sigmoid, if it has one column).
-        most_rows: how many nodes and edges one pass may hold.
-        route: that of an earlier answer for several subgraphs of this prediction, so that it is not tried again.
+        most_rows: the most nodes and edges in one pass.
+        route: the route of an earlier answer for subgraphs of this prediction, so that it need not be tried again.
         progress: show a bar.
     """
     check_on(on)
@@ -71,7 +70,7 @@ def subgraph_values(
 
 
 def subgraph_logits(prediction: Prediction, masks: Tensor) -> Tensor:
-    """The explained row of the output on every subgraph, all its columns: (B, C); zeros where nothing is left.
+    """The explained row of the output on every subgraph, with all columns: (B, C); zeros if nothing is left.
 
     Args:
         prediction: the model and the graph; its target is a column.
@@ -85,13 +84,13 @@ def subgraph_logits(prediction: Prediction, masks: Tensor) -> Tensor:
 
 
 def check_numbers(prediction: Prediction) -> None:
-    """Refuse a model, or a target function, that goes by the numbers of nodes: a part has others. Asked once."""
+    """Refuse a model, or a target function, that depends on node numbers, which change in a part. Checked once."""
     if prediction.by_numbers is not None:
         raise prediction.by_numbers.error
 
 
 def _mixes(prediction: Prediction) -> bool:
-    """Whether the whole graph comes out otherwise beside a single node than alone."""
+    """Whether the output for the whole graph changes when a single node is put beside it."""
     masks = torch.zeros(2, prediction.num_nodes, dtype=torch.bool, device=prediction.x.device)
     masks[0] = True
     masks[1, prediction.index or 0] = True
@@ -164,7 +163,7 @@ class InducedSubgraphs(NamedTuple):
     node: Tensor  # (R,) which node of the graph it is
     edge: Tensor  # (Q,) which edge of the graph every edge of the union is
     edge_index: Tensor  # (2, Q)
-    place: Tensor  # (B, M) where every node of every set stands
+    place: Tensor  # (B, M) the place of every node of every set
 
 
 def induced(edge_index: Tensor, masks: Tensor) -> InducedSubgraphs:
@@ -183,7 +182,7 @@ def induced(edge_index: Tensor, masks: Tensor) -> InducedSubgraphs:
 
 
 def carried(prediction: Prediction, name: str, value: Any, node: Tensor, edge: Tensor, count: int) -> Any:
-    """A further argument for so many parts: rows of nodes or of edges picked, rows of graphs repeated."""
+    """A further argument for the parts: rows of nodes or edges are selected, rows of graphs repeated."""
     if name in ("batch_size", "num_graphs") and isinstance(value, int):
         return count
     if not isinstance(value, Tensor) or value.dim() == 0 or id(value) in prediction.beside:

@@ -1,4 +1,4 @@
-"""What a model says of a graph: one prediction, as a number that can be explained."""
+"""One prediction of a model for a graph, as a number that can be explained."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
 #: An output column, or a function that makes a scalar from the model's whole output.
 Column = int | Callable[[Any], Tensor]
 
-#: What layers keep of the last graph they saw; it must not answer for another graph.
+#: What layers cache of the last graph they saw; it must not be used for another graph.
 _CACHES = {"cached": False, "_cached_x": None, "_cached_edge_index": None, "_cached_adj_t": None}
 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """One output of a model on one graph: what an explainer explains and a curve follows.
+    """One output of a model on one graph: the number that an explainer explains and a curve follows.
 
-    Made by :func:`predict`, which says what the fields mean.
+    Made by :func:`predict`, which explains the fields.
     """
 
     model: nn.Module
     x: Tensor  # (M, F), or (M,) of whatever the model takes in place of features
     edge_index: Tensor  # (2, E)
-    arguments: Mapping[str, Any]  # what else the model gets, by name
+    arguments: Mapping[str, Any]  # the model's other arguments, by name
     target: Column
     index: int | None
     output: Any  # the model's own answer for the whole graph
-    against: int | None = None  # the column that the explained one is set against
-    notes: tuple[str, ...] = ()  # on how the model was given its graph
+    against: int | None = None  # the column subtracted from the explained one
+    notes: tuple[str, ...] = ()  # notes on how the model got its graph
 
     @property
     def num_nodes(self) -> int:
@@ -59,22 +59,22 @@ class Prediction:
 
     @property
     def typed(self) -> AllTypes | None:
-        """The model behind the numbers of nodes, of a heterogeneous graph."""
+        """For a heterogeneous graph, the model behind node numbers."""
         return _typed_in(self.model)
 
     @property
     def features(self) -> list[Tensor]:
-        """The node features; of a heterogeneous graph, those of each type in turn.  # (M_t, F_t) each"""
+        """The node features; for a heterogeneous graph, those of each type in turn.  # (M_t, F_t) each"""
         return [self.x] if self.typed is None else list(self.typed.features.values())
 
     @property
     def negative(self) -> bool:
-        """Whether this is the negative class of a model with one logit; its output has the sign turned over."""
+        """Whether this is the negative class of a model with one logit, whose output has its sign flipped."""
         return isinstance(self.model, Adapted) and self.model.negative
 
     @cached_property
     def by_numbers(self) -> ByNumbers | None:
-        """Why the model cannot be asked about parts of the graph, if it goes by the numbers of nodes."""
+        """Why the model cannot be run on parts of the graph, if it depends on node numbers."""
         from walkwise.evaluation.renumbering import by_numbers
 
         return by_numbers(self)
@@ -87,7 +87,7 @@ class Prediction:
 
     @property
     def logits(self) -> Tensor:
-        """The explained row of the output, every column of it.  # (C,)"""
+        """The explained row of the output, with all columns.  # (C,)"""
         return table(self.output, self.num_nodes if self.index is not None else 1)[self.index or 0]
 
     def value(self, on: str = "logit") -> float:
@@ -104,20 +104,20 @@ def predict(
     class_names: Sequence[str] | None = None,
     **model_kwargs: Any,
 ) -> Prediction:
-    """The model's prediction for one graph, given as ``data`` or as ``x, edge_index``.
+    """Make the model's prediction for one graph, given as ``data`` or as ``x, edge_index``.
 
-    A :class:`~torch_geometric.data.Data` is given to the model as :func:`walkwise.trace` gives it: by the names of the
-    parameters of its ``forward``, or whole. A parameter ``batch`` is filled in where nothing else is given.
+    A :class:`~torch_geometric.data.Data` is passed to the model as in :func:`walkwise.trace`: attribute by attribute,
+    for the parameters of its ``forward``, or whole. A parameter ``batch`` is filled in if it is not given.
 
     Args:
         model: a model called as ``model(x, edge_index, **model_kwargs)``.
         *graph: one Data or HeteroData object, or the node features and the edges (2, E).
-        target: the output column (default: the largest), or a callable that turns the output into a scalar. Of a binary
-            model with one logit, "positive" (or 1) and "negative" are its classes, as for :func:`walkwise.trace`.
+        target: the output column (default: the largest), or a callable that turns the output into a scalar. For a
+        binary model with one logit, "positive" (or 1) and "negative" are its classes, as for :func:`walkwise.trace`.
         against: another column: the explained number is the target's output minus this one.
         index: the output row, for node-level models; for a heterogeneous graph, (type, i).
-        class_names: what the columns are called, so that target and against may be names; two for one logit, the
-            negative class first.
+        class_names: names of the output columns, which target and against may use; two for one logit, the negative
+        class first.
         **model_kwargs: passed to the model; they take precedence over the attributes of a Data object.
 
     >>> from torch_geometric.nn import GCN
@@ -184,7 +184,7 @@ def predict(
 
 
 def call(model: nn.Module, x: Tensor, edge_index: Tensor, arguments: Mapping[str, Any]) -> Any:
-    """The model's output, in evaluation mode, without caches or gradients, the model left as it was."""
+    """Run the model in evaluation mode, without caches or gradients, and leave it as it was."""
     with torch.no_grad(), at_rest(model) as resting:
         return resting(x, edge_index, **arguments)
 
@@ -205,7 +205,7 @@ def traced(prediction: Prediction, *, rule: RuleLike = "auto") -> RelevanceChain
     """The prediction as a relevance chain."""
     chain = _traced(prediction, rule)
     number = chain.explained
-    if number is not None and prediction.negative:  # which the model in the prediction has turned over itself
+    if number is not None and prediction.negative:  # its sign, which the model in the prediction has flipped already
         number = replace(number, target="negative")
     return replace(chain, notes=tuple(dict.fromkeys((*prediction.notes, *chain.notes))), explained=number)
 
@@ -236,13 +236,13 @@ def _traced(prediction: Prediction, rule: RuleLike) -> RelevanceChain:
 
 
 def value_at(prediction: Prediction, features: Sequence[Tensor]) -> float:
-    """f at other node features than the prediction's own, given as those are: in one tensor, or one for each type."""
+    """f at node features other than the prediction's own, given in the same form: one tensor, or one for each type."""
     with torch.no_grad(), at_rest(prediction.model) as model:
         return float(_scalar(prediction, output_at(prediction, model, features)))
 
 
 def input_gradient(prediction: Prediction, features: Sequence[Tensor]) -> list[Tensor]:
-    """∂f/∂x at other node features than the prediction's own: one for each tensor of them, of its shape."""
+    """∂f/∂x at node features other than the prediction's own: one for each tensor of them, of its shape."""
     wrong = next((x for x in features if not x.is_floating_point()), None)
     if wrong is not None:
         raise InputError(
@@ -260,7 +260,7 @@ def input_gradient(prediction: Prediction, features: Sequence[Tensor]) -> list[T
 
 
 def output_at(prediction: Prediction, model: nn.Module, features: Sequence[Tensor]) -> Any:
-    """What the shadow of a prediction's model says of the graph with other node features."""
+    """The output of a shadow of the prediction's model for the graph with other node features."""
     if (typed := _typed_in(model)) is None:
         return model(features[0], prediction.edge_index, **prediction.arguments)
     typed.data = typed.with_features(features)
@@ -268,7 +268,7 @@ def output_at(prediction: Prediction, model: nn.Module, features: Sequence[Tenso
 
 
 def _typed_in(model: nn.Module) -> AllTypes | None:
-    """The model behind the numbers of nodes, of a heterogeneous graph."""
+    """For a heterogeneous graph, the model behind node numbers."""
     inner = model.model if isinstance(model, Adapted) else model
     return inner if isinstance(inner, AllTypes) else None
 
@@ -299,7 +299,7 @@ def chosen(prediction: Prediction, rows: Any, on: str) -> Tensor:
 
 
 def difference(prediction: Prediction, rows: Tensor) -> Tensor:
-    """The explained column of every row, less the one it is set against.  # (...,)"""
+    """The explained column of every row, minus the column of ``against``.  # (...,)"""
     assert isinstance(prediction.target, int)
     wanted: Tensor = rows[..., prediction.target]
     return wanted if prediction.against is None else wanted - rows[..., prediction.against]

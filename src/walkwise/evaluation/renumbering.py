@@ -1,7 +1,7 @@
-"""Whether a model goes by the numbers of nodes: it is asked about the same graph with its nodes in another order.
+"""Whether a model depends on node numbers, found by running it on the same graph with its nodes in another order.
 
-The nodes of a part have other numbers than in the whole graph. A model with a table row for each node, or one that
-reads the node that an argument names, would take other nodes there, and nothing would show it.
+The nodes of a part are renumbered. A model with a table row for each node, or one that reads the node named by an
+argument, would use the wrong nodes there, and nothing would show it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PICKED = "Name the node by index=, and the column by target=: then the node is 
 
 
 class ByNumbers(NamedTuple):
-    """Why a model cannot be asked about parts of a graph."""
+    """Why a model cannot be run on parts of a graph."""
 
     argument: str  # "model", or "target" where it is the target function
     problem: str
@@ -61,10 +61,10 @@ class ByNumbers(NamedTuple):
 
 
 def by_numbers(prediction: Prediction) -> ByNumbers | None:
-    """Why parts of the graph cannot be asked about; None where the model gives the same under other numbers.
+    """Why the model cannot be run on parts of the graph; None if its output does not depend on node numbers.
 
-    A model that draws random numbers, or whose answer hangs on the last digits of the features, is let through: of
-    those it cannot be told.
+    A model that draws random numbers, or whose answer depends on the last digits of the features, is let through,
+    because the test cannot tell.
 
     >>> from torch_geometric.nn import GCN
     >>> from walkwise.evaluation.predictions import predict
@@ -87,7 +87,7 @@ def by_numbers(prediction: Prediction) -> ByNumbers | None:
 
 
 def _other_order(prediction: Prediction) -> Tensor:
-    """Which node gets every number: another one of its type, where there is one; the same in every run.  # (M,)"""
+    """Which node gets every number: another node of its type, if there is one; the same in every run.  # (M,)"""
     typed = prediction.typed
     counts = [prediction.num_nodes] if typed is None else list(typed.types.counts.values())
     generator = torch.Generator().manual_seed(0)
@@ -102,7 +102,7 @@ def _other_order(prediction: Prediction) -> Tensor:
 
 
 class _Answer(NamedTuple):
-    """What the model said of the graph with other numbers: its output, and the explained numbers of it."""
+    """The model's answer for the renumbered graph: its output, and the explained numbers."""
 
     output: Any
     values: Tensor | None = None  # (C,), in double precision; None where it failed
@@ -110,7 +110,7 @@ class _Answer(NamedTuple):
 
 
 class _Asked:
-    """A prediction, and what its model says of the same graph with other numbers."""
+    """A prediction, and its model's answers for the renumbered graph."""
 
     def __init__(self, prediction: Prediction, order: Tensor) -> None:
         self.prediction = prediction
@@ -119,7 +119,7 @@ class _Asked:
         self.expected = self._values(prediction.output, prediction.index)
 
     def _values(self, output: Any, row: int | None) -> Tensor:
-        """The explained row of an output, every column of it, or what a callable target makes of it.  # (C,)"""
+        """The explained row of an output, with all columns, or the result of a callable target.  # (C,)"""
         prediction = self.prediction
         if callable(prediction.target):
             return torch.as_tensor(made_by(prediction.target, output)).detach().reshape(1).double()
@@ -127,7 +127,7 @@ class _Asked:
         return rows[row or 0].double()
 
     def tries(self) -> Iterator[_Answer]:
-        """What the model says with edges in one order after the other."""
+        """The model's answers with the edges in one order after another."""
         prediction, place = self.prediction, self.place
         source, target = prediction.edge_index
         moved = torch.stack([place[source], place[target]])
@@ -148,19 +148,19 @@ class _Asked:
 
     @cached_property
     def _off(self) -> float:
-        """How far apart, relative to their size, answers are that are equal but for rounding."""
+        """The relative difference allowed between answers that are equal up to rounding."""
         weights = (weight.dtype for weight in self.prediction.model.parameters() if weight.is_floating_point())
         given = [x.dtype for x in (*self.prediction.features, self.prediction.output) if isinstance(x, Tensor)]
         kinds = {kind for kind in (*given, *weights) if kind.is_floating_point}
         return math.sqrt(max([torch.finfo(kind).eps for kind in kinds], default=torch.finfo(torch.double).eps))
 
     def _apart(self, values: Tensor) -> Tensor:
-        """How far other explained numbers are from those of the graph; what is no number in both is equal."""
+        """How far the explained numbers differ from those of the graph; NaN in both counts as equal."""
         same = (values == self.expected) | (values.isnan() & self.expected.isnan())
         return torch.where(same, 0.0, (values - self.expected).abs().nan_to_num(nan=float("inf")))
 
     def agrees(self, answer: _Answer) -> bool:
-        """Whether an answer is that of the graph itself, within rounding."""
+        """Whether an answer equals that of the graph itself, up to rounding."""
         values, expected = answer.values, self.expected
         if values is None or values.shape != expected.shape:
             return False
@@ -169,7 +169,7 @@ class _Asked:
         return bool((self._apart(values) <= self._off * scale).all())
 
     def wavers(self, answer: _Answer) -> bool:
-        """Whether chance, or the last digits of the features, change as much as the numbers of nodes do."""
+        """Whether chance, or the last digits of the features, change the output as much as renumbering does."""
         features = self.prediction.features
         if not self.agrees(self._again(features)):
             return True
@@ -179,14 +179,14 @@ class _Asked:
         return bool(self._apart(answer.values).amax() <= _TIMES * self._apart(near).amax())  # type: ignore[arg-type]
 
     def _again(self, features: list[Tensor]) -> _Answer:
-        """What the model says of the graph as it is, with other random numbers, of these features."""
+        """The model's answer for the graph as it is, with other random numbers and these features."""
         with torch.no_grad(), at_rest(self.prediction.model) as resting:
             torch.manual_seed(1)
             output = output_at(self.prediction, resting, features)
         return _Answer(output, self._values(output, self.prediction.index))
 
     def reason(self, answer: _Answer) -> ByNumbers:
-        """What to tell of a model, or a target function, that goes by numbers."""
+        """The words about a model, or a target function, that depends on node numbers."""
         argument = "target" if callable(self.prediction.target) and self._moves_along(answer.output) else "model"
         whose = "target function" if argument == "target" else "model"
         if answer.values is None:
@@ -204,7 +204,7 @@ class _Asked:
         return ByNumbers(argument, problem, got, _PICKED if argument == "target" else self._remedy())
 
     def _moves_along(self, output: Any) -> bool:
-        """Whether rows of the whole output are those of the nodes, in their new order."""
+        """Whether the rows of the whole output follow the nodes into their new order."""
         typed = self.prediction.typed
         orders = [self.order]
         if typed is not None:
@@ -229,7 +229,7 @@ class _Asked:
 
 
 def _nearby(x: Tensor) -> Tensor:
-    """Features that are others in their last digits."""
+    """Features changed in their last digits."""
     if not x.is_floating_point():
         return x
     generator = torch.Generator().manual_seed(0)
@@ -249,7 +249,7 @@ def _tensors(nested: Any) -> Iterator[Tensor]:
 
 
 def _unmoved(prediction: Prediction) -> list[str]:
-    """The arguments of whole numbers that no node, edge or graph has a row of."""
+    """The whole-number arguments that have no row for each node, edge or graph."""
     typed = prediction.typed
     if typed is None:
         sizes = (prediction.num_nodes, prediction.edge_index.shape[1])

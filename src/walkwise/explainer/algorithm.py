@@ -35,9 +35,9 @@ _NO_LOGITS = "no softmax or sigmoid was found at the end of the model, so its ou
 
 
 class SubgraphExplanation(Explanation):
-    """An :class:`~torch_geometric.explain.Explanation` that knows the chain it was read off."""
+    """An :class:`~torch_geometric.explain.Explanation` that keeps the chain it was computed from."""
 
-    _chain: RelevanceChain  # not among the graph's attributes, which PyG prints, slices and moves
+    _chain: RelevanceChain  # kept out of the graph's attributes, which PyG prints, slices and moves
 
     @property
     def chain(self) -> RelevanceChain:
@@ -56,7 +56,7 @@ class SubgraphHeteroExplanation(HeteroExplanation):
 
 
 class SubgraphLRPExplainer(ExplainerAlgorithm):
-    """An algorithm for :class:`torch_geometric.explain.Explainer`: masks from the relevance of walks.
+    """An algorithm for :class:`torch_geometric.explain.Explainer` whose masks come from the relevance of walks.
 
     The explained scalar is the sum, over the rows that ``index`` selects (all by default), of
 
@@ -64,30 +64,29 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
     - binary classification: the row's logit, times -1 where the target is class 0,
     - regression: the row's outputs, or its output ``column``; the values of a target play no part.
 
-    Models that return probabilities or log-probabilities are explained by the logits that went into their
-    last softmax or sigmoid.
+    For models that return probabilities or log-probabilities, the logits before their last softmax or sigmoid are
+    explained.
 
     Masks lie in [0, 1], as PyG's metrics and plots expect: with ``mask="positive"`` a mask is
-    max(R, 0) / max R, with "magnitude" abs(R) / max abs(R). Where everything makes the output of a regression negative,
-    signs are turned over first. Where nothing is left to divide, as when everything speaks against the class that is
-    explained, the mask is zero, with a warning. Beside the masks stand the relevances R that they were
-    made of, with their signs, and the chain:
+    max(R, 0) / max R, with "magnitude" abs(R) / max abs(R). If everything makes the output of a regression negative,
+    signs are flipped first. If there is nothing to divide by, as when everything speaks against the explained class,
+    the mask is zero, with a warning. The explanation also has the signed relevances R behind the masks, and the chain:
 
-    - ``node_relevance`` (M,) and ``feature_relevance`` (M, F) where a node mask is asked for. The mask is made of
-      the first for "object", of the second for "attributes" and of its sum over nodes for "common_attributes".
-    - ``edge_relevance`` (E,) where an edge mask is asked for: :func:`walkwise.edge_relevance` of the edges as you
-      gave them, summed over layers. Steps along none of them count for no edge: those that stay at a node by a root
-      weight or by a self-loop that the layer adds, and those of layers that reach further than neighbours.
-    - ``chain``, of the whole graph, for every other question. It stays what it is when an explanation is
-      thresholded, cut to a subgraph or moved to another device.
+    - ``node_relevance`` (M,) and ``feature_relevance`` (M, F) if a node mask is asked for. The mask comes from the
+    first for "object", from the second for "attributes" and from its sum over nodes for "common_attributes".
+    - ``edge_relevance`` (E,) if an edge mask is asked for: :func:`walkwise.edge_relevance` of the edges as you gave
+    them, summed over layers. Steps along none of these edges are not counted: steps that stay at a node, by a root
+    weight or a self-loop that the layer adds, and steps of layers that reach further than neighbours.
+    - ``chain``, of the whole graph, for every other question. It does not change when an explanation is thresholded,
+    cut to a subgraph or moved to another device.
 
     Args:
         rule: the LRP rule or rules, as for :func:`walkwise.trace`.
         mask: "positive" or "magnitude".
-        position: where walks stand at the node that they count for: 0 (the input) to L, or None for the sum over
-            all positions.
-        alpha: instead, let a node's relevance be R_α of the node alone: walks that visit it, every step
-            elsewhere counting α.
+        position: the position at which a walk counts for a node: 0 (the input) to L, or None for the sum over all
+        positions.
+        alpha: instead, use R_α of the node alone as its relevance: walks that visit it, with a factor α for every step
+        elsewhere.
         column: for regression, the output column to explain.
         fallback: as for :func:`walkwise.trace`.
 
@@ -142,10 +141,10 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
     def forward(
         self, model: nn.Module, x: Any, edge_index: Any, *, target: Tensor, index: Any = None, **kwargs: Any
     ) -> SubgraphExplanation | SubgraphHeteroExplanation:
-        """The masks, the relevances they were made of, and the chain; by type of a heterogeneous graph.
+        """Return the masks, the relevances behind them, and the chain; by type for a heterogeneous graph.
 
         Args:
-            model: the model, called as ``model(x, edge_index, **kwargs)`` and left as it was found.
+            model: the model, called as ``model(x, edge_index, **kwargs)`` and left as it was.
             x: the node features, (M, F), or {type: (M_t, F_t)}.
             edge_index: the edges, (2, E), or {edge type: (2, E_t)}.
             target: the class of every row of the output.
@@ -174,7 +173,7 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
         index: Any,
         kwargs: dict[str, Any],
     ) -> SubgraphHeteroExplanation:
-        """The explanation of a heterogeneous graph: each mask is divided by its largest entry over all types."""
+        """The explanation of a heterogeneous graph; each mask is divided by its largest entry over all types."""
         config = self.explainer_config
         chain = self._chain(model, x, edge_index, target, index, kwargs)
         if config.edge_mask_type is not None:
@@ -206,7 +205,7 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
         return {name: part.view_as(r) for (name, r), part in zip(relevance.items(), parts, strict=True)}
 
     def supports(self) -> bool:
-        """Whether the settings make sense; where they do not, the reason is logged."""
+        """Whether the settings make sense; if not, the reason is logged."""
         mode, name = self.model_config.mode, type(self).__name__
         if self.column is not None and mode != ModelMode.regression:
             logging.error(
@@ -269,7 +268,7 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
         return torch.stack([at_nodes(chain, layer=position) for position in positions]).sum(0)
 
     def _masked(self, relevance: Tensor, chain: RelevanceChain) -> Tensor:
-        """Relevance as a mask in [0, 1]; of a regression that everything makes negative, by how much it does so."""
+        """Relevance as a mask in [0, 1]; with signs flipped if everything makes a regression's output negative."""
         turned = self.model_config.mode == ModelMode.regression and chain.output < 0 and not bool((relevance > 0).any())
         kept = _MAPS[self.mask](-relevance if turned else relevance)
         largest = kept.max() if kept.numel() else kept.sum()

@@ -1,4 +1,4 @@
-"""What PyG asks to be explained: the score of every row of the output, and the rows that an index names."""
+"""What PyG wants explained: the score of every row of the output, and the rows that an index selects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from walkwise.errors import Described, TargetError, described
 
 
 def per_row(scores: Any, mode: ModelMode, target: Any, column: int | None) -> Tensor:
-    """What every row of the output counts for in the explained scalar."""
+    """The contribution of every output row to the explained scalar."""
     if not isinstance(scores, Tensor):
         raise TargetError(
             f"The model must return one tensor with a row per prediction; it returned a {type(scores).__name__}.",
@@ -54,7 +54,7 @@ def _classes(target: Any, rows: Tensor, count: int) -> Tensor:
 
 
 def selected(rows: Tensor, index: Any) -> Tensor:
-    """The rows that an index names."""
+    """The rows that an index selects."""
     if index is None:
         return rows
     count, index = rows.shape[0], torch.as_tensor(index, device=rows.device)

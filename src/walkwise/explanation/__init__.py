@@ -1,4 +1,4 @@
-"""One prediction explained in one call: what is relevant, the best subgraph, the top walks, and whether that holds."""
+"""One prediction explained in one call: relevance, the best subgraph, the top walks, and whether that holds."""
 
 from walkwise.explanation.answer import Explanation
 from walkwise.explanation.check import Check, Outcome, check_subgraph

@@ -1,4 +1,4 @@
-"""What was found about one prediction: as text, in notebooks, as a picture, in tables and in files."""
+"""The explanation of one prediction: as text, in notebooks, as a picture, in tables and in files."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from walkwise.questions.ties import by_size
 from walkwise.search.best_subgraph import FoundSubgraph
 from walkwise.search.best_walks import TopWalks
 
-#: How many nodes and lines of walks are written out.
+#: How many nodes and lines of walks the text shows.
 _SHOWN = 8
 _LINES = 5
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """A prediction and what made it; made by :func:`explain`.
+    """A prediction and its explanation, made by :func:`explain`.
 
-    It prints as text, shows itself in notebooks, and can be saved: :meth:`save` and :meth:`load` keep all but the
-    chain. Nodes of a heterogeneous graph stand in one row, as in ``chain.types``, and are called by type; those of
-    ``subgraph``, and features, are given by type.
+    It prints as text, displays itself in notebooks, and can be saved: :meth:`save` and :meth:`load` keep everything but
+    the chain. The nodes of a heterogeneous graph are numbered on from type to type, as in ``chain.types``, and are
+    named by type; ``subgraph`` and features are given by type.
     """
 
-    target: str  # what is explained, by name
+    target: str  # the name of what is explained
     prediction: Outcome
-    outputs: tuple[float, ...]  # the whole row of the model's output; empty of a callable target
+    outputs: tuple[float, ...]  # the whole row of the model's output; empty for a callable target
     index: int | None  # the explained node, of a node-level model
     relevance: float  # of all walks together
     node_relevance: Tensor  # (M,)
@@ -46,13 +46,13 @@ class Explanation:
     edge_relevance: Tensor  # (E,)
     feature_relevance: Tensor | dict[str, Tensor]  # (M, F), of a heterogeneous graph {type: (M_t, F_t)}
     subgraph: FoundSubgraph
-    check: Check | None  # None, with a note, where the model cannot be asked about parts
+    check: Check | None  # None, with a note, if the model cannot be run on parts
     walks: TopWalks
     notes: tuple[str, ...] = ()
-    node_labels: tuple[str, ...] = ()  # symbols, words; empty where nodes have no names
-    smiles: str | None = None  # the molecule that the graph is
+    node_labels: tuple[str, ...] = ()  # symbols, words; empty if nodes have no names
+    smiles: str | None = None  # the molecule, if the graph is one
     types: NodeTypes | None = None  # of a heterogeneous graph
-    chain: RelevanceChain | None = None  # for further questions; None where it was loaded from a file
+    chain: RelevanceChain | None = None  # for further questions; None if loaded from a file
 
     @property
     def num_nodes(self) -> int:
@@ -60,7 +60,7 @@ class Explanation:
         return len(self.node_relevance)
 
     def node(self, i: int) -> str:
-        """What a node is called: its number, and its name where it has one; in a heterogeneous graph "user 0"."""
+        """The label of a node: its number, and its name if it has one; in a heterogeneous graph "user 0"."""
         if self.types is not None:
             return self.node_labels[i]
         return f"{i} {self.node_labels[i]}".strip() if self.node_labels else str(i)
@@ -72,7 +72,7 @@ class Explanation:
         return f"Explanation({self.target}: {self.prediction.words()}; {count(self.num_nodes, 'node')})"
 
     def __str__(self) -> str:
-        """What was found, in some lines."""
+        """The explanation, in some lines."""
         scale = float(self.node_relevance.abs().max())
         nodes = [f"{self.node(i)} {number(r, digits=3, scale=scale, signed=True)}" for i, r in self._top_nodes()]
         lines = [
@@ -109,7 +109,7 @@ class Explanation:
         return html_box(*parts, f'<div style="{beside}">{columns_html}</div>', *notes)
 
     def plot(self, ax: Any = None) -> Any:
-        """The axes with the graph drawn on them, coloured by relevance, the best subgraph in a band.
+        """Draw the graph, coloured by relevance, with the best subgraph in a band, and return the axes.
 
         Molecules are drawn as such. Needs matplotlib (extra ``viz``), and RDKit for molecules (extra ``chem``).
 
@@ -150,7 +150,7 @@ class Explanation:
         )
 
     def _edges_by_type(self, types: NodeTypes) -> dict[EdgeType, Tensor]:
-        """The edges between each two types, by numbers among those; kinds of edges are not told apart."""
+        """The edges between each pair of types, by numbers within the types; relations are not distinguished."""
         kinds = torch.arange(len(types.counts)).repeat_interleave(torch.tensor(list(types.counts.values())))
         names, (source, target) = list(types.counts), kinds[self.edge_index]
         found: dict[EdgeType, Tensor] = {}
@@ -172,7 +172,7 @@ class Explanation:
         )
 
     def _top_nodes(self) -> list[tuple[int, float]]:
-        """The most relevant nodes; those without relevance are none of them."""
+        """The most relevant nodes, without those that have no relevance."""
         return [(i, float(self.node_relevance[i])) for i in by_size(self.node_relevance, zeros=False)[:_SHOWN]]
 
     def _subgraph_words(self) -> str:
@@ -181,7 +181,7 @@ class Explanation:
         return f"{nodes}; walks within them sum to {within}, those of the whole graph to {every}"
 
     def _walk_lines(self) -> list[tuple[str, str]]:
-        """Walks that tie in one line, with what each carries."""
+        """Walks, with ties on one line, and the relevance of each."""
         lines = []
         for tie in self.walks.tied[:_SHOWN]:
             each = number(tie.relevance, digits=3)
@@ -189,7 +189,7 @@ class Explanation:
         return lines
 
     def _picture(self) -> str:
-        """The plot as an image in HTML; nothing where matplotlib is missing."""
+        """The plot as an image in HTML; empty if matplotlib is missing."""
         try:
             from matplotlib.figure import Figure
 
@@ -221,7 +221,7 @@ class Explanation:
         return saved.plain(self)
 
     def save(self, path: str | Path) -> None:
-        """Writes the explanation, but for the chain, as a safetensors file: numbers and text, nothing that can run.
+        """Write the explanation, without the chain, to a safetensors file: numbers and text, nothing that can run.
 
         Args:
             path: the file, NAME.safetensors or without an ending. An existing file is replaced. For other kinds of
@@ -231,7 +231,7 @@ class Explanation:
 
     @classmethod
     def load(cls, path: str | Path) -> Explanation:
-        """The explanation that :meth:`save` wrote, without its chain.
+        """Load an explanation that :meth:`save` wrote, without its chain.
 
         Args:
             path: the file.

@@ -1,4 +1,4 @@
-"""Whether an explanation holds: the model asked again, on a subgraph alone and on all but it."""
+"""Whether an explanation holds: the model is run again, on a subgraph alone and on all but it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from walkwise.evaluation.predictions import Prediction
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the model gives for a graph or a part of it."""
+    """The model's output for a graph or a part of it."""
 
     output: float  # the explained number
-    says: str = ""  # the class it decides for; empty where there are no classes
+    says: str = ""  # the predicted class; empty if there are no classes
 
     def words(self, whole: Outcome | None = None) -> str:
-        """The number, and the class: "still" or "now", beside the whole graph's.
+        """The number and the class, with "still" or "now" compared with the whole graph's.
 
         >>> Outcome(0.25, "safe").words(Outcome(4.0, "toxic"))
         '0.25, now safe'
@@ -33,7 +33,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Check:
-    """Whether an explanation holds: the model asked again, on the best subgraph alone and on all but it."""
+    """Whether an explanation holds: the model's output on the best subgraph alone and on all but it."""
 
     whole: Outcome
     alone: Outcome
@@ -55,7 +55,7 @@ class Check:
         return part.output * self.whole.output > 0 and abs(part.output) >= abs(self.whole.output) / 2
 
     def words(self) -> str:
-        """What was found, in a sentence.
+        """The result in a sentence.
 
         >>> print(Check(Outcome(4.0, "toxic"), Outcome(3.5, "toxic"), Outcome(-1.0, "safe")).words())
         On these nodes alone the model gives 3.5, still toxic; without them −1, now safe.
@@ -65,21 +65,21 @@ class Check:
 
 
 def whole_outcome(prediction: Prediction, class_names: Sequence[str] | None = None) -> Outcome:
-    """What the model gives for the whole graph."""
+    """The model's output for the whole graph."""
     classes = not callable(prediction.target)
     says = answer_title(prediction.logits, class_names, negative=prediction.negative) if classes else ""
     return Outcome(prediction.value(), says)
 
 
 def check_subgraph(prediction: Prediction, nodes: Sequence[int], class_names: Sequence[str] | None = None) -> Check:
-    """The model asked on the whole graph, on a subgraph alone, and on all but it.
+    """Run the model on the whole graph, on a subgraph alone, and on all but it.
 
     Nodes are removed with their edges. The explained node of a node-level model always stays.
 
     Args:
-        prediction: the model, the graph, and what is explained.
+        prediction: the model, the graph, and the explained number.
         nodes: the subgraph.
-        class_names: what the output columns are called.
+        class_names: names of the output columns.
     """
     inside = torch.zeros(1, prediction.num_nodes, dtype=torch.bool, device=prediction.x.device)
     inside[0, list(nodes)] = True

@@ -1,4 +1,4 @@
-"""The usual questions to one prediction, asked in one call."""
+"""The usual questions about one prediction, asked in one call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from walkwise.rules import RuleLike
 from walkwise.search.best_subgraph import find_subgraph
 from walkwise.search.best_walks import SearchLimitError, TopWalks, top_walks
 
-#: How many nodes the best subgraph has where nobody says.
+#: The default number of nodes in the best subgraph.
 SIZE = 5
 
 
@@ -40,12 +40,12 @@ def explain(
     walks: int = 20,
     **model_kwargs: Any,
 ) -> Explanation:
-    """What made the model say that: ``explain(model, data)``, or ``explain(model, x, edge_index)``.
+    """Explain one prediction: ``explain(model, data)``, or ``explain(model, x, edge_index)``.
 
-    The prediction is traced (:func:`walkwise.trace`), nodes, edges and features get their relevance, the most
-    relevant connected subgraph and the top walks are looked for, and the model is asked again, on that subgraph
-    alone and on the graph without it: if the explanation holds, the first changes little and the second much. A model
-    that goes by the numbers of nodes is not asked again, and a note says why: those of a part are others.
+    This traces the prediction (:func:`walkwise.trace`), computes the relevance of nodes, edges and features, and finds
+    the most relevant connected subgraph and the top walks. Then it runs the model again, on that subgraph alone and on
+    the graph without it: if the explanation holds, the first changes the output little and the second much. A model
+    that depends on node numbers is not run again, because these change in a part; a note says so.
 
     Args:
         model: a model with torch_geometric message-passing layers. It is not changed.
@@ -53,12 +53,12 @@ def explain(
             edges (2, E).
         target: the output column to explain (default: the largest), its name, or a callable that turns the output into
         a scalar. For a single logit, "positive" or "negative".
-        against: another column or name: what speaks for the target and not for this one is explained.
+        against: another column or name: the explanation is of what speaks for the target and not for this one.
         index: the output row to explain, for node-level models; for a heterogeneous graph, (type, i).
-        class_names: what the output columns are called; two for a model with one logit, the negative class first.
+        class_names: names of the output columns; two for a model with one logit, the negative class first.
         rule: the LRP rule, as for :func:`walkwise.trace`.
-        size: how many nodes the best subgraph has; by default 5, or fewer where no connected part has this many.
-        walks: how many of the top walks to find.
+        size: the number of nodes in the best subgraph; by default 5, or fewer if no connected part has as many.
+        walks: the number of top walks to find.
         **model_kwargs: passed to the model; they take precedence over the attributes of a Data object.
 
     >>> import torch, walkwise as ww
@@ -114,7 +114,7 @@ def explain(
 
 
 def _alone(given: Any) -> Any:
-    """The graph itself, where a loader made a batch of it alone: its names stand in lists there."""
+    """The graph itself, if a loader made a batch of it alone, where its names are in lists."""
     return given.get_example(0) if isinstance(given, Batch) and given.num_graphs == 1 else given
 
 
@@ -123,7 +123,7 @@ def _size(size: int | None, prediction: Prediction) -> int:
 
 
 def _walks(chain: RelevanceChain, number_of_walks: int) -> tuple[TopWalks, list[str]]:
-    """The top walks; none, with a note, where they are too many to be searched."""
+    """The top walks; none, with a note, if there are too many to search."""
     try:
         return top_walks(chain, number_of_walks, progress=False), []
     except (SearchLimitError, TooManyWalksError) as error:

@@ -20,7 +20,7 @@ from walkwise.search.best_walks import TopWalks
 if TYPE_CHECKING:
     from walkwise.explanation.answer import Explanation
 
-#: How the name of a saved explanation ends; and what makes other files of one.
+#: The ending of a saved explanation, and how to write other kinds of files.
 ENDING = ".safetensors"
 _INSTEAD = {
     **dict.fromkeys((".csv", ".tsv", ".xlsx", ".parquet"), "make a table of it, explanation.to_pandas()"),
@@ -30,7 +30,7 @@ _INSTEAD = {
 
 Part = Literal["nodes", "edges", "features", "walks"]
 
-#: The fields by how they are kept: in tensors, as they are, and as lists.
+#: The fields by how they are stored: as tensors, as they are, and as lists.
 _TENSORS = ("node_relevance", "edge_index", "edge_relevance", "feature_relevance")
 _PLAIN = ("target", "index", "relevance", "smiles")
 _LISTS = ("outputs", "notes", "node_labels")
@@ -83,7 +83,7 @@ def plain(explanation: Explanation) -> dict[str, Any]:
 
 
 def _described(explanation: Explanation) -> dict[str, Any]:
-    """What is no tensor, as plain values."""
+    """Everything that is not a tensor, as plain values."""
     walks, subgraph, types = explanation.walks, explanation.subgraph, explanation.types
     return {
         **{name: getattr(explanation, name) for name in _PLAIN},
@@ -100,7 +100,7 @@ def _described(explanation: Explanation) -> dict[str, Any]:
 
 
 def write(explanation: Explanation, path: str | Path) -> None:
-    """Write an explanation, but for its chain, into a safetensors file."""
+    """Write an explanation, without its chain, to a safetensors file."""
     _check_ending(as_path(path, "path"))
     tensors = {"walks": explanation.walks.walks, "walk_relevance": explanation.walks.relevance}
     for name in _TENSORS:
@@ -110,7 +110,7 @@ def write(explanation: Explanation, path: str | Path) -> None:
 
 
 def _check_ending(path: Path) -> None:
-    """Refuse the name of another kind of file."""
+    """Refuse a file name of another kind."""
     ending = path.suffix.lower()
     if ending in ("", ENDING):
         return
@@ -125,7 +125,7 @@ def _check_ending(path: Path) -> None:
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """The fields of the explanation in a file, but for its chain."""
+    """Read the fields of an explanation from a file; the chain is not in it."""
     tensors, metadata = read_tensors(as_path(path, "path"))
     try:
         found = json.loads(metadata["explanation"])
@@ -154,12 +154,12 @@ def read(path: str | Path) -> dict[str, Any]:
 
 
 def _check(kept: Mapping[str, Mapping[str, Any]]) -> Check:
-    """What the model gave for parts, from plain values."""
+    """The check of the explanation, from plain values."""
     return Check(**{name: Outcome(**outcome) for name, outcome in kept.items()})
 
 
 def _tensors(tensors: Mapping[str, Tensor], name: str, types: NodeTypes | None) -> Tensor | dict[str, Tensor]:
-    """A tensor of a file, or those by type."""
+    """A tensor of a file, or tensors by type."""
     if name in tensors or types is None:
         return tensors[name]
     return {kind: tensors[f"{name}/{kind}"] for kind in types.counts if f"{name}/{kind}" in tensors}
