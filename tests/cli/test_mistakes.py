@@ -126,7 +126,7 @@ def test_a_missing_data_set_names_the_option(run, tmp_path):
         (["interactions", "ba2motif", "--nodes", "a=0", "--nodes", "b=0"], 1, "or ask with --query"),
         (["interactions", "ba2motif", "--nodes", "a=0", "--query", "a & b"], 1, "no group is called 'b'"),
         (["interactions", "ba2motif", "--nodes", "a=30"], 1, "--nodes a names node 30"),
-        (["interactions", "ba2motif", "--nodes", "0,1", "--query", "0,1 & rest"], 1, "by one word, and '0,1' is not one"),
+        (["interactions", "ba2motif", "--nodes", "0,1", "--query", "0,1 & rest"], 1, "'0,1' is not one"),
         (["interactions", "ba2motif", "--nodes", "rest=0,1"], 1, "'rest' stands for the nodes in no group"),
         (["compare", "ba2motif", "--index", "0"], 1, "leave out --index"),
         (
