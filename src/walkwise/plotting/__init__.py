@@ -1,8 +1,8 @@
 """Results as figures: graphs, molecules, sentences, walks, interactions and curves.
 
-Every function draws on the axes it is given (or on a new figure) and returns them. None shows or saves
-anything or changes matplotlib's settings: ``ax.figure.savefig("figure.pdf")`` is the caller's, and gives
-vectors. Scores above zero are orange, below zero blue, with the same scale on both sides.
+Every function draws on the axes it is given (or on a new figure) and returns them. None shows or saves anything or
+changes matplotlib's settings: call ``ax.figure.savefig("figure.pdf")`` yourself, which gives vector graphics. Scores
+above zero are orange, below zero blue, with the same scale on both sides.
 
 Needs matplotlib (``pip install 'walkwise[viz]'``); molecules need RDKit too (``pip install 'walkwise[chem]'``).
 

@@ -24,14 +24,14 @@ class _Bar:
 
 
 def interaction_bars(interactions: Interactions, *, max_bars: int = 15, ax: Axes | None = None) -> Axes:
-    """The axes with one bar per interaction term: groups alone first, then pairs, then larger sets.
+    """Draw one bar per interaction term (groups alone, then pairs, then larger sets), and return the axes.
 
     A term is the relevance of the walks that visit exactly these groups. Within an order the largest
     comes first; orange bars are above zero, blue below. The last bar, in grey, is the groups' union: all
     terms added up.
 
     Args:
-        interactions: what :func:`walkwise.interactions` found.
+        interactions: the result of :func:`walkwise.interactions`.
         max_bars: how many terms to show, those of largest magnitude; the others share one bar.
         ax: where to draw, by default a new figure.
 
@@ -55,10 +55,10 @@ def interaction_bars(interactions: Interactions, *, max_bars: int = 15, ax: Axes
 
 
 def order_bars(lower: Mapping[str, float], higher: Mapping[str, float], *, ax: Axes | None = None) -> Axes:
-    """The axes with two bars per group, what it has by lower- and by higher-order attribution (figure 1).
+    """Draw two bars per group, its lower- and its higher-order attribution (figure 1), and return the axes.
 
-    Lower-order attribution scores nodes one by one: a group has the sum of its nodes. Higher-order
-    attribution is the relevance of the walks within the group, what its nodes have together.
+    Lower-order attribution scores nodes one by one: a group has the sum over its nodes. Higher-order attribution is the
+    relevance of the walks within the group, which its nodes have together.
 
     Args:
         lower: group names and sums of node scores.
@@ -93,11 +93,11 @@ def mean_bars(
     meaning: str = "mean relevance",
     ax: Axes | None = None,
 ) -> Axes:
-    """The axes with a bar per name, and on each the confidence interval of its mean.
+    """Draw a bar per name, with the confidence interval of its mean, and return the axes.
 
     Args:
         means: names and means.
-        halves: half the width of each interval; not a number where there is none.
+        halves: half the width of each interval; NaN where there is none.
         meaning: what the means are of.
         ax: where to draw, by default a new figure.
 

@@ -1,4 +1,4 @@
-"""Molecules from what graphs and strings say of them: bond orders, charges, places on paper. Needs RDKit."""
+"""Molecules from graphs and strings: bond orders, charges, positions on paper. Needs RDKit."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ class Skeleton:
 
 
 def molecule_from_data(data: Any, symbols: Sequence[str], *, bonds: Sequence[str] | None = None) -> Any:
-    """The RDKit molecule that a graph stands for, atoms in the order of its nodes.
+    """Build the RDKit molecule of a graph, with atoms in the order of its nodes.
 
-    Bond orders are those of ``edge_attr``, or of ``bond_orders`` where a graph has that, as those from SMILES do;
-    without either every bond is single. Nitrogens with four bonds get their charge, and so do the oxygens at the end of
-    a single bond to one, as in nitro groups. What is no valid molecule (valences that cannot be, as in some data sets)
-    comes back as it is, not sanitised.
+    Bond orders come from ``edge_attr``, or from ``bond_orders`` if the graph has that, as graphs from SMILES do;
+    without either, every bond is single. Nitrogens with four bonds get their charge, and so do the oxygens at the end
+    of a single bond to one, as in nitro groups. An invalid molecule (with impossible valences, as in some data sets) is
+    returned as it is, not sanitised.
 
     Args:
         data: has ``edge_index`` (2, E) and perhaps ``edge_attr``: one-hot (E, K), or numbers from 0, (E,); or
-            ``bond_orders``: 1, 2, 3, or 1.5 for an aromatic bond, (E,), which count more.
+            ``bond_orders``: 1, 2, 3, or 1.5 for an aromatic bond, (E,), which take precedence.
         symbols: the chemical symbol of every atom, (M,): ``["CNO"[i] for i in data.x.argmax(1)]``.
         bonds: what each column of ``edge_attr`` means, of "single", "double", "triple" and "aromatic". By
             default those of MUTAG if there are four and those of Mutagenicity if there are three.
@@ -84,7 +84,7 @@ def molecule_from_data(data: Any, symbols: Sequence[str], *, bonds: Sequence[str
 
 
 def molecule_layout(molecule: Any) -> Floats:
-    """Where :func:`molecule_heatmap` puts the atoms, in ångström: (M, 2).
+    """The positions at which :func:`molecule_heatmap` draws the atoms, in ångström: (M, 2).
 
     Args:
         molecule: an RDKit molecule, a SMILES string, or a ``Data`` with ``symbols`` or ``smiles``. Two-dimensional
@@ -168,7 +168,7 @@ def as_molecule(given: Any, symbols: Sequence[str] | None = None) -> Any:
 
 
 def _one_graph(given: Any) -> Any:
-    """The graph itself, where a loader made a batch of it alone; a batch of several is refused."""
+    """The graph itself, if a loader made a batch of it alone; a batch of several is refused."""
     from torch_geometric.data import Batch
 
     if not isinstance(given, Batch):
@@ -198,7 +198,7 @@ def _placed(given: Any) -> Any:
 
 
 def _letter(atom: Any) -> str:
-    """What stands at an atom: symbol, hydrogens and charge; carbons only where nothing else would show them.
+    """The text at an atom: symbol, hydrogens and charge; for carbons only if nothing else would show them.
 
     Hydrogens stand as chemists write them: OH and NH₂, but HO and H₂N where the bond leaves to the right.
     """

@@ -25,12 +25,12 @@ def alpha_curve(
     labels: Sequence[Any] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """The axes with a line per subgraph: its relevance R_α for every α from 0 to 1.
+    """Draw a line per subgraph, its relevance R_α for every α from 0 to 1, and return the axes.
 
     Args:
         polynomials: coefficients of α⁰ … αᴸ, (B, L + 1) or one row, as :func:`walkwise.subgraph_polynomial`
             returns; with ``alphas``, values at those: (B, number of α).
-        alphas: the discounts that the values belong to, where they are values.
+        alphas: the discounts of the values, if ``polynomials`` holds values.
         labels: a name per line, for the legend.
         ax: where to draw, by default a new figure.
 
@@ -64,18 +64,18 @@ def activation_curves(
     marks: int = 3,
     ax: Axes | None = None,
 ) -> Axes:
-    """The axes with a line per curve: model outputs as nodes are added, or changes as they are removed.
+    """Draw a line per curve (outputs as nodes are added, or changes as they are removed), and return the axes.
 
-    The legend has the area under each, AUAC or AUPC. Where the order of the nodes is given, the deciding
-    nodes are marked: those at which a curve jumps the furthest.
+    The legend gives the area under each, AUAC or AUPC. If the order of the nodes is given, the deciding nodes are
+    marked: those at which a curve jumps furthest.
 
     Args:
-        curves: one or several of what :func:`walkwise.activation_curve` or :func:`walkwise.pruning_curve` returned,
-            or their values, (M,) each.
+        curves: one or several results of :func:`walkwise.activation_curve` or :func:`walkwise.pruning_curve`, or their
+        values, (M,) each.
         labels: a name per curve.
         order: the nodes in the order of the curve, (M,); with several curves, one order each, or one for all.
-        names: what the nodes are called, (M,), by default their ids, with their types where the order has them.
-        mode: which of the two the curves are: they differ in where a node's effect is seen.
+        names: names of the nodes, (M,), by default their ids, with their types if the order has them.
+        mode: "activation" or "pruning": the two differ in where a node's effect is seen.
         marks: how many jumps to mark on each curve.
         ax: where to draw, by default a new figure.
 

@@ -58,14 +58,13 @@ def graph_heatmap(
     ax: Axes | None = None,
     seed: int = 0,
 ) -> Axes:
-    """The axes with a graph drawn on them, its nodes coloured by their scores.
+    """Draw a graph with its nodes coloured by their scores, and return the axes.
 
     Orange is above zero, blue below, white zero; the scale is the same on both sides. A band encloses the
-    subgraph, a heavy ring each node of the truth. Edges in one direction only have arrowheads. Of more than 120 nodes,
-    unless positions are given, those that matter are drawn, with what joins them; a line says how many are not.
-
-    A heterogeneous graph is given by type, as :func:`walkwise.node_relevance` and ``data.edge_index_dict`` have it:
-    nodes of each type have a shape, which a legend names, and are called "user 0".
+    subgraph, a heavy ring each node of the truth. Edges in one direction only have arrowheads. If there are more than
+    120 nodes and no positions are given, only the nodes that matter and the edges between them are drawn; a line says
+    how many are left out. Give a heterogeneous graph by type, as :func:`walkwise.node_relevance` and
+    ``data.edge_index_dict`` do: nodes of each type have a shape, which a legend names, and are labelled "user 0".
 
     Args:
         node_scores: a score per node, (M,), or {type: scores}.
@@ -77,11 +76,11 @@ def graph_heatmap(
         positions: where the nodes are, (M, 2); by default :func:`graph_layout`.
         labels: a text per node, or {type: texts}; by default its id. ``[]`` for none; large graphs have none in any
             case.
-        meaning: what a score is, for the colour bar: ``'relevance for "house"'``.
-        limit: the score at the ends of the colours, for panels that are compared; by default the largest.
+        meaning: what a score means, for the colour bar: ``'relevance for "house"'``.
+        limit: the score at the ends of the colour scale, for panels to be compared; by default the largest.
         bar: whether to draw the colour bar.
         ax: where to draw, by default a new figure.
-        seed: another layout of symmetric parts.
+        seed: another seed lays out symmetric parts differently.
 
     >>> import torch
     >>> ax = graph_heatmap([0.5, -0.2, 0.1], torch.tensor([[0, 1], [1, 2]]), subgraph=[0, 1])
@@ -112,7 +111,7 @@ def graph_heatmap(
 def _graph(
     node_scores: Any, edge_index: Any, edge_scores: Any, subgraph: Any, truth: Any, labels: Any, types: NodeTypes | None
 ) -> _Drawn:
-    """What was given, checked; nodes of all types in one row."""
+    """Check the arguments, and number the nodes of all types in one row."""
     kinds = None
     if types is not None:
         node_scores = typed.in_one_row(node_scores, list(types.counts), "node_scores")

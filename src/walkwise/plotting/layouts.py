@@ -1,4 +1,4 @@
-"""Where the nodes of a graph are drawn: distances on paper like distances in the graph."""
+"""Node positions for drawing a graph: distances on paper resemble distances in the graph."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _SMALL = 80
 
 
 def graph_layout(edge_index: Numbers, num_nodes: int, *, seed: int = 0) -> Floats:
-    """A place for every node, neighbours about 1 apart, the longest side lying: (M, 2).
+    """Lay out a graph: a position for every node, neighbours about 1 apart, longest side horizontal: (M, 2).
 
     Minimises the stress Σ over pairs of (|p_u − p_v| − d_uv)² / d_uv², with d the number of steps between two
-    nodes, by majorisation from a principal-axes start. Of several starts, on small graphs, the one with the
-    fewest crossings is kept. Parts that are not connected lie side by side. The direction of edges does not
-    matter, nor do self-loops.
+    nodes, by majorisation from a principal-axes start. On small graphs, the best of several starts is kept, the one
+    with the fewest crossings. Unconnected parts lie side by side. The direction of edges does not matter, nor do
+    self-loops.
 
     Args:
         edge_index: the edges (2, E).
         num_nodes: M, the number of nodes.
-        seed: another seed lays out symmetric parts in another way.
+        seed: another seed lays out symmetric parts differently.
 
     >>> import torch
     >>> places = graph_layout(torch.tensor([[0, 1], [1, 2]]), 3)

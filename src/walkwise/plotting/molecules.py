@@ -36,7 +36,7 @@ def molecule_heatmap(
     bar: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
-    """The axes with a molecule drawn on them, heat on its atoms and bonds.
+    """Draw a molecule with heat on its atoms and bonds, and return the axes.
 
     Double and triple bonds are two and three lines, aromatic ones have a dashed second line. Carbons have no letter;
     other atoms are written with their hydrogens, OH and NH₂. Needs RDKit (extra ``chem``).
@@ -47,7 +47,7 @@ def molecule_heatmap(
         atom_scores: a score per atom, (M,), in the molecule's order.
         bond_scores: a score per bond in the molecule's order, or per edge of ``edge_index``, (E,), where two
             directions add up and self-loops are not drawn. Bonds have a colour scale of their own.
-        edge_index: what the entries of ``bond_scores`` belong to, (2, E); by default that of a ``Data``.
+        edge_index: the edges to which the entries of ``bond_scores`` belong, (2, E); by default those of a ``Data``.
         subgraph: atoms to enclose, ids or a boolean mask.
         truth: atoms to ring.
         meaning: what a score is, for the colour bar.
@@ -91,13 +91,13 @@ def molecule_svg(
     limit: float | None = None,
     size: tuple[int, int] = (420, 300),
 ) -> str:
-    """The molecule drawn by RDKit as SVG text, its atoms and bonds coloured by their scores.
+    """Draw a molecule with RDKit, its atoms and bonds coloured by their scores, and return SVG text.
 
     Args:
         molecule: as for :func:`molecule_heatmap`.
         atom_scores: a score per atom, (M,), in the molecule's order.
         bond_scores: a score per bond, or per edge of ``edge_index``, (E,), with a colour scale of their own.
-        edge_index: what the entries of ``bond_scores`` belong to, (2, E); by default that of a ``Data``.
+        edge_index: the edges to which the entries of ``bond_scores`` belong, (2, E); by default those of a ``Data``.
         limit: the score at the ends of the colours; by default the largest.
         size: the width and the height of the picture, in pixels.
 

@@ -51,7 +51,7 @@ def sentence_heatmap(
     bar: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
-    """The axes with a sentence written on them, its words on the colours of their scores.
+    """Write a sentence, each word on the colour of its score, and return the axes.
 
     Long sentences go over several lines. Arcs above lead from each head to its dependent; arcs below are
     the steps of walks, orange above zero, blue below, and wider for more relevance. Arcs between two

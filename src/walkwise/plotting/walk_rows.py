@@ -31,14 +31,14 @@ def walk_lines(
     k: int = 10,
     ax: Axes | None = None,
 ) -> Axes:
-    """The axes with the k walks of largest |relevance|, one below the other, from the input on the left to the output.
+    """Draw the k walks of largest |relevance| one below the other, input on the left, and return the axes.
 
-    Where a walk stays at a node, that node is drawn long. Bars on the right are relevance, orange above zero and blue
+    If a walk stays at a node, that node is drawn long. Bars on the right are relevance, orange above zero and blue
     below. Beside a picture of the graph, this shows walks that would cover each other in :func:`top_walks`.
 
     Args:
-        walks: node ids (K, L + 1), -1 where a walk bypasses a position; of a heterogeneous graph (type, i) and None, as
-            in ``TopWalks.named``, which nodes are then called by.
+        walks: node ids (K, L + 1), -1 where a walk bypasses a position; for a heterogeneous graph (type, i) and None,
+        as in ``TopWalks.named``, which then label the nodes.
         relevances: the relevance of every walk, (K,).
         labels: a text per node, by default its id.
         k: how many walks to draw at most.

@@ -43,12 +43,12 @@ def top_walks(
     ax: Axes | None = None,
     seed: int = 0,
 ) -> Axes:
-    """The axes with the k walks of largest |relevance| drawn as arrows over their structure.
+    """Draw the k walks of largest |relevance| as arrows over their structure, and return the axes.
 
-    A walk begins with a dot, at the input, and ends with an arrowhead, at the output. The more it matters
-    the wider and the darker it is; orange speaks for the class, blue against. Steps along the same edge run in lanes
-    side by side, each on the right in its direction; a walk that stays where it is makes a small loop outside. Where
-    the walks keep to a small part of the structure, that part is shown. A line below says how many were left out.
+    A walk begins with a dot, at the input, and ends with an arrowhead, at the output. The more it matters, the wider
+    and darker it is; orange speaks for the class, blue against. Steps along the same edge run in lanes side by side,
+    each on the right in its direction; a walk that stays where it is makes a small loop outside. If the walks keep to a
+    small part of the structure, only that part is shown. A line below says how many were left out.
 
     Args:
         walks: node ids (K, L + 1), -1 where a walk bypasses a position; of a heterogeneous graph also (type, i), and
@@ -59,7 +59,7 @@ def top_walks(
         positions: where the nodes are, (M, 2); by default :func:`graph_layout` or :func:`molecule_layout`.
         labels: a text per node of a graph, or {type: texts}, by default its id; ``[]`` for none.
         k: how many walks to draw at most.
-        meaning: what the walks carry, for the caption.
+        meaning: what the relevance of a walk means, for the caption.
         ax: where to draw, by default a new figure.
         seed: another layout of symmetric parts of a graph.
 

@@ -1,4 +1,4 @@
-"""Balls around sets of nodes: as far as a walk can go from a set and still come back to it."""
+"""Balls around sets of nodes: as far as a walk can go from a set and still return to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from walkwise.questions.nodesets import NodeSets
 
 @dataclass(frozen=True, eq=False)
 class Surroundings:
-    """Who is next to whom along the steps of a chain's walks, in either direction, and how far to look."""
+    """Which nodes are neighbours along the steps of a chain's walks, in either direction, and how far to look."""
 
     near: Edges  # every pair once in each direction
     radius: int  # in hops
@@ -30,12 +30,12 @@ class Surroundings:
         return _per_set(sets, self._there(sets)[1]).clamp_(max=self.whole)
 
     def at_least(self, sets: NodeSets) -> int:
-        """At least so many numbers stand for all balls: what can be told without looking at the sets."""
+        """A lower bound on the numbers in all balls, known without looking at the sets."""
         smallest = sets.sizes[0] if sets.sizes else 0
         return sets.count * min(self.whole, smallest * self.least)
 
     def extents(self, sets: NodeSets) -> Extents:
-        """How large the sets and their balls are, found once; an accelerator is asked for all of it together."""
+        """The sizes of the sets and their balls, computed once; one wait for an accelerator reads all of them."""
         if self not in sets.memo:
             found = [sets.offsets, running_totals(self.sizes(sets))]
             if sets.keys.device.type == "cpu":
@@ -47,7 +47,7 @@ class Surroundings:
         return kept
 
     def balls(self, sets: NodeSets, leaving: int | None = None) -> NodeSets:
-        """Every set with all nodes around it; so many edges leave the nodes of the sets, if that is known."""
+        """Every set with all nodes around it; ``leaving`` is the number of edges that leave its nodes, if known."""
         M, keys, near = sets.num_nodes, sets.keys, self._there(sets)[0]
         for _ in range(self.radius):
             nodes = keys % M
@@ -92,9 +92,9 @@ def _per_set(sets: NodeSets, each: Tensor) -> Tensor:
 
 
 def surroundings(chain: RelevanceChain, radius: int | None = None) -> Surroundings:
-    """Those of a chain whose steps keep to neighbours, worked out once for every radius.
+    """The surroundings in a chain whose steps keep to neighbours, computed once for every radius.
 
-    By default it is that of excursions: of at most L steps, half the hops lead away from S and half back.
+    The default radius is that of excursions: of at most L steps, half the hops lead away from S and half back.
     """
     assert chain.hops is not None
     radius = chain.num_layers * max(1, chain.hops.between) // 2 if radius is None else radius
@@ -106,7 +106,7 @@ def surroundings(chain: RelevanceChain, radius: int | None = None) -> Surroundin
 
 
 def _surroundings(chain: RelevanceChain, radius: int) -> Surroundings:
-    """A ball has no more nodes than there are walks of its radius, and those are quickly counted."""
+    """A ball has no more nodes than there are walks of its radius, and these are quickly counted."""
     edges, M = edges_of(chain.steps), chain.num_nodes
     near, degree = _both_ways(edges, M, chain.device), torch.zeros(M, dtype=torch.long, device=chain.device)
     for each in edges:

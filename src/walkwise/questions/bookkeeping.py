@@ -1,7 +1,7 @@
-"""The bookkeeping of walks: whole numbers in NumPy arrays, or in tensors where an accelerator would be waited for.
+"""The bookkeeping of walks: whole numbers in NumPy arrays, or in tensors where arrays would mean a wait.
 
-Small arrays are quickest in NumPy. A chain on an accelerator keeps its books there, so that listing a million walks is
-a few operations and nothing travels. Every function here takes either kind and gives the same.
+Small arrays are fastest in NumPy. For a chain on an accelerator the books are kept there, so that listing a million
+walks takes a few operations and no transfers. Every function here takes either kind and gives the same result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def counting(count: int, like: Book) -> Book:
 
 
 def repeated(values: Book, counts: Book) -> Book:
-    """Every value as often as counted.  # (K,), (K,) -> (R,)"""
+    """Repeat every value as often as its count says.  # (K,), (K,) -> (R,)"""
     if isinstance(values, Tensor):
         return values.repeat_interleave(counts)
     return values.repeat(counts)
@@ -72,7 +72,7 @@ def row_maximum(values: Book) -> Book:
 
 
 def counted(values: Book, count: int) -> Book:
-    """How often each number from 0 on is among some.  # (K,) -> (count,)"""
+    """How often each number from 0 on occurs.  # (K,) -> (count,)"""
     return values.bincount(minlength=count) if isinstance(values, Tensor) else np.bincount(values, minlength=count)
 
 
@@ -89,12 +89,12 @@ def add_up(place: Book, value: Book, count: int) -> Book:
 
 
 def turned(values: Book) -> Book:
-    """Rows as columns, each in one piece of memory: quick to work on.  # (K, P) -> (P, K)"""
+    """Rows as columns, each contiguous in memory and so fast to work on.  # (K, P) -> (P, K)"""
     return values.T.contiguous() if isinstance(values, Tensor) else np.ascontiguousarray(values.T)
 
 
 def spans(first: Book, counts: Book) -> tuple[Book, Book]:
-    """The numbers first, first + 1, …, as many as counted, and whose each is.  # (K,), (K,) -> (R,), (R,)"""
+    """Runs of numbers first, first + 1, …, with given lengths, and the run of each.  # (K,), (K,) -> (R,), (R,)"""
     owner = repeated(counting(len(counts), counts), counts)
     shift = first + counts
     shift -= counts.cumsum(0)
@@ -102,7 +102,7 @@ def spans(first: Book, counts: Book) -> tuple[Book, Book]:
 
 
 def grouped(keys: Book) -> tuple[Book, Book]:
-    """The first of all equal numbers, by size, and for every number which one it equals; quicker than np.unique."""
+    """The distinct numbers, ascending, and for every number which of them it equals; faster than np.unique."""
     order = by_size(keys)
     ranked = rows(keys, order)
     new = counting(len(keys), keys) == 0
@@ -113,5 +113,5 @@ def grouped(keys: Book) -> tuple[Book, Book]:
 
 
 def read(values: NDArray[Any] | Tensor) -> NDArray[Any]:
-    """The same in main memory: an accelerator is waited for."""
+    """The same in main memory, which waits for an accelerator."""
     return values.cpu().numpy() if isinstance(values, Tensor) else values

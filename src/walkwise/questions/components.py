@@ -9,7 +9,7 @@ from walkwise.questions.neighbours import Ints, as_array
 
 
 def component_sizes(edge_index: Tensor, num_nodes: int) -> Ints:
-    """How many nodes the connected part of every node has, edges counting in either direction: (M,).
+    """The size of every node's connected component, with edges counted in either direction: (M,).
 
     Args:
         edge_index: the edges, (2, E).
@@ -33,5 +33,5 @@ def component_sizes(edge_index: Tensor, num_nodes: int) -> Ints:
 
 
 def largest_component(edge_index: Tensor, num_nodes: int) -> int:
-    """How many nodes the largest connected part has, 0 of no nodes."""
+    """The size of the largest connected component, 0 without nodes."""
     return int(component_sizes(edge_index, num_nodes).max(initial=0))

@@ -17,14 +17,14 @@ from walkwise.questions.standings import graded_standings
 def polynomial_nearby(chain: RelevanceChain, sets: NodeSets) -> Tensor:
     """The coefficients of R_α of every set, lowest first, for a local chain: (B, L + 1).
 
-    They are exact up to about the last digit of the relevance of all walks through S: coefficients far smaller than
-    that have fewer digits.
+    They are exact up to about the last digit of the relevance of all walks through S; much smaller coefficients have
+    fewer correct digits.
     """
     return (_by_visits if chain.straight else _by_powers)(chain, sets)
 
 
 def _by_visits(chain: RelevanceChain, sets: NodeSets) -> Tensor:
-    """Where no walk passes positions by: n visits to S are L + 1 − n steps outside.
+    """If no walk bypasses positions: n visits to S mean L + 1 − n steps outside.
 
     Lane n holds the walks that visit S just n times from where it stands on. Over all positions, ⟨lane n, Φ⟩ counts
     each walk of at least n visits once, and two such sums in a row differ by the walks of just n visits.
@@ -49,7 +49,7 @@ def _by_visits(chain: RelevanceChain, sets: NodeSets) -> Tensor:
 
 
 def _by_powers(chain: RelevanceChain, sets: NodeSets) -> Tensor:
-    """For walks that may pass positions by: T, A, F and Φ of one α, each as a polynomial in α.
+    """For walks that may bypass positions: T, A, F and Φ of one α, each as a polynomial in α.
 
     The powers of T and A take turns in the lanes, T₀, A₀, T₁, A₁, …, so that messages of fewer lanes can be added.
     """

@@ -1,24 +1,24 @@
-"""R_α of subgraphs from their surroundings: what leaves S and comes back is followed, the rest is known of the chain.
+"""R_α of subgraphs from their surroundings: walks that leave S and return are followed, the rest is known.
 
-Cut a walk where it visits S. What comes before the first visit and after the last does not depend on S, and the
-messages of the whole chain, kept once, have it (:mod:`walkwise.questions.standings`). Between two visits the walk is
-on an excursion of at most L steps, so it stays within ⌊L / 2⌋ steps of S, and the rows of that ball are all that a
-query carries, whatever the size of the graph. Where a model passes messages h times between two positions, a step is
-of h hops, and the ball of ⌊h L / 2⌋.
+Cut a walk where it visits S. The parts before the first visit and after the last do not depend on S, and the messages
+of the whole chain, computed once, contain them (:mod:`walkwise.questions.standings`). Between two visits the walk is on
+an excursion of at most L steps, so it stays within ⌊L / 2⌋ steps of S, and the rows of that ball are all that a query
+carries, whatever the size of the graph. If a model passes messages h times between two positions, a step has h hops,
+and the ball has radius ⌊h L / 2⌋.
 
-A message has lanes for walks that have visited S after the position where it stands. Those that have not are what is
-left of the whole, at a node of S: F less those lanes, F being the message of the whole chain.
+A message has lanes for walks that have visited S after the position where it stands. The walks that have not are the
+rest of the whole, at a node of S: F minus those lanes, where F is the message of the whole chain.
 
-The walk's beginning still lies ahead, and nothing is known of its visits there. So a walk is counted at *every* visit
-to S, with what the whole chain sends there (Φ), and what is counted too often is taken off again. Let n of a walk's V
-visits be to S. Let F, Φ and a lane T have weight α on each visit but the one where they stand, and a lane A weight 1
-on S and α elsewhere. At its last visit to S a walk counts in ⟨F − T, Φ⟩ with weight α^(V − 1), and at the j-th of its
-n − 1 others in (1 − α) ⟨A, Φ⟩ with (1 − α) α^(V − 1 − n + j). All together
+The walk's beginning still lies ahead, and its visits there are not known yet. So a walk is counted at *every* visit to
+S, with what the whole chain sends there (Φ), and whatever is counted too often is subtracted again. Let n of a walk's V
+visits be to S. Let F, Φ and a lane T have weight α on each visit but the one where they stand, and a lane A weight 1 on
+S and α elsewhere. At its last visit to S a walk counts in ⟨F − T, Φ⟩ with weight α^(V − 1), and at the j-th of its n −
+1 others in (1 − α) ⟨A, Φ⟩ with (1 − α) α^(V − 1 − n + j). All together
 
     α^(V − 1) + (1 − α) Σ_{j = 1 … n − 1} α^(V − 1 − n + j) = α^(V − n),  its weight in R_α.
 
-This is exact, for walks that pass positions by as well: V may differ from walk to walk. What rounding leaves is about
-the last digit of the relevance of all walks through S.
+This is exact, also for walks that bypass positions: V may differ from walk to walk. The rounding error is about the
+last digit of the relevance of all walks through S.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Batch:
 
 
 def fewer_rows(around: Surroundings, sets: NodeSets) -> bool:
-    """Whether balls around the sets promise to be less work than all nodes for each: by their sizes, not by timing."""
+    """Whether balls around the sets promise to be less work than all nodes for each, judged by sizes, not by timing."""
     most = sets.count * around.whole
     return _DEARER * around.at_least(sets) <= most and _DEARER * around.extents(sets).numbers[-1] <= most
 
@@ -111,7 +111,7 @@ def _at(alpha: float, lanes: Tensor, first: int) -> Tensor:
 def in_batches(
     chain: RelevanceChain, sets: NodeSets, lanes: int, totals: int, weights: Callable[[Batch, Tensor], Weigh]
 ) -> Tensor:
-    """What ``weights`` adds up for every set in a contraction over balls: (B, totals).
+    """The totals that ``weights`` adds up for every set in a contraction over balls: (B, totals).
 
     Messages begin as zeros: at the read-out no walk has visited S yet.
 
@@ -119,7 +119,7 @@ def in_batches(
         chain: the traced prediction, with steps that keep to neighbours.
         sets: the subgraphs.
         lanes: the most lanes that a message will have.
-        totals: how many numbers are wanted for every set.
+        totals: the number of totals for every set.
         weights: given a batch and its totals (B, totals), the node weights, which add to the totals on their way.
     """
     around, parts = surroundings(chain), []

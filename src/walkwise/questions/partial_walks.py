@@ -1,8 +1,8 @@
 """Partial walks: those that have come down from the output to a node, and every step they can take next.
 
-Whoever lists walks or searches among them asks the chain one thing only: given the message at the lowest node of a
-partial walk, which nodes can it go on to, and what message does each of them get? That is one contraction which stops
-at the next position, for as many partial walks at once as one likes.
+Listing walks and searching among them need only one thing from the chain: given the message at the lowest node of a
+partial walk, to which nodes can it continue, and what message does each of them get? This is one contraction that stops
+at the next position, for any number of partial walks at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_NODES = 2000
 
 @dataclass(frozen=True, eq=False)
 class Stages:
-    """Where the walks of a chain can stand. A position may have several tensors; their neurons stand side by side."""
+    """Where the walks of a chain can stand. If a position has several tensors, their neurons are put side by side."""
 
     chain: RelevanceChain
     near: Neighbours  # where a walk that stands at a node can have come from
@@ -107,7 +107,7 @@ class Stages:
 
     @cached_property
     def most_ending(self) -> Floats:
-        """How many walks end at each node at the most, by the neighbours of nodes alone.  # (M,)"""
+        """An upper bound on the number of walks that end at each node, from the neighbours of nodes alone.  # (M,)"""
         near = self.near
         below, ending = np.zeros(near.num_nodes), np.zeros(near.num_nodes)
         for position in self.positions:
@@ -130,7 +130,7 @@ class Stages:
 
     @cached_property
     def elsewhere(self) -> bool:
-        """Whether the chain is on an accelerator, and the books of its walks are too."""
+        """Whether the chain, and with it the bookkeeping of its walks, is on an accelerator."""
         return self.chain.device.type != "cpu"
 
     def book(self, ids: NDArray[Any] | Tensor) -> Any:
@@ -212,7 +212,7 @@ class Stages:
 
 
 class Arrival(NamedTuple):
-    """Where some partial walks can go on to: R rows, one for each neighbour of each."""
+    """The continuations of some partial walks: R rows, one for each neighbour of each."""
 
     pairs: Any  # (R,) of neighbours, in the books of the walks, as
     owner: Any  # (R,) the partial walk that each row continues
@@ -220,7 +220,7 @@ class Arrival(NamedTuple):
 
 
 def stages(chain: RelevanceChain) -> Stages:
-    """Where the walks of a chain can stand, worked out once for a chain."""
+    """Where the walks of a chain can stand, computed once for a chain."""
     memo = chain.memo
     if "stages" not in memo:
         near = step_neighbours(chain)
@@ -240,7 +240,7 @@ def stages(chain: RelevanceChain) -> Stages:
 
 
 def step_down(at: Stages, position: int, nodes: Any, message: Tensor) -> Arrival:
-    """Where partial walks at these nodes of a position can go on to.  # (B,) in the books, (B, D, N)"""
+    """The continuations of partial walks at these nodes of a position.  # (B,) in the books, (B, D, N)"""
     pairs, owner = at.pairs(nodes)
     arrived: dict[Visit, Tensor] = {}
     several_hops = at.nearby and not at.chain.local
@@ -267,7 +267,7 @@ def _fan_out(
 def _hop_around(
     at: Stages, position: int, nodes: Any, message: Tensor, pairs: Any, owner: Any, arrived: dict[Visit, Tensor]
 ) -> None:
-    """One row for every node that a partial walk can step to: messages pass no others on their way."""
+    """One row for every node that a partial walk can step to; messages pass no other nodes on their way."""
     going, whose = at.there(at.beside(pairs)), at.there(owner)
     rows = OwnRows(at.chain.num_nodes, len(message), going, whose)
     here = (going == at.there(nodes)[whose]).nonzero().view(-1)

@@ -1,4 +1,4 @@
-"""A bar for what takes a while, shown when asked for, or by itself after two seconds; and a way to give it up."""
+"""A progress bar, shown on request, or by itself after two seconds; and a way to abandon a computation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WANTED: ContextVar[Callable[[], bool] | None] = ContextVar("wanted", default=No
 
 @contextmanager
 def while_wanted(wanted: Callable[[], bool]) -> Iterator[None]:
-    """Long computations inside give up, with an AbandonedError, at the next step after this says no.
+    """Make long computations inside stop, with an AbandonedError, at the next step after this function returns False.
 
     >>> with while_wanted(lambda: False):
     ...     list(shown(range(3), progress=False))
@@ -37,7 +37,7 @@ def while_wanted(wanted: Callable[[], bool]) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=1)
 def _bar() -> Any:
-    """A tqdm bar that checks, as it moves on, that it is still wanted; tqdm is imported when it is needed."""
+    """A tqdm bar that checks, as it advances, whether it is still wanted; tqdm is imported when needed."""
     from tqdm.auto import tqdm
 
     class Bar(tqdm):  # type: ignore[misc]
@@ -50,7 +50,7 @@ def _bar() -> Any:
 
 
 class _Hidden:
-    """A bar that is never shown: what a tqdm bar is asked here, without the time that it takes to make one."""
+    """A bar that is never shown: the methods of a tqdm bar that are used here, without the cost of one."""
 
     def __init__(self, items: Iterable[Any]) -> None:
         self._items = items

@@ -1,4 +1,4 @@
-"""The rows that carry walks whose nodes are named: those of the nodes, and of where messages can pass in between."""
+"""The rows needed for walks with given nodes: those of the nodes, and of nodes that messages can pass in between."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _DEARER = 3
 def standing_rows(chain: RelevanceChain, nodes: Tensor) -> tuple[Rows, list[Tensor]]:
     """Rows for every query, and for every column of the nodes it names, (K, P), which row that is; -1 names none.
 
-    Where every step leads to a neighbour, the rows of these nodes suffice. Where messages are passed several times
-    between two positions, so do those around them: half the hops lead away from a node, and half to the next.
+    If every step leads to a neighbour, the rows of these nodes suffice. If messages are passed several times between
+    two positions, rows around them are needed as well: half the hops lead away from a node, and half to the next.
     """
     M, K = chain.num_nodes, len(nodes)
     if chain.local:
@@ -36,14 +36,14 @@ def standing_rows(chain: RelevanceChain, nodes: Tensor) -> tuple[Rows, list[Tens
 
 
 def at_once(chain: RelevanceChain, columns: int) -> int:
-    """How many queries that name so many nodes each are carried together."""
+    """How many queries, with so many nodes each, one contraction carries."""
     around = None if chain.local else _around(chain, columns)
     each = columns * chain.width if chain.local else chain.num_nodes * chain.width
     return max(1, budget(chain) // (each if around is None else int(_numbers(around, columns))))
 
 
 def _around(chain: RelevanceChain, columns: int) -> Surroundings | None:
-    """What surrounds nodes, where the balls around so many of them promise to be less work than the whole graph."""
+    """The surroundings of nodes, if the balls around them promise to be less work than the whole graph."""
     if chain.hops is None:
         return None
     around = surroundings(chain, max(chain.hops.between // 2, chain.hops.after))

@@ -1,4 +1,4 @@
-"""What passes every position of a chain when all nodes weigh the same: kept with the chain, for whoever asks again."""
+"""The messages at every position of a chain when all nodes have weight 1; the chain keeps them for later questions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from walkwise.core.operators import Visit
 
 @dataclass(frozen=True)
 class Standing:
-    """What passes a visit when all node weights are 1."""
+    """The messages at a visit when all node weights are 1."""
 
     visit: Visit
     backward: Tensor  # (M, N) the message that arrives from the output
@@ -23,7 +23,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class GradedStanding:
-    """The same with walks apart by how many visits they have made: a lane for every number."""
+    """The same with walks separated by how many visits they have made: a lane for every number."""
 
     visit: Visit
     backward: Tensor  # (M, D, N) of walks that have this many visits after this one
@@ -42,7 +42,7 @@ def standings_of(chain: RelevanceChain) -> list[Standing]:
 
 
 def graded_standings(chain: RelevanceChain) -> list[GradedStanding]:
-    """The same with walks apart by their visits; where none passes a position by, each position has one number."""
+    """The same with walks separated by their visits; if none bypasses a position, each position has one number."""
     memo = chain.memo
     if GradedStanding not in memo:
         memo[GradedStanding] = _one_lane_each(chain) if chain.straight else _graded(chain)
@@ -85,7 +85,7 @@ def _one_lane_each(chain: RelevanceChain) -> list[GradedStanding]:
 
 
 def _graded(chain: RelevanceChain) -> list[GradedStanding]:
-    """Messages move up a lane at every visit; what is put into lane 0 comes down in that of the visits before."""
+    """Messages move up a lane at every visit; what goes into lane 0 arrives in the lane of the visits before."""
     seen: list[tuple[Visit, Tensor, Tensor]] = []
 
     def weigh(visit: Visit, message: Tensor) -> Tensor:

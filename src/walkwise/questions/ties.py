@@ -1,7 +1,7 @@
-"""When numbers are equal but for rounding, and what comes first then: one rule for walks, subgraphs and orders.
+"""When numbers are equal up to rounding, and which comes first then: one rule for walks, subgraphs and orders.
 
-Numbers that a symmetry of the graph makes equal come out of floating-point arithmetic a little apart. They tie where
-they are no further apart than :func:`rounding` times a scale: their own size, or that of the numbers they come from.
+Floating-point arithmetic gives numbers that are equal by symmetry slightly different values. They tie if they differ by
+no more than :func:`rounding` times a scale: their own size, or that of the numbers they come from.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from torch import Tensor
 
 
 def rounding(dtype: torch.dtype) -> float:
-    """How far apart, relative to their size, two numbers may come out that are equal but for rounding."""
+    """The relative difference allowed between two numbers that are equal up to rounding."""
     return 1e-9 if dtype == torch.float64 else 1e-6
 
 
 def tie_runs(scores: Sequence[float], relative: float, scale: float | None = None) -> list[int]:
-    """For each of the scores, the best first, where the run of equal ones begins that it belongs to.
+    """For each of the scores, sorted best first, the place where its run of equal scores begins.
 
-    A run ends where a score is further than ``relative`` times the scale from the first of the run; without a scale,
-    times that first score.
+    A run ends at a score that differs from the run's first by more than ``relative`` times the scale, which by default
+    is that first score.
 
     >>> tie_runs([3.0, 2.9999999, 1.0], relative=1e-6)
     [0, 0, 2]
@@ -39,11 +39,11 @@ def tie_runs(scores: Sequence[float], relative: float, scale: float | None = Non
 
 
 def by_size(values: Tensor, *, zeros: bool = True) -> list[int]:
-    """The places of numbers, the largest in size first; of those that tie, the first place comes first.
+    """Sort the places of numbers by magnitude, largest first; ties keep their order.
 
     Args:
         values: the numbers, (M,).
-        zeros: whether those are listed, too, that are zero but for rounding.
+        zeros: whether to list numbers that are zero up to rounding, too.
 
     >>> by_size(torch.tensor([1.0, 3.0 - 1e-7, -3.0, 3.0]))
     [1, 2, 3, 0]
@@ -60,7 +60,7 @@ def by_size(values: Tensor, *, zeros: bool = True) -> list[int]:
 
 
 def ties_in_order(walks: Tensor, score: Tensor) -> Tensor:
-    """How to list walks so that, of those that tie, the lexicographically smallest comes first: (K,).
+    """The order in which to list walks so that, of those that tie, the lexicographically smallest comes first: (K,).
 
     Args:
         walks: the walks in the order of a search, (K, L + 1).
@@ -77,9 +77,9 @@ def ties_in_order(walks: Tensor, score: Tensor) -> Tensor:
 def order_of_ties(
     walks: NDArray[Any], scores: NDArray[np.float64], relative: float, sizes: Sequence[int] | None = None
 ) -> NDArray[np.int64]:
-    """The same in main memory, for scores that tie where they are so little apart, relative to their size.
+    """The same in main memory, given the relative difference within which scores tie.
 
-    Walks of several lists may stand one after the other; ``sizes`` says how many each has.
+    Several lists of walks may follow each other; ``sizes`` says how many walks each has.
     """
     listed, runs = scores.tolist(), list[int]()
     for size in [len(listed)] if sizes is None else sizes:
@@ -107,7 +107,7 @@ def first_of_the_best(score: NDArray[np.float64], apart: NDArray[np.float64]) ->
 
 
 def first_of_the_best_there(score: Tensor, apart: Tensor) -> Tensor:
-    """The same for numbers on an accelerator, which is not waited for: (..., W), (..., 1) -> (..., 1).
+    """The same for numbers on an accelerator, without a wait: (..., W), (..., 1) -> (..., 1).
 
     >>> first_of_the_best_there(torch.tensor([[1.0, -torch.inf, 3.0, 2.999, 3.0]]), torch.tensor([[0.01]]))
     tensor([[2]])

@@ -1,8 +1,8 @@
-"""Subgraph relevance as a cooperative game: Shapley values and interactions of nodes, and a door to shapiq.
+"""Subgraph relevance as a cooperative game: Shapley values and interactions of nodes, and an interface to shapiq.
 
-The game v(S) = R(S), the relevance of the walks inside S, is a sum over walks of R(m) times the game that
-pays 1 to every S that holds all nodes of m. So its Möbius term a(T) is the relevance of the walks that visit
-exactly T, terms of more than L + 1 nodes vanish, and every index that is linear in the game follows.
+The game v(S) = R(S), the relevance of the walks inside S, is a sum over walks of R(m) times the game that pays 1 to
+every S that contains all nodes of m. So its Möbius term a(T) is the relevance of the walks that visit exactly T, terms
+of more than L + 1 nodes vanish, and every index that is linear in the game follows.
 """
 
 from walkwise.questions.games.exact import shapley_interactions, shapley_values

@@ -59,22 +59,22 @@ def shapley_values(
     seed: int = 0,
     progress: bool | None = None,
 ) -> ShapleyValues | list[ShapleyValues]:
-    """The Shapley value of every node in the game v(S) = R(S): exactly, from the walks, where they can be listed.
+    """Return the Shapley value of every node in the game v(S) = R(S), exactly if its walks can be listed.
 
         φ_i = Σ over walks m through i of R(m) / (number of distinct nodes of m)
 
-    For the game that pays R to every S ⊇ T gives R / |T| to each node of T (they are interchangeable, and
-    all others bring nothing), and v is the sum of these games over all walks. Σ_i φ_i = R of the graph.
+    The reason: the game that pays R to every S ⊇ T gives R / |T| to each node of T (they are interchangeable, and all
+    others contribute nothing), and v is the sum of these games over all walks. Σ_i φ_i = R of the graph.
 
-    Where there are too many walks, the values are those of :func:`sampled_shapley_values`, with a standard error;
-    a SamplingWarning says so, and ``method`` and ``route`` of the answer.
+    If there are too many walks, the values are those of :func:`sampled_shapley_values`, with a standard error. A
+    SamplingWarning says so, and so do ``method`` and ``route`` of the result.
 
     Args:
         chain: the traced prediction.
         graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then the answer is a
         list with the values of each graph, whose ``nodes`` are the chain's node ids.
-        max_walks: from more walks than this on, values are sampled.
-        permutations: how many orders of the nodes to sample then, at least 2.
+        max_walks: if there are more walks, values are sampled.
+        permutations: how many node orders to sample in that case, at least 2.
         seed: of the sampling.
         progress: show how many orders have been sampled; by default only if that takes more than two seconds.
 
@@ -148,7 +148,7 @@ def shapley_interactions(chain: RelevanceChain, *, order: int = 2, max_walks: in
     Args:
         chain: the traced prediction, of a small graph.
         order: the size of S, 2 for pairs.
-        max_walks: more than this raises TooManyWalksError; :func:`sampled_pair_interactions` goes further.
+        max_walks: if there are more walks, TooManyWalksError is raised; :func:`sampled_pair_interactions` goes further.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN

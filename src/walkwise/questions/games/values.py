@@ -1,4 +1,4 @@
-"""What nodes and sets of nodes bring to the relevance of a graph."""
+"""The contributions of nodes and of sets of nodes to the relevance of a graph."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from walkwise.questions.ties import by_size
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShapleyValues:
-    """What each node brings to the relevance of the graph."""
+    """The contribution of each node to the relevance of the graph."""
 
     values: Tensor  # (M,) they sum to R of the whole graph
     standard_error: Tensor  # (M,) zero where the values are exact
     method: str  # "walks" (exact) or "permutations" (sampled)
-    nodes: Tensor  # (M,) whose they are: all nodes of the chain, or those of one graph
+    nodes: Tensor  # (M,) the nodes they belong to: all nodes of the chain, or those of one graph
     route: str  # how they were found, in words
     types: NodeTypes | None = None  # of a heterogeneous graph
 
@@ -86,7 +86,7 @@ def _largest_html(
 
 
 def values_in_graph(chain: RelevanceChain, found: ShapleyValues) -> ShapleyValues:
-    """The values of a part's nodes as those of all nodes; the others bring nothing."""
+    """Spread the values of a part's nodes over all nodes; the others contribute nothing."""
     values, error = per_node(chain, found.values), per_node(chain, found.standard_error)
     nodes = torch.arange(chain.num_nodes, device=chain.device)
     return replace(found, values=values, standard_error=error, nodes=nodes)
