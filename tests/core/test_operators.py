@@ -18,7 +18,6 @@ ACROSS = Edges(torch.tensor(SOURCE), torch.tensor([1, 2, 2, 0, 0]), M)  # from f
 WEIGHT = torch.tensor([3.0, -2.0, 5.0, 1.0, 2.0], dtype=torch.float64)
 HEADS = torch.stack([WEIGHT, -2 * WEIGHT], dim=1)
 MATRIX = torch.tensor([[1.0, -2, 3, 0], [4, 0, -9, 2], [-3, 1, 2, 2]], dtype=torch.float64)
-SECOND = torch.tensor([[2.0, 0, 1], [-1, 1, 1], [0, 1, -2], [1, 1, 0]], dtype=torch.float64)
 FACTOR = torch.linspace(-3, 2, M * N, dtype=torch.float64).view(M, N)
 PICKED, ADDED = [3, 3, 0, 4, 3, 1], [0, 0, 2, 2, 1]
 
@@ -49,19 +48,6 @@ CASES = {
         3,
     ),
     "matrix": (ops.RowMap(MATRIX), lambda x: torch.stack([MATRIX @ row for row in x]), 3 * 9),
-    "perceptron": (
-        ops.Perceptron((ops.Weighing(MATRIX), ops.Weighing(SECOND, FACTOR))),
-        lambda x: FACTOR * torch.stack([SECOND @ (MATRIX @ row) for row in x]),
-        3 * 9 * 4 * 2 * 3,
-    ),
-    "matrices on top of each other": (
-        ops.Perceptron((ops.Weighing(MATRIX), ops.Weighing(torch.cat([SECOND[:2], SECOND[2:] + 1]), FACTOR, 2))),
-        lambda x: sum(
-            FACTOR[:, at : at + 2] * torch.stack([rows @ (MATRIX @ row) for row in x])
-            for at, rows in ((0, SECOND[:2]), (2, SECOND[2:] + 1))
-        ),
-        3 * 9 * 4 * 2 * 3,
-    ),
     "columns": (
         ops.Columns.placed(1, N, 7),
         lambda x: torch.cat([x.new_zeros(M, 1), x, x.new_zeros(M, 2)], dim=1),
@@ -221,7 +207,7 @@ def test_the_growth_of_a_map_is_a_bound(name):
         assert float(operator.pull(message, AllNodes(M, 1)).abs().max()) <= growth * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("name", ["matrix", "perceptron", "scale"])
+@pytest.mark.parametrize("name", ["matrix", "scale"])
 def test_no_rows_keep_their_width(name):
     operator, expected, _ = CASES[name]
     rows = OwnRows(M, 0, torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long))

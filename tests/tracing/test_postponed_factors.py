@@ -7,7 +7,7 @@ import torch
 from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
 
 import walkwise as ww
-from walkwise.core.operators import Perceptron, Scale
+from walkwise.core.operators import Scale
 from walkwise.core.postponed import Postponed
 from walkwise.tracing.stretches import expressions
 
@@ -45,7 +45,6 @@ def postponed(chain):
     """The factors of a chain that are postponed."""
     operators = [operator for step in chain.steps for operator in step.operators]
     given = [operator.given for operator in operators if isinstance(operator, Scale)]
-    given += [map_.factor for operator in operators if isinstance(operator, Perceptron) for map_ in operator.maps]
     return [factor for factor in given if isinstance(factor, Postponed)]
 
 

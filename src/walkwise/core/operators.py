@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -151,8 +149,8 @@ class Scale(Operator):
         return tuple(self.given.shape)
 
     def growth(self, largest: Largest) -> float:
-        """The largest factor."""
-        return _largest_factor(self.given, largest)
+        """The largest factor; what is postponed has none above 1."""
+        return 1.0 if isinstance(self.given, Postponed) else largest(self.given)
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """factor ⊙ message."""
@@ -171,11 +169,6 @@ class Scale(Operator):
     def to(self, cast: Cast) -> Scale:
         """The same scale, cast."""
         return Scale(cast(self.factor))
-
-
-def _largest_factor(factor: NodeTensor, largest: Largest) -> float:
-    """The size of the largest entry; what is postponed has none above 1."""
-    return 1.0 if isinstance(factor, Postponed) else largest(factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,55 +202,6 @@ class RowMap(Operator):
     def to(self, cast: Cast) -> RowMap:
         """The same matrix, cast."""
         return RowMap(cast(self.matrix))
-
-
-class Weighing(NamedTuple):
-    """Matrices of the same input, and factors of their outputs, which are added: x ↦ Σ factorᵢ ⊙ (matrixᵢ · x)."""
-
-    matrix: Tensor  # (k N_out, N_in): the matrices on top of each other
-    factor: NodeTensor | None = None  # (M, k N_out)
-    k: int = 1
-
-
-@dataclass(frozen=True, eq=False)
-class Perceptron(Operator):
-    """Matrices and scales in turn, at every node: x ↦ factor ⊙ (matrix · x), again and again."""
-
-    maps: tuple[Weighing, ...]  # in the model's order
-
-    @property
-    def widest(self) -> int:
-        """The longest side of a matrix."""
-        return max([max(matrix.shape) for matrix, _, _ in self.maps])
-
-    def growth(self, largest: Largest) -> float:
-        """That of every matrix and factor."""
-        found = [largest(matrix) * matrix.shape[0] for matrix, _, _ in self.maps]
-        return math.prod(found + [_largest_factor(factor, largest) for _, factor, _ in self.maps if factor is not None])
-
-    def pull(self, message: Tensor, rows: Rows) -> Tensor:
-        """(factor ⊙ message) · matrix, from the last map to the first."""
-        K, B, D, _ = message.shape
-        pulled = message
-        for matrix, factor, k in reversed(self.maps):
-            if k > 1:
-                pulled = pulled.repeat(1, 1, 1, k)
-            if factor is not None:
-                scale = rows.take(factor, message)
-                pulled = pulled * scale if pulled is message else pulled.mul_(scale)  # its own after the first product
-            pulled = _product(pulled.reshape(-1, pulled.shape[-1]), matrix).view(K, B, D, matrix.shape[1])
-        return pulled
-
-    def push(self, values: Tensor) -> Tensor:
-        """The maps applied one after the other."""
-        for matrix, factor, k in self.maps:
-            values = values @ matrix.t() if factor is None else (values @ matrix.t()) * whole(factor)
-            values = values if k == 1 else values.view(*values.shape[:-1], k, -1).sum(-2)
-        return values
-
-    def to(self, cast: Cast) -> Perceptron:
-        """The same maps, cast."""
-        return Perceptron(tuple(Weighing(cast(m), None if f is None else cast(whole(f)), k) for m, f, k in self.maps))
 
 
 def _product(rows: Tensor, matrix: Tensor) -> Tensor:

@@ -19,8 +19,6 @@ class Postponed:
 
     shape: tuple[int, int]
     make: Callable[[Tensor | None], Tensor] | None  # rows by their numbers, None for all; let go once all are there
-    of: Postponed | None = None  # what these are columns of
-    start: int = 0  # the first of them
     asked: int = 0  # rows that were worked out by themselves
     known: Tensor | None = None  # all rows
     latest: tuple[Tensor, Tensor] | None = None  # the rows that were asked for last, and what they are
@@ -57,7 +55,7 @@ class Postponed:
             def make(nodes: Tensor | None) -> Tensor:
                 return some(self, nodes).narrow(1, start, width)
 
-            return Postponed((self.shape[0], width), make, self, start)
+            return Postponed((self.shape[0], width), make)
 
         return [part(start) for start in range(0, self.shape[1], width)]
 

@@ -23,7 +23,6 @@ from walkwise.tracing.nodes.positions import Positions
 from walkwise.tracing.recording.recorded import Op, live
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.sorting import sorted_ops
-from walkwise.tracing.steps.fusing import fused
 from walkwise.tracing.steps.locality import nearest
 from walkwise.tracing.stretches.stretch import Builder, ChainBuilder, Flow
 
@@ -140,7 +139,7 @@ class Lowering:
                 i: replace(la, starts=near.places(la.starts), ends=near.places(la.ends)) for i, la in layers.items()
             }
         return RelevanceChain(
-            steps=tuple(fused(near.steps, named, self.num_nodes)),
+            steps=tuple(near.steps),
             seeds=near.places(tuple(seeds)),
             readout=near.places(tuple(readout)),
             readout_rule=self.schedule.readout,
