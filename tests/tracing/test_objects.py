@@ -124,7 +124,7 @@ def test_names_alone_for_what_wraps_another_model():
         (Dictionary, {"a": X}, r"dictionaries by type.*Data\(x=\.\.\., edge_index=\.\.\.\)"),
         (Plain, [X, EDGES], r"got list\. If forward takes them one by one, write ww\.trace\(model, \*x\)"),
         (Plain, Graph(X, EDGES, WEIGHT), r"got Graph\. Write ww\.trace\(model, Data\(x=\.\.\., edge_index=\.\.\.\)\)"),
-        (Plain, {"x": X, "edge_index": EDGES}, r"got dict and ellipsis.*Data\(x=\.\.\., edge_index=\.\.\.\)"),
+        (Plain, {"x": X, "edge_index": EDGES}, r"got dict and no edges.*Data\(x=\.\.\., edge_index=\.\.\.\)"),
     ],
     ids=["pair", "no x", "untold", "no edges", "one by one", "no object", "no dictionary"],
 )
@@ -136,3 +136,39 @@ def test_what_cannot_be_taken_is_refused_with_what_to_write(kind, graph, words):
 def test_features_of_four_dimensions_are_given_nodes_first():
     with pytest.raises(InputError, match=r"first dimension of x, \(1, 4, 3, 2\), has 1\..*unsqueeze\(0\)"):
         ww.trace(Plain(), torch.rand(1, 4, 3, 2), EDGES)
+
+
+MORE = torch.tensor([[0, 1, 2, 3, 3], [1, 2, 3, 0, 1]])
+
+
+class InAnyOrder(Base):
+    """Takes the places of features and edges in what it is given from outside."""
+
+    def __init__(self, x, edges):
+        super().__init__()
+        self.places = x, edges
+
+    def forward(self, inputs):
+        x, edges = (inputs[place] for place in self.places)
+        return self.made(x, edges)
+
+
+@pytest.mark.parametrize(
+    ("given", "places"),
+    [
+        ((torch.rand(5, 3), X, MORE), (1, 2)),
+        ({"bonds": torch.rand(5, 3), "atoms": X, "ends": MORE}, ("atoms", "ends")),
+        ((torch.rand(2, 3), EDGES, X), (2, 1)),
+    ],
+)  # fmt: skip
+def test_features_of_edges_are_not_those_of_nodes(given, places):
+    """Whichever comes first."""
+    chain = ww.trace(InAnyOrder(*places), given, index=1, target=0, rule="zero")
+    alone = ww.trace(InAnyOrder(0, 1), (X, given[places[1]]), index=1, target=0, rule="zero")
+    torch.testing.assert_close(ww.feature_relevance(chain), ww.feature_relevance(alone))
+    assert not any("counts as constant" in note for note in chain.notes)
+
+
+def test_which_of_two_matrices_is_taken_for_the_features_is_said():
+    chain = ww.trace(InAnyOrder(0, 2), (X, torch.rand(4, 2), EDGES), index=1, target=0)
+    assert "part 0 is taken for the node features; 1 ((4, 2)) counts as constant" in " ".join(chain.notes)

@@ -75,7 +75,7 @@ class Given:
     def notes(self) -> tuple[str, ...]:
         """What the reader of a chain should know of it."""
         missed = () if self.missed is None else (_STANDS_IN.format(self.missed),)
-        return (*missed, *map(_BESIDE.format, self.others))
+        return (*missed, *self.manner.notes, *map(_BESIDE.format, self.others))
 
     @property
     def others(self) -> dict[str, list[Tensor]]:

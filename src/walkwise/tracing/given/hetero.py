@@ -152,7 +152,7 @@ class HeteroGiven(Given):
 def of_types(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any]) -> HeteroGiven:
     """What the model is called with of features and edges by type."""
     if not isinstance(x, Mapping) or not isinstance(edge_index, Mapping):
-        got = Described(f"{described(x)} and {described(edge_index)}")
+        got = Described(f"{described(x)} and {'no edges' if edge_index is ... else described(edge_index)}")
         raise InputError(
             f"For a heterogeneous graph, x and edge_index must be dictionaries by type, got {got}.",
             argument="x" if isinstance(edge_index, Mapping) else "edge_index",

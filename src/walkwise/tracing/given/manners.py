@@ -32,6 +32,11 @@ class Manner:
     outside: bool = False  # whether the model takes nothing, and reads the object from a variable
     instead: Manner | None = None  # what is to be tried where the model does not take it so
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader of a chain should know of it."""
+        return ()
+
     def ways(self) -> Iterator[Manner]:
         """This manner, and those that are tried in its place, each by itself."""
         manner: Manner | None = self

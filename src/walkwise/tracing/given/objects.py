@@ -20,10 +20,21 @@ from walkwise.tracing.given.manners import Manner
 from walkwise.tracing.given.signatures import parameters_of, signature_of, written
 from walkwise.tracing.running.places import parts_of, with_parts
 
+_FIRST = "the model takes a {0}, in which part {1} is taken for the node features; {2} ({3}) counts as constant"
+
 
 @dataclass(frozen=True)
 class InObject(Manner):
     """A ``forward(inputs)``: it gets a tuple, a dictionary or an object like the one that was given."""
+
+    passed: tuple[str, ...] = ()  # parts that might be the features as well as those that were taken for them
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was taken for the features, where it cannot be told."""
+        parts = parts_of(self.whole) or {}
+        shapes = {str(name): tuple(getattr(part, "shape", ())) for name, part in parts.items()}
+        return tuple(_FIRST.format(type(self.whole).__name__, self.x, name, shapes[name]) for name in self.passed)
 
     def _graph(self, x: Any, edge_index: Any, arguments: Mapping[str, Any]) -> Any:
         held = {self.x: x, self.edges: edge_index} | dict(arguments)
@@ -36,7 +47,8 @@ def taken_apart(
 ) -> tuple[Any, Any, dict[str, Any], Manner] | None:
     """x, edge_index and the rest of an object that a model takes as it is, and how; None of what is no such object.
 
-    Its features and edges are known by their names, x and edge_index (or adj_t), or by being the only ones.
+    Its features and edges are known by their names, x and edge_index (or adj_t), or by being the only ones; the
+    features of a tuple are the first that may be them.
     """
     parts = None if isinstance(graph, (Tensor, BaseData)) else parts_of(graph)
     if not parts or not _takes_one(model, given) or not any(isinstance(part, Tensor) for part in parts.values()):
@@ -44,15 +56,27 @@ def taken_apart(
     edges = next((n for n in EDGES if n in parts), None) or _only([n for n, p in parts.items() if _are_edges(p)])
     in_order = isinstance(graph, (list, tuple)) and not hasattr(graph, "_fields")
     others = {n: p for n, p in parts.items() if n != edges and isinstance(p, Tensor)}
-    features = [n for n, p in others.items() if p.is_floating_point() and p.dim() > 1] or (in_order and list(others))
+    matrices = {n: p for n, p in others.items() if p.is_floating_point() and p.dim() > 1}
+    features = _of_nodes(matrices, parts.get(edges)) or list(matrices) or (in_order and list(others))
     x = "x" if "x" in parts else None if not features else features[0] if in_order else _only(features)
     if edges is None and isinstance(graph, dict) and all(_is_matrix(part) for part in parts.values()):
         return None  # features by type
     if edges is None or x is None:
         raise _untold(model, graph, parts)
     rest = {str(name): part for name, part in parts.items() if name not in (x, edges)} | dict(given)
-    manner = InObject(str(x), str(edges), False, graph, frozenset(given))
+    passed = (
+        [n for n in features or () if n != x and x in matrices and len(parts[n]) == len(parts[x])] if in_order else []
+    )
+    manner = InObject(str(x), str(edges), False, graph, frozenset(given), passed=tuple(map(str, passed)))
     return parts[x], parts[edges], rest, manner
+
+
+def _of_nodes(matrices: Mapping[Any, Tensor], edges: Any) -> list[Any]:
+    """The matrices that may have a row for each node: as many as edges name, and not a row for each edge."""
+    if not isinstance(edges, Tensor) or edges.dtype != torch.long or not edges.numel():
+        return []
+    named, per_edge = int(edges.max()) + 1, edges.shape[1]
+    return [n for n, p in matrices.items() if len(p) == named or (len(p) > named and len(p) != per_edge)]
 
 
 def unpacks(model: nn.Module) -> int | None:
