@@ -100,9 +100,9 @@ def test_only_what_is_wrong_or_has_failed_and_a_pattern(listed_page, explored):
 
 def test_another_model_or_other_graphs_are_refused(explored):
     model, graphs, made = explored
-    with pytest.raises(InputError, match="not of these graphs:"):
+    with pytest.raises(InputError, match="does not belong to these graphs:"):
         Session.of_run(made.folder, model, graphs[:-1])
-    with pytest.raises(InputError, match="not of this model:"):
+    with pytest.raises(InputError, match="does not belong to this model:"):
         Session.of_run(made.folder, models.GIN(1, 8, 2, 3).double(), graphs)
 
 

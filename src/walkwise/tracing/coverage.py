@@ -1,4 +1,4 @@
-"""What a chain says of its limits: functions without a rule, sums outside of layers, questions that cost the graph."""
+"""What a chain says about its limits: functions without a rule, sums outside layers, questions that cost much."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FAR = "questions about subgraphs cost a pass over the whole graph, because {}"
 #: Graphs in which that is worth a note.
 _MANY_NODES = 1000
 _PRODUCTS = frozenset({"matmul", "rmatmul", "sparse_mm", "bmm", "baddbmm", "einsum"})
-#: What may add up rows of nodes at nodes, in a read-out, too.
+#: Functions that may add up rows of nodes at nodes, also in a read-out.
 _SUMS = _PRODUCTS | {
     "scatter_add", "index_add", "scatter_reduce", "index_reduce", "index_put", "cumsum", "scaled_dot_product_attention",
     "multi_head_attention_forward", "conv1d",
@@ -40,9 +40,9 @@ _SUMS = _PRODUCTS | {
 
 def notes_of_coverage(lowering: Lowering) -> tuple[str, ...]:
     """Warn about operations that no rule covers, or that carry messages outside of layers; the notes for the report."""
-    reached = lowering.reached  # what only makes a gate or a divisor is not: it is held constant anyway
+    reached = lowering.reached  # not what only makes a gate or divisor, which is constant anyway
     without = _by_name(lowering, (op for op, emitted in lowering.run.uncovered if emitted in reached))
-    found = any(call.found for call in lowering.tape.calls)  # of what passes messages, perhaps a part alone is layers
+    found = any(call.found for call in lowering.tape.calls)  # perhaps not all that passes messages is layers
     before = set(map(id, (*(lowering.parts.encoder if found else ()), *lowering.parts.chain)))
     mixing = lowering.positions.identities.mixing(lambda op: id(op) in before and _carries(lowering, op))
     mixing += [op for op in lowering.parts.readout if _mixes_nodes(lowering, op)]
@@ -54,7 +54,7 @@ def notes_of_coverage(lowering: Lowering) -> tuple[str, ...]:
 
 
 def notes_of_ends(lowering: Lowering, steps: Sequence[Step], seeds: Iterable[tuple[int, Tensor]]) -> list[str]:
-    """What is said of layers whose messages come to the read-out without a walk's standing where they arrive."""
+    """Notes on layers whose messages reach the read-out although no walk stands where they arrive."""
     ending, found = {slot for slot, _ in seeds}, dict[str, None]()
     for step in reversed(steps):
         if step.target not in ending or step.target in lowering.positions.standing:
@@ -69,7 +69,7 @@ def notes_of_ends(lowering: Lowering, steps: Sequence[Step], seeds: Iterable[tup
 
 
 def note_of_distance(lowering: Lowering, hops: Hops | None, steps: Sequence[Step]) -> str | None:
-    """What costs a pass over the whole graph, where that has many nodes: the first step that may lead anywhere."""
+    """A note for large graphs on why questions cost a full pass: the first step that may lead anywhere."""
     if lowering.num_nodes < _MANY_NODES or hops is not None:
         return None
     far = [step for step in steps if any(operator.reach is None for operator in step.operators)]
@@ -81,7 +81,7 @@ def note_of_distance(lowering: Lowering, hops: Hops | None, steps: Sequence[Step
 
 
 def _by_name(lowering: Lowering, ops: Iterable[Op]) -> list[tuple[str, str]]:
-    """The names of operations, and in words where each of them stands."""
+    """The names of operations, and the places of each in words."""
     places: dict[str, dict[str, None]] = {}
     for op in ops:
         places.setdefault(op.word.name, {})[lowering.parts.where(op, lowering.tape.calls)] = None
@@ -89,7 +89,7 @@ def _by_name(lowering: Lowering, ops: Iterable[Op]) -> list[tuple[str, str]]:
 
 
 def _carries(lowering: Lowering, op: Op) -> bool:
-    """Whether relevance passes an operation: what only makes a gate is held constant."""
+    """Whether relevance passes an operation; one that only computes a gate is held constant."""
     flows = [flow for slot in op.outputs for flow in lowering.flows_of(slot)]
     return any(flow.term is not None or flow.slot in lowering.reached for flow in flows)
 

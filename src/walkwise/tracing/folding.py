@@ -1,4 +1,4 @@
-"""What belongs to the layer right before it: a batch normalisation in evaluation, and the ReLU that ends the layer."""
+"""Operations that belong to the layer before them: a batch normalisation in evaluation, and the ReLU after a layer."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _FOLDED = frozenset({"batch_norm", "relu"})
 
 
 def fold_into_layers(ops: Sequence[Op], calls: Sequence[Call]) -> None:
-    """Give what follows a layer right away to that layer, if nothing else reads what the layer gave.
+    """Give an operation right after a layer to that layer, if nothing else reads the layer's result.
 
-    With a normalisation, its weights are the layer's. With a ReLU, a negative sum passes nothing on, and the rule need
-    not say how it would be shared.
+    A normalisation's weights become the layer's. With a ReLU, a negative sum passes nothing on, so the rule need not
+    say how to share it.
     """
     producer = {slot: op for op in ops for slot in op.outputs}
     readers = Counter(slot for op in ops for slot in op.inputs)

@@ -51,7 +51,7 @@ class Affine:
     activated: bool = False
 
     def value(self) -> Tensor:
-        """What comes out."""
+        """The result."""
         (first, operator), *rest = self.terms
         total = operator.push(_flat(first))
         for tensor, operator in rest:
@@ -93,9 +93,9 @@ def closed_form(conv: torch.nn.Module) -> ClosedForm | None:
 
 
 def _own_propagate(conv: torch.nn.Module) -> bool:
-    """Whether an instance has a propagate that its class has not.
+    """Whether an instance has its own propagate, different from its class's.
 
-    PyG leaves the class's own on a layer whose messages were masked once.
+    PyG leaves the class's own propagate on a layer whose messages were masked once.
     """
     found = conv.__dict__.get("propagate")
     return found is not None and getattr(found, "__func__", None) is not getattr(type(conv), "propagate", None)
@@ -109,7 +109,7 @@ class EdgeShelf:
     _once: dict[Any, tuple[tuple[Any, ...], Any]] = field(default_factory=dict)
 
     def once(self, name: tuple[Hashable, ...], given: tuple[Tensor | None, ...], make: Callable[[], T]) -> T:
-        """What is made of tensors, the same for the same tensors as long as nobody writes into them."""
+        """Compute something from tensors once, and reuse it for the same tensors as long as nobody writes into them."""
         key = name, *[None if tensor is None else (id(tensor), version_of(tensor)) for tensor in given]
         if key not in self._once:
             self._once[key] = given, make()  # with the tensors, so that no identity is used again
@@ -154,7 +154,7 @@ class PropagateCall:
         return tensor
 
     def receivers(self, name: str) -> int:
-        """How many nodes receive messages: as many as send them, unless there are two sets of nodes."""
+        """How many nodes receive messages: as many as send them, unless there are two node sets."""
         value = self.arguments[name]
         if isinstance(value, (tuple, list)) and value[1] is not None:
             return int(value[1].shape[0])
@@ -175,7 +175,7 @@ class PropagateCall:
         return self.shelf.get(plain, num_nodes, self.conv.flow), None
 
     def weights(self, edges: Edges, weight: Tensor | None, like: Tensor) -> Tensor | None:
-        """The edge weights with the mean's 1 / (number of edges at the target) put in."""
+        """The edge weights, including the mean's factor 1 / (number of edges at the target)."""
         weight = None if weight is None else weight.detach().to(like.dtype, copy=True)  # training may change it
         if not isinstance(self.conv.aggr_module, MeanAggregation):
             return weight

@@ -1,4 +1,4 @@
-"""Turns a tape into a RelevanceChain."""
+"""Lowering: turn a tape into a RelevanceChain."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Beginning:
 
 
 class Lowering:
-    """The tape of one prediction on its way to a chain.
+    """Turns the tape of one prediction into a chain.
 
     Operations fall into three parts: the encoder before the first message-passing layer, the chain
     proper, and the read-out, which is everything no later position depends on.
@@ -76,7 +76,7 @@ class Lowering:
             output: the slot of the explained output.
             schedule: the rules.
             identities: which node every row is.
-            silent: calls that no relevance passes, because a gate is all that is made of them: they are no layers.
+            silent: calls that no relevance passes, because only gates are computed from them: they are not layers.
         """
         self.slots_of: dict[int, range] = {}  # that a call has made
         self.part_of: dict[int, int] = {}  # slots within a stretch, and where that ends
@@ -165,11 +165,11 @@ class Lowering:
         )
 
     def again(self, silent: frozenset[int] = frozenset()) -> Lowering:
-        """The same prediction, not written yet; with more calls that are silent, perhaps."""
+        """The same prediction, not written yet, perhaps with more silent calls."""
         return Lowering(self.tape, self.output, self.schedule, self.positions.identities, silent | self.silent)
 
     def silent_of(self, layers: dict[int, Layer], reached: set[int]) -> frozenset[int]:
-        """The calls that no relevance passes, where there are others: a gate is all that is made of them.
+        """The calls that no relevance passes, if there are others: only gates are computed from them.
 
         ``reached`` are the slots that relevance comes to.
         """
@@ -177,12 +177,12 @@ class Lowering:
         return frozenset(silent) if len(silent) < len(self.calls) else frozenset()
 
     def encode(self, builder: Builder) -> Beginning:
-        """Where walks begin, after what stands before the first layer was written."""
+        """Write what comes before the first layer, and return where walks begin."""
         self.run = run = Interpreter(self.tape.values, builder)
         run.along_nodes, run.parameters = self.positions.identities.along_nodes, self.tape.parameters
         run.origins, run.made, run.standing = self.tape.origins, dict(self.made), self.positions.number
         run.missing = self._around
-        self.gates: dict[int, int] = {}  # how much what stands before the first layer looks like a gate
+        self.gates: dict[int, int] = {}  # how much the part before the first layer looks like a gate
         source = []
         for features in self.tape.features:
             source.append((builder.new_slot(), run.value(features)))
@@ -200,7 +200,7 @@ class Lowering:
         return Beginning(begun, there, source if read else [])
 
     def walk(self, beginning: Beginning) -> dict[int, Layer]:
-        """The layers, and what stands between them, from where walks begin."""
+        """Write the layers and what lies between them, from where walks begin."""
         begun, there, builder = beginning.begun, beginning.there, self.run.builder
         self.encoded = self.run.flows
         self.gates = {slot: flow.gate for slot, flow in self.encoded.items()}
@@ -210,11 +210,11 @@ class Lowering:
         return self._run_chain()
 
     def flows_of(self, slot: int | None) -> list[Flow]:
-        """What has come of a slot, before the first layer and after."""
+        """The flows of a slot, before the first layer and after."""
         return [flows[slot] for flows in (self.encoded, self.run.flows) if slot in flows]
 
     def read_out(self) -> Flow:
-        """What comes of the layers in the end."""
+        """Write the read-out."""
         run = self.run
         run.lasting = False
         for op in self.parts.readout:
@@ -230,14 +230,14 @@ class Lowering:
         return run.builder.settle(run.flows[slot]) if known else Flow(run.value(slot), run.builder.new_slot())
 
     def _read_later(self) -> list[int]:
-        """The slots before the first layer that are read, past where walks begin, by what comes after."""
+        """The slots before the first layer that later operations read past where walks begin."""
         given = (*self.tape.features, *self.tape.beginnings, *self.parts.own)
         before = {*given, *(slot for op in self.parts.encoder for slot in op.outputs)}
         read = dict.fromkeys(slot for op in (*self.parts.chain, *self.parts.readout) for slot in op.inputs)
         return [slot for slot in read if slot in before and slot not in self.positions.number]
 
     def _around(self, slot: int) -> Flow:
-        """A slot that no walk has passed is constant; one that is a gate was so anyway."""
+        """A slot that no walk has passed is constant; a gate was constant anyway."""
         gate = self.gates.get(slot, 0)
         zeros = not bool(self.run.value(slot).any())  # a first state, say: they have no part in it
         if gate <= SIGNED and not zeros and slot not in self.tape.beside:
@@ -288,7 +288,7 @@ class Lowering:
         return Layer(call.name, kind, "closed form", self.rules[index], position, ends, starts)
 
     def _routed(self, layers: dict[int, Layer], steps: Sequence[Step]) -> tuple[Layer, ...]:
-        """The layers, those that steps by autograd carry named so."""
+        """The layers, with the route "autograd" where autograd carries their steps."""
         carried = {self.call_of(step.target) for step in steps if not all(o.closed for o in step.operators)}
         return tuple(replace(layer, route="autograd") if i in carried else layer for i, layer in layers.items())
 
@@ -298,7 +298,7 @@ class Lowering:
         return next((index for index, slots in self.slots_of.items() if slot in slots), None)
 
     def _position(self, index: int) -> int:
-        """The position of a layer's input; of one that walks pass by, that of the last layer before it."""
+        """The position of a layer's input; for a layer where walks do not stand, that of the last layer before it."""
         call, number = self.tape.calls[index], self.positions.number
         standing = [slot for slot in call.handed if slot in number]
         if standing:
@@ -312,8 +312,8 @@ class Lowering:
     ) -> tuple[list[tuple[int, Tensor]], list[tuple[int, Tensor]]]:
         """∂y/∂(slot) through the read-out alone, for every slot it reads, and the values there.
 
-        The read-out is made of steps as everything else; walks never stand in it, so its messages are
-        pulled once and for all.
+        The read-out consists of steps like everything else; walks never stand in it, so its messages are pulled once
+        and for all.
         """
         seed = flat(direction).view(end.value.shape).unsqueeze(1).unsqueeze(1)
         places = {flow.slot: flow.value for flow in self.run.flows.values() if flow.term is None}
@@ -332,7 +332,7 @@ class Lowering:
         return reached, [(slot, places[slot]) for slot, _ in reached]
 
     def _normaliser(self, direction: Tensor) -> float:
-        """What log-softmax takes off the logit that is explained, if it is the last operation."""
+        """What log-softmax subtracts from the explained logit, if it is the last operation."""
         last = next((op for op in self.parts.readout if self.output in op.outputs), None)
         if last is None or last.word.name != "log_softmax":
             return 0.0

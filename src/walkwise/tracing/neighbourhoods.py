@@ -1,8 +1,8 @@
 """Neighbourhoods: the part of a graph that the outputs of some nodes depend on, cut out of it.
 
-What a node's output depends on lies within as many steps as message passing takes, and one more where layers read the
-degrees of those who send. The graph is sorted once for that, and remembered as long as its ``edge_index`` lives. That
-nothing else reaches in (a normalisation over all nodes, a virtual node) is checked once for every model and graph.
+A node's output depends only on nodes within as many steps as message passing takes, plus one if layers read the degrees
+of the senders. The graph's edges are sorted once for this, and remembered as long as ``edge_index`` lives. For every
+model and graph, a check makes sure once that nothing else reaches in (a normalisation over all nodes, a virtual node).
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from walkwise.tracing.running.modules import Modules
 
 #: Layers that read no degree of the nodes that send.
 _WITHOUT_DEGREES = (GINConv, GINEConv, SAGEConv, GraphConv, GATConv, GATv2Conv)
-#: Of a graph that is taken apart, what of this name is as long as there are nodes or edges.
+#: Attributes of a graph with these names are as long as there are nodes or edges.
 _COUNTS = {"num_nodes": 0, "num_edges": 1}
 
 
 class BeyondError(Exception):
-    """A node's output cannot be had from its neighbourhood; the message, if any, is a note that says why."""
+    """A node's output cannot be computed from its neighbourhood; the message, if any, is a note that says why."""
 
 
 @dataclass(frozen=True)
 class Reach:
-    """How far a model looks from a node, and what it was seen to do when that was checked."""
+    """How far a model looks from a node, and what it did when that was checked."""
 
     hops: int
     both_ways: bool = False  # along edges and against them
@@ -46,7 +46,7 @@ class Reach:
 
 @dataclass(frozen=True, eq=False)
 class GraphIndex:
-    """The edges of a graph by the nodes they come to, and how far models look in it."""
+    """The edges of a graph by their target nodes, and how far models look in it."""
 
     arriving: Adjacency
     reaches: weakref.WeakKeyDictionary[nn.Module, Reach | str] = field(default_factory=weakref.WeakKeyDictionary)
@@ -69,7 +69,7 @@ class GraphIndex:
         return replace(turned, edge=self.arriving.edge[turned.edge])
 
     def cut(self, centres: Sequence[int], reach: Reach, most: int | None = None) -> Neighbourhoods | None:
-        """The neighbourhoods of some nodes, apart from one another; None if they have more than this many rows."""
+        """The neighbourhoods of some nodes, kept separate; None if they have more than this many rows."""
         M, E, device = self.num_nodes, self.num_edges, self.arriving.offsets.device
         begun = torch.arange(len(centres), device=device) * M + torch.tensor(list(centres), device=device)
         keys = last = begun  # centre · M + node
@@ -91,7 +91,7 @@ class GraphIndex:
         return self._apart(keys, torch.unique(torch.cat(edges)), begun, last if reach.rim else None)
 
     def examples(self) -> list[int]:
-        """Some nodes that edges come to, from all over the graph."""
+        """Some nodes with incoming edges, from all over the graph."""
         places = [self.num_edges * part // 4 for part in (1, 2, 3)] if self.num_edges > 3 else []
         return [int(self._ends[1, place]) for place in places]
 
@@ -102,7 +102,7 @@ class GraphIndex:
             keys: centre · M + node, ascending.
             edges: centre · E + edge, ascending.
             begun: the keys of the centres.
-            rim: the keys of those who stand for all nodes that edges come from and that are not among the others.
+            rim: the keys of the nodes that stand for all senders outside the others.
         """
         M, E = self.num_nodes, self.num_edges
         ends = self._ends[:, edges % E] + (edges // E) * M
@@ -123,7 +123,7 @@ class GraphIndex:
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhoods:
-    """Neighbourhoods one after the other, each with rows of its own."""
+    """Several neighbourhoods, each with its own rows."""
 
     origin: Origin
     edge_index: Tensor  # (2, E') between rows
@@ -132,7 +132,7 @@ class Neighbourhoods:
     num_edges: int
 
     def of(self, given: Given) -> Given:
-        """What the model is given of them, of what it is given of the graph."""
+        """The model's arguments for the neighbourhoods, from its arguments for the graph."""
         arguments = {name: self._part(name, value) for name, value in given.arguments.items()}
         return replace(given, x=self._rows(given.x), edge_index=self.edge_index, arguments=arguments)
 
@@ -140,7 +140,7 @@ class Neighbourhoods:
         return values.index_select(0, self.origin.nodes)
 
     def _part(self, name: str, value: Any) -> Any:
-        """An argument of the model: of one with a row for every node or edge, theirs."""
+        """An argument of the model; if it has a row for every node or edge, only their rows."""
         if name in _COUNTS:
             return len(self.origin.nodes) if name == "num_nodes" else len(self.origin.edges)
         if not isinstance(value, Tensor) or value.dim() == 0:
@@ -151,12 +151,12 @@ class Neighbourhoods:
             return value.index_select(0, self.origin.edges) if of_edges else self._rows(value)
         if value.is_floating_point() and value.layout == torch.strided:
             return value
-        raise BeyondError("")  # it names nodes, perhaps: those of pairs, say
+        raise BeyondError("")  # perhaps it names nodes, such as those of pairs
 
 
 def kept_index(edge_index: Tensor, num_nodes: int) -> GraphIndex | None:
-    """The index of a graph, if it has been made and nobody has written into its ``edge_index`` since."""
-    if edge_index.is_inference():  # torch does not count who writes into it
+    """The index of a graph, if there is one and nobody has written into its ``edge_index`` since."""
+    if edge_index.is_inference():  # torch does not count writes into it
         return None
     tensor, version, index = _INDEXES.get(id(edge_index), (None, 0, None))
     same = tensor is not None and tensor() is edge_index and version == version_of(edge_index)
@@ -202,7 +202,7 @@ def hops_of(tape: Tape, output: int | None) -> int:
 
 
 def what_ran(tape: Tape) -> tuple[Any, ...]:
-    """What a model was seen to do, to be compared with what it does another time."""
+    """A summary of what a model did, to compare with another run."""
     return tuple((op.word.name, op.call) for op in tape.ops)
 
 
@@ -222,7 +222,7 @@ def agree(whole: Any, part: Any, hoods: Neighbourhoods) -> bool:
 
 
 def _spans(way: Adjacency, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """The entries of some nodes one after the other: whose each is, and where it stands.  # (K,) -> (P,), (P,)"""
+    """The entries of some nodes in one list: the node and the place of each.  # (K,) -> (P,), (P,)"""
     first = way.offsets[nodes]
     counts = way.offsets[nodes + 1] - first
     row = torch.repeat_interleave(counts)
@@ -230,6 +230,6 @@ def _spans(way: Adjacency, nodes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _among(some: Tensor, keys: Tensor) -> Tensor:
-    """Which of some numbers are among others, which ascend."""
+    """Which of some numbers are among others, which are sorted."""
     at = torch.searchsorted(keys, some).clamp_(max=len(keys) - 1)
     return keys[at] == some

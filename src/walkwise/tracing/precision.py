@@ -1,4 +1,4 @@
-"""The numbers that a chain is computed in: single precision at least, and every one of them finite."""
+"""The numbers of a chain: in single precision at least, and all finite."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CAST = "the model computes in {}; the relevance of that part is in torch.float32
 _FEW = 1 << 16
 #: Maps that make no infinite number on purpose, as a mask before a softmax does.
 _LINEAR = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "propagate", "batch_norm"}
-#: Features smaller than this are swallowed by a stabiliser, and so much relevance is none.
+#: A stabiliser swallows features smaller than this, and relevance this small counts as none.
 _TINY, _NOTHING = 1e-8, 1e-6
 _SWALLOWED = (
     "no relevance is left at the input: biases, the rule's stabiliser or rounding swallow node features of at most "
@@ -39,7 +39,7 @@ _SWALLOWED = (
 def half_of(model: nn.Module, features: Mapping[str, Tensor]) -> torch.dtype | None:
     """The half-precision type that all of a model's weights are in (its features, if it has none), or None."""
     weights = (t for module in model.modules() for t in parameters_of(module).values() if t is not None)
-    first = next(weights, None)  # to go through all of them takes its time
+    first = next(weights, None)  # looking at all of them takes time
     tensors = features.values() if first is None else itertools.chain([first], weights)
     floating = (t.dtype for t in tensors if t.is_floating_point())
     kind = next(floating, None)
@@ -55,7 +55,7 @@ def widened(tensor: Tensor) -> Tensor:
 
 
 def in_one_type(chain: RelevanceChain) -> RelevanceChain:
-    """The chain in the widest of the types that its layers compute in, float32 at least: messages pass all of them."""
+    """The chain in the widest of its layers' types, float32 at least, because messages pass all layers."""
     passed = [place for layer in chain.layers for place in (*layer.starts, *layer.ends)]
     kinds = {values.dtype for _, values in (*chain.roots, *chain.seeds, *passed)}
     if len(kinds) == 1 and not kinds & set(HALVES):
@@ -64,10 +64,10 @@ def in_one_type(chain: RelevanceChain) -> RelevanceChain:
 
 
 def check_finite(tape: Tape, outputs: Tensor, modules: Modules, given: Mapping[str, Tensor]) -> None:
-    """Refuse features, weights and outputs that are not finite; looks closely only where something is wrong.
+    """Refuse features, weights and outputs that are not finite; look closely only if something is wrong.
 
-    A weight that is not finite shows in what it was used for, before an activation may hide it. What goes into a
-    product with a weight matrix shows in what comes out of it: infinity times 0 is no number.
+    A weight that is not finite shows in the result computed with it, before an activation may hide it. A non-finite
+    input of a product with a weight matrix shows in the output: infinity times 0 is NaN.
     """
     seen, places = [outputs], list(tape.features)
     shown: set[int] = set()
@@ -100,7 +100,7 @@ def check_finite(tape: Tape, outputs: Tensor, modules: Modules, given: Mapping[s
 
 
 def _unfinished(made: Tensor) -> tuple[str, str]:
-    """What is wrong with numbers that are not finite, and what to do about it."""
+    """The error for numbers that are not finite, with a remedy."""
     if bool(made.isnan().any()) and not bool(made.isinf().any()):
         return (
             "NaN, as from 0 / 0 or the root of a negative number",
@@ -136,7 +136,7 @@ def check_tensors(given: Mapping[str, Tensor]) -> None:
 
 
 def check_chain(chain: RelevanceChain) -> RelevanceChain:
-    """The chain itself, if its relevance is a finite number; with a note where it is lost in numbers too small."""
+    """Return the chain if its relevance is finite, with a note if relevance is lost in numbers that are too small."""
     features, bound = _bounds(chain)
     if bound < torch.finfo(chain.dtype).max and not 0 < features < _TINY:
         return chain  # sure without a pass through it
@@ -154,7 +154,7 @@ def check_chain(chain: RelevanceChain) -> RelevanceChain:
 
 
 def _bounds(chain: RelevanceChain) -> tuple[float, float]:
-    """The largest entry where walks begin, and what no sum of relevance can exceed: often far less is there."""
+    """The largest entry where walks begin, and an upper bound on any sum of relevance, often a loose one."""
     largest = _Sizes()
     for _, value in (*chain.roots, *chain.seeds):
         largest.note(value)
@@ -181,20 +181,20 @@ class _Sizes:
         self.known: dict[int, float] = {}
 
     def note(self, tensor: Tensor) -> float:
-        """Have a tensor looked at; its size is not known yet."""
+        """Queue a tensor; its size is not known yet."""
         if id(tensor) not in self.ends and tensor.numel():
             self.ends[id(tensor)] = torch.aminmax(tensor)
         return 1.0
 
     def read(self) -> None:
-        """Read the sizes of all that were noted."""
+        """Read the sizes of all queued tensors."""
         ends = [end for pair in self.ends.values() for end in pair]
         kinds = {end.dtype for end in ends}
         read = torch.stack(ends if len(kinds) == 1 else [end.double() for end in ends]).tolist()
         self.known = {key: max(-low, high) for key, low, high in zip(self.ends, read[::2], read[1::2], strict=True)}
 
     def of(self, tensor: Tensor) -> float:
-        """The size of the largest entry of a tensor that was noted; 0 if it has none."""
+        """The size of the largest entry of a queued tensor; 0 if it has none."""
         return self.known.get(id(tensor), 0.0)
 
 

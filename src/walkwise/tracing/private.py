@@ -1,6 +1,6 @@
-"""Everything of torch and torch_geometric that walkwise uses although it is not part of their public interface.
+"""Everything that Walkwise uses of torch and torch_geometric beyond their public interface.
 
-Each name stands here once, with a test that says in words what would break without it.
+Each name appears here once, and has a test that says in words what would break without it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from torch_geometric.nn import to_hetero_transformer
 
 
 def unwatched() -> AbstractContextManager[None]:
-    """No torch-function mode sees what is computed inside."""
+    """Hide computations inside from all torch-function modes."""
     return torch._C.DisableTorchFunction()
 
 
 def watched() -> AbstractContextManager[None]:
-    """Modes see what is computed inside; on the way out all is as it was, even if an interrupt came in between."""
+    """Show computations inside to torch-function modes; on exit everything is as before, even after an interrupt."""
     return torch._C._EnableTorchFunction()
 
 
@@ -47,7 +47,7 @@ def autocasting() -> bool:
 
 
 def transforming() -> bool:
-    """Whether what runs is inside of torch.func.vmap, grad or another transform."""
+    """Whether the running code is inside torch.func.vmap, grad or another transform."""
     return torch._C._functorch.maybe_current_level() is not None
 
 
@@ -88,9 +88,9 @@ def children_of(module: nn.Module) -> dict[str, nn.Module | None]:
 
 
 def wrapped_in(module: Any) -> nn.Module | None:
-    """The module around which torch.compile has put this one, or training on several devices, if they have.
+    """The module that torch.compile, or training on several devices, has wrapped in this one, if any.
 
-    DistributedDataParallel would wait for processes that trace nothing; DataParallel would take the graph apart.
+    DistributedDataParallel would wait for processes that trace nothing; DataParallel would split the graph.
     """
     inner = module.__dict__.get("_modules") if isinstance(module, nn.Module) else None
     name = "module" if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)) else "_orig_mod"
@@ -105,7 +105,7 @@ def made_by_type(model: nn.Module) -> bool:
 
 
 def global_hooks() -> bool:
-    """Whether someone listens to the calls of all modules."""
+    """Whether there are global module hooks."""
     kinds = (
         "_global_forward_hooks",
         "_global_forward_pre_hooks",
@@ -116,7 +116,7 @@ def global_hooks() -> bool:
 
 
 def hooked(module: nn.Module) -> bool:
-    """Whether someone listens to the calls of a module."""
+    """Whether a module has hooks."""
     own = module.__dict__
     return bool(
         own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]

@@ -1,4 +1,4 @@
-"""How far a model looks from a node: found on a small part of the graph, and checked once on all of it."""
+"""How far a model looks from a node: found on a small part of the graph, and checked once on the whole graph."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from walkwise.tracing.neighbourhoods import (
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.watch import Watch
 
-#: From this many nodes on, the neighbourhood of a node is traced in the place of its graph.
+#: From this many nodes on, the neighbourhood of a node is traced instead of the whole graph.
 _MANY_NODES = 4096
-#: Unless it has more than this part of them; and how many rows those of several nodes may have together.
+#: Unless it has more than this part of the nodes; and how many rows several neighbourhoods may have together.
 _MOST_PART, _MOST_ROWS = 4, 5_000_000
 _NEARBY = "traced on the {:,} of {:,} nodes within {} steps of the explained one; its output depends on no other"
 _GLOBAL = (
@@ -43,7 +43,7 @@ class Runs(Protocol):
     """Runs of a model on one input."""
 
     def run(self) -> tuple[Tape, Watch, ExplainedScalar]:
-        """What a tape saw, and the explained scalar."""
+        """The tape of a run, and the explained scalar."""
 
     def output(self) -> Any:
         """What the model returns."""
@@ -58,7 +58,7 @@ class Surveyor:
     check_edges: Callable[[Any, int], None]
 
     def one(self, index: Any) -> tuple[Neighbourhoods | None, tuple[str, ...]]:
-        """The neighbourhood of a node, or None where the whole graph is to be traced, and what to note."""
+        """The neighbourhood of a node, or None if the whole graph must be traced, and a note."""
         M = self.given.num_nodes
         try:
             node = as_whole(index)
@@ -73,7 +73,7 @@ class Surveyor:
         return hoods, () if hoods is None else (_NEARBY.format(len(hoods.origin.nodes), M, hops),)
 
     def several(self, index: Any) -> tuple[Neighbourhoods, tuple[str, ...]]:
-        """The neighbourhoods of some nodes; there must be, since the nodes could not be told apart without."""
+        """The neighbourhoods of some nodes; without them the nodes could not be kept apart, so there must be some."""
         centres = _centres(index, self.given.num_nodes)
         try:
             hoods, _ = self._found(centres, _MOST_ROWS)
@@ -117,7 +117,7 @@ class Surveyor:
         return graph.cut(centres, known, most), known.hops
 
     def _reach(self, graph: GraphIndex, centres: list[int], most: int) -> Reach | None:
-        """How far the model looks, checked against its outputs on the whole graph; None where that is too far."""
+        """How far the model looks, checked against its outputs on the whole graph; None if that is too far."""
         one_step = graph.cut(centres[:1], Reach(1))
         assert one_step is not None
         tape, watch, scalar = self._tried(lambda: self.runs(one_step.of(self.given), one_step.centres).run())
@@ -132,7 +132,7 @@ class Surveyor:
         raise BeyondError(_GLOBAL)
 
     def _tried(self, run: Callable[[], Any]) -> Any:
-        """What a run gives; one that fails says nothing about neighbourhoods, and the whole graph shows why."""
+        """The result of a run; if it fails, the run on the whole graph will show why."""
         try:
             return run()
         except Exception as error:
@@ -152,7 +152,7 @@ def is_several(index: Any) -> bool:
 
 
 def ran_as_before(given: Given, tape: Tape) -> bool:
-    """Whether a model did what it did when its reach was checked; otherwise that is forgotten."""
+    """Whether a model did the same as when its reach was checked; otherwise the reach is forgotten."""
     reaches = graph_index(given.edge_index, given.num_nodes).reaches
     known = reaches.get(given.model)
     if isinstance(known, Reach) and known.seen != what_ran(tape):

@@ -1,4 +1,4 @@
-"""Runs of a model, each on a shadow of it and a copy of its input."""
+"""Runs of a model, each with a shadow of it and a copy of its input."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ModelRuns:
     early: tuple[tuple[int, str, int], ...] = ()  # where constants are first read, to be followed from there
 
     def run(self, suspects: Sequence[str] = ()) -> tuple[Tape, Watch, ExplainedScalar]:
-        """What the tape saw, and the explained scalar."""
+        """The tape, and the explained scalar."""
         try:
             return self._run(suspects)
         except RuntimeError:
@@ -108,7 +108,7 @@ class ModelRuns:
         return replace(self.given, layers=layers)
 
     def handed(self, disturbing: bool, last: int | None = None) -> list[list[Tensor]]:
-        """What the layers are handed, up to a call, with the first one's output disturbed or not."""
+        """The layers' inputs, up to a call, with the first one's output disturbed or not."""
         model, modules, given = self._shadowed(checked=True)
         seen = note_handed(modules, disturbing, last, self.aside)
         with same_random_numbers(), torch.no_grad(), suppress(EnoughError):
@@ -119,9 +119,10 @@ class ModelRuns:
         return seen
 
     def handed_for(self, x: Any, last: int, named: Mapping[str, Tensor]) -> list[list[Tensor]]:
-        """What the layers are handed, up to a call, with other features in the place of x, and other arguments.
+        """The layers' inputs, up to a call, with other features instead of x, and other arguments.
 
-        In main memory: a number that an embedding does not have is an error there, and the end of a CUDA device.
+        This runs in main memory: an index that an embedding does not have is an error there, but would break a CUDA
+        device.
         """
         given, x = self._here, in_main_memory(x)
         arguments = {n: x if value is given.x is not None else value for n, value in given.arguments.items()}
@@ -147,7 +148,7 @@ class ModelRuns:
 
 
 def _learned(tensor: Tensor) -> Tensor:
-    """A weight that tells of what is made of it that it is learned, whether it is frozen or not."""
+    """A weight that marks everything computed from it as learned, whether it is frozen or not."""
     frozen = isinstance(tensor, nn.Parameter) and tensor.is_floating_point() and not tensor.requires_grad
     return nn.Parameter(tensor.detach()) if frozen else tensor
 

@@ -1,4 +1,4 @@
-"""The operations of a run in three parts: before the first layer, the layers and what is between them, and after."""
+"""Sort the operations of a run into three parts: before the first layer, up to the last layer, and after."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Parts:
     encoder: list[Op]
     chain: list[Op]
     readout: list[Op]
-    roots: list[int]  # the positions that hang on no other: where walks begin
-    own: list[int]  # tensors that layers are handed, and that nothing has made: embeddings, parts of them
+    roots: list[int]  # the positions that depend on no other: where walks begin
+    own: list[int]  # tensors that layers take and that no operation made: embeddings, parts of them
 
     def put_under(self, rules: dict[int, Rule], readout: Rule) -> None:
         """Give operations the rules of their layers, by call, or that of the read-out."""
@@ -27,7 +27,7 @@ class Parts:
             op.rule = readout if op.call is None else _rule(op, rules)
 
     def where(self, op: Op, calls: Sequence[Call]) -> str:
-        """Where an operation stands, in words."""
+        """The place of an operation, in words."""
         if op.call is None:
             after = "the read-out" if op in self.readout else "the code between layers"
             return "the code before the first layer" if op in self.encoder or not op.era else after
@@ -35,10 +35,10 @@ class Parts:
         return f"layer '{call.name}' ({type(call.module).__name__})"
 
     def read_around(self, read: Sequence[int], begins: Callable[[int], bool | None]) -> tuple[list[int], Parts]:
-        """The slots at which walks begin of those that are read around the first layer, and the parts then.
+        """The slots read around the first layer at which walks begin, and the parts that follow from this.
 
-        What has no row for each node (the mean of all, say) is made again in the chain, of what has. ``begins`` says
-        whether walks can begin at a slot, None where they stand there anyway.
+        A tensor without a row for each node (the mean of all, say) is computed again in the chain, from one that has.
+        ``begins`` says whether walks can begin at a slot, or None if they stand there anyway.
         """
         makers = {slot: op for op in self.encoder if op.call is None for slot in op.outputs}
         todo, seen, again = [*reversed(read)], set[int](), set[int]()

@@ -126,16 +126,16 @@ def trace(
 
 @contextmanager
 def given_to(model: nn.Module, x: Any, edge_index: Any, model_kwargs: dict[str, Any]) -> Iterator[Given]:
-    """What a model is called with, checked. Meanwhile it can be run and watched, whatever is switched off outside."""
+    """Check a model's arguments; inside, it can be run and watched, whatever is switched off outside."""
     model = _unwrapped(model)
     ordinary = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
     with (
         torch.set_grad_enabled(torch.is_grad_enabled()),
         watched(),
         ordinary,
-    ):  # an interrupt must not leave gradients, or the sight of what is computed, switched off
+    ):  # an interrupt must not leave gradients, or the recording, switched off
         given = given_as(model, x, edge_index, model_kwargs)
-        if given.manner.instead is not None:  # nothing of those that fail is to be recorded
+        if given.manner.instead is not None:  # failing runs must not leave records
             half = half_of(given.model, given.features) is not None
             given, _ = given.taken(lambda way: ModelRuns(way, (None, None), None, half).output())
         given.check() if isinstance(given, HeteroGiven) else check_given(given)
@@ -186,7 +186,7 @@ def lowered(
     *,
     closed: bool = True,
 ) -> Recording:
-    """A run of the model, recorded, on a graph or on neighbourhoods in it; by closed forms of layers, or not."""
+    """Record a run of the model, on a graph or on neighbourhoods in it, with closed forms of layers or without."""
     given = whole if hoods is None else hoods.of(whole)
     half = half_of(given.model, given.features)
     runs = ModelRuns(given, target, index if hoods is None else hoods.centres, half is not None, closed)
@@ -194,7 +194,7 @@ def lowered(
     if hoods is not None and not ran_as_before(whole, tape):
         hoods, notes = _neighbourhoods(whole, target[0], index)
         return lowered(whole, target, index, schedule, hoods, notes, closed=closed)
-    if unreached := watch.unreached():  # run again and look whether they lose sight of what they take in
+    if unreached := watch.unreached():  # run again and check whether they lose track of their input
         tape, watch, scalar = runs.run(unreached)
     if watch.calls.fresh and not tape.cut:
         check_fresh(watch.calls, runs.handed)
@@ -229,7 +229,7 @@ def lowered(
 
 
 def _otherwise(again: Callable[[], Recording] | None, error: TraceError) -> Recording:
-    """A recording with the features taken for (T, M, F), where layers run on no nodes as they are; or the error."""
+    """A recording with the features read as (T, M, F), for when layers run on no nodes otherwise; or the error."""
     if again is not None:
         with suppress(WalkwiseError):
             return again()
@@ -237,7 +237,7 @@ def _otherwise(again: Callable[[], Recording] | None, error: TraceError) -> Reco
 
 
 def _slot_of(scalar: ExplainedScalar, tape: Tape) -> int:
-    """The slot of the explained scalar; one that is not followed is refused."""
+    """The slot of the explained scalar; a scalar that is not followed is refused."""
     slot = tape.slot_of(scalar.tensor)
     if slot is None and tape.lost:
         raise TargetError("The explained scalar cannot be traced back to the node features.", remedy=tape.lost)
@@ -252,20 +252,20 @@ def _slot_of(scalar: ExplainedScalar, tape: Tape) -> int:
 
 
 def _notes(given: Given, lowering: Lowering, unsure: Sequence[str]) -> list[str]:
-    """What the reader of a chain should know of the run; warnings of what changes its meaning."""
+    """Notes on the run for the reader of a chain; warnings if something changes its meaning."""
     tape = lowering.tape
     counted = [words_of(type(given.model).__name__, given.layers)] if given.layers else []
     hidden = [_HIDDEN.format(where) for where in sorted(tape.hidden)]
     warned = [*counted, *modes_of_their_own(given.model), *hidden, *unsure]
     idle = [_IDLE.format(call.name, type(call.module).__name__) for call in lowering.idle]
-    for note in (*warned, *(idle if tape.cut else ())):  # cut by what the model has detached, perhaps
+    for note in (*warned, *(idle if tape.cut else ())):  # perhaps cut where the model detaches
         warnings.warn(f"{note}.", CoverageWarning, stacklevel=4)
     crossing = [_CROSSING] if _crosses(given, lambda: lowering.positions.edges(tape.calls)) else []
     return [*warned, *idle, *crossing]
 
 
 def _check_taken(identities: Identities, slot: int, row: int, node: int) -> None:
-    """Refuse a row of the output that was taken for a node which it is not, as far as anybody can tell."""
+    """Refuse a row of the output that is not the node that was asked for, as far as this can be told."""
     try:
         ids = identities.nodes(slot).tolist()
     except UnfollowedError:
@@ -303,7 +303,7 @@ def _followed_early(tape: Tape, early: Mapping[tuple[int, str, int], Tensor]) ->
 
 @contextmanager
 def _differentiable() -> Iterator[None]:
-    """Say in words that torch has no derivative of something the model does."""
+    """Explain that torch has no derivative for something the model computes."""
     try:
         yield
     except NotImplementedError as error:
@@ -314,7 +314,7 @@ def _differentiable() -> Iterator[None]:
 
 
 def _named(number: ExplainedNumber | None, index: Index) -> ExplainedNumber | None:
-    """Which number is explained, in the caller's own rows."""
+    """The explained number, in the caller's own rows."""
     if number is None or index is None:
         return number
     if isinstance(index, tuple) and len(index) == 2 and isinstance(index[0], str):
@@ -337,7 +337,7 @@ def _refuse_autograd(chain: RelevanceChain) -> None:
 
 
 def _placed(chain: RelevanceChain, hoods: Neighbourhoods, whole: Given, one: bool) -> RelevanceChain:
-    """The chain of neighbourhoods, which knows where in the graph they are; that of one node has the graph's ids."""
+    """The chain of neighbourhoods, with their place in the graph; for one node, it uses the graph's ids."""
     origin, edge_index = hoods.origin, whole.edge_index
     if not torch.equal(chain.edge_index, hoods.edge_index):  # the model makes edges of its own
         origin, edge_index = replace(origin, edges=origin.edges[:0]), origin.nodes[chain.edge_index]
@@ -346,7 +346,7 @@ def _placed(chain: RelevanceChain, hoods: Neighbourhoods, whole: Given, one: boo
 
 
 def _neighbourhoods(given: Given, target: Target, index: Index) -> tuple[Neighbourhoods | None, tuple[str, ...]]:
-    """The neighbourhoods to trace in the place of the graph, if they are better traced, and what to note."""
+    """The neighbourhoods to trace instead of the graph, if that is better, and a note."""
     if index is None or callable(target) or given.types is not None or given.static:
         return None, ()
     half = half_of(given.model, given.features) is not None
@@ -356,7 +356,7 @@ def _neighbourhoods(given: Given, target: Target, index: Index) -> tuple[Neighbo
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
-    """The model itself, where torch.compile has wrapped it, or training on several devices."""
+    """The model itself, if torch.compile or training on several devices has wrapped it."""
     if not isinstance(model, nn.Module):
         raise InputError(argument="model", expected="a torch.nn.Module", got=described(model))
     model = wrapped_in(model) or model

@@ -1,1 +1,1 @@
-"""What the caller gave: the arguments as a model takes them, and the number to explain."""
+"""The caller's input: the arguments as a model takes them, and the number to explain."""

@@ -1,4 +1,4 @@
-"""What a model is called with: x, edge_index and the rest of what the caller gave, as its ``forward`` takes them."""
+"""A model's arguments: x, edge_index and everything else that the caller gave, as its ``forward`` takes them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from walkwise.tracing.given.signatures import (
 from walkwise.tracing.private import EDGE_MASK
 from walkwise.tracing.running.found import Found
 
-#: Names of parameters that mean something else than features: atom numbers and places.
+#: Names of parameters that are not features: atomic numbers and positions.
 _NO_FEATURES = frozenset({"z", "pos", "atomic_numbers", "atomic_number", "atom_types", "atoms", "species"})
 _BESIDE = (
     "{0} is a second graph, not the explained one: its features, and what the model computes from them, count as "
@@ -73,13 +73,13 @@ class Given:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the reader of a chain should know of it."""
+        """Notes for the reader of a chain."""
         missed = () if self.missed is None else (_STANDS_IN.format(self.missed),)
         return (*missed, *self.manner.notes, *map(_BESIDE.format, self.others))
 
     @property
     def others(self) -> dict[str, list[Tensor]]:
-        """The tensors of graphs beside the one that is explained, by what these are called."""
+        """The tensors of graphs other than the explained one, by their names."""
         return graphs_beside(self.arguments, self.edge_index, self.num_nodes)
 
     @property
@@ -89,7 +89,7 @@ class Given:
 
     @property
     def masked(self) -> tuple[str, ...]:
-        """What to know of a model that an explainer has left its masks on."""
+        """A note on a model on which an explainer has left its masks."""
         return (_MASKED,) if any(getattr(m, EDGE_MASK, None) is not None for m in self.model.modules()) else ()
 
     @property
@@ -121,7 +121,7 @@ class Given:
         return int(batch.max()) + 1 if isinstance(batch, Tensor) and batch.numel() else 1
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors, by name, that the model computes with; of a graph taken whole, those that most models read."""
+        """The tensors that the model computes with, by name; for a graph taken whole, those that most models read."""
         read = (
             self.arguments
             if self.manner.whole is None
@@ -131,7 +131,7 @@ class Given:
         return {name: value for name, value in named.items() if isinstance(value, Tensor)}
 
     def copied(self, dtype: torch.dtype | None = None) -> Given:
-        """The input anew, for every run, since a model may write into it; half-precision numbers in another type."""
+        """A copy of the input for one run, since a model may write into it; half precision becomes another type."""
         x = self.x if self.x is None else again(self.x.detach(), dtype)
         x = x.clone() if x is not None and x.data_ptr() == self.x.data_ptr() else x
         arguments = {name: x if value is self.x else again(value, dtype) for name, value in self.arguments.items()}
@@ -139,16 +139,16 @@ class Given:
 
     def in_main_memory(self) -> Given:
         """The same input in main memory, wherever the model is."""
-        made: dict[int, Any] = {}  # what stands in several places is one thing there, too
+        made: dict[int, Any] = {}  # an object in several places stays one object
         whole: Any = in_main_memory(self.manner.whole, made)
         x, edge_index, arguments = (in_main_memory(part, made) for part in (self.x, self.edge_index, self.arguments))
         manner = replace(self.manner, whole=whole)
         return replace(self, x=x, edge_index=edge_index, arguments=arguments, manner=manner, here=True)
 
     def taken(self, run: Callable[[Given], Any]) -> tuple[Given, Any]:
-        """The input in the one manner that its model takes, the first that ``run`` can do, and what came of that.
+        """The input in the first manner that ``run`` succeeds with, and the result.
 
-        Each is tried by itself. Where all fail, the first says what is wrong.
+        Each manner is tried by itself. If all fail, the first error is raised.
         """
         wrong: Exception | None = None
         for manner in self.manner.ways():
@@ -161,11 +161,11 @@ class Given:
         raise wrong
 
     def turned(self) -> Given:
-        """The same input, its x taken for several matrices on one static graph."""
+        """The same input, with x read as several matrices on one static graph."""
         return replace(self, x=self.x.transpose(0, 1), static=True)
 
     def run(self, model: nn.Module) -> Any:
-        """The output of the model, or of its shadow. A call that does not fit its ``forward`` is explained in words."""
+        """Run the model or its shadow. If the call does not fit its ``forward``, the error explains why."""
         x = self.x.transpose(0, 1) if self.static else self.x
         try:
             return self.manner.call(model, x, self.edge_index, self.arguments)
@@ -187,14 +187,14 @@ class Given:
             raise
 
     def _check_ends(self) -> None:
-        """Raise what is wrong with edges that a layer of somebody's own was allowed for hyperedges."""
+        """Refuse bad edges that were let through as possible hyperedges of a custom layer."""
         from walkwise.tracing.given.inputs import check_edges
 
         if self.types is None and not any(isinstance(module, HypergraphConv) for module in self.model.modules()):
             check_edges(self.edge_index, self.num_nodes)
 
     def _check_call(self) -> None:
-        """Raise what is wrong with the call, if it is the call that is wrong and not the model."""
+        """Raise an error about the call, if the call is wrong and not the model."""
         signature = signature_of(self.model)
         if signature is None:
             return
@@ -210,7 +210,7 @@ _READ = ("edge_attr", "edge_weight", "pos", "batch")
 
 
 def given_as(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any]) -> Given:
-    """What the model is to be called with; of a PyG graph in the place of x, what its ``forward`` takes."""
+    """The model's arguments; if a PyG graph was given as x, the attributes that its ``forward`` takes."""
     own = taken_apart(model, x, arguments) if edge_index is ... else None
     if own is not None:
         return Given(model, *own)
@@ -233,12 +233,12 @@ def given_as(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any
 
 
 def of_graph(model: nn.Module, data: Any, given: Mapping[str, Any]) -> Given:
-    """What the model is called with of a PyG graph: attributes by the names of parameters, or the graph itself.
+    """The model's arguments from a PyG graph: attributes by the names of parameters, or the graph itself.
 
     Args:
-        model: the model; the parameters of its ``forward`` tell.
+        model: the model; the parameters of its ``forward`` decide.
         data: a Data or a Batch.
-        given: what was given beside it, by name; it takes precedence.
+        given: what the caller gave by name; it takes precedence.
     """
     if isinstance(data, HeteroData):
         from walkwise.tracing.given.hetero import of_hetero_graph
@@ -277,7 +277,7 @@ def _whole(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[st
 
 
 def _whole_or_in_order(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[str, Any]) -> Given:
-    """What goes to a ``forward(*argv)``: the graph, or x and edge_index, where no more than one graph is said by it."""
+    """The arguments of a ``forward(*argv)``: the graph, or x and edge_index if that is all the graph has."""
     whole = _whole(model, data, held, given)
     if set(_READ) & held.keys() != {"batch"} or whole.num_graphs > 1:
         return whole
@@ -285,7 +285,7 @@ def _whole_or_in_order(model: nn.Module, data: Data, held: dict[str, Any], given
 
 
 def _by_any_name(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[str, Any]) -> Given:
-    """What goes to a ``forward(*args, **kwargs)``: what most models read, by name, or else the graph itself."""
+    """The arguments of a ``forward(*args, **kwargs)``: what most models read, by name, or else the graph itself."""
     whole = _whole(model, data, held, given)
     read = frozenset(given).union(_READ)
     in_order = Manner(only=frozenset({*given, "batch"}))
@@ -295,7 +295,7 @@ def _by_any_name(model: nn.Module, data: Data, held: dict[str, Any], given: Mapp
 
 
 def _by_every_name(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[str, Any]) -> Given:
-    """What goes to a ``forward(**kwargs)``: all that the graph has, or what most models read, or the least."""
+    """The arguments of a ``forward(**kwargs)``: all that the graph has, or what most models read, or the least."""
     whole = _whole(model, data, held, given)
     least, read = frozenset(given), frozenset(given).union(_READ)
     plain = replace(whole.manner, whole=None, beside=frozenset(), name=None)
@@ -348,7 +348,7 @@ def _manner(parameters: list[inspect.Parameter], known: Mapping[str, Any] | None
 
 
 def _in_place(parameters: list[inspect.Parameter], given: Mapping[str, Any]) -> bool:
-    """Whether features go to a ``forward(z, edge_index, x=None)`` as ``z``: the first, which nothing else is given."""
+    """Whether features go to a ``forward(z, edge_index, x=None)`` as ``z``, the first argument if it is missing."""
     first, others = parameters[:1], {p.name: p for p in parameters[1:]}
     optional = "x" in others and others["x"].default is not inspect.Parameter.empty
     return optional and ordered_names(parameters)[1:2] == ["edge_index"] and first[0].name not in given
@@ -367,7 +367,7 @@ def _takes_whole(parameters: list[inspect.Parameter], held: Mapping[str, Any], g
 
 
 def _place_left(parameters: list[inspect.Parameter], given: Mapping[str, Any]) -> str | None:
-    """The name of the parameter that is left for a graph, where another graph is given as the first."""
+    """The name of the parameter left for a graph if another graph is given as the first."""
     left = [p.name for p in parameters if not is_graph(given.get(p.name))]
     return left[0] if left and left[0] != parameters[0].name else None
 
@@ -393,5 +393,5 @@ def _value(parameter: inspect.Parameter, data: Data, held: Mapping[str, Any], gi
 
 
 def _graphs_of(data: Any) -> int | None:
-    """How many graphs a Batch holds, or None if it is no Batch."""
+    """How many graphs a Batch holds, or None if it is not a Batch."""
     return int(data.num_graphs) if isinstance(data, Batch) else None

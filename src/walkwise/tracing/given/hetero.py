@@ -1,4 +1,4 @@
-"""What a model of heterogeneous graphs is called with: features and edges by type, or a HeteroData."""
+"""The arguments of a heterogeneous model: features and edges by type, or a HeteroData."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OF_ONE_OBJECT = " For a homogeneous graph in a dictionary, write ww.trace(model
 
 @dataclass(frozen=True, eq=False)
 class HeteroGiven(Given):
-    """One input of a model that tells types apart: x is {type: features}, edge_index {edge type: edges}."""
+    """One input of a heterogeneous model: x is {type: features}, edge_index {edge type: edges}."""
 
     x: dict[str, Any]
     edge_index: dict[EdgeType, Any]
@@ -87,7 +87,7 @@ class HeteroGiven(Given):
         return {name: value for name, value in pairs if isinstance(value, Tensor) and value.layout == torch.strided}
 
     def copied(self, dtype: torch.dtype | None = None) -> HeteroGiven:
-        """The input anew, for every run, since a model may write into it; half-precision numbers in another type."""
+        """A copy of the input for one run, since a model may write into it; half precision becomes another type."""
         return replace(self, x=again(self.x, dtype), arguments=again(self.arguments, dtype))
 
     def run(self, model: nn.Module) -> Any:
@@ -107,7 +107,7 @@ class HeteroGiven(Given):
             ) from error
 
     def check(self) -> None:
-        """Refuse what is no heterogeneous graph."""
+        """Refuse anything that is not a heterogeneous graph."""
         check_dense({f"x[{name!r}]": x for name, x in self.x.items()})
         for name, x in self.x.items():
             if x is not None and not isinstance(x, Tensor):
@@ -150,7 +150,7 @@ class HeteroGiven(Given):
 
 
 def of_types(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any]) -> HeteroGiven:
-    """What the model is called with of features and edges by type."""
+    """The model's arguments from features and edges by type."""
     if not isinstance(x, Mapping) or not isinstance(edge_index, Mapping):
         got = Described(f"{described(x)} and {'no edges' if edge_index is ... else described(edge_index)}")
         raise InputError(
@@ -165,7 +165,7 @@ def of_types(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any
 
 
 def of_hetero_graph(model: nn.Module, data: HeteroData, given: Mapping[str, Any]) -> HeteroGiven:
-    """What the model is called with of a HeteroData: ``x_dict``, ``edge_index_dict``, ..., or the graph itself."""
+    """The model's arguments from a HeteroData: ``x_dict``, ``edge_index_dict``, ..., or the graph itself."""
     x, edges = data.collect("x", True), data.collect("edge_index", True) or data.collect("adj_t", True)
     parameters = parameters_of(model)
     names = [p.name for p in parameters]
@@ -182,12 +182,12 @@ def of_hetero_graph(model: nn.Module, data: HeteroData, given: Mapping[str, Any]
 
 
 def _by_type(data: HeteroData, parameter: inspect.Parameter) -> Any:
-    """What a parameter of a model gets that to_hetero has made: each of its inputs is a dictionary by type."""
+    """The argument for a parameter of a model made by to_hetero, whose inputs are dictionaries by type."""
     return data.collect(parameter.name, True) or _held(data, parameter)
 
 
 def _held(data: HeteroData, parameter: inspect.Parameter) -> Any:
-    """What a parameter gets from a graph: ``edge_attr_dict`` its edge_attr by type.
+    """The argument for a parameter from a graph: for ``edge_attr_dict``, its edge_attr by type.
 
     An attribute by its own name is the graph's, or that of the one type which has it: ``edge_label_index``, say.
     """

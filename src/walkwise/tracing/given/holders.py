@@ -1,4 +1,4 @@
-"""What holds tensors in what a caller gives: copies of it for every run, and which of it is a graph."""
+"""Containers of tensors in the caller's arguments: copy them for every run, and find the graphs among them."""
 
 from __future__ import annotations
 

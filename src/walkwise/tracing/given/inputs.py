@@ -1,4 +1,4 @@
-"""What a caller gives to a trace, looked at before the model runs: a mistake is told in words."""
+"""Check the input of a trace before the model runs, and explain mistakes in words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from walkwise.tracing.running.modules import Modules, a_weight
 
 
 def check_call(model: Any, x: Any, rest: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Refuse a call whose arguments stand in the wrong places."""
+    """Refuse a call whose arguments are in the wrong places."""
     if rest:
         raise InputError(
             f"After x and edge_index, all arguments must be given by name, got {len(rest)} more in order "
@@ -39,7 +39,7 @@ def check_call(model: Any, x: Any, rest: tuple[Any, ...], named: dict[str, Any])
 
 
 def check_given(given: Given) -> None:
-    """Refuse what is no graph."""
+    """Refuse anything that is not a graph."""
     x, edge_index, data = given.x, given.edge_index, given.data
     if isinstance(x, Tensor) and isinstance(edge_index, Tensor) and _are_edges(x) and edge_index.is_floating_point():
         raise InputError(
@@ -72,7 +72,7 @@ def check_given(given: Given) -> None:
 
 
 def _without_features(data: Any) -> InputError:
-    """The refusal of a graph that says neither what its features are nor how many nodes it has."""
+    """The error for a graph that has neither features nor a number of nodes."""
     has = ", ".join(sorted(data.keys())) or "nothing"
     return InputError(
         f"The graph has neither x nor num_nodes; it has {has}.",
@@ -120,7 +120,7 @@ def check_dense(features: Mapping[str, Any]) -> None:
 
 
 def check_input(modules: Modules, given: Given) -> None:
-    """Refuse what no relevance can be computed with, before the model runs."""
+    """Before the model runs, refuse input for which relevance cannot be computed."""
     tensors = given.tensors()
     check_tensors({n: value for n, value in tensors.items() if n[:1] != "x"})  # x: where its effect is seen
     if given.types is None and not any(isinstance(conv, HypergraphConv) for _, conv in modules.convs):
@@ -180,7 +180,7 @@ def _check_places(parameter: Tensor | None, features: dict[str, Tensor], tensors
 
 
 def _remedy(value: Any, beside: Any = None) -> str | None:
-    """What to write where the edges were left out, or a graph was given in the place of its tensors."""
+    """A remedy if the edges were left out, or a graph was given instead of its tensors."""
     if value is ...:
         return (
             "Write ww.trace(model, x, edge_index), or ww.trace(model, data); for a model that finds its edges itself, "

@@ -14,7 +14,7 @@ from torch_geometric.data.data import BaseData
 from walkwise.tracing.given.outside import run_on
 from walkwise.tracing.running.places import renewed
 
-#: What a model raises that is given its graph in another way than it takes it.
+#: Errors of a model that gets its graph in a form it does not take.
 NOT_TAKEN = (TypeError, ValueError, AttributeError, LookupError, AssertionError)
 
 
@@ -30,7 +30,7 @@ class Manner:
     only: frozenset[str] | None = None  # of what else is given, what the model gets
     name: str | None = None  # the object's, where it is given by name
     outside: bool = False  # whether the model takes nothing, and reads the object from a variable
-    instead: Manner | None = None  # what is to be tried where the model does not take it so
+    instead: Manner | None = None  # what to try if the model does not take this
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -38,14 +38,14 @@ class Manner:
         return ()
 
     def ways(self) -> Iterator[Manner]:
-        """This manner, and those that are tried in its place, each by itself."""
+        """This manner, and those to try instead, each by itself."""
         manner: Manner | None = self
         while manner is not None:
             yield replace(manner, instead=None)
             manner = manner.instead
 
     def call(self, model: nn.Module, x: Any, edge_index: Any, arguments: Mapping[str, Any]) -> Any:
-        """The model's output. What holds tensors (another graph, a list) is copied: the model may put others there."""
+        """Run the model. Containers of tensors (another graph, a list) are copied, since the model may change them."""
         arguments = renewed(dict(arguments), lambda tensor: tensor)
         if self.whole is not None:
             graph = self._graph(x, edge_index, arguments)
@@ -61,7 +61,7 @@ class Manner:
         return model(**{name: value for name, value in named.items() if name is not None})
 
     def _graph(self, x: Any, edge_index: Any, arguments: Mapping[str, Any]) -> Any:
-        """The object that the model gets, with these features and edges in it."""
+        """The object passed to the model, with these features and edges in it."""
         assert self.whole is not None
         same = "batch" not in arguments or arguments["batch"] is getattr(self.whole, "batch", None)
         graph: Any = copy.copy(self.whole) if same else Batch()  # other nodes, and perhaps other graphs

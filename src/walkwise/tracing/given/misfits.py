@@ -24,7 +24,7 @@ ONES = (
 def refuse_missing(
     model: nn.Module, signature: inspect.Signature, missing: list[str], held: Mapping[str, Any]
 ) -> NoReturn:
-    """Refuse a graph that lacks what the model takes."""
+    """Refuse a graph that lacks an argument of the model."""
     has, name = ", ".join(sorted(held)) or "nothing", missing[0]
     remedy = ONES if name == "x" else f"Set data.{name}, or give it by name: ww.trace(model, data, {name}=...)."
     raise InputError(
@@ -38,7 +38,7 @@ def refuse_missing(
 
 
 def by_name(model: Any, graph: Any, more: int) -> str:
-    """How to write arguments of which the last, so many more than a graph takes, were given in order."""
+    """How to write a call by name, if extra arguments were given in order."""
     if isinstance(graph, BaseData):
         return "model, data, name=..."
     signature = signature_of(model) if isinstance(model, nn.Module) else None
@@ -109,7 +109,7 @@ def explain_precision(error: Exception, model: nn.Module, tensors: Mapping[str, 
 
 
 def explain_batch(error: Exception, arguments: Mapping[str, Any], num_nodes: int) -> None:
-    """Say what is wrong with the graphs of the nodes."""
+    """Say what is wrong with ``batch``."""
     batch = arguments.get("batch")
     fits = not isinstance(batch, Tensor) or (batch.shape == (num_nodes,) and not batch.is_floating_point())
     if fits or not isinstance(error, (IndexError, RuntimeError)):

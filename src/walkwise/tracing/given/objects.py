@@ -1,4 +1,4 @@
-"""Graphs in a form of the caller's own: a tuple, a dictionary or an object, which a model takes as one."""
+"""Graphs in the caller's own form: a tuple, a dictionary or an object, which a model takes as one argument."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class InObject(Manner):
 def taken_apart(
     model: nn.Module, graph: Any, given: Mapping[str, Any]
 ) -> tuple[Any, Any, dict[str, Any], Manner] | None:
-    """x, edge_index and the rest of an object that a model takes as it is, and how; None of what is no such object.
+    """x, edge_index and the rest of an object that a model takes as it is, and how; None for anything else.
 
     Its features and edges are known by their names, x and edge_index (or adj_t), or by being the only ones; the
     features of a tuple are the first that may be them.
@@ -80,7 +80,7 @@ def _of_nodes(matrices: Mapping[Any, Tensor], edges: Any) -> list[Any]:
 
 
 def unpacks(model: nn.Module) -> int | None:
-    """How many things a ``forward(inputs)`` takes out of what it is given (``x, edge_index = inputs``), if it does."""
+    """Into how many parts a ``forward(inputs)`` unpacks its argument (``x, edge_index = inputs``), if it does."""
     forward = getattr(getattr(model, "forward", None), "__func__", None)
     names = [parameter.name for parameter in parameters_of(model)]
     if type(forward) is not FunctionType or not names:
@@ -93,7 +93,7 @@ def unpacks(model: nn.Module) -> int | None:
 
 
 def refuse_whole(error: Exception, model: nn.Module, graph: Any) -> None:
-    """Say that a model takes a tuple, where it was given a graph."""
+    """Say that a model takes a tuple if it was given a graph."""
     signature, count = signature_of(model), unpacks(model)
     if signature is None or count is None or not isinstance(graph, BaseData):
         return
@@ -115,7 +115,7 @@ def _takes_one(model: nn.Module, given: Mapping[str, Any]) -> bool:
 
 
 def _untold(model: nn.Module, graph: Any, parts: Mapping[Any, Any]) -> InputError:
-    """The refusal of an object in which features and edges cannot be told."""
+    """The error for an object whose features and edges cannot be identified."""
     has = ", ".join(map(str, parts))
     return InputError(
         f"Cannot tell which parts of this {type(graph).__name__} are the features and the edges; it has {has}.",

@@ -1,4 +1,4 @@
-"""Models whose ``forward`` takes nothing and reads its graph from a variable outside, ``data.x``."""
+"""Models whose ``forward`` takes no arguments and reads its graph from an outside variable, ``data.x``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 
 def reads(model: nn.Module, graph: Any) -> bool:
-    """Whether a model's ``forward`` takes nothing, and speaks of this very graph, as no other method does."""
+    """Whether a model's ``forward`` takes no arguments and reads this very graph, and no other method does."""
     function = getattr(getattr(model, "forward", None), "__func__", None)
     if type(function) is not FunctionType or len(inspect.signature(function).parameters) > 1:
         return False
@@ -28,7 +28,7 @@ def _speaks_of(function: FunctionType, graph: Any) -> bool:
 
 
 def run_on(shadow: nn.Module, graph: Any, other: Any) -> Any:
-    """What a shadow returns whose ``forward`` speaks of another graph in the place of the one it reads."""
+    """Run a shadow whose ``forward`` reads another graph instead of its own."""
     function: Any = shadow.forward.__func__  # type: ignore[attr-defined]
     names = {n: other for n in function.__code__.co_names if function.__globals__.get(n) is graph}
     cells = tuple(CellType(other) if _held(cell) is graph else cell for cell in function.__closure__ or ())

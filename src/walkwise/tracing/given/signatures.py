@@ -1,4 +1,4 @@
-"""What a model's ``forward`` takes: its parameters, by name and in order."""
+"""The parameters of a model's ``forward``, by name and in order."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def ordered_names(parameters: list[inspect.Parameter]) -> list[str]:
 
 
 def takes_any_order(model: nn.Module) -> bool:
-    """Whether ``forward(*argv)`` takes things by their places alone, of which only the first two are known."""
+    """Whether ``forward(*argv)`` takes arguments by position alone, of which only the first two are known."""
     signature = signature_of(model)
     kinds = [] if signature is None else [parameter.kind for parameter in signature.parameters.values()]
     return kinds == [inspect.Parameter.VAR_POSITIONAL]
 
 
 def takes_any_name(model: nn.Module) -> bool:
-    """Whether ``forward(**kwargs)`` takes things by their names alone."""
+    """Whether ``forward(**kwargs)`` takes arguments by name alone."""
     signature = signature_of(model)
     kinds = [] if signature is None else [parameter.kind for parameter in signature.parameters.values()]
     return kinds == [inspect.Parameter.VAR_KEYWORD]
