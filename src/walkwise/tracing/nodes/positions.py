@@ -65,7 +65,7 @@ def _refusal(words: tuple[str, str], *parts: object) -> TraceError:
 
 
 class Positions:
-    """What each layer is handed, and what the last return: numbers by slot, and the nodes of their rows.
+    """The input of each layer, and the result of the last: positions by slot, and the nodes of their rows.
 
     Tensors of different nodes that are equally far from the input (those of the node types of a heterogeneous graph)
     share a position.

@@ -1,4 +1,4 @@
-"""What a layer is handed: which of its arguments are nodes, which are edges."""
+"""The arguments of a layer: which of them are nodes, which are edges."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class EnoughError(Exception):
 def note_handed(
     modules: Modules, disturbing: bool, last: int | None = None, aside: Collection[int] = ()
 ) -> list[list[Tensor]]:
-    """A list that fills with the node tensors that the layers of a shadow are handed, call by call.
+    """Return a list that fills with the node tensors passed to the layers of a shadow, call by call.
 
     Args:
         modules: of the shadow.
         disturbing: whether the first layer's output is changed.
-        last: the call after whose beginning the run ends, if any.
-        aside: calls, counted with all others, that are none of these: those on other graphs.
+        last: the run ends after the beginning of this call, if given.
+        aside: calls to skip, which run on other graphs; they count as calls all the same.
     """
     notes = _Handed(disturbing, last, aside)
     for name, conv in modules.convs:
@@ -41,7 +41,7 @@ def note_handed(
 
 
 class _Handed:
-    """Notes what layers are handed; of one that embeds its nodes itself, what it sends first."""
+    """Notes the inputs of layers; for a layer that embeds its nodes itself, what it sends first."""
 
     def __init__(self, disturbing: bool, last: int | None, aside: Collection[int]) -> None:
         self.handed: list[list[Tensor]] = []
@@ -85,13 +85,13 @@ class _Handed:
 
 
 def handed_nodes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What is handed to a layer as its nodes: the first argument with a floating-point tensor in it."""
+    """The argument that holds a layer's nodes: the first with a floating-point tensor in it."""
     items = (*opened(args), *([kwargs["x"]] if "x" in kwargs else []), *kwargs.values())
     return next((item for item in items if node_tensors(item)), None)
 
 
 def node_tensors(given: Any) -> list[Tensor]:
-    """The node tensors of what a layer is handed: one, or those of a pair or of a dictionary."""
+    """The node tensors in a layer's argument: one, or those of a pair or of a dictionary."""
     if isinstance(given, Tensor):
         return [given] if given.is_floating_point() and given.layout == torch.strided else []
     if isinstance(given, dict):
@@ -102,7 +102,7 @@ def node_tensors(given: Any) -> list[Tensor]:
 
 
 def opened(items: Sequence[Any]) -> tuple[Any, ...]:
-    """What a layer is handed or returns, with the tensors of a graph (a Data or a Batch) in the place of it."""
+    """A layer's arguments or result, with a graph (a Data or a Batch) replaced by its tensors."""
     if not any(isinstance(item, Data) for item in items):
         return tuple(items)
     names = ("x", "edge_index", "edge_attr")
@@ -111,7 +111,7 @@ def opened(items: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def with_features(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What a layer is handed, with the one-hot features that None or numbers of nodes stand for, as RGCNConv takes."""
+    """A layer's arguments, with None or node numbers replaced by the one-hot features they mean, as in RGCNConv."""
     if not isinstance(module, RGCNConv) or not (args or "x" in kwargs):
         return args, kwargs
     x = kwargs["x"] if "x" in kwargs else args[0]
@@ -127,7 +127,7 @@ def with_features(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def own_table(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """The layer's own table of nodes, its one matrix, where it is handed edges (and their weights) alone: LINKX."""
+    """The layer's own table of nodes, its only matrix, if it takes edges (and their weights) alone: LINKX."""
     with unwatched():
         items = [item for item in (*args, *kwargs.values()) if item is not None]
         if not items or not is_edges(items[0]) or any(isinstance(t, Tensor) and t.dim() > 1 for t in items[1:]):
@@ -137,7 +137,7 @@ def own_table(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ten
 
 
 def types_said(name: str, given: Any, slots: list[int]) -> dict[int, str]:
-    """The node types that tensors are of, by the keys of a dictionary or the name of a layer ("user__rates__item")."""
+    """The node types of tensors, from the keys of a dictionary or the name of a layer ("user__rates__item")."""
     if isinstance(given, dict):
         keys = [key for key, item in given.items() if node_tensors(item)]
         return {slot: key for slot, key in zip(slots, keys, strict=False) if isinstance(key, str)}
@@ -146,7 +146,7 @@ def types_said(name: str, given: Any, slots: list[int]) -> dict[int, str]:
 
 
 def edge_index_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """The edge index (2, E) handed to a layer, if it was one."""
+    """The edge index (2, E) passed to a layer, if there is one."""
     with unwatched():
         return next((torch.as_tensor(item) for item in (*args, *kwargs.values()) if is_edges(item)), None)
 
@@ -157,14 +157,14 @@ def is_edges(item: Any) -> bool:
 
 
 def about_integers(args: tuple[Any, ...]) -> str | None:
-    """What to do where a layer was handed features that are integers."""
+    """A remedy for a layer that received integer features."""
     whole = isinstance(args[0] if args else None, Tensor) and not args[0].is_floating_point()
     whole = whole and not (is_edges(args[0]) and not any(is_edges(item) for item in args[1:]))
     return "Its features are integers: convert them, x.float(), or embed them before the layer." if whole else None
 
 
 def after_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether all that stands before a layer's edges is whole numbers: it embeds its nodes, the rest is of edges."""
+    """Whether all arguments before a layer's edges are whole numbers: it embeds its nodes itself."""
     with unwatched():
         items = (*args, *kwargs.values())
         edges = next((i for i, item in enumerate(items) if is_edges(item)), 0)

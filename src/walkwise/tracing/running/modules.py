@@ -1,4 +1,4 @@
-"""A model's modules, looked at once: which of them tracing is interested in."""
+"""A model's modules, inspected once, and those among them that tracing looks at."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Named = list[tuple[str, Any]]
 _NOT_RUNNING = ("__init__", "reset_parameters", "__repr__")
 
 
-#: What to write where a model adds up neighbours outside of its modules.
+#: What to write if a model adds up neighbours outside its modules.
 _LAYER = """
 class Layer(torch.nn.Module):
     def forward(self, h, adj):  # (M, F), (M, M)
@@ -57,13 +57,13 @@ class Modules:
 
     @property
     def scripted_functions(self) -> list[str]:
-        """The names of the TorchScript functions that modules hold or speak of."""
+        """The names of the TorchScript functions that modules hold or call."""
         spoken = {name for _, module in self.all for name in _scripted_functions(type(module))}  # type: ignore[arg-type]
         return sorted(spoken.union(self.functions))
 
 
 def modules_of(shadow: Shadow, layers: Sequence[Found] = ()) -> Modules:
-    """The modules as ``named_modules`` gives them, and then those that are held in other ways.
+    """The modules that ``named_modules`` yields, and then those that are held in other ways.
 
     ``layers`` are those that were found in a model without message-passing modules.
     """
@@ -92,26 +92,26 @@ def modules_of(shadow: Shadow, layers: Sequence[Found] = ()) -> Modules:
 
 
 def searched(modules: Modules) -> Named:
-    """The modules among which layers are looked for: those that somebody has written, but for the model itself."""
+    """The modules among which to look for layers: custom ones, except the model itself."""
     scripts = {id(script) for _, script in modules.scripts}
     own = [(name, module) for name, module in modules.all[1:] if id(module) not in scripts and not is_shared(module)]
     return [(name, module) for name, module in own if not type(module).__module__.startswith("torch.")]
 
 
 def has_layers(model: nn.Module) -> bool:
-    """Whether a model has message-passing modules that it knows as its own."""
+    """Whether a model has registered message-passing modules."""
     return any(isinstance(module, (MessagePassing, MetaLayer)) for module in model.modules())
 
 
 def modes_of_their_own(model: nn.Module) -> list[str]:
-    """Notes on modules in training mode whose ``train(False)`` does more than to say that they no longer are."""
+    """Notes on modules in training mode whose ``train(False)`` does more than set a flag."""
     training = ((name, m) for name, m in model.named_modules() if m.training)
     own = [(name or "the model", type(m)) for name, m in training if type(m).train is not nn.Module.train]
     return [_MODE.format(name, kind.__name__) for name, kind in own]
 
 
 def _holds_layers(name: str, conv: Any, convs: Named) -> bool:
-    """Whether a message-passing module just runs others that it holds: those are the layers then."""
+    """Whether a message-passing module only runs others that it holds, which then are the layers."""
     spoken = _spoken_of(type(conv)) if len(convs) > 1 else frozenset()  # type: ignore[arg-type]
     prefix = f"{name}." if name else ""
     others = [n for n, inner in convs if inner is not conv and isinstance(inner, MessagePassing)]
@@ -121,7 +121,7 @@ def _holds_layers(name: str, conv: Any, convs: Named) -> bool:
 
 @functools.cache
 def _spoken_of(kind: type) -> frozenset[str]:
-    """The names that the methods of a class of layers speak of, when it runs."""
+    """The names used in the methods of a layer's class when it runs."""
     own = kind.__mro__[: kind.__mro__.index(MessagePassing if issubclass(kind, MessagePassing) else nn.Module)]
     methods = {name: method for owner in own for name, method in vars(owner).items()}
     running = [m for n, m in methods.items() if isinstance(m, FunctionType) and n not in _NOT_RUNNING]
@@ -130,7 +130,7 @@ def _spoken_of(kind: type) -> frozenset[str]:
 
 @functools.cache
 def _roles(kind: type) -> tuple[str, ...]:
-    """What modules of a type are to tracing: names of fields of Modules."""
+    """The roles of a module type in tracing: names of fields of Modules."""
     roles = []
     if issubclass(kind, (MessagePassing, MetaLayer)):
         roles.append("convs")
@@ -147,7 +147,7 @@ def _roles(kind: type) -> tuple[str, ...]:
 
 @functools.cache
 def _scripted_functions(kind: type) -> tuple[str, ...]:
-    """The TorchScript functions that the methods of a class call by name; those of libraries are left to them."""
+    """The TorchScript functions that the methods of a class call by name, except those of libraries."""
     if kind.__module__.split(".")[0] in ("torch", "torch_geometric"):
         return ()
     methods = [getattr(kind, name, None) for name in ("forward", "message", "update")]
@@ -161,7 +161,7 @@ def _scripted_functions(kind: type) -> tuple[str, ...]:
 
 
 def torchscript(name: str) -> TraceError:
-    """The refusal of a model, or of one of its modules, by name."""
+    """The error for a TorchScript model or module, by name."""
     return TraceError(
         f"{name!r} is TorchScript, which Python cannot look into.",
         remedy="Trace the Python model that it was scripted from. For a model built with e3nn, call "
@@ -201,7 +201,7 @@ def a_weight(modules: Modules) -> Tensor | None:
 
 
 def exchange(modules: Modules, change: Callable[[Tensor], Tensor]) -> None:
-    """Give the modules of a shadow other weights and buffers: what is made of each, once however often it is held."""
+    """Give the modules of a shadow other weights and buffers, each converted once however often it is held."""
     made: dict[int, Tensor] = {}
     for _, module in modules.holders:
         for held in (parameters_of(module), buffers_of(module)):
@@ -213,13 +213,13 @@ def exchange(modules: Modules, change: Callable[[Tensor], Tensor]) -> None:
 
 
 def where_parameters_lie(modules: Modules) -> frozenset[int]:
-    """The places in memory that hold parameters, whatever shape they are looked at in."""
+    """The memory addresses of parameters, whatever shape they are viewed in."""
     owned = [t for _, module in modules.holders for t in parameters_of(module).values() if t is not None]
     return frozenset([t.untyped_storage().data_ptr() for t in owned if t.layout == torch.strided])
 
 
 def check_weights(modules: Modules) -> None:
-    """Refuse weights that no relevance can be computed with."""
+    """Refuse weights for which relevance cannot be computed."""
     owned = [(name, holder(module)) for holder in (parameters_of, buffers_of) for name, module in modules.holders]
     named = [(f"{n}.{key}", t) for n, tensors in owned for key, t in tensors.items() if t is not None]
     for name, tensor in named:

@@ -1,8 +1,8 @@
 """Common layers, run natively: the operations that their ``forward`` would record, without its detours.
 
-What PyG does around a layer's few matrix products takes most of the time on small graphs: modules and hooks, keyword
-arguments, the same normalised edges again for every layer. Here a layer is computed and recorded by hand. That
-speaks for the classes as PyG wrote them, with ordinary arguments: whatever is unusual goes the ordinary way.
+On small graphs, most of the time goes into what PyG does around a layer's few matrix products: modules and hooks,
+keyword arguments, and normalising the same edges again for every layer. Here a layer is computed and recorded by hand.
+This covers the classes as PyG wrote them, with ordinary arguments; anything unusual goes the ordinary way.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Native:
         return None if weight is not None and not self._weighs(weight, x, edge_index) else (x, edge_index, weight)
 
     def _weighs(self, weight: Any, x: Tensor, edge_index: Tensor) -> bool:
-        """Whether edge weights are one constant number for each edge."""
+        """Whether edge weights are one constant number per edge."""
         plain = type(weight) is Tensor and weight.shape == edge_index.shape[1:] and weight.dtype == x.dtype
         return plain and self.tape.slot_of(weight) is None
 
@@ -110,7 +110,7 @@ class Native:
         return result
 
     def aggregate(self, x: Tensor, edges: Edges, weight: Tensor | None, root: float = 0.0) -> Tensor:
-        """What comes along the edges."""
+        """The sum or mean along the edges."""
         affine = Affine([(x, Aggregate(edges, weight, root))])
         result = affine.value()
         self.tape.record_affine(propagate, affine, result)
@@ -132,7 +132,7 @@ class Native:
         return x
 
     def edges_of(self, conv: Any, edge_index: Tensor, like: Tensor) -> tuple[Edges, Tensor | None]:
-        """The edges as a layer reads them, and what each weighs where it takes the mean."""
+        """The edges as a layer reads them, and the weight of each if it takes the mean."""
         edges = self.shelf.get(edge_index, like.shape[0], conv.flow)
         if type(conv.aggr_module) is SumAggregation:
             return edges, None
@@ -177,7 +177,7 @@ def _graph(native: Native, conv: Any, x: Tensor, edge_index: Tensor, weight: Ten
 
 
 def _gat(native: Native, conv: Any, x: Tensor, edge_index: Tensor, _: Tensor | None) -> Tensor:
-    """Attention is constant: just what it weighs is recorded."""
+    """Attention is held constant: only the values that it weights are recorded."""
     M, H, C = x.shape[0], conv.heads, conv.out_channels
 
     def looped() -> Edges:
@@ -247,7 +247,7 @@ _CHANGED_BY_TRAINING = (nn.Dropout, nn.BatchNorm1d, MLP)
 
 
 def _plain(module: Any) -> bool:
-    """Whether calling a module does what its class did when this was loaded, and nothing more."""
+    """Whether calling a module does what its class did when this file was loaded, and nothing more."""
     kind = type(module)
     return kind in _KNOWN and _KNOWN[kind] is kind.forward and "forward" not in module.__dict__ and not hooked(module)
 
@@ -257,7 +257,7 @@ def _is_linear(module: Any) -> bool:
 
 
 def _parts(module: Any) -> list[Any] | None:
-    """The modules of a perceptron that do anything, in their order; None if there are others."""
+    """The modules of a perceptron that have an effect, in order; None if there are unknown ones."""
     kind = type(module)
     if not _plain(module) or (module.training and kind in _CHANGED_BY_TRAINING):
         return None

@@ -1,4 +1,4 @@
-"""What holds tensors: graphs, lists, dictionaries and other objects; their parts, places in them, and copies."""
+"""Containers of tensors (graphs, lists, dictionaries and other objects): their parts, places in them, and copies."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torch_geometric.utils import is_sparse
 
 #: The keys that lead to something: of the tuple or the dictionary, then of what is there, and so on.
 Place = tuple[Any, ...]
-#: How far tensors are looked for: arguments, one of them, what it holds, and what that holds.
+#: How deep to look for tensors: arguments, one of them, its contents, and their contents.
 _DEPTH = 4
 
 
 def parts_of(holder: Any) -> dict[Any, Any] | None:
-    """What a list, a dictionary, a graph or an object with tensors holds, by name or number; None of anything else."""
+    """The contents of a list, a dictionary, a graph or an object with tensors, by name or number; else None."""
     if isinstance(holder, dict):
         return dict(holder)
     if isinstance(holder, tuple) and hasattr(holder, "_fields"):
@@ -37,7 +37,7 @@ def parts_of(holder: Any) -> dict[Any, Any] | None:
 
 
 def with_parts(holder: Any, parts: dict[Any, Any]) -> Any:
-    """A copy of a list, a dictionary or an object, with these parts in the place of its own."""
+    """A copy of a list, a dictionary or an object, with these parts instead of its own."""
     if isinstance(holder, tuple):
         values = [parts.get(name, part) for name, part in (parts_of(holder) or {}).items()]
         return holder._make(values) if hasattr(holder, "_make") else tuple(values)
@@ -52,7 +52,7 @@ def with_parts(holder: Any, parts: dict[Any, Any]) -> Any:
 
 
 def renewed(nested: Any, change: Callable[[Tensor], Any], made: dict[int, Any] | None = None) -> Any:
-    """The same with other tensors, in other graphs, lists and objects; ``made`` keeps what each has become."""
+    """A copy with other tensors, graphs, lists and objects; ``made`` remembers the copy of each."""
     if isinstance(nested, (str, int, float)):
         return nested
     made = {} if made is None else made

@@ -1,4 +1,4 @@
-"""A shadow of the user's model: the same modules over the same weights, which is run and written on in its place.
+"""A shadow of the user's model: the same modules over the same weights, to run and write on instead of the model.
 
 The model itself is never touched: no attribute is set on it, no hook left behind, no mode changed, whatever happens
 while the shadow runs, and whoever else runs the model at the same time. A shadow has its own module objects, with
@@ -30,7 +30,7 @@ _EVERY = frozenset(nn.Module().__dict__)  # what every module has
 
 
 class Scripted(nn.Module):
-    """Stands for a TorchScript module of the model, so that its calls are seen."""
+    """Stands in for a TorchScript module of the model, so that its calls are noticed."""
 
     def __init__(self, original: Any) -> None:
         """The stand-in of one module."""
@@ -38,7 +38,7 @@ class Scripted(nn.Module):
         object.__setattr__(self, "original", original)  # no module of its own
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module gives."""
+        """Run the module."""
         return self.original(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -47,14 +47,14 @@ class Scripted(nn.Module):
 
 
 class Front(nn.Module):
-    """Stands before a model, ``model``, and calls it in another way; names are those of the model's own modules."""
+    """Wraps a model, ``model``, to call it in another way; module names remain the model's own."""
 
     model: nn.Module
 
 
 @dataclass(frozen=True, eq=False)
 class Shadow:
-    """A shadow, and the modules in it that the model does not know as its own: those in plain lists, say."""
+    """A shadow, and the modules in it that are not registered in the model, such as those in plain lists."""
 
     model: nn.Module
     strays: tuple[tuple[str, nn.Module], ...]
@@ -62,7 +62,7 @@ class Shadow:
 
     @property
     def own(self) -> nn.Module:
-        """The shadow of the user's own model, whatever stands before it."""
+        """The shadow of the user's own model, whatever wraps it."""
         return self.model.model if isinstance(self.model, Front) else self.model
 
 
@@ -75,7 +75,7 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 def is_shared(module: nn.Module) -> bool:
-    """Whether a module of a shadow may be the model's own, which nothing is to be put on."""
+    """Whether a module of a shadow may be the model's own, on which no hook may be put."""
     return type(module) in _STATELESS
 
 
@@ -89,7 +89,7 @@ def shadow_of(model: nn.Module) -> Shadow:
 
 @contextmanager
 def same_random_numbers() -> Iterator[Callable[[], bool]]:
-    """Afterwards torch draws the random numbers that it would have drawn; meanwhile, whether any were drawn."""
+    """Restore torch's random state at the end; inside, tell whether any random numbers were drawn."""
     generators = [torch.random, torch.cuda] if torch.cuda.is_initialized() else [torch.random]  # type: ignore[no-untyped-call]
     states = [generator.get_rng_state() for generator in generators]
     try:
@@ -100,7 +100,7 @@ def same_random_numbers() -> Iterator[Callable[[], bool]]:
 
 
 class _Shadows:
-    """The shadows of modules, one for each however often it stands in the model."""
+    """The shadows of modules, one for each however often it occurs in the model."""
 
     def __init__(self) -> None:
         self.made: dict[int, Any] = {}
@@ -200,7 +200,7 @@ class _Shadows:
         return self._rebound(value) if kind is FunctionType else value
 
     def _rebound(self, function: Any, seen: Callable[[CellType], CellType] | None = None) -> Any:
-        """A function that speaks of modules of the model (``model.forward = lambda x: model.conv(x)``)."""
+        """Rebind a function that refers to modules of the model (``model.forward = lambda x: model.conv(x)``)."""
         if function.__module__ is not None and function.__module__.split(".")[0] in _LIBRARIES:
             return function
         cells = tuple(map(seen or self._cell, function.__closure__ or ()))
@@ -216,7 +216,7 @@ class _Shadows:
         return twin
 
     def _speaks_of_itself(self, kind: type[nn.Module], twin: nn.Module) -> None:
-        """Have a ``forward`` that speaks of a variable outside, ``model.encode(x)``, speak of the shadow."""
+        """Make a ``forward`` that refers to an outside variable, ``model.encode(x)``, refer to the shadow."""
         if type(kind.forward) is FunctionType and "forward" not in twin.__dict__:
             rebound = self._rebound(kind.forward, self._known_cell)
             if rebound is not kind.forward:

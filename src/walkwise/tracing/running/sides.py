@@ -1,8 +1,8 @@
-"""The two sides of a layer that is handed each as a tensor of its own: ``layer(left, edge_index, edge_attr, right)``.
+"""The two sides of a layer that takes each as a separate tensor: ``layer(left, edge_index, edge_attr, right)``.
 
-Which of a layer's tensors are nodes shows when it sends: rows of nodes are read at the ends of edges. What is read
-there is followed back, row by row, to what the layer was handed. Where the two ends lead to different tensors, those
-are what a pair ``(left, right)`` would be.
+Which of a layer's tensors are nodes shows when the layer sends messages: rows of nodes are read at the ends of edges.
+These are followed back, row by row, to the layer's arguments. If the two ends lead to different tensors, these are
+treated as a pair ``(left, right)``.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from walkwise.tracing.running.handed import node_tensors
 BY_ROW = frozenset({"linear", "matmul", "cat", "add", "sub", "mul", "div", "neg", "layer_norm", "batch_norm"})
 _SHAPING = frozenset({"view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "chunk", "split"})
 
-#: All that the rows of a tensor may be those of, in order.
+#: All tensors whose rows a tensor may have, in order.
 Candidates = dict[Rows, None]
 
 
 class Sides:
-    """What a call under way was handed, and what it reads at the ends of edges."""
+    """The arguments of a call under way, and what it reads at the ends of edges."""
 
     def __init__(self, tape: Tape, handed: Iterable[int], node_dim: int) -> None:
         """Of the call that has just begun.
 
         Args:
             tape: what is recorded.
-            handed: the slots of all followed tensors that it was handed.
+            handed: the slots of all followed tensors among its arguments.
             node_dim: the dimension that runs over nodes.
         """
         self.tape, self.node_dim = tape, node_dim
@@ -42,12 +42,12 @@ class Sides:
         self._read = len(tape.ops)  # how many operations were looked at
 
     def ends(self, conv: Any, arguments: Mapping[str, Any], size: Any) -> tuple[Rows, Rows] | None:
-        """Whose rows edges lead from and to; None where those are the rows of one tensor.
+        """The tensors whose rows edges lead from and to; None if these are the same tensor.
 
         Args:
             conv: the layer that sends.
-            arguments: what its ``propagate`` is given.
-            size: how many nodes there are at the two ends, if that is said.
+            arguments: the arguments of its ``propagate``.
+            size: how many nodes there are at the two ends, if given.
         """
         if conv.flow != "source_to_target":  # where PyG takes pairs for edges the other way round
             return None
@@ -76,7 +76,7 @@ class Sides:
         return self.origins(self.tape.slots.last(item))
 
     def origins(self, slot: int | None) -> Candidates:
-        """What was handed over whose rows those of a tensor are: all that they may be."""
+        """The arguments whose rows may be the rows of a tensor."""
         if slot is None:
             return {}
         if slot not in self._origins:
@@ -85,7 +85,7 @@ class Sides:
         return self._origins[slot]
 
     def _by_row(self, op: Op, rows: int | None) -> Candidates:
-        """Those of what an operation makes, with so many rows."""
+        """The results of an operation that have so many rows."""
         if not (op.word.pointwise or op.word.same or op.word.name in BY_ROW | _SHAPING):
             return {}
         counts = {slot: self._rows(slot) for slot in op.inputs}
@@ -103,7 +103,7 @@ class Sides:
         return {(fitting[0],): None} if len(fitting) == 1 else {}
 
     def _first(self, origins: Candidates) -> Rows:
-        """Of what rows may be, what the layer was handed first."""
+        """Of the possible sources of rows, the layer's first argument."""
         return min(origins, key=lambda rows: [self._place[slot] for slot in rows])
 
     def _rows(self, slot: int) -> int | None:
@@ -120,14 +120,14 @@ class Sides:
 
 
 def offered(tape: Tape, items: Iterable[Any]) -> list[int]:
-    """The slots of all followed tensors among what a layer is handed."""
+    """The slots of all followed tensors among a layer's arguments."""
     slots = (tape.slots.last(tensor) for item in items for tensor in node_tensors(item))
     return list(dict.fromkeys(slot for slot in slots if slot is not None))
 
 
 @functools.lru_cache(maxsize=256)
 def read_at_ends(message: Any) -> dict[str, str]:
-    """The names of the node tensors that a ``message`` takes of the ends of edges: ``x``, for ``x_i`` or ``x_j``.
+    """The names of the node tensors that a ``message`` reads at the ends of edges: ``x``, for ``x_i`` or ``x_j``.
 
     With each, the letters of those ends.
     """

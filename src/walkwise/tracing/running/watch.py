@@ -1,4 +1,4 @@
-"""What is put on a shadow's modules, so that a tape hears of layers, normalisations and TorchScript."""
+"""The hooks on a shadow's modules that tell a tape about layers, normalisations and TorchScript."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _EMBEDS = "It embeds its nodes itself and sends them more than once: embed them 
 
 
 class Watch:
-    """Tells the tape where message-passing calls begin and end, by what it puts on a shadow's modules."""
+    """Tells the tape where message-passing calls begin and end, through hooks on a shadow's modules."""
 
     def __init__(self, tape: Tape, modules: Modules, suspects: Sequence[str] = (), closed: bool = True) -> None:
         """Watch the modules of a shadow.
 
-        ``suspects`` are the names of linear modules to be checked for losing sight of what they take in. Unless
-        ``closed``, no layer but those of a user's own closed form is recorded by one.
+        ``suspects`` are the names of linear modules to check for losing track of their input. Unless ``closed``, only
+        layers with a user's own closed form are recorded by one.
         """
         self.tape = tape
         self.modules = modules
@@ -58,7 +58,7 @@ class Watch:
                 _after(linear, self._followed(name, linear))
 
     def release(self) -> None:
-        """Let go of the shadow's modules, which hold on to this and it to them."""
+        """Break the reference cycle with the shadow's modules."""
         self.calls.given = None
         modules = self.modules
         for _, module in (
@@ -68,13 +68,13 @@ class Watch:
                 module.__dict__.pop(name, None)
 
     def unreached(self) -> list[str]:
-        """Linear modules whose weight met no followed tensor: not called, on constants, or out of sight."""
+        """Linear modules whose weight met no followed tensor: not called, run on constants, or run out of sight."""
         used = {id(argument) for op in self.tape.ops for argument in op.args if argument is not None}
         linears = self.modules.linears  # a weight that a parametrization makes is not a parameter: look closer
         return [name for name, linear in linears if id(parameters_of(linear).get("weight")) not in used]
 
     def _scripted(self, name: str, script: Any) -> Callable[..., Any]:
-        """A TorchScript module's ``forward``, which must not be given what is followed."""
+        """A TorchScript module's ``forward``, which must not get followed tensors."""
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             if self.tape.follows((*args, *kwargs.values())):
@@ -93,7 +93,7 @@ class Watch:
                 if self.depth > 1:
                     return original(*args, **kwargs)
                 args, kwargs = with_features(conv, args, kwargs)
-                with unwatched():  # looks at tensors are nothing that the model does
+                with unwatched():  # inspecting tensors is not part of the model
                     self.calls.begin(name, conv, args, kwargs)
                 result = self.native.layer(conv, args, kwargs) if natively and not self.calls.beside else None
                 result = original(*args, **kwargs) if result is None else result
@@ -150,7 +150,7 @@ class Watch:
     def _closed(
         self, form: ClosedForm, conv: Any, affine: Affine, original: Callable[..., Any], given: tuple[Any, Any, Any]
     ) -> Tensor:
-        """What a closed form says, recorded; a user's is checked against what the layer computes."""
+        """Record a layer by its closed form; a user's form is checked against what the layer computes."""
         edge_index, size, arguments = given
         if _is_ours(form) and _on_one_node_set(size, arguments):
             result = affine.value()
@@ -186,7 +186,7 @@ class Watch:
 
 
 def _after(module: Any, seen: Callable[..., None]) -> None:
-    """Have something look at what a shadow's module was given and has returned."""
+    """Make a function see the arguments and the result of a shadow's module."""
     original = module.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -199,7 +199,7 @@ def _after(module: Any, seen: Callable[..., None]) -> None:
 
 
 def _check_affine(form: ClosedForm, module: Any, affine: Affine, result: Tensor, arguments: dict[str, Any]) -> None:
-    """A closed form that a user registered must give what the layer computes."""
+    """Check that a closed form registered by a user gives what the layer computes."""
     if _is_ours(form):
         return
     given = [t for value in arguments.values() for t in (value if isinstance(value, (tuple, list)) else (value,))]

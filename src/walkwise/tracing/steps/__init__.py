@@ -1,1 +1,1 @@
-"""The steps of a chain, written so that a question costs no more than what it asks about."""
+"""The steps of a chain, written so that the cost of a question depends only on what it asks about."""

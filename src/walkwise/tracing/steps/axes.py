@@ -1,4 +1,4 @@
-"""Where the rows of a tensor are: along which of its axes, or of the parts of one."""
+"""Where the rows of a tensor lie: along which of its axes, or along which part of an axis."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Axis:
 
     @property
     def leading(self) -> bool:
-        """Whether a row's entries follow one another, and then those of the next row."""
+        """Whether each row is contiguous."""
         return math.prod(self.shape[: self.axis]) == 1
 
     @property
@@ -92,7 +92,7 @@ class Axis:
 
 
 def axis_before(operator: Operator, wanted: Axis | None) -> Axis | None:
-    """The rows of what an operator takes, as they are; ``wanted`` are those of what it gives, if not its own."""
+    """The rows of an operator's input; ``wanted`` are those of its output, if not its own."""
     if operator.shapes is not None:
         shape = _shape(operator.shapes[0])
         return Axis(shape, 0, shape[0])
@@ -105,7 +105,7 @@ def axis_before(operator: Operator, wanted: Axis | None) -> Axis | None:
 
 
 def axes_after(operator: Operator, start: Axis, sizes: Sequence[int], like: Tensor) -> list[Axis]:
-    """Where the rows of what an operator gives can be, the likeliest first."""
+    """Where the rows of an operator's output can lie, the likeliest first."""
     if isinstance(operator, Reshape):
         return [Axis(start.shape, start.axis, operator.after[0])]
     if operator.shapes is not None:

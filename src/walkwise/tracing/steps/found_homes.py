@@ -1,4 +1,4 @@
-"""Where rows that are no nodes have their homes: the node that a row of an edge, or of a pair of edges, stands for."""
+"""Find the homes of rows that are not nodes: the node to which the row of an edge, or of a pair of edges, belongs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SlotMap:
 
     @staticmethod
     def of(operator: Operator, source: int, target: int) -> SlotMap:
-        """What a step does to one of its sources."""
+        """The map from one of a step's sources."""
         kind = type(operator)
         if kind in (Gather, Scatter, Split, Join):
             assert isinstance(operator, (Gather, Scatter))
@@ -56,14 +56,14 @@ class SlotMap:
         return SlotMap(operator, source, target, None, False, 0 if kind in BY_ROW or kind is Aggregate else 3)
 
     def counts(self, before: Tensor | None, after: Tensor | None) -> tuple[int | None, int | None]:
-        """How many rows there are on both sides, as far as that is known."""
+        """The numbers of rows on both sides, as far as known."""
         if self.index is None:
             return (None if after is None else len(after)), (None if before is None else len(before))
         counts = self.operator.num_rows, len(self.index)  # type: ignore[attr-defined]
         return counts if self.reads else counts[::-1]
 
     def other_side(self, homes: Tensor, forward: bool) -> Tensor:
-        """What the homes on one side say of the other."""
+        """The homes on one side that follow from the other."""
         if self.index is None:
             return homes
         if forward == self.reads:
@@ -90,11 +90,11 @@ class SlotMap:
 
 
 def found_homes(maps: Sequence[SlotMap], nodes: Found, every: Tensor) -> Found | None:
-    """The homes of all rows, -1 for those that lead from no node or to none; None where numbers of rows do not fit.
+    """The homes of all rows, -1 for those that lead from no node or to none; None if numbers of rows do not fit.
 
-    Rows are at home where they are added up, and otherwise where they were read: an edge at its target, a node's
-    heads at the node. Sums that are as many as nodes, and of which nothing else is known, are nodes. Otherwise, a
-    sum is at home where one of its parts is, and what is read, where one of those is that read it.
+    Rows are at home where they are added up, or else where they were read: an edge at its target, a node's heads at the
+    node. Sums with as many rows as there are nodes are nodes, unless something else is known about them. Otherwise, a
+    sum is at home where one of its parts is, and a row that is read is at home where one of its readers is.
     """
     found = _unknown(maps, nodes)
     if found is None:
@@ -102,7 +102,7 @@ def found_homes(maps: Sequence[SlotMap], nodes: Found, every: Tensor) -> Found |
     missing = _read(maps, found, nodes)
 
     def told(rank: int, forward: bool) -> bool:
-        """Tell the homes on one side of maps of one rank, and of single rows; whether any were missing."""
+        """Fill in the homes on one side of maps of one rank, and of single rows; return whether any were missing."""
         filled = False
         for each in maps if forward else maps[::-1]:
             here, there = (each.source, each.target) if forward else (each.target, each.source)
@@ -125,7 +125,7 @@ def found_homes(maps: Sequence[SlotMap], nodes: Found, every: Tensor) -> Found |
 
 
 def _unknown(maps: Sequence[SlotMap], nodes: Found) -> Found | None:
-    """The homes of nodes, and none yet for other rows; None where numbers of rows do not fit."""
+    """The homes of nodes, and none yet for other rows; None if numbers of rows do not fit."""
     found, before, device = dict(nodes), -1, next(iter(nodes.values())).device
     nowhere: dict[int, Tensor] = {}  # by the number of rows
     while before < len(found):
@@ -144,7 +144,7 @@ def _unknown(maps: Sequence[SlotMap], nodes: Found) -> Found | None:
 
 
 def _read(maps: Sequence[SlotMap], found: Found, nodes: Found) -> dict[int, Tensor]:
-    """Which rows lead to nodes, in slots where rows are none: of what is never read, nothing needs to be known."""
+    """Which rows lead to nodes, in slots whose rows are not nodes; rows that are never read need no home."""
     read: dict[int, Tensor] = {}
     all_rows: dict[int, Tensor] = {}  # by their number
     for each in reversed(maps):
@@ -162,7 +162,7 @@ def _read(maps: Sequence[SlotMap], found: Found, nodes: Found) -> dict[int, Tens
 
 
 def _fill(found: Found, missing: dict[int, Tensor], slot: int, others: Tensor) -> bool:
-    """Tell homes that are missing; whether there were any to tell."""
+    """Fill in missing homes, and return whether any were filled in."""
     told = missing[slot] & (others >= 0)
     left = missing[slot] & ~told
     some, whole, more = torch.stack([told.any(), told.all(), left.any()]).tolist()

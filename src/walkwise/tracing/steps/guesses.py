@@ -1,4 +1,4 @@
-"""What a map does to rows, guessed from a few messages; a guess is taken where it does the same to a random one."""
+"""Guess what a map does to rows from a few messages, and accept a guess if it treats a random message alike."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDEST = 1024
 _TRIALS, _TRIED = 4, 1024
 #: So many rows are looked at before all are.
 _GLANCE = 64
-#: Numbers that are no further apart than so many roundings are equal: a map that is nearly another is not taken for it.
+#: Numbers within so many roundings are equal; a map that is only nearly another is not mistaken for it.
 _ROUNDINGS = 1024
 
 
@@ -58,7 +58,7 @@ class Guesses:
         return self._checked(RowMap(self._matrix(every, every)))
 
     def picked(self) -> Maps | None:
-        """Every row is made of a row of the input, by one matrix if the widths differ, or nothing."""
+        """Every row comes from one row of the input, by one matrix if the widths differ, or from none."""
         numbers = self._numbers(self.start)
         rows = self._from_numbers(self.end.by_row(self.operator.push(self.start.back(numbers))), self.start.rows)
         if rows is None:
@@ -74,7 +74,7 @@ class Guesses:
         return None if between is None else self._checked(pick, *between)
 
     def put(self) -> Maps | None:
-        """Every row is added to a row of the output, by one matrix if the widths differ; or a share of it is."""
+        """Every row, or a share of it, is added to a row of the output, by one matrix if the widths differ."""
         numbers = self._pulled(self._numbers(self.end))
         rows = self._from_numbers(numbers, self.end.rows)
         if rows is None and (share := self._share()) is not None:
@@ -95,11 +95,11 @@ class Guesses:
 
     @cached_property
     def _ones(self) -> Tensor:
-        """What comes of ones everywhere."""
+        """The result for ones everywhere."""
         return self._pulled(self.like.new_ones(self.end.rows, self.end.width))
 
     def _between(self, source: Tensor, target: Tensor) -> Maps | None:
-        """The matrix by which rows become others, where it cannot be that they stay as they are."""
+        """The matrix that maps rows, if they cannot stay as they are."""
         if self.start.width == self.end.width or not len(source):
             return ()
         if max(self.start.width, self.end.width) > _WIDEST:
@@ -110,7 +110,7 @@ class Guesses:
         return (RowMap(self._matrix(once, torch.empty_like(once).scatter(0, place, each))),)
 
     def _matrix(self, source: Tensor, target: Tensor) -> Tensor:
-        """The matrix by which rows become others, read off from as many of these that get a unit vector each."""
+        """The matrix that maps rows, read off from rows that get a unit vector each."""
         width, found = self.end.width, []
         for first in range(0, width, len(source)):
             columns = torch.arange(first, min(first + len(source), width), device=self.like.device)
@@ -120,7 +120,7 @@ class Guesses:
         return torch.cat(found)
 
     def function(self) -> Maps | None:
-        """The function itself, where it does the same to some rows, in another order, as to all."""
+        """The function itself, if it does the same to some rows, in another order, as to all."""
         if self.operator.shapes is None or self.start.rows != self.end.rows:
             return None
         start, end = (

@@ -1,8 +1,8 @@
-"""Steps between rows that are no nodes, written so that a question about some nodes carries the rows at home there.
+"""Steps between rows that are not nodes, written so that a question about some nodes carries only rows at home there.
 
-A layer reads rows of nodes along its edges, works out a message edge by edge, lets edges send to edges, and adds up at
-nodes. An edge is at home at the node that it comes to, and a pair of edges where its message goes: walks that stay near
-some nodes stay in rows that have their homes there.
+A layer reads rows of nodes along its edges, computes a message edge by edge, lets edges send to edges, and adds up at
+nodes. An edge is at home at its target node, and a pair of edges where its message goes: walks that stay near some
+nodes stay in rows that have their homes there.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from walkwise.core.row_maps import Gather, Reshape, Scatter, Send
 from walkwise.tracing.steps.found_homes import BY_ROW, Found, Join, SlotMap, Split, found_homes
 from walkwise.tracing.steps.layouts import rewritten
 
-#: Maps between rows that can be told by their homes, whatever the rows are.
+#: Maps that work on homes, whatever the rows are.
 _MOVING = frozenset({Gather, Scatter, Send, Reshape})
 
 
 def at_home(
     steps: Sequence[Step], named: Collection[int], num_nodes: int, new_slot: Callable[[], int], like: Tensor
 ) -> list[Step] | None:
-    """The steps, rows that are no nodes told by their homes; None where some are not just read and added up.
+    """The steps, with rows that are not nodes identified by their homes; None if some are not just read and added up.
 
     Args:
         steps: in the model's order.
@@ -63,7 +63,7 @@ def at_home(
 def _written_out(
     operator: Operator, source: int, num_nodes: int, new_slot: Callable[[], int], like: Tensor, written: list[Step]
 ) -> Iterator[tuple[Operator, int]]:
-    """A sum over edges between rows that are no nodes as it is done: read, weighed and added up."""
+    """A sum over edges between rows that are not nodes, in its parts: read, weight and add up."""
     if isinstance(operator, Reshape) and (parts := _parts(operator, like.device)) is not None:
         operator = parts
     ends = _ends(operator)
@@ -83,7 +83,7 @@ def _written_out(
 
 
 def _parts(operator: Reshape, device: torch.device) -> Split | Join | None:
-    """Rows that are put together, or taken apart, all the same way; None where they are something else."""
+    """Rows that are joined, or split, all in the same way; None for anything else."""
     before, after = operator.before[0], operator.after[0]
     few, many = sorted((before, after))
     if not few or many % few:
@@ -125,7 +125,7 @@ class _Homed:
     between: list[Between] = field(default_factory=list)  # what is the same in several steps is looked up once
 
     def homes(self, slot: int) -> Homes | None:
-        """The homes of a slot's rows, the same for all slots where they are; None where rows are nodes."""
+        """The homes of a slot's rows, shared by slots with equal homes; None if rows are nodes."""
         node = self.found[slot]
         if node is self.every:
             return None
@@ -140,7 +140,7 @@ class _Homed:
         return self.by_slot[slot]
 
     def told(self, operator: Operator, source: int, target: int) -> list[Operator] | None:
-        """A map between rows at home at nodes, as one map after the other."""
+        """A map between rows at home at nodes, as a sequence of maps."""
         before, after = self.homes(source), self.homes(target)
         if before is None and after is None:
             return [operator]
@@ -157,7 +157,7 @@ class _Homed:
         return [own, self._once(Read(rows, len(rows), before, after))]
 
     def _once(self, made: Between) -> Between:
-        """A map, or the one that was made before if it is the same."""
+        """A map, or an equal one that was made before."""
         same = (each for each in self.between if _alike(each, made))
         found = next(same, made)
         if found is made:

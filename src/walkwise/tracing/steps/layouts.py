@@ -1,8 +1,8 @@
 """Steps between rows of some nodes, written with a row for every node.
 
-In a heterogeneous or a pooled graph a tensor has rows for the nodes of one type, or for those that are left. Laid out
+In a heterogeneous or a pooled graph a tensor has rows for the nodes of one type, or for the remaining nodes. Laid out
 by node, with zeros where a node has no row, its steps are steps between nodes as everywhere else, and a question about
-a subgraph needs just the rows of its nodes.
+a subgraph needs only the rows of its nodes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Told = Callable[[Operator, int, int], Sequence[Operator] | None]
 
 
 def rewritten(steps: Sequence[Step], told: Told, new_slot: Callable[[], int]) -> list[Step] | None:
-    """The steps with other maps in the place of theirs; None where there are none for one of them."""
+    """The steps with other maps instead of theirs; None if one of them has no such map."""
     written: list[Step] = []
     for step in steps:
         operators, sources = [], []
@@ -73,7 +73,7 @@ class Layouts:
 
 
 def layouts(steps: Sequence[Step], num_nodes: int, like: Tensor) -> Layouts:
-    """Which node every row is, as visits, and what picks rows and puts them in their places, say."""
+    """Which node every row is, as known from visits and from maps that pick rows or put them in their places."""
     found = Layouts(torch.arange(num_nodes, device=like.device))
     known = found.nodes
     for step in steps:
@@ -89,7 +89,7 @@ def layouts(steps: Sequence[Step], num_nodes: int, like: Tensor) -> Layouts:
 
 
 def _spread(steps: Sequence[Step], known: dict[int, Tensor]) -> None:
-    """Find what is said of rows by what is known of others."""
+    """Infer the nodes of rows from the known nodes of other rows."""
     before = -1
     while before < len(known):
         before = len(known)
@@ -104,9 +104,9 @@ def _spread(steps: Sequence[Step], known: dict[int, Tensor]) -> None:
 
 
 def _along_edges(steps: Sequence[Step], known: dict[int, Tensor]) -> None:
-    """What nothing else says of the rows of a sum over edges: the nodes that receive are those that send.
+    """If nothing else is known about the rows of a sum over edges: the receiving nodes are the sending ones.
 
-    One such row is enough to go on with: there may be as many nodes of another type, to which the next edges lead.
+    One such sum at a time: there may be as many nodes of another type, to which the next edges lead.
     """
     for step in steps:
         for operator, source in zip(step.operators, step.sources, strict=True):
@@ -117,7 +117,7 @@ def _along_edges(steps: Sequence[Step], known: dict[int, Tensor]) -> None:
 
 
 def _forward(operator: Operator, source: int, target: int, known: dict[int, Tensor]) -> None:
-    """What a step's source says of the rows of its target."""
+    """The rows of a step's target that follow from its source."""
     if source not in known or target in known:
         return
     if isinstance(operator, _BY_ROW):
@@ -127,7 +127,7 @@ def _forward(operator: Operator, source: int, target: int, known: dict[int, Tens
 
 
 def _backward(operator: Operator, source: int, target: int, known: dict[int, Tensor]) -> None:
-    """What a step's target says of the rows of its source."""
+    """The rows of a step's source that follow from its target."""
     if target not in known or source in known:
         return
     if isinstance(operator, _BY_ROW):
@@ -146,7 +146,7 @@ def each_once(index: Tensor) -> bool:
 
 
 def by_node(steps: Sequence[Step], found: Layouts, like: Tensor) -> list[Step] | None:
-    """The steps with a row for every node in the slots that have a layout; None where some cannot be written so."""
+    """The steps with a row for every node in the slots that have a layout; None if some cannot be written so."""
     written = []
     for step in steps:
         operators = [
@@ -162,7 +162,7 @@ def by_node(steps: Sequence[Step], found: Layouts, like: Tensor) -> list[Step] |
 def _written(
     operator: Operator, source: Tensor | None, target: Tensor | None, found: Layouts, like: Tensor
 ) -> Operator | None:
-    """A map between rows of nodes as one between all nodes."""
+    """A map between rows of nodes, as a map between all nodes."""
     M = found.num_nodes
     if source is None and target is None:
         return operator
@@ -180,7 +180,7 @@ def _written(
 
 
 def _to_others(operator: Operator, source: Tensor | None, target: Tensor | None, num_nodes: int) -> Operator | None:
-    """A map between rows of nodes and others, as one between all nodes and those."""
+    """A map between rows of nodes and other rows, as a map between all nodes and those rows."""
     if isinstance(operator, Gather) and source is not None:
         return Gather(source[operator.index], num_nodes)
     if isinstance(operator, Scatter) and target is not None:

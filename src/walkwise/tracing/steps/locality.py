@@ -1,4 +1,4 @@
-"""The steps of a chain, written so that walks are seen to keep to neighbours, wherever they do."""
+"""The steps of a chain, written to show that walks keep to neighbours, wherever they do."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def nearest(
     num_nodes: int,
     new_slot: Callable[[], int],
 ) -> Way:
-    """The steps as sums over edges: the first way of writing them by which a step leads to neighbours at most.
+    """Write the steps as sums over edges, in the first way by which no step leads further than to neighbours.
 
-    Where there is none, the first by which steps do not lead anywhere; where there is none, sums over edges.
+    If there is none, use the first way by which no step may lead anywhere; failing that, plain sums over edges.
 
     Args:
         steps: in the model's order.
@@ -78,7 +78,7 @@ def _ways(
     num_nodes: int,
     new_slot: Callable[[], int],
 ) -> Iterator[Way]:
-    """All ways of writing the steps, from the cheapest to the dearest."""
+    """All ways of writing the steps, from the cheapest to the most expensive."""
     like, read = seeds[0][1], [slot for slot, _ in seeds]
 
     def told(given: Sequence[Step], *rows: Any) -> Iterator[Way]:
@@ -87,7 +87,7 @@ def _ways(
         between_nodes = plain if are_nodes(plain) else summed(given, named, new_slot, like.dtype, num_nodes)
         known = {id(o) for step in given for o in step.operators}
         sums = any(type(o) is Aggregate and id(o) not in known for step in between_nodes for o in step.operators)
-        # What looks like a sum between nodes may be one between as many others.
+        # What looks like a sum between nodes may be one between as many other rows.
         for written in (between_nodes, given) if sums else (between_nodes,):
             if (homed := at_home(written, named, num_nodes, new_slot, like)) is not None:
                 yield Way(homed, hops_of(homed, read), *rows)

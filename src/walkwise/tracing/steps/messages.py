@@ -1,9 +1,9 @@
-"""Messages that a layer writes edge by edge, put together as sums over edges.
+"""Messages that a layer records edge by edge, assembled into sums over edges.
 
 A layer without a closed form of its own is recorded as it runs: node rows are gathered along the edges, multiplied
 there by what is held constant (attention, gates, means), and added up at their targets. Those steps carry a row for
-every edge of the graph, whatever is asked. Where they are linear in the neighbour they are one sum over edges, the
-same as a closed form would have said, and so they are written here.
+every edge of the graph, whatever the question. If they are linear in the neighbour, they form one sum over edges, the
+same as a closed form would give, and are written as that here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_PARTS = 8
 
 @dataclass(frozen=True, eq=False)
 class _EdgePart:
-    """What every edge's row has of one node tensor: after(weight ⊙ maps(row ``index`` of it))."""
+    """The part of every edge's row from one node tensor: after(weight ⊙ maps(row ``index`` of it))."""
 
     slot: int
     index: Tensor  # (E,)
@@ -36,11 +36,11 @@ class _EdgePart:
 
     @property
     def uniform(self) -> bool:
-        """Whether all neurons of a row weigh the same, so that maps of the row may come first."""
+        """Whether all neurons of a row have the same weight, so that maps of the row may come first."""
         return self.weight is None or self.weight.shape[1] == 1
 
     def then(self, operator: Operator) -> _EdgePart | None:
-        """The same after one more map; None where that is no longer a part."""
+        """The part after one more map; None if the result is no longer such a part."""
         if type(operator) is Identity:
             return self
         if type(operator) is Gather:
@@ -64,14 +64,14 @@ def summed(
     dtype: torch.dtype,
     num_nodes: int | None = None,
 ) -> list[Step]:
-    """The steps, those along edges put together as sums over edges; the ``named`` slots stay.
+    """The steps, with those along edges assembled into sums over edges; the ``named`` slots stay.
 
     Args:
         steps: in the model's order.
         named: slots at which messages are read.
         new_slot: gives a slot that no step uses yet.
         dtype: of the messages.
-        num_nodes: if given, sums between as many rows alone are put together.
+        num_nodes: if given, only sums between as many rows are assembled.
     """
     if Scatter not in {type(operator) for step in steps for operator in step.operators}:
         return list(steps)
@@ -84,7 +84,7 @@ def summed(
 
 @dataclass(eq=False)
 class _Sums:
-    """Steps on their way to being written anew."""
+    """Steps while they are being rewritten."""
 
     named: frozenset[int]
     new_slot: Callable[[], int]
@@ -97,7 +97,7 @@ class _Sums:
     mapped: dict[tuple[int, int], int] = field(default_factory=dict)  # what maps have made of node tensors
 
     def take(self, step: Step) -> None:
-        """Write a step, or keep it back if it makes rows of edges."""
+        """Write a step, or hold it back if it makes rows of edges."""
         parts = None if step.target in self.named else self._parts(step)
         if parts is not None:
             self.parts[step.target], self.waiting[step.target] = parts, step
@@ -112,13 +112,13 @@ class _Sums:
         self.made.append(Step(tuple(o for o, _ in terms), tuple(s for _, s in terms), step.target))
 
     def _between_nodes(self, scatter: Scatter, parts: Sequence[_EdgePart] | None) -> bool:
-        """Whether rows that are added up are parts of rows that are to be put together."""
+        """Whether a sum is between as many rows as there are nodes, if only such sums are to be assembled."""
         if parts is None or self.num_nodes is None:
             return parts is not None
         return {scatter.num_rows, *(part.num_rows for part in parts)} == {self.num_nodes}
 
     def _parts(self, step: Step) -> list[_EdgePart] | None:
-        """What a step's rows are made of, if it makes rows of edges."""
+        """The parts of a step's rows, if it makes rows of edges."""
         found: list[_EdgePart | None] = []
         for operator, source in zip(step.operators, step.sources, strict=True):
             if source in self.parts:
@@ -168,7 +168,7 @@ class _Sums:
         return edges
 
     def _mapped(self, slot: int, maps: Sequence[Operator]) -> int:
-        """The slot of what maps make of a tensor."""
+        """The slot of a tensor after some maps."""
         for operator in maps:
             key = slot, id(operator)
             if key not in self.mapped:
@@ -179,7 +179,7 @@ class _Sums:
 
 
 def by_head(weight: Tensor) -> Tensor:
-    """Weights with the columns that repeat left out.  # (E, N) -> (E, N), (E, H) or (E,)
+    """Weights without repeated columns.  # (E, N) -> (E, N), (E, H) or (E,)
 
     >>> by_head(torch.tensor([[1, 1, 2, 2], [3, 3, 3, 3]]))
     tensor([[1, 2],

@@ -1,7 +1,7 @@
 """Steps that rearrange tensors, written as maps of rows.
 
 A layer may put its heads first and its nodes second, stack tensors and add them up again, copy rows into their places,
-or multiply every row by a matrix of its own: as recorded, such a map may lead anywhere. Here its rows are found again.
+or multiply every row by a matrix of its own. As recorded, such a map may lead anywhere. Here its rows are found again.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from walkwise.tracing.steps.layouts import rewritten
 def row_by_row(
     steps: Sequence[Step], new_slot: Callable[[], int], like: Tensor
 ) -> tuple[list[Step], dict[int, Axis]] | None:
-    """The steps with maps of rows in the place of those that rearrange, and where slots now have other rows.
+    """The steps with maps of rows instead of rearrangements, and the slots that now have other rows.
 
-    None where a map is nothing of the kind.
+    None if a map is of another kind.
 
     Args:
         steps: in the model's order.
@@ -53,7 +53,7 @@ class _Rows:
     known: dict[Hashable, Maps | None] = field(default_factory=dict)  # what operators are, between which rows
 
     def told(self, operator: Operator, source: int, target: int) -> Maps | None:
-        """The operator as maps of rows; decides where the rows of the target are, unless another has."""
+        """The operator as maps of rows; decides where the rows of the target lie, unless another operator has."""
         before, wanted = self.turned.get(source), self.turned.get(target)
         if before is None and wanted is None and operator.shapes is None:
             self.turned[target] = None
@@ -74,7 +74,7 @@ class _Rows:
         return None
 
     def _views(self, before: Axis, wanted: Axis | None) -> Iterator[tuple[Maps, Axis]]:
-        """The rows that an operator can be said to take, and the maps that make them of those that there are."""
+        """The possible rows of an operator's input, and the maps that make them from the present rows."""
         yield (), before
         own = before.own if before.rows < before.first or before.first in self.counts else None
         for other in (own, None if wanted is None else replace(wanted, first=before.first)):
@@ -112,7 +112,7 @@ class _Rows:
         return self.known[key]
 
     def _guessed(self, operator: Operator, start: Axis, end: Axis) -> Maps | None:
-        """The same, tried in double precision: what is nearly another map must not be taken for it."""
+        """The same, tried in double precision, so that a map that is only nearly another is not mistaken for it."""
         fine = self.like.double()
         try:
             tried = operator.to(Cast(None, fine.dtype))
