@@ -60,7 +60,7 @@ UNSEEN = {
 @pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("between", UNSEEN.values(), ids=UNSEEN)
 def test_writing_out_of_sight_is_refused(between, layer):
-    with pytest.raises(TraceError, match="written into through"):
+    with pytest.raises(TraceError, match="wrote into a node tensor through"):
         traced(between, layer)
 
 

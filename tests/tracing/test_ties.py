@@ -96,6 +96,10 @@ READOUTS = {
     )[:, :4],
     "adaptive_max_pool3d": lambda h: nn.functional.adaptive_max_pool3d(h[None, None], (None, 1, 4))[0, 0],
 }
+try:
+    torch.aminmax(torch.ones(2, requires_grad=True), dim=0).min.backward()
+except RuntimeError:  # older versions of torch have no derivative of it
+    del READOUTS["aminmax"]
 #: Those that look at nodes by their numbers, so that their own answer depends on them.
 BY_NUMBER = {"maximum", "max_pool1d with padding", "max_pool2d", "fmin", "minimum", "scatter_reduce into itself"}
 
