@@ -120,19 +120,33 @@ def test_attention_that_no_walk_passes_is_held_constant_and_takes_no_share(x):
     assert chain.notes == ()
 
 
+class WithState(MessagePassing):
+    """Messages, and a row that every node gets."""
+
+    def forward(self, x, edge_index, state):
+        return self.propagate(edge_index, x=x) + state[torch.zeros(len(x), dtype=torch.long)]
+
+    def message(self, x_j):
+        return x_j
+
+
+def added_between(m, x, e, state):
+    return m.b(m.a(m.encoder(x).relu(), e).relu() + state, e)
+
+
+def handed_to_a_layer(m, x, e, state):
+    return m.b(m.with_state(m.encoder(x).relu(), e, state).relu(), e)
+
+
 @pytest.mark.parametrize("rule", ["zero", "auto"])
 @pytest.mark.parametrize("bend", ["relu", "tanh", "sigmoid", "silu"])
-def test_a_state_of_the_whole_graph_that_is_made_of_raw_features(x, bend, rule):
-    """It has no row for each node, and is added between the layers: walks begin at the nodes that it is made of."""
+@pytest.mark.parametrize("way", [added_between, handed_to_a_layer])
+def test_a_state_of_the_whole_graph_that_is_made_of_raw_features(x, way, bend, rule):
+    """It has no row for each node: walks begin at the nodes that it is made of."""
     bent = getattr(torch, bend, nn.functional.silu)
-
-    def run(m, x, e):
-        state = bent(m.state(x.mean(0, keepdim=True)))
-        return m.b(m.a(m.encoder(x).relu(), e).relu() + state, e)
-
     torch.manual_seed(2)
-    model = Net(run)
-    model.state = nn.Linear(3, 4, bias=False)
+    model = Net(lambda m, x, e: way(m, x, e, bent(m.state(x.mean(0, keepdim=True)))))
+    model.state, model.with_state = nn.Linear(3, 4, bias=False), WithState()
     model.double().eval()
     with pytest.warns(CoverageWarning, match="mean adds up rows of nodes"):
         chain = ww.trace(model, x, EDGES, target=1, rule=rule)

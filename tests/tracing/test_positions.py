@@ -7,7 +7,7 @@ from torch_geometric.nn import GCNConv, GraphConv, LEConv, MessagePassing
 
 import walkwise as ww
 from walkwise import hooks
-from walkwise.errors import CoverageWarning
+from walkwise.errors import CoverageWarning, TraceError
 
 EDGES = torch.tensor([[0, 1, 1, 2, 3, 0], [1, 0, 2, 1, 2, 3]])
 
@@ -328,3 +328,56 @@ def test_rows_of_no_node_are_named_only_where_a_layer_is_handed_them():
     x = torch.rand(4, 3, dtype=torch.float64)
     learned = torch.rand(1, 3, dtype=torch.float64)
     assert ww.trace(AtTheEnd(lambda h: learned, False), x, EDGES, target=0, rule="zero").notes == ()
+
+
+class Both(MessagePassing):
+    """Sums over edges, and a row for each edge that is made of both of its ends."""
+
+    def __init__(self):
+        super().__init__()
+        self.own, self.ends = (nn.Linear(3, 3, bias=False, dtype=torch.float64) for _ in range(2))
+
+    def forward(self, x, edge_index, edges):
+        source, target = edge_index
+        return self.propagate(edge_index, x=self.own(x), edges=edges), (x[source] + self.ends(x)[target]).relu()
+
+    def message(self, x_j, edges):
+        return x_j + edges
+
+
+class OnBonds(nn.Module):
+    """Layers on nodes and, between them, one on the edges, each of which takes from the one before it."""
+
+    def __init__(self, edge_index):
+        super().__init__()
+        torch.manual_seed(3)
+        self.a, self.b = Both(), Both()
+        self.on_edges = GCNConv(3, 3, bias=False).double()
+        self.pairs = (edge_index[1][:, None] == edge_index[0]).nonzero().t()
+
+    def forward(self, x, edge_index):
+        h, edges = self.a(x, edge_index, x.new_zeros(edge_index.shape[1], 3))
+        return self.b(h.relu(), edge_index, self.on_edges(edges, self.pairs).relu())[0]
+
+
+def test_a_layer_on_more_rows_than_there_are_nodes_is_passed_by():
+    """Rows of edges that are sums of both ends cannot be followed, and cannot be nodes once each either."""
+    edge_index = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+    x, model = torch.rand(4, 3, dtype=torch.float64), OnBonds(edge_index)
+    chain = ww.trace(model, x, edge_index, index=1, target=0, rule="zero")
+    assert [layer.name for layer in chain.layers] == ["a", "on_edges", "b"]
+    assert any("layer 'on_edges' (GCNConv) runs on rows that are" in note for note in chain.notes)
+    at = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(at, edge_index)[1, 0], at)
+    torch.testing.assert_close(ww.feature_relevance(chain), gradient * x, rtol=1e-9, atol=1e-12)
+    for rule in ("zero", "auto"):
+        chain = ww.trace(model, x, edge_index, index=1, target=0, rule=rule)
+        expected = hooks.subgraph_relevance(model, x, edge_index, [0, 1, 2], index=1, target=0, rule=rule)
+        assert float(ww.subgraph_relevance(chain, [[0, 1, 2]])[0]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_as_many_rows_as_nodes_that_cannot_be_followed_are_still_refused():
+    edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])  # as many as nodes
+    x = torch.rand(4, 3, dtype=torch.float64)
+    with pytest.raises(TraceError, match="cannot be followed back to nodes"):
+        ww.trace(OnBonds(edge_index), x, edge_index, index=1, target=0)

@@ -9,13 +9,14 @@ import torch_geometric.nn
 
 from matrix.models import CONVS, NORMS, POOLS
 from zoo.checks import built
+from zoo.materials import MATERIALS
 from zoo.models import ZOO
 from zoo.molecules import MOLECULES
 from zoo.plain import FOUND
 from zoo.readymade import READYMADE
 from zoo.rest import REST
 
-ALL = (*ZOO, *FOUND, *READYMADE, *REST, *MOLECULES)
+ALL = (*ZOO, *FOUND, *READYMADE, *REST, *MOLECULES, *MATERIALS)
 
 #: Classes that no model of the zoo or of the matrix has a module of, and the test that tries each.
 TESTED = {

@@ -18,6 +18,7 @@ class Parts:
     readout: list[Op]
     roots: list[int]  # the positions that depend on no other: where walks begin
     own: list[int]  # tensors that layers take and that no operation made: embeddings, parts of them
+    before: list[Op]  # the encoder and the chain, as they ran
 
     def put_under(self, rules: dict[int, Rule], readout: Rule) -> None:
         """Give operations the rules of their layers, by call, or that of the read-out."""
@@ -40,9 +41,10 @@ class Parts:
         A tensor without a row for each node (the mean of all, say) is computed again in the chain, from one that has.
         ``begins`` says whether walks can begin at a slot, or None if they stand there anyway.
         """
-        makers = {slot: op for op in self.encoder if op.call is None for slot in op.outputs}
-        todo, seen, again = [*reversed(read)], set[int](), set[int]()
-        begun: list[int] = []
+        inside = {None, *(op.call for op in self.chain)}
+        makers = {slot: op for op in self.encoder if op.call in inside for slot in op.outputs}
+        todo, seen = [*reversed(read)], set[int]()
+        again, begun = set(map(id, self.chain)), list[int]()
         while todo:
             slot = todo.pop()
             possible = None if slot in seen else begins(slot)
@@ -52,7 +54,7 @@ class Parts:
             elif possible is False and slot in makers:
                 again.add(id(makers[slot]))
                 todo += makers[slot].inputs
-        return begun, replace(self, chain=[*(op for op in self.encoder if id(op) in again), *self.chain])
+        return begun, replace(self, chain=[op for op in self.before if id(op) in again])
 
 
 def sorted_ops(
@@ -76,6 +78,7 @@ def sorted_ops(
         readout=[op for op in ops if id(op) not in before_set],
         roots=[slot for slot in positions if slot not in reached],
         own=own,
+        before=before,
     )
 
 

@@ -203,6 +203,8 @@ class Positions:
         try:
             ids = self.identities.nodes(slot)
         except UnfollowedError as operation:
+            if shape[0] > self.identities.num_nodes:  # more than there are nodes: of edges, say
+                return False
             raise _refusal(_UNFOLLOWED, call.name, type(call.module).__name__, operation) from None
         if self.identities.natural(ids) or not len(ids):  # or of a type that has no nodes
             self._nodes[slot] = ids
