@@ -298,6 +298,57 @@ def test_objects_of_somebody_s_own_may_hold_nodes_and_edges():
     torch.testing.assert_close(ww.feature_relevance(chain), gradient * X, rtol=1e-12, atol=1e-12)
 
 
+class ByEnds(nn.Module):
+    """Takes both ends of the edges one by one, as e3nn and SchNetPack hand them over."""
+
+    def __init__(self, target_first):
+        super().__init__()
+        self.lin, self.order = nn.Linear(4, 4), -1 if target_first else 1
+
+    def forward(self, h, *ends, far):
+        source, target = ends[:: self.order]
+        return h + sums(self.lin(h)[source] * far, target)
+
+
+@pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize("target_first", [False, True])
+@pytest.mark.parametrize("count", [10, M])
+def test_ends_of_edges_may_be_given_one_by_one(count, target_first, rule):
+    """Which of them sends is seen; of as many edges as nodes, too."""
+    edges, far = EDGES[:, :count], ATTRIBUTES[:count]
+
+    def run(m, h, e):
+        ends = e.flip(0) if target_first else e
+        return m.b(m.a(h, ends[0], ends[1], far=far).relu(), ends[0], ends[1], far=far)
+
+    torch.manual_seed(0)
+    model = Model(ByEnds(target_first), ByEnds(target_first), run).double().eval()
+    chain = ww.trace(model, X, edges, target=0, rule=rule)
+    assert [layer.name for layer in chain.layers] == ["a", "b"]
+    assert set(map(tuple, chain.edge_index.t().tolist())) == set(map(tuple, edges.t().tolist()))
+    wrapped = Model(model.a, model.b, run, Layer).eval()
+    wrapped.into, wrapped.out = model.into, model.out
+    theirs = ww.trace(wrapped, X, edges, target=0, rule=rule)
+    walks = ww.enumerate_walks(theirs)
+    torch.testing.assert_close(ww.walk_relevance(chain, walks), ww.walk_relevance(theirs, walks))
+    torch.testing.assert_close(ww.feature_relevance(chain), ww.feature_relevance(theirs))
+
+
+@pytest.mark.parametrize("numbers", ["kinds of nodes and graphs", "edges, and more is sent"])
+def test_vectors_along_which_nothing_is_sent_are_no_edges(numbers):
+    class OfAll(nn.Module):
+        """All nodes take from all, whatever the vectors say."""
+
+        def forward(self, h, first, second):
+            return h.softmax(0) * h.sum(0) + first.sum() + second.sum()
+
+    first, second = EDGES if numbers[0] == "e" else (torch.tensor([1, 2, 1, 0, 3, 2]), torch.zeros(M, dtype=torch.long))
+    model = Model(OfAll(), OfAll(), lambda m, h, e: m.b(m.a(h, first, second), first, second)).double()
+    with pytest.raises(TraceError, match="Model has no message-passing layer"):
+        ww.trace(model, X, EDGES, target=0)
+
+
 # -- what is none -----------------------------------------------------------------------------
 
 

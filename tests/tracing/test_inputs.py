@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import nullcontext
 
 import pytest
@@ -447,8 +448,30 @@ class SpeaksTorchScript(nn.Module):
         return h + scripted_function(h)
 
 
-def test_a_scripted_function_is_warned_about():
-    model = Between(SpeaksTorchScript()).double()
+def helping(h):
+    return scripted_function(h)
+
+
+class SpeaksOfHelp(nn.Module):
+    def forward(self, h):
+        return self.helped(h)
+
+    def helped(self, h):
+        return h + helping(h)
+
+
+class SpeaksOfAModule(nn.Module):
+    def forward(self, h):
+        return h + here.scripted_function(h)
+
+
+here = sys.modules[__name__]
+
+
+@pytest.mark.parametrize("kind", [SpeaksTorchScript, SpeaksOfHelp, SpeaksOfAModule])
+def test_a_scripted_function_is_warned_about(kind):
+    """However it is reached: by name, by another function, or as an attribute of its module."""
+    model = Between(kind()).double()
     with pytest.warns(ww.errors.CoverageWarning, match="TorchScript function scripted_function"):
         ww.trace(model, torch.randn(5, 3, dtype=torch.float64), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]), target=0)
 

@@ -8,6 +8,7 @@ messages of edges, or takes them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,8 +35,8 @@ class Found:
     kind: str
     handed: tuple[Place, ...]  # tensors of nodes that it sends, in (args, kwargs)
     returned: Place  # of the nodes, in what it returns
-    edges: Place | None  # None where a matrix says something else than who sends to whom
-    turned: bool = False  # whether the columns of an adjacency take, and its rows send
+    edges: tuple[Place, ...] | None  # of both ends, where each is given by itself; None where nothing says who sends
+    turned: bool = False  # whether the columns of an adjacency take, and its rows send; or the first ends
 
     def nodes(self, given: tuple[Any, ...], follows: Callable[[Tensor], bool] = lambda _: False) -> Tensor | None:
         """The nodes in (args, kwargs): those that are followed, or the first."""
@@ -47,7 +48,7 @@ class Found:
         if self.edges is None:
             return None
         with unwatched():
-            ends = _ends(at(self.edges, given))
+            ends = _ends(_edges_at(self.edges, given))
         return ends.flip(0) if self.turned and ends is not None else ends
 
     def results(self, result: Any) -> list[Tensor]:
@@ -107,10 +108,20 @@ class Search:
 
     # -- what a module is handed --------------------------------------------------------------
 
-    def _edges(self, given: tuple[Any, ...]) -> Place | None:
-        """The place of edges, where there are nodes beside them."""
+    def _edges(self, given: tuple[Any, ...]) -> tuple[Place, ...] | None:
+        """The place of edges, or of their two ends, where there are nodes beside them."""
         found = [place for place, item in items_in(given) if len(place) > 1 and self._are_edges(item)]
-        return found[0] if found and any(True for _ in self._nodes(given, found)) else None
+        edges = tuple(found[:1]) or self._two_ends(given)
+        return edges if edges and any(True for _ in self._nodes(given, found)) else None
+
+    def _two_ends(self, given: tuple[Any, ...]) -> tuple[Place, ...]:
+        """The places of the first two vectors that may be numbers of nodes, one for each edge."""
+        ids = [(place, len(item)) for place, item in tensors_in(given) if len(place) > 1 and self._are_ids(item)]
+        return next((one[:1] + other[:1] for one, other in itertools.pairwise(ids) if one[1] == other[1]), ())
+
+    def _are_ids(self, item: Tensor) -> bool:
+        vector = item.dtype == torch.long and item.layout == torch.strided and item.dim() == 1 and len(item) > 0
+        return vector and bool(((item >= 0) & (item < self._M)).all())
 
     def _are_edges(self, item: Any) -> bool:
         """Whether something is an edge index, its two rows, or an adjacency, that is not learned or made of nodes."""
@@ -131,9 +142,11 @@ class Search:
 
     # -- what it does with it -----------------------------------------------------------------
 
-    def _looked_at(self, name: str, module: Any, original: Any, given: tuple[Any, ...], edges: Place) -> Found | None:
+    def _looked_at(
+        self, name: str, module: Any, original: Any, given: tuple[Any, ...], edges: tuple[Place, ...]
+    ) -> Found | None:
         """The layer that a module is, if what it returns of a node depends on other nodes."""
-        nodes = list(self._nodes(given, [edges]))
+        nodes = list(self._nodes(given, edges))
         leaves = {id(tensor): tensor.detach().requires_grad_() for _, tensor in nodes}
         handed: list[Tensor] = []
 
@@ -147,7 +160,7 @@ class Search:
             result = original(*args, **kwargs)
         finally:
             self._looking = False
-        item = at(edges, given)
+        item = _edges_at(edges, given)
         ends, pairs = _ends(item), _are_pairs(item)
         for place, made in self._nodes(result):
             if not made.requires_grad or any(made is tensor for tensor in handed):
@@ -157,8 +170,12 @@ class Search:
             sent = {known for known, leaf in leaves.items() if self._sends(rows, leaf, ends if pairs else None)}
             if sent:
                 places = tuple(place for place, tensor in nodes if id(tensor) in sent)
-                there = None if pairs else _turned(rows, leaves[min(sent, key=list(leaves).index)], ends)
-                known = pairs or there is not None
+                told = pairs and len(edges) == 1
+                leaf = leaves[min(sent, key=list(leaves).index)]
+                there = None if told else _turned(rows, leaf, ends)
+                if len(edges) > 1 and (there is None or not _along(rows, leaf, ends)):
+                    continue  # vectors of something else
+                known = told or there is not None
                 return Found(name, type(module).__name__, places, place, edges if known else None, bool(there))
         return None
 
@@ -239,6 +256,22 @@ def _between_nodes(made: Tensor, leaf: Tensor, ends: Tensor) -> bool:
     taking = (every == ends[0, rows].view(-1, 1)) | (every == ends[1, rows].view(-1, 1))  # where edges depend
     others = depends & (rows.view(-1, 1) != every)
     return all(bool(where.any()) for where in (others, depends & ~taken, depends & ~taking))
+
+
+def _edges_at(places: tuple[Place, ...], given: Any) -> Any:
+    """Edges as they are given; of ends that are given one by one, both."""
+    items = tuple(at(place, given) for place in places)
+    return items if len(items) > 1 else items[0]
+
+
+def _along(made: Tensor, leaf: Tensor, ends: Tensor | None) -> bool:
+    """Whether rows depend on none but their own and those that edges join them to."""
+    if ends is None:
+        return False
+    rows, depends = _dependence(made, leaf)
+    joined = torch.eye(len(made), dtype=torch.bool, device=made.device)
+    joined[ends[0], ends[1]] = joined[ends[1], ends[0]] = True
+    return not bool((depends & ~joined[rows]).any())
 
 
 def _turned(made: Tensor, leaf: Tensor, ends: Tensor | None) -> bool | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -147,17 +147,33 @@ def _roles(kind: type) -> tuple[str, ...]:
 
 @functools.cache
 def _scripted_functions(kind: type) -> tuple[str, ...]:
-    """The TorchScript functions that the methods of a class call by name, except those of libraries."""
-    if kind.__module__.split(".")[0] in ("torch", "torch_geometric"):
-        return ()
-    methods = [getattr(kind, name, None) for name in ("forward", "message", "update")]
-    return tuple(
-        name
-        for method in methods
-        if isinstance(method, FunctionType)
-        for name in method.__code__.co_names
-        if isinstance(method.__globals__.get(name), torch.jit.ScriptFunction)
-    )
+    """The TorchScript functions that the methods of a class, and what those call, speak of; libraries are left out."""
+    owners = [owner for owner in kind.__mro__ if not _is_of(owner.__module__)]
+    methods = {name: method for owner in reversed(owners) for name, method in vars(owner).items()}
+    todo = [m for n, m in methods.items() if isinstance(m, FunctionType) and n not in _NOT_RUNNING]
+    seen, found = set(todo), dict[str, None]()
+    while todo:
+        for name, item in _called(todo.pop()):
+            if isinstance(item, torch.jit.ScriptFunction):
+                found[name] = None
+            elif isinstance(item, FunctionType) and item not in seen and not _is_of(item.__module__):
+                seen.add(item)
+                todo.append(item)
+    return tuple(found)
+
+
+def _called(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function speaks of by name, in its own module and in those that this one knows."""
+    spoken = [(name, function.__globals__.get(name)) for name in function.__code__.co_names]
+    yield from spoken
+    for _, item in spoken:
+        if isinstance(item, ModuleType) and not _is_of(item.__name__):
+            yield from ((name, vars(item).get(name)) for name, _ in spoken)
+
+
+def _is_of(module: str | None) -> bool:
+    """Whether a module is of the libraries whose functions are known."""
+    return module is None or module.split(".")[0] in ("torch", "torch_geometric", "builtins", "numpy", "scipy")
 
 
 def torchscript(name: str) -> TraceError:
