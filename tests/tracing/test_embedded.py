@@ -10,6 +10,7 @@ from torch_geometric.nn import GCNConv, GraphConv, MetaLayer
 
 import walkwise as ww
 from walkwise.tracing.nodes.embedded import _decoded, _differ, _disturbed, _others, _own_change
+from walkwise.tracing.nodes.moved import NOBODY, SEVERAL
 from walkwise.tracing.running.modules import exchange, modules_of
 from walkwise.tracing.running.shadow import shadow_of
 from walkwise.tracing.runs import ModelRuns
@@ -74,12 +75,18 @@ def test_rows_with_something_of_the_others_change_with_their_own_numbers():
     [
         lambda x: x.sum(0, keepdim=True),  # all nodes in one row
         lambda x: x.roll(1, 0) + 10 * x.roll(2, 0),  # others than its own
-        lambda x: torch.cat([x, x[:2] + 10 * x[1:3]]),  # some rows are nodes, and some are two
+        lambda x: torch.cat([x[1:], x[:2] + 10 * x[1:3]]),  # some rows are nodes, and some are two
+        lambda x: torch.cat([x[1:], torch.zeros(3, 2)]),  # a node is left out, or what there is is not its row
         lambda x: (x + 10 * x.sum(0))[:4],
     ],
 )
 def test_rows_of_several_nodes_are_told(make):
     assert rows_of(make, numbers(6, 2)) is None
+
+
+def test_rows_beside_those_of_all_nodes_are_nobody_s_or_several_nodes():
+    made = rows_of(lambda x: torch.cat([torch.zeros(1, 2), x, x[:1] + 10 * x[1:2]]), numbers(6, 2))
+    assert made.tolist() == [NOBODY, 0, 1, 2, 3, 4, 5, SEVERAL]
 
 
 def test_rows_that_come_and_go_have_all_changed():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv, LayerNorm, LightGCN, MessagePassing, global_mean_pool
+from torch_geometric.nn import GCNConv, LayerNorm, LightGCN, MessagePassing, SAGEConv, global_mean_pool
 
 import walkwise as ww
 
@@ -276,3 +276,51 @@ class Attends(MessagePassing):
 def test_a_layer_that_sends_several_tensors_of_its_own_is_refused(twice):
     with pytest.raises(ww.errors.TraceError, match="embed them before the layer"):
         ww.trace(Attends(twice), NUMBERS, EDGES, index=0, target=0)
+
+
+class Super(nn.Module):
+    """A row of no node, or the mean of every graph, stands beside the embedded nodes before the first layer."""
+
+    def __init__(self, row, first=False, around=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.tables = nn.ModuleList([nn.Embedding(4, 5), nn.Embedding(3, 5)])
+        self.token, self.lin = nn.Parameter(torch.rand(1, 5)), nn.Linear(5, 5)
+        self.layers, self.head = nn.ModuleList([SAGEConv(5, 5), SAGEConv(5, 5)]), nn.Linear(5, 2)
+        self.row, self.first, self.around = row, first, around
+        self.double().eval()
+
+    def embedded(self, x):
+        if x.is_floating_point():  # one-hot
+            return sum(part @ table.weight for part, table in zip(x.split([4, 3], 1), self.tables, strict=True))
+        return sum(table(x[:, i]) for i, table in enumerate(self.tables))
+
+    def forward(self, x, edge_index):
+        nodes = torch.arange(len(x))
+        h = embedded = self.embedded(x)
+        row = {
+            "token": lambda: self.token,
+            "mean": lambda: h.mean(0, keepdim=True),
+            "made": lambda: self.lin(h.sum(0, keepdim=True)).relu(),
+        }
+        h = torch.cat([row[self.row](), h] if self.first else [h, row[self.row]()])
+        other, own = (nodes * 0, nodes + 1) if self.first else (nodes * 0 + len(x), nodes)
+        edges = torch.cat([own[edge_index], torch.stack([own, other]), torch.stack([other, own])], 1)
+        for layer in self.layers:
+            h = layer(h, edges).relu()
+        h = h[1:] if self.first else h[: len(x)]
+        return self.head((h + embedded if self.around else h).sum(0, keepdim=True))
+
+
+@pytest.mark.parametrize("row", ["token", "mean", "made"])
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("around", [False, True])
+def test_rows_of_no_node_beside_embedded_ones(row, first, around):
+    """The same as of numbers that are one-hot."""
+    numbers = torch.tensor([[0, 1], [3, 0], [1, 2], [1, 0], [2, 2]])
+    hot = torch.cat([nn.functional.one_hot(numbers[:, 0], 4), nn.functional.one_hot(numbers[:, 1], 3)], 1).double()
+    edge_index = torch.tensor([[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]])
+    model, subgraphs = Super(row, first, around), [[0, 1, 2, 3, 4], [0, 2], [1, 3, 4], []]
+    chain, same = (ww.trace(model, x, edge_index, target=0, rule="zero") for x in (numbers, hot))
+    torch.testing.assert_close(ww.subgraph_relevance(chain, subgraphs), ww.subgraph_relevance(same, subgraphs))
+    torch.testing.assert_close(chain.bias_leak, same.bias_leak)

@@ -31,7 +31,7 @@ from walkwise.tracing.given.inputs import check_call, check_edges, check_given, 
 from walkwise.tracing.given.target import ExplainedScalar, Index, Target
 from walkwise.tracing.lowering import Lowering
 from walkwise.tracing.neighbourhoods import Neighbourhoods
-from walkwise.tracing.nodes.embedded import rows_of_own
+from walkwise.tracing.nodes.embedded import check_rows, rows_of_own
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
 from walkwise.tracing.nodes.moved import NOBODY
 from walkwise.tracing.nodes.positions import NoNodesError
@@ -203,13 +203,17 @@ def lowered(
     with torch.no_grad(), _differentiable():
         own, unsure = rows_of_own(tape, given, runs.handed_for)
         identities = Identities(tape, given.num_nodes, given.types, own)
-        if early := read_around(tape, identities):
+        partly = {slot: ids for slot, ids in own.items() if slot not in tape.beside and bool((ids < 0).any())}
+        if early := read_around(tape, identities, partly):
+            places = [(*_place_of(tape, slot), ids) for slot, ids in partly.items()]
             runs.early = tuple(early)
             tape, watch, scalar = runs.run()
             slot = _slot_of(scalar, tape)
             own = rows_of_own(tape, given, runs.handed_for)[0]
             own |= _followed_early(tape, early)
             identities = Identities(tape, given.num_nodes, given.types, own)
+            for call, place, ids in places:
+                check_rows(identities, tape.calls[call], tape.calls[call].handed[place], ids)
 
         def again() -> Recording:
             return lowered(whole.turned(), target, index, schedule, None, notes, closed=closed)
@@ -286,6 +290,11 @@ def _check_taken(identities: Identities, slot: int, row: int, node: int) -> None
         got=named,
         remedy=f"Give the number of the row: index={ids.index(node) if node in ids else '...'}.",
     )
+
+
+def _place_of(tape: Tape, slot: int) -> tuple[int, int]:
+    """The first call that is handed a tensor, and which of its tensors that is."""
+    return next((i, call.handed.index(slot)) for i, call in enumerate(tape.calls) if slot in call.handed)
 
 
 def _followed_early(tape: Tape, early: Mapping[tuple[int, str, int], Tensor]) -> dict[int, Tensor]:

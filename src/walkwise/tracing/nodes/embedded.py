@@ -18,7 +18,8 @@ from torch_geometric.utils import is_sparse
 
 from walkwise.errors import TraceError
 from walkwise.tracing.given.arguments import Given
-from walkwise.tracing.nodes.moved import NOBODY
+from walkwise.tracing.nodes.identity import Identities, UnfollowedError
+from walkwise.tracing.nodes.moved import NOBODY, SEVERAL
 from walkwise.tracing.recording.recorded import Call
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.found import sparse_ends
@@ -83,6 +84,16 @@ def rows_of_own(tape: Tape, given: Given, handed: Handed) -> tuple[dict[int, Ten
     device = tape.values[0].device
     found |= others
     return {slot: ids.to(device) for slot, ids in found.items() if ids is not None and len(ids)}, unsure
+
+
+def check_rows(identities: Identities, call: Call, slot: int, ids: Tensor) -> None:
+    """Refuse rows that a layer is handed which, followed from embeddings, are other nodes than changes say."""
+    try:
+        followed = identities.nodes(slot)
+    except UnfollowedError:
+        followed = torch.full_like(ids, SEVERAL)
+    if followed.shape != ids.shape or not bool(((followed == ids) | (ids < 0)).all()):
+        raise TraceError(_UNFOLLOWED.format(call.name, type(call.module).__name__), remedy=_REMEDY)
 
 
 def _numbers(given: Given) -> Parts:
@@ -244,12 +255,19 @@ def _where(changed: Tensor) -> tuple[Tensor, Tensor, int]:
 
 
 def _decoded(changed: Tensor, codes: Tensor) -> Tensor | None:
-    """The node of every row by which changes change it: none if no row ever does, None where it is not one."""
+    """The node of every row by which changes change it: none if no row ever does, None where it is not one.
+
+    Beside a row for every node there may be others: of nobody, which never change, and of several nodes.
+    """
     where, where_not, every = _where(changed)
     if not bool((where | where_not).any()):
         return where[:0]
-    one = bool((where ^ where_not == every).all()) and bool((where <= len(codes)).all())
-    return where - 1 if one else None  # of two opposite changes one alone changes a row: it is one node's
+    one = (where ^ where_not == every) & (where <= len(codes))  # of two opposite changes one alone changes a row
+    if bool(one.all()):
+        return where - 1
+    each_once = bool((torch.bincount(where[one], minlength=len(codes) + 1)[1:] == 1).all())
+    others = torch.where(where | where_not == 0, NOBODY, SEVERAL)
+    return torch.where(one, where - 1, others) if each_once else None
 
 
 def _own_change(changed: Tensor, codes: Tensor) -> bool:

@@ -8,7 +8,7 @@ those tensors followed from where they are first read, and walks begin there, to
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -39,10 +39,12 @@ class _Family:
     path: set[int]  # the numbers of the functions between them
 
 
-def read_around(tape: Tape, identities: Identities) -> dict[Place, Tensor]:
+def read_around(tape: Tape, identities: Identities, partly: Collection[int] = ()) -> dict[Place, Tensor]:
     """Where tensors of the model's own are to be followed from, and the nodes of their rows, (K,) or (1, M).
 
     None where all that is made of them goes through what layers are handed. The tape lets go of what it knows of them.
+    Those in ``partly`` have rows of nobody, or of several nodes, beside those of all nodes: they are followed from the
+    embeddings that they are made of.
     """
     made = tape.made
     if not made:
@@ -52,6 +54,10 @@ def read_around(tape: Tape, identities: Identities) -> dict[Place, Tensor]:
     found: dict[Place, Tensor] = {}
     for tensor in tape.own:
         slot = tape.slot_of(tensor)
+        if slot in partly:  # as it is, or as what is put together of embeddings and something else
+            begun = [first for first in _embeddings(tensor, maker, identities.num_nodes) if id(first) in tape.read]
+            found |= {tape.read[id(first)][1][0]: identities.every for first in begun}
+            continue
         dim = -2 if identities.across(slot) else 0  # type: ignore[arg-type]
         family = _family(tensor, maker, dim)
         again = [twin for first in family.first for twin in twins.get(id(first), ())]
@@ -84,6 +90,22 @@ def _family(tensor: Tensor, maker: dict[int, Made], dim: int) -> _Family:
         todo += [parent for parent in parents if id(parent) not in members]
         members |= {id(parent): parent for parent in parents}
     return _Family(members, first, path)
+
+
+def _embeddings(tensor: Tensor, maker: Mapping[int, Made], num_nodes: int) -> list[Tensor]:
+    """The embeddings with a row for every node that a tensor was made of."""
+    found, seen, todo = [], set[int](), [tensor]
+    while todo:
+        at = todo.pop()
+        function = maker.get(id(at))
+        if function is None or id(at) in seen:
+            continue
+        seen.add(id(at))
+        if function.name == "embedding" and len(at) == num_nodes:
+            found.append(at)
+        elif function.name != "embedding":
+            todo += [parent for _, parent in function.tensors]
+    return found
 
 
 def _twins(made: Sequence[Made]) -> dict[int, list[Tensor]]:
