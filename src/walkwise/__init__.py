@@ -71,7 +71,7 @@ __all__ = [
     "walk_relevance",
 ]
 
-#: The modules that have these names; they are imported when a name is first asked for.
+#: The modules of these names; they are imported when a name is first used.
 _HOMES = {
     "core.chain": ["RelevanceChain"],
     "evaluation": ["activation_curve", "pruning_curve"],
@@ -95,7 +95,7 @@ _TURN = RLock()
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, and nothing before: ``walkwise --help`` need not wait for torch."""
+    """Import names only when they are used, so that ``walkwise --help`` need not wait for torch."""
     if name in __all__:
         with _TURN:
             module = import_module(f"walkwise.{_HOME.get(name, name)}")

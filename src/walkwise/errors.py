@@ -23,21 +23,21 @@ __all__ = [  # noqa: RUF022  (in the order of the page: the base of all first)
     "SeveralGraphsWarning",
 ]
 
-#: The last advice about a data set that is missing.
+#: The last advice about a missing data set.
 OTHER_ROOT = (
     "name another folder of data sets: root= in Python, --data on the command line, or the environment variable "
     "WALKWISE_ROOT."
 )
 
-#: Text that is shown as it is has fewer characters.
+#: Messages show text of fewer characters as it is.
 _SHORT = 40
 
-#: What is expected of an argument that does not belong there.
+#: What is expected of an argument that should not be given.
 LEFT_OUT = "left out"
 
 
 class Described(str):
-    """What came, in words of ours: messages show it without quotes.
+    """A description of what came, in our own words: messages show it without quotes.
 
     >>> print(InputError(argument="x", expected="a tensor", got=Described("a list of 3")))
     x must be a tensor, got a list of 3.
@@ -50,7 +50,7 @@ class Described(str):
 
 
 def described(given: object) -> Described:
-    """An argument in a few words: type and shape of a tensor or an array, a number itself, the class of anything else.
+    """Describe an argument: type and shape of a tensor or an array, a number itself, the class of anything else.
 
     >>> import torch
     >>> described(torch.zeros(2, 3)), described([1, 2]), described("graph"), described(None)
@@ -67,15 +67,14 @@ def described(given: object) -> Described:
 class WalkwiseError(Exception):
     """Base class of every error that walkwise raises on purpose.
 
-    `str(error)` is the whole message. Programs need not read it: what they may want to know is in the fields, each of
-    them None where an error does not say.
+    `str(error)` is the whole message. Programs need not parse it: the details are in the fields, which are None if an
+    error does not set them.
 
     Args:
-        problem: what is wrong, as a sentence; by default it is worded from the argument, what was expected and what
-            was got.
-        argument: the name of the argument that does not fit.
-        expected: what was expected of it, as the end of the sentence "the argument must be …".
-        got: what came in its place, as it is shown in the message; `Described` where our words stand for it.
+        problem: what is wrong, as a sentence; by default it is built from ``argument``, ``expected`` and ``got``.
+        argument: the name of the wrong argument.
+        expected: what was expected, as the end of the sentence "the argument must be …".
+        got: what came instead, as the message shows it; a `Described` if our own words stand for it.
         remedy: what to do next, as a sentence.
 
     >>> error = InputError(argument="alpha", expected="between 0 and 1", got=2, remedy="Choose 1 for every walk.")
@@ -140,7 +139,7 @@ class MissingExtraError(WalkwiseError, ImportError):
 
 
 class AbandonedError(WalkwiseError):
-    """A long computation was given up because its answer is no longer wanted."""
+    """A long computation was abandoned because its answer is no longer wanted."""
 
 
 class CoverageWarning(UserWarning):
@@ -148,11 +147,11 @@ class CoverageWarning(UserWarning):
 
 
 class LongSearchWarning(UserWarning):
-    """A search may take minutes before it finds what was asked for, or gives up."""
+    """A search may take minutes until it succeeds or gives up."""
 
 
 class SamplingWarning(UserWarning):
-    """An exact answer would take too long; the one that comes back is estimated, with a standard error."""
+    """An exact answer would take too long, so an estimate with a standard error is returned."""
 
 
 class SeveralGraphsWarning(UserWarning):
@@ -160,7 +159,7 @@ class SeveralGraphsWarning(UserWarning):
 
 
 def as_whole(given: Any) -> int:
-    """The whole number given; a TypeError where it is none, a truth value say: a mask has no numbers of nodes.
+    """Return a whole number; raise a TypeError for anything else, also for a truth value: a mask is not a node id.
 
     >>> as_whole(3)
     3
@@ -175,7 +174,7 @@ def as_whole(given: Any) -> int:
 
 
 def as_count(given: object, argument: str, meaning: str = "", *, least: int = 1) -> int:
-    """The whole number given, or an InputError that says what the argument means.
+    """Return a whole number, or raise an InputError that says what the argument means.
 
     >>> as_count(3, "k", "the number of walks")
     3
@@ -195,7 +194,7 @@ def as_count(given: object, argument: str, meaning: str = "", *, least: int = 1)
 
 
 def as_limit(given: Any, argument: str) -> int:
-    """The most that is allowed, a whole number; 1e6 is one, and infinity stands for more than there can be.
+    """Return a limit as a whole number; 1e6 counts as one, and infinity means no limit.
 
     >>> as_limit(1e6, "max_walks"), as_limit(float("inf"), "max_walks") > 10**18
     (1000000, True)
@@ -206,7 +205,7 @@ def as_limit(given: Any, argument: str) -> int:
 
 
 def unknown(what: str, name: object, known: Iterable[str], *, argument: str = "name") -> InputError:
-    """What is wrong with a name that is none of those known.
+    """The error for an unknown name.
 
     >>> print(unknown("rule", "gama", ["gamma", "zero"], argument="rule"))
     Unknown rule 'gama': expected one of gamma, zero.
@@ -216,7 +215,7 @@ def unknown(what: str, name: object, known: Iterable[str], *, argument: str = "n
 
 
 def taken(what: str, name: str) -> InputError:
-    """What is wrong with a name that is given to another thing already.
+    """The error for a name that is already taken.
 
     >>> print(taken("data set", "mutag"))
     There is a data set named 'mutag' already. Choose another name.
@@ -228,7 +227,7 @@ def taken(what: str, name: str) -> InputError:
 def noted(error: BaseException, where: str) -> BaseException:
     """The same exception, with a line in its traceback that says where it was raised (from Python 3.11 on).
 
-    It is for exceptions of the user's own code, which come through as they are.
+    It is for exceptions of the user's own code, which are passed on as they are.
 
     >>> str(noted(KeyError("mine"), "In the callable target."))
     "'mine'"

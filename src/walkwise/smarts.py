@@ -8,7 +8,7 @@ from typing import Any
 from walkwise.notation import query_of, rdkit_chem
 from walkwise.plotting.chemistry import as_molecule
 
-#: Functional groups that are offered by themselves; of two that overlap, the first one listed has the atoms.
+#: The functional groups offered by default; if two overlap, the first one listed gets the atoms.
 FUNCTIONAL_GROUPS = {
     "NO2": "[N;X3](~[O;X1])~[O;X1]",
     "N3": "[N;X2]=[N;X2]=[N;X1]",
@@ -44,19 +44,19 @@ STRUCTURAL_ALERTS = {
     "mustard": "[N,S;X2,X3][C;H2][C;H2][Cl,Br,I]",
 }
 
-#: What the atoms in rings are called together.
+#: The name of the group of ring atoms.
 RING = "ring"
 
 
 def groups(molecule: Any, /, *, symbols: Sequence[str] | None = None, **patterns: str) -> dict[str, list[int]]:
     """The atoms that match each pattern, as groups for :func:`walkwise.interactions` and :func:`walkwise.query`.
 
-    A name without a match is left out, so that groups can be asked for on many molecules.
+    A name without a match is left out, so the same patterns can be used on many molecules.
 
     Args:
-        molecule: an RDKit molecule, a SMILES string, or a PyG Data with ``smiles`` or ``symbols``, also as a loader
-            gives it, in a batch of one.
-        symbols: of a Data without either, the chemical symbol of every atom.
+        molecule: an RDKit molecule, a SMILES string, or a PyG Data with ``smiles`` or ``symbols``, also in a batch of
+        one, as loaders give it.
+        symbols: for a Data without either, the chemical symbol of every atom.
         **patterns: names, and the SMARTS pattern of each.
 
     >>> import pytest
@@ -73,9 +73,9 @@ def functional_groups(molecule: Any, /, *, symbols: Sequence[str] | None = None)
     """The functional groups of a molecule, and its rings: groups that do not overlap.
 
     Args:
-        molecule: an RDKit molecule, a SMILES string, or a PyG Data with ``smiles`` or ``symbols``, also as a loader
-            gives it, in a batch of one.
-        symbols: of a Data without either, the chemical symbol of every atom.
+        molecule: an RDKit molecule, a SMILES string, or a PyG Data with ``smiles`` or ``symbols``, also in a batch of
+        one, as loaders give it.
+        symbols: for a Data without either, the chemical symbol of every atom.
 
     >>> import pytest
     >>> _ = pytest.importorskip("rdkit")

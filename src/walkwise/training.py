@@ -1,4 +1,4 @@
-"""Training graph classifiers: mini-batches, early stopping, one seed for everything that is drawn."""
+"""Training graph classifiers: mini-batches, early stopping, one seed for all randomness."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Training:
-    """How a training went. Accuracies are those of the weights that were kept."""
+    """The result of a training. Accuracies are those of the weights that were kept."""
 
     history: tuple[Epoch, ...]
     best_epoch: int  # counted from 1
@@ -56,23 +56,23 @@ def train(
     penalty: Penalty | None = None,
     progress: bool = False,
 ) -> Training:
-    """How the training went; the model has the weights of the best epoch and is in evaluation mode.
+    """Train a model and return the result; the model then has the weights of the best epoch, in evaluation mode.
 
-    The best epoch has the highest accuracy on the validation graphs, and of several such the least loss. Adam
+    The best epoch has the highest accuracy on the validation graphs, and among ties the lowest loss. Training uses Adam
     on the cross-entropy of mini-batches, with the paper's decreasing rate lr / (1 + epoch / epochs).
 
     Args:
         model: takes (x, edge_index, batch) and returns logits (G, classes). Its weights change.
         graphs: the data set.
-        seed: of the order of the graphs and of dropout. The model's first weights are the caller's.
-        epochs: passes over the training graphs at most.
-        patience: stop after this many epochs without a better one.
+        seed: the seed of the order of the graphs and of dropout. The caller sets the model's initial weights.
+        epochs: the most passes over the training graphs.
+        patience: stop after this many epochs without improvement.
         batch_size: graphs per step.
-        lr: the learning rate at the start.
-        negative_biases: keep biases from rising above 0. The authors' are negative by construction, so that biases
-            take no relevance under LRP-γ.
-        penalty: what is added to the loss of every mini-batch: of the model and the batch, such as a multiple of
-            `relevance_penalty`. Losses in the history are without it.
+        lr: the initial learning rate.
+        negative_biases: keep biases from rising above 0. The authors' biases are negative by construction, so that they
+        take no relevance under LRP-γ.
+        penalty: a function of the model and the batch that is added to the loss of every mini-batch, such as a multiple
+        of `relevance_penalty`. Losses in the history exclude it.
         progress: show a progress bar.
 
     >>> from walkwise import datasets, models
@@ -186,7 +186,7 @@ def _batch(model: nn.Module, graphs: Graphs, part: Tensor) -> Any:
 
 
 def _loss(model: nn.Module, graphs: Graphs, part: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean cross-entropy of these graphs, and which of them are classified rightly: (), (B,)."""
+    """The mean cross-entropy of these graphs, and which of them are classified correctly: (), (B,)."""
     data = _batch(model, graphs, part)
     logits = model(data.x, data.edge_index, data.batch)
     return F.cross_entropy(logits, data.y), logits.argmax(dim=1) == data.y
@@ -222,28 +222,28 @@ def evaluate(model: nn.Module, graphs: Graphs, index: Tensor, *, batch_size: int
 def relevance_penalty(model: nn.Module, batch: Any, wanted: Tensor, *, path: bool = True) -> Tensor:
     """The share of relevance that falls where it is not wanted, from 0 to 1: a scalar to add to the loss.
 
-    With f_g the logit of graph g's label less the mean of its other logits, the relevance of feature n of node m is
+    With f_g the logit of graph g's label minus the mean of its other logits, the relevance of feature n of node m is
     gradient × input, R_mn = x_mn · ∂f_g/∂x_mn: LRP-0 of a network of linear maps and ReLUs. The penalty is the mean
     over graphs of
 
         Σ_mn (1 − wanted_mn) R_mn² / Σ_mn R_mn² ,
 
     which does not change when logits are scaled. It is differentiable with respect to the weights (second
-    derivatives; those of ReLU are 0), so that training can move relevance to where a person says it should be: the
-    idea of GNES (Gao et al., 2021), on this relevance.
+    derivatives; those of ReLU are 0), so that training can move relevance to where a person wants it, which is the idea
+    of GNES (Gao et al., 2021), on this relevance.
 
-    A network can hide what it has learned from a gradient: an unwanted feature that switches ReLUs on and off decides,
-    and yet has no gradient at the graphs of the training set. So the gradient is taken at a random point of the path on
-    which the unwanted features grow from 0 to what they are, another one for every graph and call. Over many steps this
-    is the integrated gradient along the path, which cannot be hidden.
+    A network can hide what it has learned from a gradient: an unwanted feature that switches ReLUs on and off can
+    decide, and yet have no gradient at the training graphs. So the gradient is taken at a random point of the path
+    along which the unwanted features grow from 0 to their values, a new one for every graph and call. Over many steps
+    this gives the integrated gradient along the path, which cannot be hidden.
 
     Args:
         model: called as ``model(x, edge_index, batch)``, returns logits: (G, classes).
         batch: graphs as one, with x (M, F), edge_index, batch (M,) and labels y (G,).
         wanted: 1 where relevance should fall and 0 where it should not. Broadcast against x: (M, 1) for nodes, (F,)
             for features, (M, F) for both.
-        path: whether the gradient is taken along that path, as it should be in training. Without, at the graphs
-            themselves: the same number every time, to measure with.
+        path: whether to take the gradient along that path, as in training. If False, it is taken at the graphs
+        themselves, which gives the same number every time, for measuring.
 
     >>> from types import SimpleNamespace as Batch
     >>> model = lambda x, edge_index, batch: x[:1] @ torch.tensor([[0.0, 3.0], [0.0, 1.0]])

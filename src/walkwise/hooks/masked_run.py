@@ -16,18 +16,18 @@ from walkwise.tracing.stretches.stretch import Builder, Flow
 
 @dataclass(eq=False)
 class MaskedRun(Builder):
-    """Runs what is written instead of keeping it. Values are those of the recorded run, gradients the rule's."""
+    """Runs maps as they are written instead of storing them. Values are the recorded run's, gradients the rule's."""
 
     weights: Tensor = field(default_factory=lambda: torch.ones(0))  # of the nodes, (M,)
     tensors: dict[int, Tensor] = field(default_factory=dict)  # by slot, (K, N): all that follows from H⁰
 
     def begin(self, roots: Iterable[tuple[int, Tensor]]) -> None:
-        """Walks begin here, and gradients end."""
+        """Begin walks here; gradients end."""
         for slot, H in roots:
             self.tensors[slot] = H.detach().clone().requires_grad_(True)
 
     def emit(self, operators: Sequence[Operator], sources: Sequence[int]) -> int:
-        """A slot that holds the sum of the operators' outputs; of constants alone, nothing."""
+        """A slot that holds the sum of the operators' outputs; nothing for constants alone."""
         if len(operators) == 1 and operators[0] is UNCHANGED:
             return sources[0]
         slot, terms = self.new_slot(), zip(operators, sources, strict=True)

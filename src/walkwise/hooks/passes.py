@@ -36,21 +36,21 @@ def subgraph_relevance(
     rule: RuleLike = "gamma",
     **model_kwargs: Any,
 ) -> float:
-    """R_α(S) of one subgraph by the forward-hook trick: the number that ``walkwise.subgraph_relevance`` gives.
+    """Return R_α(S) of one subgraph by the forward-hook trick, the same number as ``walkwise.subgraph_relevance``.
 
     With α = 0, Algorithm 1: the gradient is let through at the nodes of S only, at H⁰ … Hᴸ, and
-    R(S) = ⟨M ⊙ ∂y/∂H⁰, H⁰⟩. With α > 0, Algorithm 2 with the mask on H⁰ that Theorem 4 asks for: a pass with weight 1
-    inside S and α outside, less a pass with 0 inside and α outside (the walks that never visit S).
+    R(S) = ⟨M ⊙ ∂y/∂H⁰, H⁰⟩. With α > 0, Algorithm 2 with the mask on H⁰ that Theorem 4 requires: a pass with weight 1
+    inside S and α outside, minus a pass with 0 inside and α outside (the walks that never visit S).
 
     Args:
         model: any model that `walkwise.trace` takes. It is left as it was.
         x: a Data, HeteroData or Batch; or the node features, (M, F) or {type: (M_t, F_t)}.
         edge_index: with features, the edges; left out with a Data.
-        nodes: the nodes of S: ids, or of a heterogeneous graph {type: ids}. By name after a Data.
-        alpha: what every step outside S counts, from 0 to 1.
+        nodes: the nodes of S: ids, or {type: ids} for a heterogeneous graph. After a Data, give them by name.
+        alpha: the weight of every step outside S, from 0 to 1.
         target: the output column (default: the largest), one per graph, or a callable that makes a scalar.
         against: another column: the explained number is then the target's output minus this one.
-        index: the output row, for node-level models; of outputs by node type (type, i).
+        index: the output row, for node-level models; (type, i) for outputs by node type.
         rule: as for `walkwise.trace`; "gamma", the paper's, unless another is given.
         **model_kwargs: passed to the model.
 
@@ -78,7 +78,7 @@ def subgraph_relevance(
 
 
 def _relevance(lowering: Lowering, direction: Tensor, inside: Tensor, outside: Tensor) -> float:
-    """All walks with these weights, less those that never visit S (Eq. 10)."""
+    """All walks with these weights, minus those that never visit S (Eq. 10)."""
     relevance, again = _pass(lowering, direction, inside + outside)
     if bool(outside.any()):
         relevance -= _pass(again, direction, outside)[0]

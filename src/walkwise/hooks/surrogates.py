@@ -14,7 +14,7 @@ from walkwise.tracing.stretches.expressions import Coefficients, Term
 
 @dataclass(frozen=True, eq=False)
 class _Contributions:
-    """What an expression adds up: lifted, or of either sign; and the constants that stand beside it."""
+    """The contributions of an expression, lifted or by sign, and the constants beside them."""
 
     parts: tuple[Tensor, ...]
     held: tuple[Tensor, ...]  # the constants in the denominators
@@ -44,14 +44,14 @@ class Surrogate:
             return torch.stack(shares).sum(0)
 
     def _sums(self, term: Term, sign: int = 1) -> _Contributions:
-        """What an expression adds up, or the expression with its sign turned over."""
+        """The contributions of an expression, or of the expression with its sign flipped."""
         key = id(term), sign
         if key not in self._made:
             self._made[key] = self._split(term) if self.rule.splits else self._lifted(term, sign)
         return self._made[key]
 
     def _lifted(self, term: Term, sign: int) -> _Contributions:
-        """The expression with its weights lifted; or that with its sign turned over."""
+        """The expression with its weights lifted, or the same with its sign flipped."""
         nothing = torch.zeros_like(term.value)
         if term.slot >= 0:
             return _Contributions((sign * self.leaf(term),), (nothing,), nothing)
@@ -70,14 +70,14 @@ class Surrogate:
         return self._beside(term, (surrogate,), (held,), constant)
 
     def _map(self, coefficients: Coefficients, sign: int) -> Callable[[Tensor], Tensor]:
-        """A linear map with its weights lifted, should it have any."""
+        """A linear map with its weights lifted, if it has any."""
         if not coefficients.learned:
             return coefficients.whole().push
         assert coefficients.make is not None and coefficients.tensor is not None
         return coefficients.make(self.rule.lift(sign * coefficients.tensor)).push
 
     def _split(self, term: Term) -> _Contributions:
-        """The positive and the negative contributions, told apart path by path."""
+        """The positive and the negative contributions, separated path by path."""
         nothing = torch.zeros_like(term.value)
         if term.slot >= 0:
             x = self.leaf(term)

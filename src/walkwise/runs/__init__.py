@@ -1,7 +1,7 @@
-"""Whole data sets: every graph explained, on one machine or on a cluster, and nothing lost when anything dies.
+"""Whole data sets: explain every graph, on one machine or on a cluster, and lose nothing if a process dies.
 
-`run` writes the answers to a folder, as Parquet; `read` gives them back as tables. Needs pandas and pyarrow
-(``pip install 'walkwise[runs]'``); a Ray cluster needs Ray (``'walkwise[ray]'``).
+`run` writes the answers to a folder, as Parquet; `read` returns them as tables. Needs pandas and pyarrow (``pip install
+'walkwise[runs]'``); a Ray cluster needs Ray (``'walkwise[ray]'``).
 """
 
 try:

@@ -71,7 +71,7 @@ COLUMNS: dict[str, dict[str, pa.DataType]] = {
     "curves": {"activation": _NUMBERS, "pruning": _NUMBERS, "auac": pa.float64(), "aupc": pa.float64()},
 }
 
-#: More columns of tables about heterogeneous graphs: the same nodes by type, "author 3", and what edges say.
+#: More columns of tables about heterogeneous graphs: the same nodes by type, "author 3", and the relations of edges.
 TYPED_COLUMNS: dict[str, dict[str, pa.DataType]] = {
     "nodes": {"named": pa.string()},
     "edges": {"named": pa.list_(pa.string()), "relation": pa.string()},
@@ -81,7 +81,7 @@ TYPED_COLUMNS: dict[str, dict[str, pa.DataType]] = {
 
 @dataclass(frozen=True)
 class Layout:
-    """What all tables of a run have besides: the explained node, and nodes by type."""
+    """Further columns of all tables of a run: the explained node, and nodes by type."""
 
     indexed: bool = False
     typed: bool = False
@@ -103,20 +103,20 @@ def schema_of(kind: str, layout: Layout) -> pa.Schema:
 
 
 def answer(question: Question, batch: ExplainedBatch, keys: Mapping[str, Ints], layout: Layout) -> pa.Table:
-    """One question's rows for the graphs of a batch.
+    """The rows of one question for the graphs of a batch.
 
     Args:
-        question: what is asked.
+        question: the question.
         batch: the graphs, explained.
         keys: the number of every graph, and perhaps its explained node: (G,) each.
-        layout: what all tables of the run have.
+        layout: the columns that all tables of the run have.
     """
     owner, columns = _ANSWERS[question.kind](question, batch)
     return table_of(question.kind, {name: key[owner] for name, key in keys.items()} | columns, layout)
 
 
 def table_of(kind: str, columns: Mapping[str, Any], layout: Layout) -> pa.Table:
-    """Columns in the order and the types of the schema; those that are not there are null."""
+    """Columns in the order and the types of the schema; missing ones are null."""
     schema = schema_of(kind, layout)
     rows = len(columns["graph"])
     arrays = [
@@ -129,7 +129,7 @@ def table_of(kind: str, columns: Mapping[str, Any], layout: Layout) -> pa.Table:
 
 
 def graph_rows(batch: ExplainedBatch, keys: Mapping[str, Ints], names: Sequence[str], layout: Layout) -> pa.Table:
-    """A row for every graph: what it is, what the model says, and what was explained."""
+    """A row for every graph: what it is, the model's outputs, and what was explained."""
     walks = np.bincount(batch.batch, batch.nodes, len(batch.graphs))
     outputs = batch.outputs.double().cpu().numpy()
     one = outputs.shape[1] == 1
@@ -246,7 +246,7 @@ def _groups(question: Question, batch: ExplainedBatch) -> Rows:
 
 
 def _effects(batch: ExplainedBatch, owner: Sequence[int], sets: Sequence[Ints]) -> Floats:
-    """By how much each graph's output falls when a set of its nodes is removed, a pass for one set of every graph."""
+    """How far each graph's output falls when a set of its nodes is removed; one pass handles one set of every graph."""
     effect, before, seen = np.zeros(len(sets)), np.zeros(len(sets), dtype=np.int64), dict[int, int]()
     for row, g in enumerate(owner):
         before[row] = seen.get(g, 0)
@@ -293,7 +293,7 @@ _ANSWERS: dict[str, Callable[[Question, ExplainedBatch], Rows]] = {
 
 
 def _node_lists(batch: ExplainedBatch, flat: Ints, sizes: Ints) -> dict[str, pa.Array]:
-    """Lists of nodes of these lengths, one after the other: by their ids, and of heterogeneous graphs by type, too."""
+    """Lists of nodes of these lengths, one after the other: by id, and for heterogeneous graphs also by type."""
     return {"nodes": _lists(pa.array(batch.ids[flat], type=pa.int32()), sizes)} | _named(batch, flat, sizes)
 
 

@@ -1,4 +1,4 @@
-"""Graphs put side by side, of one kind of nodes or of several, and what is left of them without some nodes."""
+"""Graphs side by side, with one or several node types, and what is left of them without some nodes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class TypedRows:
 
     batch: Ints  # (M,) the graph of every node
     kinds: list[str]  # (M,) its type
-    names: list[str]  # (M,) what it is called in its graph: "author 3"
-    relations: list[str]  # (E,) what every edge says
+    names: list[str]  # (M,) its name in its graph: "author 3"
+    relations: list[str]  # (E,) the relation of every edge
 
     @staticmethod
     def of(data: Any, types: NodeTypes) -> TypedRows:
@@ -42,7 +42,7 @@ class TypedRows:
 
 
 def side_by_side(graphs: Sequence[AnyGraph]) -> Any:
-    """Graphs as one batch, with their numbers alone: words that they have are not given to the model."""
+    """Graphs as one batch, with tensors only: the model does not get text attributes."""
     kinds = [graph.metadata() if isinstance(graph, HeteroData) else None for graph in graphs]
     if any(kind != kinds[0] for kind in kinds):
         raise InputError(
@@ -55,7 +55,7 @@ def side_by_side(graphs: Sequence[AnyGraph]) -> Any:
 
 
 def _plain(graph: AnyGraph) -> AnyGraph:
-    """A graph with its numbers alone."""
+    """A graph with its tensors only."""
     if isinstance(graph, HeteroData):
         typed: Any = HeteroData()
         for name, value in _numbers(graph.stores[0]).items():
@@ -88,10 +88,10 @@ def is_typed(graphs: Sequence[Any]) -> bool:
 
 
 def part_of(data: Any, keep: Tensor) -> tuple[Any, Tensor, Tensor]:
-    """What is left of a batch: the graphs that have nodes, which they are, and the new place of every node.
+    """What is left of a batch: the graphs that still have nodes, which graphs these are, and every node's new place.
 
     Args:
-        data: graphs with one kind of nodes.
+        data: graphs with one node type.
         keep: whether each node stays: (M,).
     """
     places = keep.cumsum(0) - 1

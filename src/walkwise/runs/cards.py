@@ -1,4 +1,4 @@
-"""Graphics cards in a run: where workers compute, who shares a card with whom, and cards that have failed."""
+"""Graphics cards in a run: where workers compute, which workers share a card, and cards that have failed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _CONTEXT = 1 << 30
 
 
 class CardLostError(WalkwiseError):
-    """The card has failed, as after an index out of bounds: nothing more can be computed there by this process."""
+    """The card has failed, as after an index out of bounds: this process can compute nothing more on it."""
 
 
 def as_place(device: str | torch.device | None, model: nn.Module) -> str:
-    """Where workers compute: the device that is named, or where the model is.
+    """Where workers compute: the given device, or where the model is.
 
     Args:
         device: as the caller gives it.
@@ -44,13 +44,13 @@ def as_place(device: str | torch.device | None, model: nn.Module) -> str:
 
 
 def on_processor(model: nn.Module) -> nn.Module:
-    """The model in main memory, from where it goes to workers: itself, or a copy where it is elsewhere."""
+    """The model in main memory, to send to workers: itself, or a copy if it is elsewhere."""
     tensors = [*model.parameters(), *model.buffers()]
     return model if all(t.device.type == "cpu" for t in tensors) else copy.deepcopy(model).to("cpu")
 
 
 def workers_by_default(place: str) -> int:
-    """How many workers there are if nobody says: one per core, and on cards no more than can be of use."""
+    """The default number of workers: one per core, and on cards no more than are of use."""
     cores, device = os.cpu_count() or 1, torch.device(place)
     if device.type == "cpu":
         return cores
@@ -59,7 +59,7 @@ def workers_by_default(place: str) -> int:
 
 
 def seat(place: str, number: int, crew: int) -> torch.device:
-    """The device of one of several workers, who take the cards in turn; those of a card share its memory.
+    """The device of one of several workers, which take the cards in turn; workers on one card share its memory.
 
     Args:
         place: where workers compute; "cuda" for all cards.
@@ -77,7 +77,7 @@ def seat(place: str, number: int, crew: int) -> torch.device:
 
 
 def check_card(device: str | torch.device) -> None:
-    """After an error on a card: makes room if it can be used, and raises :class:`CardLostError` if it cannot.
+    """After an error on a card: free its memory if it can still be used, otherwise raise :class:`CardLostError`.
 
     Args:
         device: where the error was.
@@ -92,7 +92,7 @@ def check_card(device: str | torch.device) -> None:
 
 
 def can_fork(place: str) -> bool:
-    """Whether child processes that share this one's memory can compute there; found out by a child that tries."""
+    """Whether forked child processes can compute there, found by letting a child try."""
     if torch.device(place).type == "cpu":
         return True
     if torch.device(place).type != "cuda" or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""The engine of a Ray cluster: Ray Data streams ranges of graphs over actors, and does again what is lost."""
+"""The engine for a Ray cluster: Ray Data streams ranges of graphs over actors, and repeats lost work."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from walkwise.runs.cards import PER_CARD, CardLostError
 from walkwise.runs.local import Died, Job, Outcome, after_death, local
 from walkwise.runs.work import Shard, Work, joined
 
-#: How often a job is begun whose workers or nodes are lost, and how many jobs are streamed at a time.
+#: How often to begin a job whose workers or nodes are lost, and how many jobs to stream at a time.
 _TRIES = 4
 _AT_A_TIME = 4096
 
-#: How often it is looked whether to end, in seconds.
+#: How often to check whether to end, in seconds.
 _LOOK = 0.3
 
 #: What the columns of files are called that come back, and what stands for the failures of a job that is lost.
@@ -34,34 +34,34 @@ _TABLE, _LOST = "table ", -1
 
 
 class Overseer:
-    """An actor that knows how often each job has been begun, since a graph may kill its process, and whether to end."""
+    """An actor that counts how often each job was begun (a graph may kill its process) and knows whether to end."""
 
     def __init__(self) -> None:
         self.begun: dict[int, int] = {}
         self.over = False
 
     def begin(self, first: int) -> int:
-        """How often a job has been begun, this time included; 0 where it is not to be begun any more."""
+        """How often a job has been begun, including this time; 0 if it must not be begun any more."""
         if self.over:
             return 0
         self.begun[first] = self.begun.get(first, 0) + 1
         return self.begun[first]
 
     def forget(self, first: int) -> None:
-        """A job is begun anew."""
+        """Start counting a job afresh."""
         self.begun.pop(first, None)
 
     def ending(self) -> bool:
-        """Whether work is to end with the batch under way."""
+        """Whether work must end with the batch under way."""
         return self.over
 
     def end(self) -> None:
-        """No job is to be begun any more, and those under way end with their batch."""
+        """Begin no more jobs, and end those under way with their batch."""
         self.over = True
 
 
 class Explainer:
-    """An actor: the model is brought to it once, and then it makes shards."""
+    """An actor that gets the model once and then makes shards."""
 
     def __init__(self, work: Any, overseer: Any, card: bool) -> None:
         self.work: Work = _fetched(work)
@@ -74,7 +74,7 @@ class Explainer:
         self.work.settle(crew=PER_CARD)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """The shards of some jobs, one of them as a rule."""
+        """The shards of some jobs, usually of one."""
         ranges = zip(batch["first"].tolist(), batch["last"].tolist(), strict=True)
         shards = [self._shard(first, last) for first, last in ranges]
         made = {name: np.array([getattr(shard, name) for shard in shards]) for name in ("first", "last", "failed")}
@@ -82,7 +82,7 @@ class Explainer:
         return made | {f"{_TABLE}{name}": np.array(files, dtype=object) for name, files in tables.items()}
 
     def _shard(self, first: int, last: int) -> Shard:
-        """The shard; one without rows where the job is not to be begun, or has been lost too often."""
+        """The shard, without rows if the job must not be begun or has been lost too often."""
         begun = _ray().get(self.overseer.begin.remote(first))
         if begun == 1:
             try:
@@ -94,9 +94,9 @@ class Explainer:
         return Shard(first, first, {}, _LOST if begun else 0)
 
     def _carefully(self, first: int, last: int) -> Shard:
-        """The shard of a job whose process or node was lost: in a process of its own, which may die of a graph.
+        """The shard of a job whose process or node was lost, made in a separate process, which a graph may kill.
 
-        It computes on the processor: a card cannot be shared with a child, and names its errors less well.
+        It computes on the CPU: a card cannot be shared with a child, and its errors are less clear.
         """
         jobs, shards = deque([Job(first, last)]), list[Shard]()
         for outcome in local(self.processor, jobs, workers=1, stopped=self._ending, close=-1):
@@ -112,7 +112,7 @@ class Explainer:
 def on_ray(
     work: Work, jobs: deque[Job], *, workers: int | None, stopped: Callable[[], bool], address: str | None
 ) -> Iterator[Outcome]:
-    """Shards as actors of a Ray cluster finish them, in any order.
+    """Yield shards as actors of a Ray cluster finish them, in any order.
 
     Args:
         work: what workers do.
@@ -153,7 +153,7 @@ def on_ray(
 
 @contextmanager
 def _watch_for_the_end(overseer: Any, stopped: Callable[[], bool]) -> Iterator[None]:
-    """Tells the actors when to end: the stream of their answers may be waited for meanwhile."""
+    """Tell the actors when to end, even while the main thread waits for their answers."""
     done = threading.Event()
 
     def look() -> None:
@@ -173,7 +173,7 @@ def _watch_for_the_end(overseer: Any, stopped: Callable[[], bool]) -> Iterator[N
 
 @contextmanager
 def _handler_kept() -> Iterator[None]:
-    """Keeps what is to happen at SIGTERM, for which Ray has a handler of its own."""
+    """Keep the handler of SIGTERM, which Ray would replace."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -183,7 +183,7 @@ def _handler_kept() -> Iterator[None]:
 
 
 def _streamed(ray: Any, work: Any, overseer: Any, jobs: dict[int, Job], workers: int | None) -> Iterator[Shard]:
-    """The shards of the jobs; Ray does again what is lost with a worker or a node."""
+    """The shards of the jobs; Ray repeats jobs that are lost with a worker or a node."""
     resources = ray.cluster_resources()
     cards = int(resources.get("GPU", 0))
     most = workers or cards * PER_CARD or max(1, int(resources.get("CPU", 1)))
@@ -207,7 +207,7 @@ def _streamed(ray: Any, work: Any, overseer: Any, jobs: dict[int, Job], workers:
 
 @contextmanager
 def _modules_carried(work: Work) -> Iterator[None]:
-    """Lets classes of the user's own modules travel with the model: nodes need not have the files they are in."""
+    """Let classes of the user's own modules travel with the model, so that nodes need not have their files."""
     cloudpickle: Any = import_module("ray.cloudpickle")
 
     used: list[Any] = [type(module) for module in work.model.modules()]

@@ -1,4 +1,4 @@
-"""A batch of graphs put to the model: its outputs, what is explained of them, and the chain of all."""
+"""A batch of graphs run through the model: the outputs, the explained numbers, and the chain of all graphs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Rows = Tensor | list[TypedNode]
 
 @dataclass(frozen=True, eq=False)
 class ExplainedBatch:
-    """Graphs side by side, what the model says of each, and the chain of all of them together."""
+    """Graphs side by side, the model's outputs for each, and the chain of all of them together."""
 
     model: nn.Module
     graphs: Sequence[Any]
@@ -40,8 +40,8 @@ class ExplainedBatch:
     typed: TypedRows | None  # which nodes are of which type, of heterogeneous graphs
     own_ids: Ints | None  # (M,) what nodes are called, graph after graph; by default their numbers there
     roots: Rows | None  # the nodes that are explained, of a model with an output per node
-    outputs: Tensor  # (G, C) what the model says of each graph
-    columns: list[int]  # (G,) what is explained of it
+    outputs: Tensor  # (G, C) the model's output for each graph
+    columns: list[int]  # (G,) the explained column
     signs: list[int]  # (G,) -1 for the negative class of a model with one logit
     chain: RelevanceChain
     node_names: tuple[str, ...]
@@ -75,7 +75,7 @@ class ExplainedBatch:
 
     @property
     def ids(self) -> Ints:
-        """What each node is called in its own graph.  # (M,)"""
+        """The id of each node in its own graph.  # (M,)"""
         if self.own_ids is None:
             return self.numbers
         ids = np.empty_like(self.own_ids)
@@ -119,14 +119,14 @@ class ExplainedBatch:
 
     @cached_property
     def kinds(self) -> list[list[str | None]]:
-        """What the nodes of every graph are; of heterogeneous graphs, their types."""
+        """The kinds of the nodes of every graph; in heterogeneous graphs, their types."""
         if self.typed is None:
             return [node_kinds(data, self.node_names) for data in self.graphs]
         return [[self.typed.kinds[node] for node in self.rows_of(g)] for g in range(len(self.graphs))]
 
     @cached_property
     def molecules(self) -> list[Any]:
-        """The molecule that every graph stands for, or None."""
+        """The molecule of every graph, or None."""
         if self.typed is not None:
             return [None] * len(self.graphs)
         return [as_molecule(data, kinds) for data, kinds in zip(self.graphs, self.kinds, strict=True)]
@@ -152,7 +152,7 @@ class ExplainedBatch:
         return outputs
 
     def _typed_outputs(self, keep: Bools) -> Tensor:
-        """Every column of the outputs for some of the nodes; a graph that lacks a type is asked about alone."""
+        """Every column of the outputs for some of the nodes; a graph that lacks a type is run alone."""
         outputs = torch.zeros_like(self.outputs)
         for g, graph in enumerate(self.graphs):
             nodes = self.numbers[(self.batch == g) & keep]
@@ -182,17 +182,17 @@ def explain(
     node_names: tuple[str, ...] = (),
     device: str = "cpu",
 ) -> ExplainedBatch:
-    """Graphs traced together; each comes out as it would alone.
+    """Trace graphs together; each gets the same result as it would alone.
 
     Args:
         model: the model.
         graphs: the graphs.
-        roots: the node of each that is explained, for models with an output per node; by type (type, i).
-        ids: what each graph's nodes are called; by default 0, 1, ….
-        types: of a heterogeneous graph that these are parts of, whose numbers are the ids.
+        roots: the explained node of each graph, for models with an output per node; by type (type, i).
+        ids: the node ids of each graph; by default 0, 1, ….
+        types: the types of a heterogeneous graph of which these are parts, and whose numbers are the ids.
         target: "predicted", "label", a column, or "positive" or "negative" of a model with one logit.
         rule: the LRP rule.
-        node_names: what the columns of one-hot features mean.
+        node_names: the meaning of the columns of one-hot features.
         device: where to compute: where the model is.
     """
     data = side_by_side(graphs).to(device)
@@ -271,7 +271,7 @@ def label_of(graph: AnyGraph) -> float | None:
 
 
 def model_outputs(model: nn.Module, data: Any, rows: Rows | None) -> Tensor:
-    """What the model says of every graph of a batch, or of every root: (G, C)."""
+    """The model's output for every graph of a batch, or for every root: (G, C)."""
     with torch.no_grad(), at_rest(model) as resting:
         _, output = of_graph(model, data, {}).taken(lambda way: way.run(resting))
     if rows is None:
@@ -323,7 +323,7 @@ def _table(output: Any, count: int, *, per_node: bool) -> Tensor:
 
 
 def predicted(outputs: Tensor) -> Ints:
-    """The class that every row tells: its largest column, or of one logit whether it is positive.  # (G, C) -> (G,)"""
+    """The class that every row predicts: the largest column, or whether one logit is positive.  # (G, C) -> (G,)"""
     table = outputs.double().cpu().numpy()
     classes: Ints = (table[:, 0] > 0).astype(np.int64) if table.shape[1] == 1 else table.argmax(axis=1)
     return classes

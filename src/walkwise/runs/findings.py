@@ -1,4 +1,4 @@
-"""What a run found over a whole data set: means per class with confidence intervals, what recurs, and what is odd."""
+"""The findings of a run over a whole data set: means per class with confidence intervals, patterns, and oddities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def of_kind(tables: Tables, kind: str) -> pd.DataFrame | None:
 
 
 def keys_of(table: pd.DataFrame) -> list[str]:
-    """What tells rows of different graphs apart: the graph, and perhaps the explained node."""
+    """The key columns of rows: the graph, and perhaps the explained node."""
     return [key for key in ("graph", "index") if key in table]
 
 
@@ -31,7 +31,7 @@ def explained_graphs(tables: Tables) -> pd.DataFrame:
 
 
 def mean_with_interval(values: pd.Series) -> tuple[float, float]:
-    """A mean, and half the width of its 95 % confidence interval: not a number for a single value.
+    """A mean, and half the width of its 95 % confidence interval, which is NaN for a single value.
 
     >>> mean, half = mean_with_interval(pd.Series([1.0, 2.0, 6.0]))
     >>> mean, round(half, 3)
@@ -43,13 +43,13 @@ def mean_with_interval(values: pd.Series) -> tuple[float, float]:
 
 
 def by_kind(tables: Tables) -> pd.DataFrame:
-    """The relevance of a node by its kind and the explained class: of graphs that have the kind, the mean of theirs.
+    """Mean node relevance by kind and explained class, over the graphs that have the kind.
 
     The columns are ``target``, ``kind``, ``graphs``, ``nodes``, ``mean`` and ``half``. An interval over graphs is
-    honest where one over nodes is not: the nodes of a graph are not independent.
+    honest, while one over nodes is not, because the nodes of a graph are not independent.
 
     Args:
-        tables: what :func:`walkwise.runs.read` gives.
+        tables: the result of :func:`walkwise.runs.read`.
     """
     nodes = tables.get("nodes")
     if nodes is None or nodes.kind.isna().all():
@@ -65,17 +65,17 @@ def by_kind(tables: Tables) -> pd.DataFrame:
 
 
 def by_pattern(tables: Tables, kind: str) -> pd.DataFrame:
-    """Groups, or found subgraphs gathered up to isomorphism, by the explained class.
+    """Groups, or found subgraphs up to isomorphism, by explained class.
 
     The columns are ``target``, ``pattern``, ``graphs`` (that have it), ``frequency`` (their share of the class),
-    ``mean`` and ``half`` (its relevance in them), ``effect`` and ``effect_half`` (by how much the output falls when it
-    is removed), ``weight`` (relevance × frequency, by which they are ranked), of subgraphs ``alone`` (how often the
-    model predicts the class for the subgraph by itself), and of graphs with labels ``right`` (the share of those that
-    have it whose label is the class), ``base`` (that share among all graphs of the class), ``doubt`` (by how many
-    standard errors the first falls short of the second).
+    ``mean`` and ``half`` (its relevance in them), ``effect`` and ``effect_half`` (how far the output falls when it is
+    removed), ``weight`` (relevance × frequency, by which they are ranked), of subgraphs ``alone`` (how often the model
+    predicts the class for the subgraph by itself), and of graphs with labels ``right`` (the share of those that have it
+    whose label is the class), ``base`` (that share among all graphs of the class), ``doubt`` (by how many standard
+    errors the first falls short of the second).
 
     Args:
-        tables: what :func:`walkwise.runs.read` gives.
+        tables: the result of :func:`walkwise.runs.read`.
         kind: "subgraph" or "groups".
     """
     columns = ["target", "pattern", "graphs", "frequency", "mean", "half", "effect", "effect_half", "weight"]
@@ -104,18 +104,18 @@ def by_pattern(tables: Tables, kind: str) -> pd.DataFrame:
 
 
 def _doubt(right: float, base: float, count: int) -> float:
-    """By how many standard errors a share falls short of the share in all."""
+    """By how many standard errors a share falls short of the overall share."""
     if np.isnan(right) or base in (0, 1):
         return 0.0
     return float((base - right) / np.sqrt(base * (1 - base) / count))
 
 
 def cues_in_doubt(patterns: pd.DataFrame, *, least: int = 5) -> pd.DataFrame:
-    """Patterns that speak for a class, but whose graphs have its label less often than others: perhaps spurious.
+    """Patterns that speak for a class although their graphs have its label less often than others: perhaps spurious.
 
     Args:
-        patterns: what :func:`by_pattern` gives.
-        least: patterns of fewer graphs say nothing.
+        patterns: the result of :func:`by_pattern`.
+        least: ignore patterns in fewer graphs than this.
     """
     chosen = patterns[(patterns["mean"] > 0) & (patterns.doubt > _ENDS) & (patterns.graphs >= least)]
     return chosen.sort_values("doubt", ascending=False)
@@ -124,11 +124,11 @@ def cues_in_doubt(patterns: pd.DataFrame, *, least: int = 5) -> pd.DataFrame:
 def first_to_look_at(tables: Tables, *, most: int = 20) -> pd.DataFrame:
     """The graphs that stand out, with the reason: ``graph`` (and ``index``), ``name``, ``why``, ``value``.
 
-    Wrong predictions that the model is surest of; outputs mostly absorbed by biases; relevance that mostly cancels; and
-    relevance that one node has nearly alone.
+    These are the most confident wrong predictions; outputs mostly absorbed by biases; relevance that mostly cancels;
+    and relevance that sits almost entirely on one node.
 
     Args:
-        tables: what :func:`walkwise.runs.read` gives.
+        tables: the result of :func:`walkwise.runs.read`.
         most: how many graphs.
     """
     graphs = explained_graphs(tables)
@@ -155,7 +155,7 @@ def first_to_look_at(tables: Tables, *, most: int = 20) -> pd.DataFrame:
 
 
 def _surely_wrong(graphs: pd.DataFrame) -> pd.Series:
-    """By how much the prediction leads, of graphs whose label is another class; the largest first."""
+    """The lead of the prediction, for graphs whose label is another class; the largest first."""
     wrong = graphs[graphs.label.notna() & (graphs.label != graphs.prediction)]
     several = wrong[wrong.outputs.map(len) > 1]
     margins = [float(np.diff(np.sort(row)[-2:])[0]) for row in several.outputs]
@@ -169,7 +169,7 @@ def _absorbed(graphs: pd.DataFrame) -> pd.Series:
 
 
 def _sizes(graphs: pd.DataFrame) -> pd.Series:
-    """How large every output is, or half the median one: nearly nothing is no measure."""
+    """The size of every output, but at least half the median, since tiny outputs are no measure."""
     sizes = graphs.output.abs()
     return sizes.clip(lower=max(0.5 * float(sizes.median()), 1e-12))
 
@@ -180,13 +180,13 @@ def _index(graphs: pd.DataFrame) -> pd.Index:
 
 
 def _outside(values: pd.Series) -> pd.Series:
-    """What lies far above the rest: beyond the upper quartile by three times the distance between the quartiles."""
+    """Values far above the rest: beyond the upper quartile by three times the interquartile range."""
     low, high = values.quantile(0.25), values.quantile(0.75)
     return values[values > high + 3 * (high - low)].sort_values(ascending=False)
 
 
 def failures(tables: Tables) -> list[tuple[str, int, str]]:
-    """What went wrong, how often, and a graph where it did; the most frequent first."""
+    """The errors, how often each occurred, and an example graph; the most frequent first."""
     graphs = tables["graphs"]
     bad = graphs[graphs.error.notna()]
     counted = bad.groupby("error").name.agg(["size", "first"]).sort_values("size", ascending=False)
@@ -194,7 +194,7 @@ def failures(tables: Tables) -> list[tuple[str, int, str]]:
 
 
 def class_title(target: float, class_names: Sequence[str]) -> str:
-    """What a class is called.
+    """The name of a class.
 
     >>> class_title(1, ["cycle", "house"]), class_title(2, [])
     ('house', 'output 2')

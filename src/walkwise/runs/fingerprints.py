@@ -1,4 +1,4 @@
-"""What tells whether two runs have read the same."""
+"""Hashes that tell whether two runs read the same data."""
 
 from __future__ import annotations
 

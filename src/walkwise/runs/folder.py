@@ -1,4 +1,4 @@
-"""The folder of a run: a manifest, and shards that are there whole or not at all."""
+"""The folder of a run: a manifest, and shards that are complete or absent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from walkwise.runs.work import Shard
 
 _MANIFEST = "manifest.json"
-#: What a manifest tells, and as what.
+#: The fields of a manifest, and their types.
 _FIELDS: Mapping[str, Any] = {
     "model": str, "data": str, "graphs": int, "class_names": list, "node_names": list, "questions": list,
     "target": int | str, "rule": str, "batch": int, "versions": dict,
@@ -33,12 +33,12 @@ _NAME = re.compile(r"(\d{12})-(\d{12})\.parquet")
 
 
 class UnfinishedWriteError(WalkwiseError, OSError):
-    """A shard could not be written: the disk is full, say. What was written before is whole."""
+    """A shard could not be written, for example because the disk is full. Earlier shards are complete."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run in its folder: what it is, and how far it has come."""
+    """A run in its folder: what it is, and its progress."""
 
     folder: Path
     manifest: Mapping[str, Any]
@@ -47,7 +47,7 @@ class Run:
 
     @property
     def total(self) -> int:
-        """How many graphs there are, or explained nodes."""
+        """The number of graphs, or of explained nodes."""
         return int(self.manifest["graphs"])
 
     @property
@@ -57,7 +57,7 @@ class Run:
 
     @property
     def questions(self) -> list[str]:
-        """What was asked."""
+        """The questions of the run."""
         return list(self.manifest["questions"])
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Run:
 
 
 def open_run(folder: str | Path) -> Run:
-    """The run in a folder, as far as it has come.
+    """Open the run in a folder, finished or not.
 
     Args:
         folder: of the run.
@@ -86,7 +86,7 @@ def open_run(folder: str | Path) -> Run:
 
 
 def _checked_manifest(path: Path, argument: str) -> Mapping[str, Any]:
-    """The manifest in a folder, if it is that of a run; else the argument that named the folder is refused."""
+    """The manifest in a folder, if it belongs to a run; otherwise the argument that named the folder is refused."""
     found = read_json(path / _MANIFEST)
     if not isinstance(found, dict) or found.get("format") != "walkwise run":
         raise InputError(
@@ -119,7 +119,7 @@ def _checked_manifest(path: Path, argument: str) -> Mapping[str, Any]:
 
 
 def read(folder: str | Path | Run) -> dict[str, pd.DataFrame]:
-    """The tables of a run: {question: DataFrame}, and "graphs" with a row for every graph; needs pandas.
+    """Read the tables of a run: {question: DataFrame}, and "graphs" with a row for every graph; needs pandas.
 
     Every table has the column ``graph`` (and ``index``, where single nodes were explained) and is sorted by it.
 
@@ -192,7 +192,7 @@ def shard_name(first: int, last: int) -> str:
 
 
 def finished(folder: Path) -> list[tuple[int, int]]:
-    """What is done: ranges of graphs, ascending. The table of graphs is written last, so it says what is whole."""
+    """The finished ranges of graphs, ascending. The table of graphs is written last, so it says what is complete."""
     found = [_NAME.fullmatch(path.name) for path in (folder / "graphs").glob("*.parquet")]
     return sorted((int(match[1]), int(match[2])) for match in found if match)
 
@@ -203,7 +203,7 @@ def manifest_in(folder: Path) -> Mapping[str, Any] | None:
 
 
 def prepare(folder: Path, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The folder made ready: what an interrupted write has left is removed. The manifest that is there, or this one."""
+    """Prepare the folder, remove the remains of interrupted writes, and return the manifest there, or this one."""
     for path in [*folder.glob(f"{UNFINISHED}*"), *folder.glob(f"*/{UNFINISHED}*")]:
         with _writing(path):
             path.unlink(missing_ok=True)
@@ -223,7 +223,7 @@ def prepare(folder: Path, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def write(folder: Path, shard: Shard) -> None:
-    """Writes the tables of a shard, that of graphs last; each appears under its name when it is whole."""
+    """Write the tables of a shard, that of graphs last; each appears under its name once it is complete."""
     name = shard_name(shard.first, shard.last)
     for table in sorted(shard.tables, key=lambda table: table == "graphs"):
         _write(folder / table / name, shard.tables[table])
@@ -238,7 +238,7 @@ def _write(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Says in words what a disk that is full or read-only means for the run."""
+    """Explain what a full or read-only disk means for the run."""
     try:
         yield
     except OSError as error:
@@ -266,11 +266,10 @@ def _failures(folder: Path, done: list[tuple[int, int]]) -> int:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[int]:
-    """Makes a run's folder if need be, and holds it.
+    """Create a run's folder if necessary, and lock it.
 
-    Of two processes that write the same rows in different shards, one would write them twice. The lock goes with
-    the process that holds it, however that ends. What comes back is the file that children of this process close, so
-    that they do not hold it on.
+    Two processes could otherwise write the same rows in different shards. The lock ends with the process that holds it,
+    however that ends. Returns the file that children of this process must close, so that they do not keep the lock.
     """
     with _writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -294,7 +293,7 @@ def locked(folder: Path) -> Iterator[int]:
 
 
 def _locks(handle: int) -> bool:
-    """Whether the lock is ours now; on systems without such locks it always is."""
+    """Whether we hold the lock; on systems without such locks we always do."""
     try:
         import fcntl
     except ImportError:

@@ -51,12 +51,12 @@ def explained(
     against: Target = None,
     types: NodeTypes | None = None,
 ) -> ExplainedScalar:
-    """The explained scalar: the sum of one output per graph, or one row's output.
+    """Return the explained scalar: the sum of one output per graph, or one row's output.
 
-    Of every row its column ``target``, or the largest. Integers name columns: 0 is the first, also of a regression's
-    one column, which is never turned over. Of an output with one column, "positive" (or 1) is that column and
-    "negative" the same with its sign turned over: the two classes of a binary model with one logit. A callable is
-    called, and followed if a tape is on. With ``against``, what is explained is a column less another.
+    From every row it takes the column ``target``, or the largest. An integer is a column: 0 is the first, also for a
+    regression with one column, whose sign is never flipped. For an output with one column, "positive" (or 1) is that
+    column and "negative" the same with its sign flipped: the two classes of a binary model with one logit. A callable
+    is called, and followed if a tape is active. With ``against``, a column minus another is explained.
     """
     if callable(target):
         if against is not None:
@@ -81,7 +81,7 @@ def explained(
 
 
 def _of_type(output: Any, index: Any, types: NodeTypes | None) -> tuple[Any, Any]:
-    """The output of a node type, and the row in it; one that is no dictionary has rows of all types, or of that one."""
+    """The output of a node type, and the row in it; if not a dictionary, it has rows of all types, or of one."""
     name, row = index if isinstance(index, tuple) and len(index) == 2 and isinstance(index[0], str) else (None, index)
     row = row if name is None else _integer(row, "index")
     if isinstance(output, dict):
@@ -186,7 +186,7 @@ def _as_table(output: Tensor, index: object, num_graphs: int, num_nodes: int) ->
 
 
 def _plain(target: Any) -> Any:
-    """A target as numbers of Python, where it is a tensor or an array."""
+    """A target as Python numbers, if it is a tensor or an array."""
     return target.tolist() if hasattr(target, "tolist") else target
 
 
@@ -270,7 +270,7 @@ def column_of(target: Any, count: int) -> tuple[int, int]:
 
 
 def check_contrast(column: int, against: int, count: int) -> None:
-    """Refuse a column that is set against itself."""
+    """Refuse a contrast of a column with itself."""
     if column == against:
         raise TargetError(
             f"against={against} is the explained column itself.",

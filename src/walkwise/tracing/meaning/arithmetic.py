@@ -51,7 +51,7 @@ def _neg(run: Interpreter, op: Op) -> None:
 
 
 def _sum(run: Interpreter, op: Op, left: Any, right: Any, times: float) -> None:
-    """left + times · right; what is not followed is a bias."""
+    """left + times · right; a term that is not followed is a bias."""
     followed = [(side, factor) for side, factor in ((left, 1.0), (right, times)) if isinstance(side, Ref)]
     if not followed or op.outputs[0] is None:
         return gradient(run, op)
@@ -71,18 +71,18 @@ def _sum(run: Interpreter, op: Op, left: Any, right: Any, times: float) -> None:
 
 
 def weighed_together(run: Interpreter, op: Op, slots: Sequence[int]) -> bool:
-    """Whether linear maps are added that belong together: they are one map of their inputs side by side."""
+    """Whether the added linear maps belong together, as one map of their inputs side by side."""
     return alike(run, op, slots) and all(run.shape(slot) == run.shape(op.outputs[0]) for slot in slots)  # type: ignore[arg-type]
 
 
 def alike(run: Interpreter, op: Op, slots: Sequence[int]) -> bool:
-    """Whether tensors are what weights made of others, all under one rule and none of them settled."""
+    """Whether tensors are results of weights, all under one rule and none of them settled."""
     flows = [run.flow(slot) for slot in slots]
     return all(flow.weighted and flow.call == op.call and flow.rule == flows[0].rule for flow in flows)
 
 
 def _multiple(run: Interpreter, op: Op, followed: Sequence[tuple[Ref, float]]) -> tuple[int, Any] | None:
-    """The tensor of which a sum is a multiple, and how many times: x + s · x is (1 + s) · x, not two ways of x."""
+    """The tensor of which a sum is a multiple, and the factor: x + s · x is (1 + s) · x, not two paths of x."""
     (left, first), (right, second) = followed
     ways = itertools.product(_multiples(run, op, left.slot), _multiples(run, op, right.slot))
     found = ((slot, first * s + second * t) for (slot, s), (other, t) in ways if slot == other)
@@ -183,9 +183,9 @@ def scale(run: Interpreter, op: Op, slot: int, factor: Any) -> None:
 
 
 def product(run: Interpreter, op: Op) -> None:
-    """A product of two followed tensors: the one that is a gate, or is broadcast over the other, is held constant.
+    """A product of two followed tensors: a factor that is a gate, or is broadcast over the other, is held constant.
 
-    Where neither is, each gets half of the relevance; of several, each the same.
+    If neither is, each gets half of the relevance; several factors get equal shares.
     """
     refs = [a for a in op.args if isinstance(a, Ref)]
     if len(refs) < 2 or op.outputs[0] is None:
@@ -226,7 +226,7 @@ def _product_along(run: Interpreter, op: Op) -> None:
 
 
 def in_equal_shares(run: Interpreter, op: Op, count: Tensor) -> None:
-    """A product of so many factors: each has the whole of it for its gradient, and gets as much as any other."""
+    """A product of so many factors: each would get all of it by its gradient, and gets an equal share instead."""
     selection(run, op)
     slot = op.outputs[0]
     assert slot is not None

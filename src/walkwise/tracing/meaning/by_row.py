@@ -1,4 +1,4 @@
-"""What an operation does to every row by itself, found by applying it to a few: columns put in places, or a matrix."""
+"""What an operation does to each row by itself, found by applying it to a few: it moves columns, or is a matrix."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _RowMaps = dict[int, dict[int, Operator]]
 
 
 def maps_by_row(run: Interpreter, op: Op) -> _RowMaps | None:
-    """The maps of rows that an operation is; None where it mixes rows, or where they are too wide to look at."""
+    """The maps of rows that make up an operation; None if it mixes rows, or if they are too wide to probe."""
     shapes = [run.shape(slot) for slot in (*op.inputs, *op.outputs) if slot is not None]
     by_row = all(len(s) > 1 and s[0] == shapes[0][0] and 0 < s[1:].numel() <= _PROBED for s in shapes)
     return (_columns(run, op) or _row_matrices(run, op)) if by_row else None
 
 
 def _columns(run: Interpreter, op: Op) -> _RowMaps | None:
-    """Where an operation puts the columns of its inputs, if it just moves or copies them.
+    """Where an operation puts the columns of its inputs, if it only moves or copies them.
 
     A column of numbers k and k² is a column of the input; sums of several seldom have both, and then the rows do not
     agree.

@@ -1,7 +1,8 @@
-"""Normalisations written by hand: of a tensor less its own mean, over its own spread, both are held constant.
+"""Handwritten normalisations: if a tensor minus its own mean is divided by its own spread, both are held constant.
 
-The spread is held constant anyway, since it divides. The mean is where it is told for certain: what is subtracted is a
-mean of the tensor (of rows, of columns or of graphs), and what divides is made of the same tensor alone.
+The spread is held constant anyway, since it divides. The mean is held constant if it is recognised for certain: the
+subtracted tensor is a mean of the tensor (over rows, columns or graphs), and the divisor is computed from the same
+tensor alone.
 """
 
 from __future__ import annotations

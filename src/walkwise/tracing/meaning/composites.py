@@ -1,4 +1,4 @@
-"""Functions that are several others in one: each is written out, so that it means what its parts mean."""
+"""Functions composed of others: each is written out, so that it means what its parts mean."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from walkwise.tracing.stretches.stretch import Flow
 
 
 class Written:
-    """Writes an operation out in the functions it is made of, each with its own handler."""
+    """Writes an operation as the functions it consists of, each with its own handler."""
 
     def __init__(self, run: Interpreter, op: Op) -> None:
         """Nothing written yet."""
@@ -44,7 +44,7 @@ class Written:
 
 
 def written_out(write: Callable[..., Any]) -> Callable[[Interpreter, Op], None]:
-    """The handler of a function that is written out; where ``write`` gives None, the plain gradient is taken.
+    """The handler of a function that is written out; if ``write`` returns None, the plain gradient is used.
 
     ``write`` gets the writer and the function's arguments, followed tensors among them as references.
     """

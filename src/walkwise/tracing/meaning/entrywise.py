@@ -1,7 +1,7 @@
-"""Activations that are written by hand: expressions made entry by entry of one tensor, and of numbers.
+"""Handwritten activations: expressions computed entry by entry from one tensor and numbers.
 
 ``x * (x > 0)``, ``torch.where(x > 0, x, 0)`` and ``(x + x.abs()) / 2`` are ReLU, ``x * sigmoid(x)`` is SiLU. Each is
-h = z · [h / z] as the function of that name is, and ends the linear maps before it as that does.
+h = z · [h / z], like the function of that name, and ends the linear maps before it as that does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LONGEST = 16
 
 
 def as_activation(run: Interpreter, op: Op) -> None:
-    """Write what an operation gives as an activation, if it is made entry by entry of one tensor, and bends it."""
+    """Write an operation's result as an activation, if it is a non-linear function of one tensor, entry by entry."""
     if (of_two := _extreme(run, op)) is not None:
         return run.run(of_two)
     output, root = op.outputs[0], _root(run, op)

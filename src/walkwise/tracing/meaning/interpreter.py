@@ -20,7 +20,7 @@ from walkwise.tracing.stretches.stretch import Builder, Flow
 
 
 class Interpreter:
-    """What handlers work with: the recorded values, the flows made so far, and the chain under construction.
+    """The context of handlers: the recorded values, the flows made so far, and the chain under construction.
 
     Values and messages are flat here: a tensor of shape (K, …) is (K, N), whatever its rows are.
     """
@@ -38,7 +38,7 @@ class Interpreter:
         self.made: dict[int | None, Op] = {}  # the operations of the run, by what they made
         self.standing: Container[int] = ()  # the slots at which walks stand
         self.lasting = True  # whether what is made must outlive later changes of the model's weights
-        self.uncovered: list[tuple[Op, int]] = []  # operations that no rule speaks of, and the slots they emit
+        self.uncovered: list[tuple[Op, int]] = []  # operations without a rule, and the slots they emit
         self.remarks: dict[str, None] = {}
         #: What was put together in a new dimension: which it is, and the slots.
         self.stacks: dict[int, tuple[int, list[int]]] = {}
@@ -53,7 +53,7 @@ class Interpreter:
             as_activation(self, op)
 
     def written(self, op: Op, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """One of the functions that an operation is written out in; of constants alone it is a constant."""
+        """Write one of the functions that an operation consists of; a function of constants is a constant."""
         given, named = filled((args, kwargs), lambda slot: self.values[slot], {})
         value = func(*given, **named).detach()
         inputs = tuple(dict.fromkeys(a.slot for a in leaves((args, kwargs)) if isinstance(a, Ref)))
@@ -68,7 +68,7 @@ class Interpreter:
         return Ref(slot)
 
     def replayed(self, slot: int, root: int, value: Tensor) -> Tensor:
-        """What a slot would hold for another value of a root that it was made of."""
+        """What a slot would hold for another value of a root that it was computed from."""
         if slot == root:
             return value
         op = self.made[slot]
@@ -84,7 +84,7 @@ class Interpreter:
         return self.values[slot].shape
 
     def learned(self, constant: Tensor) -> bool:
-        """Whether a constant is a parameter of the model or made of some; frozen ones are told by where they lie."""
+        """Whether a constant is a parameter or computed from parameters; frozen ones are known by their address."""
         if constant.requires_grad or not self.parameters or constant.layout != torch.strided:
             return constant.requires_grad
         return constant.untyped_storage().data_ptr() in self.parameters
@@ -105,7 +105,7 @@ class Interpreter:
         return flow
 
     def moves_on(self, op: Op) -> bool:
-        """Whether a stretch goes on where entries are moved: inside a layer, and where they all stay."""
+        """Whether a stretch goes on when entries are moved: inside a layer, and if none is dropped."""
         (given, *others), (made, *more) = op.inputs, op.outputs
         whole = not others and not more and made is not None
         return op.call is not None or (whole and self.values[given].numel() == self.values[made].numel())  # type: ignore[index]
@@ -123,7 +123,7 @@ class Interpreter:
         constant: Tensor | None = None,
         output: int = 0,
     ) -> None:
-        """Write Σ map(flow) + constant: into the chain where the rule has nothing to say, else into the stretch."""
+        """Write Σ map(flow) + constant: into the chain if the rule does not matter, else into the stretch."""
         slot = op.outputs[output]
         if slot is None:
             return
@@ -143,7 +143,7 @@ class Interpreter:
             self.flows[slot] = Flow(value, -1, term, begun or rule, learned or weighted, op.call, gate)
 
     def _in_type(self, flow: Flow, dtype: torch.dtype) -> Flow:
-        """A flow in the type of what is made of it: a constant of another type may have changed that."""
+        """A flow in the type of the result, which a constant of another type may have changed."""
         if flow.value.dtype == dtype:
             return flow
         flow = self.builder.settle(flow)
@@ -187,7 +187,7 @@ class Interpreter:
 
 
 def gradient(run: Interpreter, op: Op) -> None:
-    """No rule: the plain gradient, and the operation is named."""
+    """There is no rule: use the plain gradient, and name the operation in a note."""
     selection(run, op)
     made = [run.flows[slot] for slot in op.outputs if slot is not None]
     for flow in made:
@@ -196,7 +196,7 @@ def gradient(run: Interpreter, op: Op) -> None:
 
 
 def selection(run: Interpreter, op: Op) -> None:
-    """The plain gradient, where that is the rule: a value that was picked gets it all."""
+    """Use the plain gradient as the rule: a selected value gets all relevance."""
     flows = {slot: run.read(op, slot) for slot in op.inputs}
     for output, slot in enumerate(op.outputs):
         if slot is not None:
@@ -221,7 +221,7 @@ def structural(run: Interpreter, op: Op, *, within: bool = False) -> None:
 
 
 def base_of(run: Interpreter, op: Op, flows: dict[int, Flow], output: int) -> Tensor | None:
-    """What an operation gives where all its inputs are zero, if a stretch needs to know."""
+    """An operation's result for zero inputs, if a stretch needs it."""
     if op.call is None and all(flow.settled for flow in flows.values()):
         return None
     constants = (a for a in leaves((op.args, op.kwargs)) if isinstance(a, Tensor) and a.is_floating_point())

@@ -1,4 +1,4 @@
-"""Tensors that are put together in a new dimension and added up over it: the same as one sum of them."""
+"""Tensors stacked in a new dimension and summed over it: the same as one sum of them."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def _linear(run: Interpreter, op: Op) -> None:
 def is_weight(run: Interpreter, constant: Tensor, slot: int, summed: Sequence[int]) -> bool:
     """Whether a constant that sums over dimensions of a tensor is a weight: learned, or mixing no nodes.
 
-    Where nobody knows what the rows are, neurons are taken to come last.
+    If it is unknown what the rows are, neurons are assumed to come last.
     """
     if run.learned(constant):
         return True
@@ -177,7 +177,7 @@ def _adjacency(run: Interpreter, op: Op, matrix: Tensor, slot: int) -> None:
     torch.outer, torch.kron,
 )  # fmt: skip
 def multilinear(run: Interpreter, op: Op) -> None:
-    """Linear in the one followed argument, the other one a weight; with two followed, a product."""
+    """Linear in the one followed argument, with the other as weight; if both are followed, a product."""
     tensors = [a for a in leaves((op.args, op.kwargs)) if isinstance(a, (Tensor, Ref))]
     followed = [a for a in tensors if isinstance(a, Ref)]
     if len(tensors) == 1 and op.inputs:

@@ -1,10 +1,10 @@
-"""Which node every row of a tensor of the model's own is: of an embedding, of a table of weights.
+"""The node of every row of the model's own tensors: embeddings, tables of weights.
 
-What a model makes of whole numbers (atom numbers, word numbers, ids) is followed from the first layer on: what it did
-to their order before that, ``emb(x[perm])``, is out of sight. So the part of the model before its layers is run a few
-times with the numbers of some nodes changed, and the rows that change with them are theirs. Rows that depend on no
-number, or on those of several nodes, are the nodes that the layer's edges say: in their own order where the edges are
-the graph's.
+What a model computes from whole numbers (atomic numbers, word numbers, ids) is followed only from the first layer on.
+Any reordering before that, ``emb(x[perm])``, is out of sight. So the part of the model before its layers is run a few
+times with the numbers of some nodes changed, and the rows that change belong to these nodes. For rows that depend on no
+number, or on those of several nodes, the layer's edges decide: the rows are in the nodes' order if the edges are the
+graph's.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ Parts = dict[str, Tensor]
 #: Runs the model with other features, or other arguments, and gives the node tensors of every layer up to a call.
 Handed = Callable[[Any, int, Parts], Sequence[Sequence[Tensor]]]
 
-#: How much features are moved to see what follows from them, and the most that something moves with them and not leaps.
+#: How much to move features to see what follows from them, and the largest change that does not count as a leap.
 _NUDGE, _LEAP = 1e-4, 0.02
 
 
 def rows_of_own(tape: Tape, given: Given, handed: Handed) -> tuple[dict[int, Tensor], list[str]]:
-    """By slot, the node of every row of the tensors that a model makes of its numbers, (K,); and what to note.
+    """By slot, the node of every row of the tensors that a model computes from its numbers, (K,); and notes.
 
-    Tensors that are left out have the rows that their number says: all nodes in their order, or nobody.
+    For tensors that are left out, the number of rows decides: all nodes in their order, or nobody.
     """
     own = _own_tensors(tape)
     others = {slot: torch.full((len(tape.values[slot]),), NOBODY) for slot in own if slot in tape.beside}
@@ -97,14 +97,14 @@ def check_rows(identities: Identities, call: Call, slot: int, ids: Tensor) -> No
 
 
 def _numbers(given: Given) -> Parts:
-    """The whole numbers, one for every node, that a model without features is given by name: z, of atoms, say."""
+    """The whole numbers, one for every node, that a model without features gets by name, such as atomic numbers z."""
     named = {name: value for name, value in given.arguments.items() if name not in ("batch", "ptr")}
     whole = {n: v for n, v in named.items() if isinstance(v, Tensor) and v.dtype in (torch.long, torch.int)}
     return {name: value for name, value in whole.items() if value.shape[:1] == (given.num_nodes,)}
 
 
 def _own_tensors(tape: Tape) -> dict[int, tuple[int, int]]:
-    """The slots of tensors that layers are handed and nothing is known of: the call, and which of its tensors."""
+    """The slots of layers' tensors about which nothing is known: the call, and which of its tensors."""
     made = {slot for op in tape.ops for slot in op.outputs} | {slot for call in tape.calls for slot in call.rows_of}
     known = made.union(tape.features)
     found: dict[int, tuple[int, int]] = {}
@@ -116,7 +116,7 @@ def _own_tensors(tape: Tape) -> dict[int, tuple[int, int]]:
 
 
 class _Probe:
-    """Runs of a model up to its last layer that is handed a tensor of the model's own."""
+    """Runs of a model up to its last layer that takes a tensor of the model's own."""
 
     def __init__(
         self, own: dict[int, tuple[int, int]], parts: Parts, given: Given, handed: Handed, across: Collection[int]
@@ -133,7 +133,7 @@ class _Probe:
         return self._plain
 
     def run(self, parts: Parts) -> dict[int, Tensor]:
-        """Those that the model makes of other features."""
+        """The tensors that the model computes from other features."""
         if self.given.x is None:
             tensors = self._handed(None, self._last, parts)
         else:
@@ -145,7 +145,7 @@ class _Probe:
     def changes(self) -> tuple[Tensor, dict[int, Tensor]]:
         """A code for every node, and which rows change as the features of nodes do, by the bits of those.  # (2b, K)
 
-        Nothing changes where nodes have no features, or all the same, or the model runs on no others.
+        Nothing changes if nodes have no features, or all have the same, or the model does not run on others.
         """
         M, types = self.given.num_nodes, self.given.types
         codes = torch.arange(1, M + 1)  # every node has a bit that is set
@@ -164,7 +164,7 @@ class _Probe:
 
 
 def _check_in_sight(tape: Tape, own: dict[int, tuple[int, int]], probe: _Probe) -> None:
-    """Refuse features that reach a layer out of the tape's sight. Leaps are those of whole numbers made of them."""
+    """Refuse features that reach a layer out of the tape's sight. Whole numbers made of features cause leaps."""
     nudged = {
         name: part + _NUDGE * (part.abs() + 1) if part.is_floating_point() else part
         for name, part in probe.parts.items()
@@ -184,7 +184,7 @@ def _check_in_sight(tape: Tape, own: dict[int, tuple[int, int]], probe: _Probe) 
 
 
 def _has_edges_of(call: Call, given: Given) -> bool:
-    """Whether a layer is handed the graph's own edges: the same, with others after them, or some of them in order."""
+    """Whether a layer takes the graph's own edges: the same, with others after them, or some of them in order."""
     whole = given.edge_index
     edges = [whole, *whole.values()] if isinstance(whole, dict) else [whole]
     handed = [i for item in call.beside for i in ((item, *item.values()) if isinstance(item, dict) else (item,))]
@@ -222,7 +222,7 @@ def _ends(item: Any) -> Tensor | None:
 
 
 def _others(x: Tensor) -> Tensor:
-    """Numbers of which each is another than in x, but one that its column has, where it has several."""
+    """Numbers that all differ from those in x, each taken from its column if that has several."""
     first = x[:1].expand_as(x)
     differs = x != first
     place = differs.to(torch.uint8).argmax(0, keepdim=True)
@@ -241,7 +241,7 @@ def _disturbed(parts: Parts, others: Parts, codes: dict[str, Tensor], bits: int)
 
 
 def _differ(before: Tensor, after: Tensor) -> Tensor:
-    """Which rows have changed; all, where there are others.  # (K,)"""
+    """Which rows have changed; all, if their number has.  # (K,)"""
     if before.shape != after.shape:
         return torch.ones(len(before), dtype=torch.bool)
     return (before != after).flatten(1).any(1).cpu()
@@ -255,9 +255,9 @@ def _where(changed: Tensor) -> tuple[Tensor, Tensor, int]:
 
 
 def _decoded(changed: Tensor, codes: Tensor) -> Tensor | None:
-    """The node of every row by which changes change it: none if no row ever does, None where it is not one.
+    """The node of every row, from which changes change it: nobody if none does, None if not a single node.
 
-    Beside a row for every node there may be others: of nobody, which never change, and of several nodes.
+    Besides a row for every node there may be others: of nobody, which never change, and of several nodes.
     """
     where, where_not, every = _where(changed)
     if not bool((where | where_not).any()):

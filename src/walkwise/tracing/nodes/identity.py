@@ -1,10 +1,10 @@
-"""Which node every row of a recorded tensor is, worked out backward from where somebody asks.
+"""Which node every row of a recorded tensor is, found by going backward from the tensor in question.
 
-Models reorder, drop and put together rows between their layers. A walk stands at nodes of the graph that was given,
-so each row is followed back to the row of the input that it belongs to. Functions of single entries keep rows as they
-are. Those that move entries are run again on numbers that stand for nodes, and show where each of them went. Sums over
-nodes belong to the row that they are written to, where rows stay what they were; otherwise they belong to no node (a
-cluster, a graph, a virtual node).
+Models reorder, drop and combine rows between their layers. A walk stands at nodes of the given graph, so each row is
+followed back to its row of the input. Functions of single entries keep rows as they are. Functions that move entries
+are run again on numbers that stand for nodes, which shows where each entry went. Sums over nodes belong to the row that
+they are written to if rows keep their nodes; otherwise they belong to no node (but to a cluster, a graph, or a virtual
+node).
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _OVER_ROWS = frozenset({
 })  # fmt: skip
 #: Rows of a result that are looked at to see whether nodes are mixed in it.
 _LOOKED_AT = 8
-#: Functions that order what they are given: which row is whose cannot be told from numbers put in.
+#: Functions that sort their input: substituted numbers do not show which row is which.
 _ORDERING = frozenset({
     "sort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode", "quantile", "nanquantile", "quantiles",
 })  # fmt: skip
 
 
 class UnfollowedError(Exception):
-    """Rows that cannot be told apart after an operation, which is named."""
+    """An operation, which is named, has mixed rows beyond recognition."""
 
 
 class Identities:
@@ -58,14 +58,14 @@ class Identities:
     def __init__(
         self, tape: Tape, num_nodes: int, types: NodeTypes | None = None, own: dict[int, Tensor] | None = None
     ) -> None:
-        """Nothing is known yet but that features have a row for every node, or for every node of their type.
+        """At first it is only known that features have a row for every node, or for every node of their type.
 
         Args:
             tape: what was recorded.
             num_nodes: M.
             types: of a heterogeneous graph.
-            own: the nodes of the rows of tensors that the model makes of whole numbers, by slot, (K,); (1, M) where
-                they are along the second dimension.
+            own: the nodes of the rows of tensors that the model computes from whole numbers, by slot, (K,); (1, M) if
+            they are along the second dimension.
         """
         self.tape = tape
         self.num_nodes = num_nodes
@@ -93,7 +93,7 @@ class Identities:
         self._of_edges = {slot for call in tape.calls for slot in call.of_edges}
 
     def nodes(self, slot: int) -> Tensor:
-        """The node of every row of a tensor, NOBODY where it is none or several.  # (K,)"""
+        """The node of every row of a tensor, NOBODY if it is none or several.  # (K,)"""
         found, rows = self._of(slot), self.tape.values[slot].shape[0]
         if self._is_every(found):  # by far the most common
             return self.every
@@ -114,7 +114,7 @@ class Identities:
         return bool((self._of(slot) == self.every.view(-1, *[1] * (len(shape) - 2))).all())
 
     def along_nodes(self, slot: int, dim: int) -> bool | None:
-        """Whether a dimension of a tensor runs over nodes; None where nobody knows whose entries are whose."""
+        """Whether a dimension of a tensor runs over nodes; None if it is unknown which entries are whose."""
         if slot >= len(self.tape.values) or self.num_nodes == 1:
             return None
         try:
@@ -138,7 +138,7 @@ class Identities:
         return ids is self.every or (len(ids) == self.num_nodes and bool((ids == self.every).all()))
 
     def assumed(self, slot: int) -> bool:
-        """Whether a tensor of the model's own is taken for one of all nodes because it has as many rows."""
+        """Whether a tensor of the model's own is assumed to have a row for every node because the number fits."""
         own = slot not in self._maker and slot not in self._rows_of and slot not in self.tape.features
         return (
             own
@@ -179,7 +179,7 @@ class Identities:
         return self._made(*self._maker[slot], value)
 
     def _made(self, op: Op, output: int, value: Tensor) -> Tensor:
-        """Those of what an operation makes."""
+        """The nodes of an operation's results."""
         name = op.word.name
         if op.word.pointwise and self.tape.values[op.inputs[0]].shape == value.shape:
             return self._known[op.inputs[0]]
@@ -205,7 +205,7 @@ class Identities:
         return ids.view(1, -1, *[1] * (dims - 2)) if slot in self._matrices else upright(ids, dims)
 
     def _returned(self, given: int, value: Tensor) -> Tensor:
-        """What a layer has returned has the rows of what it was given, in as many dimensions or not."""
+        """A layer's result has the rows of its input, in as many dimensions or not."""
         across = self.across(given)
         ids = self.every if across else self.nodes(given)
         dense = value.shape[:2] == (1, self.num_nodes) and self.natural(ids)  # (M, F) -> (1, M, F)
@@ -230,14 +230,14 @@ class Identities:
         return upright(self._of_type(fitting[0]), value.dim()) if fitting else _nobody(value)
 
     def _reshaped(self, before: int, value: Tensor) -> Tensor | None:
-        """The rows of a tensor whose rows have got another shape; None where it may be that rows were taken apart."""
+        """The rows of a tensor after a change of shape; None if rows may have been split."""
         ids, rows = self._known[before], self.tape.values[before].shape[:1]
         if value.shape[:1] != rows or ids.numel() != ids.shape[:1].numel():
             return None
         return upright(ids.flatten(), value.dim())
 
     def _merged(self, op: Op, value: Tensor) -> Tensor:
-        """Rows put together entry by entry. Of two nodes' rows it is the one whose tensor has all nodes in order."""
+        """Rows combined entry by entry. If they belong to two nodes, the tensor with all nodes in order decides."""
         first = self._known[op.inputs[0]]
         if first.dim() == value.dim() and all(self._is_every(self._known[slot]) for slot in op.inputs):
             return first
@@ -275,7 +275,7 @@ class Identities:
         return _nobody(value)
 
     def _remembered(self, op: Op, value: Tensor) -> Tensor:
-        """Those of what a recurrent network remembers in the end, (layers, M, N): of the sequences, (T, M, F) or so."""
+        """The rows of a recurrent network's final state, (layers, M, N): those of the sequences, (T, M, F) or so."""
         ids = self._known[op.inputs[0]]
         if ids.dim() != value.dim():
             return _nobody(value)
@@ -284,7 +284,7 @@ class Identities:
         return _one_of(in_time[:1]) if alike and in_time.shape[1] == value.shape[1] else _nobody(value)
 
     def _added_up(self, op: Op, value: Tensor) -> Tensor:
-        """Several rows in one: that of its node where rows stay what they were, or where there are as many as nodes."""
+        """Several rows in one: the row of its node if rows keep their nodes, or if there are as many as nodes."""
         for slot in op.inputs:
             before, ids = self.tape.values[slot], self._known[slot]
             if before.shape == value.shape:
@@ -300,18 +300,18 @@ class Identities:
         return self._several(op, value) if self.reordered else upright(self.every, value.dim())
 
     def _told_apart(self, op: Op, output: int, ids: Tensor) -> Tensor:
-        """The ids of what an operation makes, which is kept in mind: its rows may depend on other nodes than theirs."""
+        """The ids of an operation's result; it is remembered, as its rows may depend on nodes other than theirs."""
         if op.call is None and op.func is not not_runnable:
             self._putting.append((op, output, ids))
         return ids
 
     def mixing(self, among: Callable[[Op], bool]) -> list[Op]:
-        """The operations outside of the layers that carry something from node to node, among those asked about."""
+        """Among some operations, those outside the layers that carry something from node to node."""
         found = [op for op in self._mixing if among(op)]
         return found + [made[0] for made in self._putting if among(made[0]) and self._mixes(*made)]
 
     def mixes(self, op: Op) -> bool:
-        """Whether rows of what an operation makes are nodes, and depend on others than their own."""
+        """Whether rows of an operation's result are nodes, and depend on nodes other than their own."""
         try:
             found = [self._of(slot) for slot in op.outputs if slot is not None]
         except UnfollowedError:
@@ -341,13 +341,13 @@ class Identities:
         return False
 
     def _several(self, op: Op, value: Tensor) -> Tensor:
-        """Rows of several nodes, and nobody can tell whose they are now."""
+        """Rows of several nodes, with no way to tell which belongs to which."""
         self._joining = op.word.name
         return torch.full_like(_nobody(value), SEVERAL)
 
 
 def _one_of(ids: Tensor) -> Tensor:
-    """The one node in every last dimension beside constants; NOBODY where there are several.  # (…, N) -> (…, 1)"""
+    """The only node along the last dimension, apart from constants; NOBODY if there are several.  # (…, N) -> (…, 1)"""
     highest = ids.amax(-1, keepdim=True)
     lowest = torch.where(ids == NOBODY, highest, ids).amin(-1, keepdim=True)
     return torch.where((lowest == highest) | (lowest == SEVERAL), lowest, NOBODY)

@@ -1,4 +1,4 @@
-"""Where an operation puts the entries of tensors, seen by running it on numbers that stand for nodes."""
+"""Where an operation moves the entries of tensors, found by running it on numbers that stand for nodes."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from walkwise.core.cast import mapped
 from walkwise.tracing.meaning.moves import row_index
 from walkwise.tracing.recording.recorded import Op, filled
 
-#: Stand where a row belongs to no node of the graph, and where it belongs to several.
+#: Ids of rows that belong to no node of the graph, and of rows that belong to several.
 NOBODY, SEVERAL = -1, -2
 
 
 def moved(
     op: Op, output: int, value: Tensor, values: Sequence[Tensor], known: Mapping[int, Tensor], num_nodes: int
 ) -> Tensor | None:
-    """Whose every entry is, where an operation moves them; None where it puts several into one.
+    """The node of every entry, if an operation moves entries; None if it combines several into one.
 
     Args:
         op: the operation.
         output: which of its outputs.
         value: that output.
         values: all tensors, by slot.
-        known: whose the entries of its inputs are, by slot.
+        known: the nodes of its inputs' entries, by slot.
         num_nodes: M.
     """
     index = row_index(op, values[op.inputs[0]].dim())
@@ -43,7 +43,7 @@ def moved(
 def _placed(
     op: Op, output: int, values: Sequence[Tensor], known: Mapping[int, Tensor], num_nodes: int
 ) -> Tensor | None:
-    """Whose every entry is, told by numbers; None where they are no node's numbers any more."""
+    """The node of every entry, read from numbers; None if these are no longer numbers of nodes."""
     before = _result(op, output, torch.zeros_like, values, known)
 
     def numbered(number: Callable[[Tensor], Tensor]) -> Tensor:
@@ -69,9 +69,9 @@ def _placed(
 
 @torch.enable_grad()
 def _row_by_row(op: Op, output: int, values: Sequence[Tensor], known: Mapping[int, Tensor]) -> Tensor | None:
-    """Whose the entries of a result in one dimension are, if each is made of one row alone; None if not.
+    """The nodes of a one-dimensional result's entries, if each comes from a single row; otherwise None.
 
-    What is pulled back of such entries grows row by row as they do.  # (K,)
+    The gradients of such entries scale row by row as the entries do.  # (K,)
     """
     rows = _rows_of_all(op, values, known)
     if rows is None:
@@ -92,7 +92,7 @@ def _row_by_row(op: Op, output: int, values: Sequence[Tensor], known: Mapping[in
 
 
 def _rows_of_all(op: Op, values: Sequence[Tensor], known: Mapping[int, Tensor]) -> Tensor | None:
-    """The nodes of the rows of all inputs, where these are the same; nobody's rows stand for that at their place."""
+    """The nodes of the rows of all inputs, if they agree; rows of nobody agree with any."""
     if any(values[slot].shape[:1] != (known[slot].numel(),) for slot in op.inputs):
         return None
     rows, *others = (known[slot].flatten() for slot in op.inputs)
@@ -106,7 +106,7 @@ def _rows_of_all(op: Op, values: Sequence[Tensor], known: Mapping[int, Tensor]) 
 def _result(
     op: Op, output: int, number: Callable[[Tensor], Tensor], values: Sequence[Tensor], known: Mapping[int, Tensor]
 ) -> Tensor:
-    """What an operation makes of numbers that stand for nodes."""
+    """The result of an operation on numbers that stand for nodes."""
 
     def numbers(slot: int) -> Tensor:
         value = values[slot].detach().double()
@@ -121,7 +121,7 @@ def _result(
 
 
 def upright(ids: Tensor, dims: int) -> Tensor:
-    """The ids of rows with as many dimensions as what they are of.  # (K,) -> (K, 1, …)"""
+    """The ids of rows with as many dimensions as their tensor.  # (K,) -> (K, 1, …)"""
     return ids.view(-1, *[1] * (dims - 1))
 
 

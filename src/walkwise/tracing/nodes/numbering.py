@@ -1,4 +1,4 @@
-"""Numbers of positions: on every way that relevance takes they rise, so that no walk comes to one of them twice."""
+"""Numbers of positions, which rise along every path of relevance, so that no walk comes to a number twice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from walkwise.tracing.recording.recorded import Op, live
 
 
 def rising(ops: Sequence[Op], number: Mapping[int, int]) -> bool:
-    """Whether every position, by slot, has a higher number than those that it was made of."""
+    """Whether every position, by slot, has a higher number than the positions it was computed from."""
     highest = dict(number)  # of the positions on the ways to a slot
     for op in ops:
         below = max([highest.get(slot, -1) for slot in op.inputs], default=-1)
@@ -21,7 +21,7 @@ def rising(ops: Sequence[Op], number: Mapping[int, int]) -> bool:
 
 
 def by_longest_way(ops: Sequence[Op], number: Mapping[int, int]) -> dict[int, int]:
-    """Other numbers for the same positions: of each, how many there are on the longest way to it."""
+    """Other numbers for the same positions: for each, how many there are on the longest path to it."""
     counts = dict.fromkeys(number, 1)
     for op in ops:
         before = max([counts.get(slot, 0) for slot in op.inputs], default=0)
@@ -30,7 +30,7 @@ def by_longest_way(ops: Sequence[Op], number: Mapping[int, int]) -> dict[int, in
 
 
 def first_of(ops: Sequence[Op], slots: Sequence[int]) -> list[int]:
-    """Those of some slots that are made of no other of them."""
+    """The slots that are not computed from any other of them."""
     if len(slots) < 2:
         return list(slots)
     made_of = {slot: {s for op in live(ops, {slot}) for s in op.inputs} for slot in slots}

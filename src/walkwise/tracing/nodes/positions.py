@@ -56,7 +56,7 @@ _BESIDE = (
 
 
 class NoNodesError(TraceError):
-    """No layer runs on the nodes of the graph, for all that is known of the features' rows."""
+    """As far as is known of the features' rows, no layer runs on the nodes of the graph."""
 
 
 def _refusal(words: tuple[str, str], *parts: object) -> TraceError:
@@ -109,7 +109,7 @@ class Positions:
     # -- which tensors they are ---------------------------------------------------------------
 
     def _standing(self, call: Call) -> list[int]:
-        """Those of the tensors handed to a layer at which walks stand: each of other nodes than those before it."""
+        """The tensors among a layer's inputs at which walks stand: each has other nodes than those before it."""
         found: list[int] = []
         kinds = list(dict.fromkeys(call.type_of.values()))
         if len(kinds) > 1 and any(map(self.identities.assumed, call.handed)):
@@ -126,27 +126,27 @@ class Positions:
         return found
 
     def _has_others(self, slot: int) -> bool:
-        """Whether a tensor that a layer is handed has rows that are no nodes, nor another graph's."""
+        """Whether a layer's input has rows that are not nodes, nor another graph's."""
         if slot in self.identities.tape.beside:
             return False
         return slot not in self._nodes or bool((self._nodes[slot] < 0).any())
 
     def _check_sent(self, call: Call) -> None:
-        """Refuse a layer whose messages go along another dimension than that of the nodes."""
+        """Refuse a layer whose messages run along a dimension other than the nodes'."""
         for slot, dim in call.sent:
             shape = tuple(self.identities.tape.values[slot].shape)
             if shape[dim] > 1 and self.identities.along_nodes(slot, dim) is False:  # one row is one node's
                 raise _refusal(_ELSEWHERE, call.name, type(call.module).__name__, dim, shape)
 
     def _read_beside(self, index: int) -> list[int]:
-        """Other tensors of nodes that a layer reads: what layers have made, and no walk has stood at (places, say)."""
+        """Other tensors of nodes that a layer reads: results of layers at which no walk has stood (positions, say)."""
         inside = [op for op in self.ops if op.call == index]
         made = {slot for op in inside for slot in op.outputs}
         read = dict.fromkeys(slot for op in inside for slot in op.inputs)
         return [slot for slot in read if slot not in made and self._unseen(slot) and self._has_nodes(slot)]
 
     def _unseen(self, slot: int) -> bool:
-        """Whether a tensor hangs on what a layer has made otherwise than through positions."""
+        """Whether a tensor depends on a layer's result other than through positions."""
         todo, seen = [slot], set(self.number)
         while todo:
             at = todo.pop()
@@ -178,7 +178,7 @@ class Positions:
         return self._nodes[slot] if slot in self._across else self.identities.nodes(slot)
 
     def _names_others(self, call: Call) -> bool:
-        """Whether edges lead from all nodes to what is none: to hyperedges."""
+        """Whether edges lead from nodes to something else, namely hyperedges."""
         assert call.edge_index is not None
         if len(call.handed) > 1 or not self.identities.natural(self.identities.nodes(call.handed[0])):
             return False
@@ -187,7 +187,7 @@ class Positions:
         return made not in ([], [M]) or bool((call.edge_index[1] >= M).any())
 
     def _are_nodes(self, slot: int, call: Call) -> bool:
-        """Whether rows are nodes, each of them once, some of nobody perhaps."""
+        """Whether rows are nodes, each at most once; some rows may belong to nobody."""
         if slot in self._nodes:
             return True
         shape = tuple(self.identities.tape.values[slot].shape)
@@ -224,7 +224,7 @@ class Positions:
         return bool(torch.isin(first[first >= 0], second).any())
 
     def _next(self, slot: int) -> int:
-        """The position of a tensor: a new one, or that of other nodes as far from the input."""
+        """The position of a tensor: a new one, or the position of other nodes at the same distance from the input."""
         following = max((n for s, n in self.number.items() if len(self._nodes[s])), default=-1) + 1
         if self.identities.natural(self._nodes[slot]):
             return following
@@ -241,9 +241,9 @@ class Positions:
         return following
 
     def _begins_before(self, slot: int) -> bool:
-        """Have walks begin at the features, where rows of no node are made of them before the first layer.
+        """Let walks begin at the features if rows of no node are computed from them before the first layer.
 
-        They would end at such a row otherwise (a virtual node that begins as the mean of all), and at no node.
+        Otherwise they would end at such a row (a virtual node that begins as the mean of all), and not at a node.
         """
         ids = self._nodes[slot]
         if self.identities.natural(ids) or not bool((ids < 0).any()):
@@ -257,11 +257,11 @@ class Positions:
         return all(s in self.number or self.begins_at(s) for s in given)
 
     def begins_or_stands(self, slot: int) -> bool | None:
-        """Whether walks can begin at a tensor that is read around the first layer; None where they stand there."""
+        """Whether walks can begin at a tensor that bypasses the first layer; None if they stand there anyway."""
         return None if slot in self.number else self.begins_at(slot)
 
     def begins_at(self, slot: int) -> bool:
-        """Have walks begin at a tensor that is read around the first layer, too; whether its rows are nodes."""
+        """Let walks also begin at a tensor that bypasses the first layer; return whether its rows are nodes."""
         if self.identities.across(slot):
             self._across.add(slot)
             self._nodes[slot], self.number[slot] = self.identities.every, 0
@@ -289,7 +289,7 @@ class Positions:
     # -- walks stand there --------------------------------------------------------------------
 
     def natural(self, slot: int) -> bool:
-        """Whether the rows of a tensor are all nodes in their own order, as far as walks stand there."""
+        """Whether the rows of a tensor at which walks stand are all nodes in their own order."""
         return slot not in self.number or (self.identities.natural(self._nodes[slot]) and slot not in self._across)
 
     def by_node(self, builder: Builder, slot: int, flow: Flow) -> Flow:
@@ -304,7 +304,7 @@ class Positions:
         return _through(builder, flow, [*maps, Scatter(ids[rows], M)])
 
     def visited(self, builder: Builder, slot: int, flow: Flow, there: Flow | None = None) -> Flow:
-        """A settled flow after walks have stood at its nodes; rows of no node pass by. ``there`` is it by node."""
+        """A settled flow after walks have stood at its nodes; rows of no node bypass it. ``there`` is it by node."""
         there = there or self.by_node(builder, slot, flow)
         first = builder.count
         after = builder.emit([Visit(self.number[slot], there.slot)], [there.slot])
@@ -314,7 +314,7 @@ class Positions:
         return Flow(flow.value, after, call=flow.call, gate=flow.gate)
 
     def _by_row(self, builder: Builder, slot: int, flow: Flow, visited: int) -> int:
-        """What was laid out by node in its rows again, with those of no node as they were before."""
+        """A flow by node, back in its own rows, with rows of no node as they were."""
         if slot in self._across:
             return builder.emit([self._turned(slot, back=True)], [visited])
         ids, M = self._nodes[slot], self.identities.num_nodes
@@ -334,7 +334,7 @@ class Positions:
 
 @torch.enable_grad()
 def _hang_on(values: Sequence[Tensor], ops: Sequence[Op], slot: int, rows: Tensor, given: Sequence[int]) -> bool:
-    """Whether some rows of a tensor change with any of those that it was made of."""
+    """Whether some rows of a tensor change with any of the rows it was computed from."""
     if any(op.func is not_runnable for op in ops):
         return True
     begun = {s: values[s].detach().clone().requires_grad_() for s in given}

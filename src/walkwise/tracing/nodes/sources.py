@@ -1,8 +1,8 @@
-"""What a model makes, before its first layer, of tensors that are no features: of embeddings, of tables, of places.
+"""Tensors other than features that a model uses before its first layer: embeddings, tables, positions.
 
-Such a tensor is followed from the layer on that it is handed to. Where the model has read it before, or reads what it
-was made of (``h + conv(norm(h))`` of an embedding h), that would count as constant. So the run is made again then, with
-those tensors followed from where they are first read, and walks begin there, too, as they do with features.
+Such a tensor is followed from the layer that takes it. If the model has read it before, or reads what it was computed
+from (``h + conv(norm(h))`` with an embedding h), that would count as constant. So in this case the run is repeated with
+those tensors followed from where they are first read, and walks also begin there, as they do with features.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Place = tuple[int, str, int]
 
 @dataclass(frozen=True, eq=False)
 class _Family:
-    """A tensor that a layer is handed, and what it was made of row by row."""
+    """A layer's input, and the tensors it was computed from row by row."""
 
     members: dict[int, Tensor]  # by identity
     first: list[Tensor]  # those that are made of no other
@@ -40,11 +40,11 @@ class _Family:
 
 
 def read_around(tape: Tape, identities: Identities, partly: Collection[int] = ()) -> dict[Place, Tensor]:
-    """Where tensors of the model's own are to be followed from, and the nodes of their rows, (K,) or (1, M).
+    """Where to start following tensors of the model's own, and the nodes of their rows, (K,) or (1, M).
 
-    None where all that is made of them goes through what layers are handed. The tape lets go of what it knows of them.
-    Those in ``partly`` have rows of nobody, or of several nodes, beside those of all nodes: they are followed from the
-    embeddings that they are made of.
+    None if everything computed from them passes through layers' inputs. The tape forgets what it knows of them.
+    Tensors in ``partly`` have rows of nobody, or of several nodes, besides those of all nodes: they are followed from
+    the embeddings they are computed from.
     """
     made = tape.made
     if not made:
@@ -77,7 +77,7 @@ def read_around(tape: Tape, identities: Identities, partly: Collection[int] = ()
 
 
 def _family(tensor: Tensor, maker: dict[int, Made], dim: int) -> _Family:
-    """What a tensor was made of, as far back as it has the same rows, along a dimension."""
+    """The tensors from which a tensor was computed, as far back as they have the same rows, along a dimension."""
     members, first, path, todo = {id(tensor): tensor}, [], set[int](), [tensor]
     while todo:
         at = todo.pop()
@@ -109,7 +109,7 @@ def _embeddings(tensor: Tensor, maker: Mapping[int, Made], num_nodes: int) -> li
 
 
 def _twins(made: Sequence[Made]) -> dict[int, list[Tensor]]:
-    """By identity, what else was looked up in the same table under the same numbers."""
+    """By identity, other results of looking up the same numbers in the same table."""
     found: dict[int, list[Tensor]] = {}
     looked_up = [f for f in made if f.name == "embedding" and len(f.tensors) == len(f.results) == 1]
     for one, other in itertools.permutations(looked_up, 2):
@@ -119,7 +119,7 @@ def _twins(made: Sequence[Made]) -> dict[int, list[Tensor]]:
 
 
 def _parents(function: Made, rows: int, dim: int) -> Iterator[Tensor]:
-    """What a function was given that has the rows of its result."""
+    """The arguments of a function that have the rows of its result."""
     if function.name in _LOOKED_UP:
         yield from (t for _, t in function.tensors for result in function.results if _has_columns_of(result, t))
         return
@@ -138,7 +138,7 @@ def _has_columns_of(part: Tensor, whole: Tensor) -> bool:
 
 
 def _is_read(family: _Family, handed: Tensor, tape: Tape) -> bool:
-    """Whether anything besides the handed tensor is made of the family: outside of layers, or in them."""
+    """Whether anything besides the layer's input is computed from the family, outside layers or in them."""
     places = (place for member in family.members if member in tape.read for place in tape.read[member][1])
     if any(number not in family.path for number, _, _ in places):
         return True

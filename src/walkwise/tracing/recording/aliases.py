@@ -15,7 +15,7 @@ from walkwise.tracing.private import base_of
 
 
 def unseen_write(through: str) -> TraceError:
-    """The refusal of a write that the tape does not see."""
+    """The error for a write that the tape does not see."""
     return TraceError(
         f"The model wrote into a node tensor through {through}, which cannot be followed.",
         remedy="Write into a copy (h.detach().clone() instead of h.detach()), or use the out-of-place operation.",
@@ -52,7 +52,7 @@ class ConstantViews:
         self._detached: dict[int, tuple[Tensor, Tensor]] = {}  # by identity, each with what it was detached from
 
     def add(self, result: Any, detached_from: Tensor | None = None) -> Any:
-        """What a function made of constants, remembered if it is a view."""
+        """Remember a function's result from constants, if it is a view."""
         if detached_from is not None:
             self._detached[id(result)] = result, detached_from
         for item in result if type(result) in (tuple, list) else (result,):
@@ -68,7 +68,7 @@ class ConstantViews:
         return root if found is None else self.root(found[1])
 
     def sharing(self, tensor: Tensor, others: Iterable[Tensor]) -> list[Tensor]:
-        """Those of the others, and of the views, that have the same root as this one, or are it."""
+        """The other tensors and views that have the same root as this one, or are the root."""
         root = self.root(tensor)
         views = [view for ref in self._views if (view := ref()) is not None]
         distinct = {id(other): other for other in (*others, *views) if other is not tensor}
@@ -76,7 +76,7 @@ class ConstantViews:
 
 
 def memory_of(tensor: Tensor) -> int:
-    """Where a tensor's numbers lie; 0 where they lie in several places."""
+    """The address of a tensor's numbers; 0 if they lie in several places."""
     tensor = tensor.as_tensor() if isinstance(tensor, (EdgeIndex, Index)) else tensor  # which wrap another
     return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else 0
 
@@ -101,7 +101,7 @@ def overlap(a: Tensor, b: Tensor) -> bool:
 
 
 def _covers(whole: Tensor, part: Tensor) -> bool:
-    """Whether a tensor that lies in one piece holds the first entry of another."""
+    """Whether a contiguous tensor holds the first entry of another."""
     return whole.is_contiguous() and 0 <= part.storage_offset() - whole.storage_offset() < whole.numel()
 
 
@@ -111,7 +111,7 @@ def differ(a: Tensor, b: Tensor) -> bool:
 
 
 def place_in(view: Tensor, root: Tensor) -> tuple[int | slice, ...] | None:
-    """The index at which a tensor has one of its views; None where that is not one of slices: turned over, say.
+    """The index of a view within a tensor; None if it is not made of slices, such as a transpose.
 
     >>> import torch
     >>> root = torch.arange(12.0).view(3, 4)

@@ -1,6 +1,6 @@
-"""Constants that are made of followed tensors: masks of their signs, and what was detached from them.
+"""Constants computed from followed tensors: masks of their signs, and detached copies.
 
-Nothing flows through them, but they tell what is meant: ``x * (x > 0)`` is ReLU, and not x times a mask.
+Nothing flows through them, but they show what is meant: ``x * (x > 0)`` is ReLU, and not x times a mask.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BY_ENTRY = frozenset({
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Provenance:
-    """What a constant was made of."""
+    """The origin of a constant."""
 
     tensor: Tensor  # the constant; keeps its identity from being used again
     slots: frozenset[int]  # of the followed tensors
@@ -36,7 +36,7 @@ class Provenance:
 
 
 class Origins:
-    """The constants of a run that are made of followed tensors, by identity."""
+    """The constants of a run that are computed from followed tensors, by identity."""
 
     def __init__(self) -> None:
         """None yet."""
@@ -47,12 +47,12 @@ class Origins:
         return self._known.get(id(item)) if self._known else None
 
     def cut(self, known: Word, args: Iterable[Any], result: Any, slot_of: Callable[[Any], int | None]) -> None:
-        """Remember what a function made that nothing flows through, of followed tensors and constants."""
+        """Remember a function's result from followed tensors and constants, if nothing flows through it."""
         if known.name in _CUTTING:
             self._note(known, [item for item in args if isinstance(item, Tensor)], result, slot_of)
 
     def passed_on(self, known: Word, args: tuple[Any, ...], result: Any) -> None:
-        """Remember what a function made of constants."""
+        """Remember a function's result from constants."""
         if not self._known or not args:
             return
         tensors = [item for item in args if isinstance(item, Tensor)]

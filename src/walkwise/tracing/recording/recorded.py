@@ -1,4 +1,4 @@
-"""What is written down of a run: operations, and calls of message-passing layers."""
+"""The records of a run: operations, and calls of message-passing layers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Op:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Made:
-    """What a function outside of layers has made of constants."""
+    """The result of a function of constants outside layers."""
 
     number: int  # of the function, among all outside of layers
     name: str
@@ -93,12 +93,12 @@ class Call:
         return self.joined or (self.handed[:1], self.handed[-1:])
 
     def takes_matrices(self, shape: Sequence[int]) -> bool:
-        """Whether it takes a tensor for several matrices on one static graph, (T, M, F)."""
+        """Whether it reads a tensor as several matrices on one static graph, (T, M, F)."""
         one = self.found and shape[0] == 1  # as dense layers take a graph
         return len(shape) == 3 and (one or getattr(self.module, "node_dim", 0) in (-2, 1))
 
     def nodes_along(self, shape: Sequence[int], num_nodes: int) -> int:
-        """The dimension that runs over nodes in a tensor that it is handed: the second of (T, M, F)."""
+        """The dimension of its input that runs over nodes: the second of (T, M, F)."""
         return int(self.takes_matrices(shape) and shape[1] == num_nodes)
 
 
@@ -113,7 +113,7 @@ def live(ops: Sequence[Op], wanted: set[int]) -> list[Op]:
 
 
 def filled(nested: Any, fill: Callable[[int], Any], swap: dict[int, Tensor]) -> Any:
-    """Recorded arguments with something in the place of every reference; ``swap`` replaces tensors by identity."""
+    """Recorded arguments with every reference replaced; ``swap`` replaces tensors by identity."""
     return mapped(nested, lambda leaf: fill(leaf.slot) if type(leaf) is Ref else swap.get(id(leaf), leaf))
 
 
@@ -135,5 +135,5 @@ def not_runnable(*args: Any, **kwargs: Any) -> Any:
 
 
 def references(op: Op) -> Iterable[Ref]:
-    """The followed tensors among an operation's arguments, as often as they stand there."""
+    """The followed tensors among an operation's arguments, as often as they occur."""
     return (item for item in leaves((op.args, op.kwargs)) if isinstance(item, Ref))

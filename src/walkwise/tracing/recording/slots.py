@@ -1,4 +1,4 @@
-"""The followed tensors of a run: a slot for every value that one of them has had."""
+"""The followed tensors of a run, with a slot for every value that each has had."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SPOILED = -1
 
 
 class Slots:
-    """Which slot holds which tensor, by identity; all of them are kept, so that no identity is used again."""
+    """Which slot holds which tensor, by identity; all tensors are kept alive so that no identity is reused."""
 
     def __init__(self) -> None:
         """Nothing is followed yet."""
@@ -41,7 +41,7 @@ class Slots:
         return slot
 
     def last(self, tensor: Tensor) -> int | None:
-        """The same of a tensor that is not read but written: one that is spoiled is not followed."""
+        """The same for a tensor that is written, not read: a spoiled tensor is not followed."""
         slot = self._of.get(id(tensor))
         return None if slot == _SPOILED else slot
 
@@ -65,18 +65,18 @@ class Slots:
         return slot
 
     def share(self, before: Tensor, after: Tensor) -> Tensor:
-        """The tensor ``after``, which is in the slot of another from now on."""
+        """Put the tensor ``after`` into the slot of another from now on."""
         slot = self.of(before)
         if after is not before and slot is not None:
             self._hold(after, slot)
         return after
 
     def forget(self, tensor: Tensor) -> None:
-        """From now on a tensor is a constant."""
+        """Treat a tensor as a constant from now on."""
         self._of.pop(id(tensor), None)
 
     def spoil(self, tensor: Tensor) -> None:
-        """From now on a tensor may not be read."""
+        """Forbid reading a tensor from now on."""
         self._hold(tensor, _SPOILED)
 
     def _hold(self, tensor: Tensor, slot: int) -> None:
@@ -84,7 +84,7 @@ class Slots:
         self.tensors.append(tensor)
 
     def flat(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-        """Arguments that hold no lists, with references in the place of followed tensors, and their slots."""
+        """Arguments without lists, with references instead of followed tensors, and their slots."""
         slots: list[int] = []
         refs: list[Any] = []
         for item in args:

@@ -60,7 +60,7 @@ def writes(func: Any) -> bool:
 
 
 def exchanges(func: Any) -> bool:
-    """Whether a function gives a tensor other numbers behind everyone's back: ``h.data = …``.
+    """Whether a function silently replaces a tensor's numbers: ``h.data = …``.
 
     >>> import torch
     >>> [exchanges(f) for f in (torch.Tensor.data.__set__, torch.Tensor.requires_grad.__set__)]
@@ -71,7 +71,7 @@ def exchanges(func: Any) -> bool:
 
 @functools.cache
 def by_name() -> dict[str, tuple[Function, ...]]:
-    """Every function that torch lets itself be watched at, by its plain name."""
+    """Every function that torch lets modes intercept, by its plain name."""
     found: dict[str, list[Function]] = {}
     for func in overridable_functions():
         found.setdefault(plain_name(func), []).append(func)
@@ -88,7 +88,7 @@ def spellings(func: Function) -> tuple[Function, ...]:
     return tuple(dict.fromkeys((func, *by_name().get(plain_name(func), ()))))
 
 
-#: The names of the arguments that handlers look for in their places.
+#: The names of the arguments that handlers expect by position.
 _ORDERS = {
     "linear": ("input", "weight", "bias"), "where": ("condition", "input", "other"), "bmm": ("input", "mat2"),
     "mv": ("input", "vec"), "dot": ("input", "tensor"), "tensordot": ("a", "b", "dims"), "inner": ("input", "other"),
@@ -105,7 +105,7 @@ _OTHER_KEYS = {"other": ("mat2",), "input": ("self",), "dim": ("axis",)}
 
 
 def positional(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments given by name in the places they have, as far as they follow on those that are in their places.
+    """Turn arguments given by name into positional ones, as far as they directly follow the positional ones.
 
     >>> positional("linear", (1,), {"bias": 3, "weight": 2})
     ((1, 2, 3), {})

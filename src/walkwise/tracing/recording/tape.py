@@ -26,7 +26,7 @@ _NOT_IN_PLACE = {"inplace": False}
 _REDUCE, _OVER = {"sum", "mean"}, {"dim", "keepdim"}
 _DETACHING = frozenset({"detach", "data"})
 _DERIVATIVES = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
-#: What makes tensors of whatever is in memory: zeros here, until something is written.
+#: Functions that return uninitialised memory, which counts as zeros until something is written.
 _UNWRITTEN = named("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted")
 #: Functions that take the shape or the type of another tensor, but nothing of its values.
 _AS_ANOTHER = frozenset({"to", "type_as", "expand_as", "view_as", "reshape_as", "sum_to_size"})
@@ -51,8 +51,8 @@ _DIFFERENTIATED = (
 class Tape(TorchFunctionMode):
     """Follows tensors through every torch function called while it is active, in the thread that entered it.
 
-    A *slot* is one value of one followed tensor. What is not followed is constant: weights, edge data, attention over
-    constants, anything detached.
+    A *slot* is one value of one followed tensor. Everything that is not followed is constant: weights, edge data,
+    attention over constants, anything detached.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Tape(TorchFunctionMode):
         self.parameters: frozenset[int] = frozenset()  # where the model's parameters lie in memory
         self.cut = False  # whether the model has detached something
         self.hidden: set[str] = set()  # where followed tensors went out of sight
-        self.own: list[Tensor] = []  # tensors that nothing was known of when a layer was handed them
+        self.own: list[Tensor] = []  # tensors about which nothing was known when a layer took them
         self.made: list[Made] = []  # what was made of constants outside of layers, if that is asked for
         self.making = False  # whether it is
         #: Constants that functions outside of layers read, by identity, and where those were; if that is asked for.
@@ -83,7 +83,7 @@ class Tape(TorchFunctionMode):
         self.origins = Origins()
 
     def follow(self, tensor: Tensor) -> int:
-        """The tensor's slot; it is followed from now on if it was not."""
+        """The tensor's slot; follow the tensor from now on."""
         slot = self.slot_of(tensor)
         if slot is None:
             self.own.append(tensor)
@@ -100,7 +100,7 @@ class Tape(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run the function, and record it if a followed tensor went in."""
+        """Run the function, and record it if an argument is followed."""
         known = word(func)
         if known.asks:
             return func(*args, **(kwargs or {}))
@@ -129,7 +129,7 @@ class Tape(TorchFunctionMode):
         return [slot for slot in self.early.values() if slot is not None]
 
     def _begin_outside(self, name: str, *given: Any) -> None:
-        """Count a function outside of layers, and follow what it is given where that is asked for."""
+        """Count a function outside layers, and follow its arguments if that was requested."""
         self._outside += 1
         if self.early or self.making:
             with unwatched():
@@ -141,7 +141,7 @@ class Tape(TorchFunctionMode):
                         self.read.setdefault(id(tensor), (tensor, []))[1].append(key)
 
     def _of_constants(self, known: Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a function that nothing followed goes into."""
+        """Run a function without followed arguments."""
         if transforming() and self.follows(map(innermost, args)):
             raise TraceError(_TRANSFORMED[0], remedy=_TRANSFORMED[1])
         from_constant = args[0] if known.name in _DETACHING and args and not transforming() else None
@@ -158,7 +158,7 @@ class Tape(TorchFunctionMode):
         return result
 
     def hangs_outside(self, nested: Any) -> bool:
-        """Whether a tensor among arguments is one of another graph, or was made of one."""
+        """Whether an argument belongs to another graph, or was computed from one that does."""
         return any(id(item) in self.outer for item in leaves(nested))
 
     def keep_outside(self, nested: Any) -> None:
@@ -167,12 +167,12 @@ class Tape(TorchFunctionMode):
 
     @property
     def lost(self) -> str:
-        """Where followed tensors went out of sight, and what to do about it; empty where none is known to have."""
+        """Where followed tensors went out of sight, with a remedy; empty if none is known to have."""
         where = " and ".join(sorted(self.hidden))
         return _LOST.format(where) if where else ""
 
     def _check_autocast(self) -> None:
-        """Refuse to follow what is computed in another type than the model's."""
+        """Refuse computations in a type other than the model's."""
         device = self.values[0].device.type
         if torch.is_autocast_enabled(device):
             raise TraceError(
@@ -211,7 +211,7 @@ class Tape(TorchFunctionMode):
         return result
 
     def _record_simple(self, known: Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record a function that makes a new tensor, those that are followed given in their places."""
+        """Record a function that makes a new tensor and takes its followed arguments by position."""
         result = func(*args, **kwargs)
         if not isinstance(result, Tensor):
             return result
@@ -248,7 +248,7 @@ class Tape(TorchFunctionMode):
         return result
 
     def _check_function(self, known: Word, func: Any, kwargs: dict[str, Any]) -> None:
-        """Refuse, or remember, what cannot be followed."""
+        """Refuse, or note, what cannot be followed."""
         if known.name in ("numpy", "array", "tolist", "item") or getattr(func, "__name__", "") == "__float__":
             self.hidden.add("through NumPy or Python")
         if kwargs.get("out") is not None or exchanges(func):
@@ -257,7 +257,7 @@ class Tape(TorchFunctionMode):
             raise TraceError(_DIFFERENTIATED[0], remedy=_DIFFERENTIATED[1])
 
     def append(self, known: Word, func: Any, referred: Referred, result: Any) -> None:
-        """Put an operation on the tape, followed tensors among its arguments replaced by references."""
+        """Put an operation on the tape, with followed tensors among its arguments replaced by references."""
         refs, named, inputs = referred
         outputs: tuple[int | None, ...]
         if isinstance(result, Tensor):
@@ -269,7 +269,7 @@ class Tape(TorchFunctionMode):
         self.ops.append(Op(known, func, refs, named, inputs, outputs, self.active, len(self.calls)))
 
     def depends(self, known: Word, result: Any) -> bool:
-        """Whether a result depends differentiably on what went in."""
+        """Whether a result depends differentiably on the arguments."""
         if known.name in _DETACHING:
             self.cut = True
         if known.constant or (self.normalising and known.statistic):
@@ -290,7 +290,7 @@ class Tape(TorchFunctionMode):
 
 
 def _constant(item: Any) -> Any:
-    """An argument that nothing is followed through."""
+    """An argument through which nothing is followed."""
     return item.detach() if isinstance(item, Tensor) else item
 
 
@@ -300,14 +300,14 @@ def _version(args: tuple[Any, ...]) -> int:
 
 
 def _unchanged(result: Any, before: int, known: Word) -> Any:
-    """What a function has returned as it was given, if it has not written into it."""
+    """The argument that a function returned unchanged, if it did not write into it."""
     if isinstance(result, Tensor) and version_of(result) != before:
         raise unseen_write(f"{known.name}(inplace=True)")
     return result
 
 
 def _ran(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a function makes; memory that nothing has written is 0."""
+    """Run a function; memory that nothing has written counts as 0."""
     result = func(*args, **kwargs)
     if func in _UNWRITTEN or (func is Tensor.new and all(isinstance(size, (int, torch.Size)) for size in args[1:])):
         with torch.no_grad():
@@ -316,7 +316,7 @@ def _ran(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _plain_function(func: Any, known: Word) -> Any:
-    """The function that was recorded; an attribute that was read becomes the reading of it."""
+    """The recorded function; reading an attribute becomes a function that reads it."""
     return operator.attrgetter(known.name) if getattr(func, "__name__", "") == "__get__" else func
 
 

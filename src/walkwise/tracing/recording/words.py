@@ -1,8 +1,8 @@
 """The table of torch functions: what each means for relevance, keyed by the function itself.
 
-A function is *handled* (a handler says which linear maps it is made of), *constant* (its result does not depend
-differentiably on what went in), or *the same* (its result is its input). Whatever is none of these is carried by
-its plain gradient, and the chain says so.
+A function is *handled* (a handler says of which linear maps it consists), *constant* (its result does not depend
+differentiably on its arguments), or *the same* (its result is its input). For any other function the plain gradient is
+used, and the chain says so.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HANDLERS: dict[Function, Handler] = {}
 
 
 def handles(*functions: Function) -> Callable[[Handler], Handler]:
-    """A decorator that makes a handler speak for functions, in all their spellings."""
+    """Decorate a handler to register it for functions, in all their spellings."""
 
     def add(handler: Handler) -> Handler:
         for func in functions:
@@ -51,7 +51,7 @@ CONSTANT = named(
     "geometric", "cauchy", "log_normal", "random", "binomial", "nextafter",
 )  # fmt: skip
 
-#: What says something of a tensor that its numbers have no part in.
+#: Functions whose results do not involve the tensor's numbers.
 ASKING = named(
     "size", "dim", "shape", "dtype", "device", "ndim", "ndimension", "numel", "nelement", "len", "is_floating_point",
     "is_complex", "is_contiguous", "is_sparse", "is_cuda", "is_quantized", "layout", "stride", "storage_offset",
@@ -84,16 +84,16 @@ class Word:
     statistic: bool
     pointwise: bool  # an activation, which may be asked to write (inplace=True)
     simple: bool  # of tensors and numbers alone, into a new tensor
-    asks: bool = False  # says something of a tensor that its numbers have no part in
+    asks: bool = False  # its result does not involve the tensor's numbers
 
 
-#: Handled by nothing but tensors and numbers, in their places: what most operations of a model are.
+#: Functions that take only tensors and numbers, by position, as most operations of a model do.
 _SIMPLE = frozenset({"linear", "relu", "add", "sub", "mul", "div", "neg", "matmul", "tanh", "elu", "gelu", "silu"})
 
 
 @functools.lru_cache(maxsize=4096)
 def word(func: Function) -> Word:
-    """What is known of a function; one that torch does not list is known by its name."""
+    """Look up what is known of a function; one that torch does not list is looked up by name."""
     name, write = plain_name(func), writes(func)
     kin: Iterable[Function] = (func, *by_name().get(name, ()))
     handler = next((_HANDLERS[f] for f in kin if f in _HANDLERS), None)

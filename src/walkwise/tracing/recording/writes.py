@@ -1,7 +1,7 @@
-"""Operations in place: what they write, and what else that changes.
+"""In-place operations: what they write, and what else changes with it.
 
 A write makes a new slot for the tensor that is written into. Other tensors may share its memory: the tensor it is a
-view of, and other views of that. They are followed as what they are now: the whole with a new part, a part of it.
+view of, and other views of that. They are followed as what they now are: the whole with a new part, or a part of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OutOfPlace:
-    """A function that writes into its first argument, writing into a copy of it."""
+    """A function that writes into its first argument, made to write into a copy."""
 
     func: Callable[..., Any]
 
@@ -44,7 +44,7 @@ class _Sharing(NamedTuple):
 
 
 def keep_constants(tape: Tape, written: Any) -> None:
-    """Copy what recorded operations took for constants, where it is about to be written into."""
+    """Copy constants of recorded operations that are about to be overwritten."""
     if transforming() or not isinstance(written, Tensor):
         return
     place = memory_of(written)
@@ -88,7 +88,7 @@ def _saved(tape: Tape, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _stale(tape: Tape, written: Tensor, sharing: list[_Sharing]) -> list[Tensor]:
-    """Those that a write has reached; what was recorded of them keeps its values."""
+    """The tensors that a write has reached; their recorded values stay."""
     tape.aliases.renew()
     for other in sharing:
         if other.slot is not None:
@@ -97,9 +97,9 @@ def _stale(tape: Tape, written: Tensor, sharing: list[_Sharing]) -> list[Tensor]
 
 
 def _renew(tape: Tape, written: Tensor, stale: list[Tensor]) -> None:
-    """Follow what a write into one tensor has changed besides.
+    """Follow the other tensors that a write into one tensor has changed.
 
-    Where it cannot be told which slices a view is, the others may not be read again.
+    If it is unknown which slices a view is, the other tensors may not be read again.
     """
     slots, root = tape.slots, tape.views.root(written)
     base = None if root is written else root
@@ -121,12 +121,12 @@ def _renew(tape: Tape, written: Tensor, stale: list[Tensor]) -> None:
 
 
 def _begins(tape: Tape, base: Tensor, written: Tensor) -> bool:
-    """Whether a constant has become node features, by what was written into a view of it."""
+    """Whether a constant has become node features through a write into a view of it."""
     return not tape.slots.any_of([base]) and tape.slots.any_of([written])
 
 
 def _constant_or_ref(tape: Tape, tensor: Tensor) -> Any:
-    """What stands in recorded arguments for a tensor; None for one that is spoiled."""
+    """A tensor's stand-in in recorded arguments; None for a spoiled one."""
     if tape.slots.spoiled(tensor):
         return None
     slot = tape.slots.last(tensor)
@@ -134,7 +134,7 @@ def _constant_or_ref(tape: Tape, tensor: Tensor) -> Any:
 
 
 def _rederive(tape: Tape, tensor: Tensor, func: Any, first: Any, place: Any, *others: Any) -> None:
-    """Record that a tensor is now what a function makes of another and a place in it."""
+    """Record that a tensor is now the result of a function of another tensor and a place in it."""
     args = first, place, *others
     if any(item is None for item in args):
         tape.slots.spoil(tensor)

@@ -21,9 +21,9 @@ Make = Callable[[Tensor], Operator]
 #: Makes a new slot that holds the sum of what operators make of slots.
 Emit = Callable[[Sequence[Operator], Sequence[int]], int]
 
-#: From this many entries on, a sum that not all rows may be asked of is postponed.
+#: From this many entries on, a sum of which perhaps not all rows are needed is postponed.
 _MANY = 1 << 15
-#: Every neuron is turned over.
+#: The sign of every neuron is flipped.
 EVERY = torch.full((1,), -1.0)
 
 
@@ -47,7 +47,7 @@ class Coefficients:
         return self.make(self.tensor.clone() if self.borrowed else self.tensor)
 
     def lifted(self, rule: Rule, turn: Tensor | None) -> Operator:
-        """The map with a rule's lifted weights; ``turn`` is -1 at neurons whose sign is turned over afterwards."""
+        """The map with a rule's lifted weights; ``turn`` is -1 at neurons whose sign is flipped afterwards."""
         if not self.learned:
             return self.whole()
         assert self.make is not None and self.tensor is not None
@@ -59,7 +59,7 @@ class Coefficients:
         return self.make(rule.lift(self.tensor * turned) * turned)
 
     def signed(self) -> tuple[Operator | None, Operator | None]:
-        """Its positive and its negative coefficients apart; None where there are none."""
+        """Its positive and its negative coefficients, separately; None if there are none."""
         if self.operator is not None:
             return self.operator, None
         assert self.make is not None and self.tensor is not None
@@ -110,8 +110,8 @@ class Term:
 def one_sided(term: Term, z: Tensor, value: Tensor | None, rectified: Container[int] = ()) -> bool:
     """Whether contributions have the signs of their weights, and nothing negative keeps any relevance.
 
-    ``value`` is what z has become, or None where that is 0 wherever z is negative. ``rectified`` holds the identities
-    of tensors that are known to have no negative entry.
+    ``value`` is what z has become, or None if that is 0 wherever z is negative. ``rectified`` holds the identities of
+    tensors that are known to have no negative entry.
     """
     if value is z:
         if has_negative(z):
@@ -166,7 +166,7 @@ class Plain:
 
 
 def with_held(total: Tensor, held: Tensor | None, *, own: bool = False) -> Tensor:
-    """A sum of contributions with the constants that stand in its denominator; in its place, where that is its own."""
+    """A sum of contributions plus the constants in its denominator, computed in place if the tensor is its own."""
     if held is None:
         return total
     return total.add_(held) if own and _fits(held, total) else total + held
@@ -178,7 +178,7 @@ def _fits(part: Tensor, total: Tensor) -> bool:
 
 
 def push_constant(operator: Operator, constant: Tensor, value: Tensor) -> Tensor:
-    """What a map makes of a constant that was added to a value; a single row stays one where all nodes are alike."""
+    """A map's result for a constant that was added to a value; a single row stays one if all nodes are alike."""
     by_row = isinstance(operator, (Identity, RowMap, Columns)) or (
         isinstance(operator, Scale) and operator.shape[0] == 1
     )
@@ -196,7 +196,7 @@ _MAKING = (Aggregate, RowMap, Scale)
 
 
 def total_of(pushing: Sequence[tuple[Operator, NodeTensor]], held: Tensor | None = None) -> tuple[Tensor, bool]:
-    """The sum of what maps make of tensors and of constants, and whether it is a tensor of its own."""
+    """The sum of the maps' results for tensors and constants, and whether it is a tensor of its own."""
     (first, values), *others = [(operator, whole(each)) for operator, each in pushing]
     if held is not None and type(first) is RowMap and held.shape[0] == 1 and held.dtype == values.dtype:
         total, own, held = torch.addmm(held, values, first.matrix.t()), True, None  # takes hardly longer without it
@@ -209,9 +209,9 @@ def total_of(pushing: Sequence[tuple[Operator, NodeTensor]], held: Tensor | None
 
 
 def postponed_total(pushing: Sequence[tuple[Operator, NodeTensor]], like: Tensor) -> Postponed | None:
-    """The same sum, shaped like a tensor, for the rows that are asked for; None where it is better made at once.
+    """The same sum, shaped like a tensor, for requested rows only; None if it is better computed at once.
 
-    An accelerator is fast at all rows, and would have to wait to be told which are asked for.
+    An accelerator computes all rows fast, and would have to wait to learn which are requested.
     """
     few = like.numel() < _MANY or like.device.type != "cpu"
     if few or not all(operator.pushes_some for operator, _ in pushing):

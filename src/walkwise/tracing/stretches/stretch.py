@@ -1,9 +1,9 @@
 """Stretches: runs of linear maps that share one denominator, kept as an expression until the rule acts on them.
 
-Under a rule that is not LRP-0 a linear map cannot become part of the chain by itself: the paper's γ divides by
-what comes out after the sum over neighbours *and* neurons, αβ and the generalised γ tell contributions apart
-path by path. So the maps of a layer are kept as an expression over settled tensors. When something ends the
-stretch (an activation, the end of the layer, a second weight matrix) the rule says how it is to be written.
+Under a rule other than LRP-0, a linear map cannot become part of the chain by itself: the paper's γ divides by the
+result of the sum over neighbours *and* neurons, and αβ and the generalised γ separate contributions path by path. So
+the maps of a layer are kept as an expression over settled tensors. When something ends the stretch (an activation, the
+end of the layer, a second weight matrix), the rule decides how to write it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from walkwise.tracing.stretches.sizes import Sizes
 
 @dataclass(eq=False, slots=True)
 class Flow:
-    """A recorded tensor on its way into the chain: settled in a slot, or a stretch that is not ended yet."""
+    """A recorded tensor on its way into the chain: settled in a slot, or a stretch that is still open."""
 
     value: Tensor  # (K, N)
     slot: int = -1
@@ -48,7 +48,7 @@ class Flow:
 
 @dataclass(eq=False)
 class Builder(ABC):
-    """What handlers write with: maps between slots, and stretches ended by their rule."""
+    """The interface that handlers write to: maps between slots, and stretches closed by their rule."""
 
     count: int = 0  # of slots
     _settled: dict[int, tuple[Term, int]] = field(default_factory=dict)  # stretches that have been ended somewhere
@@ -61,11 +61,11 @@ class Builder(ABC):
 
     @abstractmethod
     def emit(self, operators: Sequence[Operator], sources: Sequence[int]) -> int:
-        """A slot that holds the sum of the operators' outputs; what is left unchanged stays where it is."""
+        """A slot that holds the sum of the operators' outputs; an unchanged tensor keeps its slot."""
 
     @abstractmethod
     def ended(self, flow: Flow, value: Tensor, rectified: bool = False) -> int:
-        """The slot of a stretch with a weight in it whose output z has become ``value``: each part times its share.
+        """The slot of a stretch with a weight, whose output z has become ``value``: each part times its share.
 
         ``rectified`` says that the value is 0 wherever z is negative.
         """
@@ -75,7 +75,7 @@ class Builder(ABC):
         return Flow(flow.value, self.emit([Identity()], [flow.slot]), call=flow.call, gate=flow.gate)
 
     def settle(self, flow: Flow) -> Flow:
-        """The flow with its stretch ended; whoever else reads it may go on with the stretch."""
+        """The flow with its stretch ended; other readers may continue the stretch."""
         if flow.term is None:
             return flow
         if id(flow.term) not in self._settled:
@@ -115,7 +115,7 @@ class Unwritten:
 
 @dataclass(eq=False)
 class ChainBuilder(Builder):
-    """Turns maps between flows into steps of a chain; a stretch that leads to nothing in the end is never written."""
+    """Turns maps between flows into steps of a chain; a stretch that leads nowhere is never written."""
 
     steps: list[Step | Unwritten] = field(default_factory=list)
     part_of: dict[int, int] = field(default_factory=dict)  # slots within a stretch, and the slot where that ends
@@ -130,7 +130,7 @@ class ChainBuilder(Builder):
         return slot
 
     def ended(self, flow: Flow, value: Tensor, rectified: bool = False) -> int:
-        """The slot of a stretch, which is written once it is known to lead somewhere."""
+        """The slot of a stretch, which is written only once it is known to lead somewhere."""
         target = self.new_slot()
         self.steps.append(Unwritten(target, flow, value, rectified))
         return target
@@ -141,7 +141,7 @@ class ChainBuilder(Builder):
         return steps
 
     def leading(self, steps: Sequence[Step | Unwritten], slots: set[int]) -> list[Step]:
-        """The steps that a message passes which comes to these slots."""
+        """The steps passed by a message that reaches these slots."""
         reached, kept = set(slots), list[Step]()
         for given in reversed(steps):
             if given.target in reached:
@@ -192,7 +192,7 @@ class ChainBuilder(Builder):
         return self.emit([Scale(factor) for factor in factors], [sized.slot, sized.sizes])
 
     def _by_sign(self, flow: Flow, value: Tensor) -> int:
-        """The same for a rule that tells positive and negative contributions apart."""
+        """The same for a rule that separates positive and negative contributions."""
         assert flow.term is not None and flow.rule is not None
         split = Signs(self.emit, flow.rule).parts(flow.term)
         held = split.held or (None, None)
