@@ -55,7 +55,7 @@ def groups(molecule: Any, /, *, symbols: Sequence[str] | None = None, **patterns
 
     Args:
         molecule: an RDKit molecule, a SMILES string, or a PyG Data with ``smiles`` or ``symbols``, also in a batch of
-        one, as loaders give it.
+            one, as loaders give it.
         symbols: for a Data without either, the chemical symbol of every atom.
         **patterns: names, and the SMARTS pattern of each.
 
@@ -74,7 +74,7 @@ def functional_groups(molecule: Any, /, *, symbols: Sequence[str] | None = None)
 
     Args:
         molecule: an RDKit molecule, a SMILES string, or a PyG Data with ``smiles`` or ``symbols``, also in a batch of
-        one, as loaders give it.
+            one, as loaders give it.
         symbols: for a Data without either, the chemical symbol of every atom.
 
     >>> import pytest

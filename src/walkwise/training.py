@@ -70,9 +70,9 @@ def train(
         batch_size: graphs per step.
         lr: the initial learning rate.
         negative_biases: keep biases from rising above 0. The authors' biases are negative by construction, so that they
-        take no relevance under LRP-γ.
+            take no relevance under LRP-γ.
         penalty: a function of the model and the batch that is added to the loss of every mini-batch, such as a multiple
-        of `relevance_penalty`. Losses in the history exclude it.
+            of `relevance_penalty`. Losses in the history exclude it.
         progress: show a progress bar.
 
     >>> from walkwise import datasets, models
@@ -243,7 +243,7 @@ def relevance_penalty(model: nn.Module, batch: Any, wanted: Tensor, *, path: boo
         wanted: 1 where relevance should fall and 0 where it should not. Broadcast against x: (M, 1) for nodes, (F,)
             for features, (M, F) for both.
         path: whether to take the gradient along that path, as in training. If False, it is taken at the graphs
-        themselves, which gives the same number every time, for measuring.
+            themselves, which gives the same number every time, for measuring.
 
     >>> from types import SimpleNamespace as Batch
     >>> model = lambda x, edge_index, batch: x[:1] @ torch.tensor([[0.0, 3.0], [0.0, 1.0]])

@@ -1,4 +1,4 @@
-"""Other explainers brought to one form, a registry of them, and a comparison on any model and data set.
+"""Other explainers behind one interface, a registry of them, and a comparison on any model and data set.
 
 >>> from walkwise import baselines
 >>> baselines.available_baselines()  # doctest: +NORMALIZE_WHITESPACE

@@ -1,4 +1,4 @@
-"""The common form of explanations: scores of node sets, whatever a method attributes to."""
+"""The common form of explanations: scores of node sets, whatever a method scores."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from walkwise.search.orders import DISCOUNTS, order_nodes
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """What a method gives to nodes, to edges, or to both.
+    """A method's scores of nodes, of edges, or of both.
 
-    Where it attributes edges, an edge is a walk of one step, and a node set S has the score
-    Σ_{m in S} nodes_m + Σ_e g_α(e) edges_e with g_α = 1 for edges inside S, α for edges with one end in S, and 0
-    for the rest (appendix K).
+    A scored edge counts as a walk of one step, and a node set S has the score Σ_{m in S} nodes_m + Σ_e g_α(e) edges_e
+    with g_α = 1 for edges inside S, α for edges with one end in S, and 0 for the rest (appendix K).
     """
 
     nodes: Tensor  # (M,)
@@ -52,7 +51,7 @@ def subgraph_scores(explanation: Any, sets: Tensor, *, alpha: float = 0.0) -> Te
     Args:
         explanation: an attribution, walks, or a relevance chain.
         sets: the node sets, (B, M) boolean.
-        alpha: what a step outside the set counts, where the explanation has steps.
+        alpha: the weight of a step outside the set, if the explanation has steps.
 
     >>> along = Attribution(torch.zeros(3), torch.tensor([1.0, 2.0]), torch.tensor([[0, 1], [1, 2]]))
     >>> subgraph_scores(along, torch.tensor([[True, True, False]]), alpha=0.5)
@@ -91,9 +90,8 @@ def _(explanation: RelevanceChain, sets: Tensor, *, alpha: float = 0.0) -> Tenso
 def node_order(explanation: Explanation, mode: str = "activation", *, alpha: float | None = None) -> Tensor:
     """The nodes in the greedy order by the explanation's own scores of node sets: (M,).
 
-    In activation mode that is the most important first, in pruning mode the least important first
-    (section 7.2.1). Scores of nodes alone, if none is negative, come out sorted. α is by default that of
-    `walkwise.order_nodes`.
+    In activation mode the most important node comes first, in pruning mode the least important (section 7.2.1). Node
+    scores alone, if none is negative, are simply sorted. The default α is that of `walkwise.order_nodes`.
 
     >>> node_order(Attribution(torch.tensor([0.2, 0.9, 0.4]))).tolist()
     [1, 2, 0]
@@ -113,7 +111,7 @@ def node_order(explanation: Explanation, mode: str = "activation", *, alpha: flo
 def node_scores(explanation: Explanation, *, alpha: float | None = None) -> Tensor:
     """A score per node, higher for more important: (M,).
 
-    The method's own where it scores nodes; where it scores steps or walks, M for the first node of the
+    If the method scores nodes, these are its scores. If it scores steps or walks, they are M for the first node of the
     activation order down to 1 for the last.
 
     >>> node_scores(of_nodes([0.2, 0.9, 0.4]))
@@ -125,7 +123,7 @@ def node_scores(explanation: Explanation, *, alpha: float | None = None) -> Tens
 
 
 def takes_alpha(explanation: Explanation) -> bool:
-    """Whether steps outside a node set can count: not where nodes alone are scored."""
+    """Whether steps outside a node set can count, which they cannot if only nodes are scored."""
     return not (isinstance(explanation, Attribution) and explanation.edges is None)
 
 

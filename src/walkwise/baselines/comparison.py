@@ -47,29 +47,28 @@ def compare(
     seed: int = 0,
     progress: bool = False,
 ) -> tuple[Row, ...]:
-    """The mean, standard error and time of every method under every measure.
+    """Compare explainers: return the mean, standard error and time of every method under every measure.
 
     A graph that a method cannot explain (too many walks to list, no attention in the model) is left out of
-    its mean, and the row's note says so. A method that is trained first takes its time for that once, whatever the
-    number of graphs: it stands apart in ``training_seconds``, and in the note. Every graph has a seed of its own, the
-    same for all methods; the caller's random numbers are left alone.
+    its mean, and the row's note says so. A method that is trained first needs its training time only once, whatever the
+    number of graphs; it is reported separately in ``training_seconds``, and in the note. Every graph has its own seed,
+    the same for all methods; the caller's random state does not change.
 
     Args:
         methods: one name or several of :func:`available_baselines`, or labels with names or functions of a
             Prediction.
         model: the model to explain.
-        graphs: the data set, one graph at least; heterogeneous ones, too, which explainers that put masks on edges
-            leave out.
+        graphs: the data set, at least one graph; heterogeneous graphs, too, which explainers that mask edges skip.
         metrics: one or several of "auac", "aupc", "fidelity+", "fidelity-", "accuracy", "auroc", or labels with
             functions of an Explained.
-        alphas: the discount or discounts to order nodes with, where a method attributes walks or edges.
+        alphas: the discount or discounts for node orders, if a method scores walks or edges.
         target: the output column, or a function of the graph (``lambda data: int(data.y)``); default: the largest.
-        index: the output row of a node-level model, (type, i) of a heterogeneous graph, or a function of the graph.
+        index: the output row of a node-level model, (type, i) for a heterogeneous graph, or a function of the graph.
         motif: the known motif of a graph, one or several, for accuracy and AUROC.
-        on: "logit" or "probability", what the curves and fidelities follow.
+        on: whether curves and fidelities follow the "logit" or the "probability".
         sparsity: how much of the graph the fidelities' explanation leaves out, between 0 and 1.
-        train_graphs: what learning methods learn from (default: the graphs themselves).
-        seed: where the random numbers of the first graph start.
+        train_graphs: the graphs that trained methods learn from (default: the graphs themselves).
+        seed: the seed of the first graph.
         progress: show a bar.
 
     >>> from torch_geometric.nn import GCN
@@ -110,7 +109,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Training:
-    """What it took to train a method."""
+    """The cost of training a method."""
 
     seconds: float
     graphs: int
@@ -127,7 +126,7 @@ def _ready(method: str | Explain, taught: Sequence[Prediction]) -> tuple[Explain
 
 
 class _Tally:
-    """What one method has scored so far."""
+    """The scores of one method so far."""
 
     def __init__(self, method: str, training: _Training | None) -> None:
         self.method = method
@@ -174,7 +173,7 @@ class _Tally:
                 yield Row(self.method, None, name, math.nan, math.nan, 0, math.nan, note, training)
 
     def _note(self) -> str:
-        """What a reader of the row should know besides its numbers."""
+        """A note for the reader of the row."""
         trained, failed = self.training, self.failed
         notes = [f"trained first, {trained.seconds:.3g} s on {count(trained.graphs, 'graph')}"] if trained else []
         notes += [f"{len(failed)} left out: {failed[0]}"] if failed else []
@@ -242,13 +241,13 @@ def _check_sparsity(sparsity: Any) -> None:
 
 
 def _of(choice: Any, data: AnyGraph) -> Any:
-    """What was asked for, the same for every graph or a function of it."""
+    """An option's value for a graph: the same for every graph, or a function of it."""
     return choice(data) if callable(choice) else choice
 
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Random numbers from a seed inside; afterwards they go on as if nothing had happened."""
+    """Draw random numbers from a seed inside; afterwards restore the random state."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield

@@ -23,7 +23,7 @@ _TRAINERS: dict[str, Train] = {}
 
 
 def register_baseline(name: str) -> Callable[[AnyExplain], AnyExplain]:
-    """A decorator that makes an explainer known under a name; a name is given once.
+    """Decorate an explainer to register it under a name; each name can be used once.
 
     >>> @register_baseline("degree")
     ... def degree(prediction):

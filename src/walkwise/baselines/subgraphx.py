@@ -32,7 +32,7 @@ def subgraphx(
     hops: int = 3,
     exploration: float = 10.0,
 ) -> Attribution:
-    """SubgraphX (Yuan et al., 2021), as a score per node: how long it stayed on the way to the best subgraph.
+    """SubgraphX (Yuan et al., 2021), as a score per node: how long the node stayed on the way to the best subgraph.
 
     From the whole graph the search prunes one node at a time and keeps the largest connected part, until at
     most ``size`` nodes are left. A node set is worth its Shapley value in the game of the nodes within ``hops`` of
@@ -40,13 +40,13 @@ def subgraphx(
     pruned first on the way there lowest.
 
     Args:
-        prediction: what to explain.
+        prediction: the prediction to explain.
         size: how many nodes the subgraph may have.
         rollouts: how often the search runs from the whole graph down.
         children: how many nodes, those of lowest degree, are tried for pruning at each step.
         samples: how many coalitions estimate a Shapley value.
         hops: how far the other players of the game may be: the model's layers.
-        exploration: how much the search prefers what it has not tried.
+        exploration: how much the search prefers untried steps.
 
     >>> import torch
     >>> from torch_geometric.nn import GCN
@@ -65,7 +65,7 @@ def subgraphx(
 
 @dataclass
 class _SearchTree:
-    """The tree as far as it has been seen."""
+    """The part of the search tree seen so far."""
 
     prediction: Prediction
     size: int
@@ -133,7 +133,7 @@ class _SearchTree:
         return self._worth[nodes]
 
     def _appraise(self, node_sets: list[NodeSet]) -> None:
-        """Find the worth of all these node sets in one go, where it is not known."""
+        """Compute the missing worths of all these node sets in one go."""
         new = [nodes for nodes in node_sets if nodes not in self._worth]
         if not new:
             return
@@ -144,7 +144,7 @@ class _SearchTree:
         self._worth.update(zip(new, (values[0] - values[1]).mean(dim=1).tolist(), strict=True))
 
     def _values(self, sets: Tensor) -> Tensor:
-        """The output for every coalition, asked of the model once for those that it cannot tell apart.  # (B,)"""
+        """The output for every coalition; the model runs once for coalitions that it cannot distinguish.  # (B,)"""
         sets = sets if self._reach is None else self._seen(sets, self._reach)
         packed = np.packbits(sets.numpy(), axis=1)
         keys = packed.view(f"V{packed.shape[1]}").ravel().tolist()

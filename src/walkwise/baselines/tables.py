@@ -1,4 +1,4 @@
-"""What a comparison found, as rows, as Markdown and as a data frame."""
+"""The results of a comparison: as rows, as Markdown and as a data frame."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Row:
 def to_markdown(rows: Sequence[Row]) -> str:
     """The rows as a Markdown table: a line per method and α, a column per measure.
 
-    Where a method was trained, a last column says how long that took, in all and not per graph.
+    If a method was trained, a last column gives the total time for that, not the time per graph.
 
     >>> print(to_markdown([Row("lrp", None, "auac", 1.25, 0.1, 8, 0.002)]))
     | method | α | auac | graphs | s / graph |

@@ -1,4 +1,4 @@
-"""As many rows for every query: what is asked of an accelerator in thousands."""
+"""Equally many rows for every query, for thousands of questions on an accelerator."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from walkwise.core.rows import Places, Rows
 
 @dataclass(frozen=True, eq=False)
 class Blocks(Rows):
-    """As many rows for each query, one after the other; some may be empty.
+    """Equally many rows for each query, one after the other; some may be empty.
 
-    Everything about them is known from their number alone, so that an accelerator is never waited for.
+    Their number alone determines their layout, so there is never a wait for an accelerator.
     """
 
     num_nodes: int
@@ -78,7 +78,7 @@ class Blocks(Rows):
         return torch.einsum("bijh,bjdhn->bidhn", each, by_head).reshape(message.shape)
 
     def _between(self, edges: Edges, weight: Tensor | None, root: float, dtype: torch.dtype) -> Tensor:
-        """What a row (second axis) gets of another (third axis) of the same query."""
+        """The weight with which a row (second axis) gets another (third axis) of the same query."""
         key = id(edges), id(weight), root, dtype
         if key not in self._weights:
             here, there = self.block.unsqueeze(2), self.block.unsqueeze(1)

@@ -20,7 +20,7 @@ from walkwise.errors import TraceError
 
 
 class Place(Enum):
-    """Stands among a function's arguments where the one that moves goes."""
+    """A placeholder for the moving one among a function's arguments."""
 
     MOVING = "moving"
 
@@ -82,7 +82,7 @@ class Differential(Operator):
         return _as_message(gradient, point, B, D)
 
     def push(self, values: Tensor) -> Tensor:
-        """The function applied to node values, less what it gives of nothing (a number it fills in, say)."""
+        """The function applied to node values, minus its value at zero (a number it fills in, say)."""
         result = self.applied(values.reshape(self.at.shape))
         result = result if self._constant is None else result - self._constant
         return result.reshape(result.shape[0] if result.dim() else 1, result.shape[1:].numel())
@@ -98,7 +98,7 @@ class Differential(Operator):
         return RowFunction(self, constants, start, end)
 
     def applied(self, value: Tensor) -> Tensor:
-        """What the function makes of a value of its argument."""
+        """The function's result for a value of its argument."""
         args, kwargs = mapped((self.args, self.kwargs), lambda item: value if item is MOVING else item)
         result = self.func(*args, **kwargs)
         made: Tensor = result[self.output] if isinstance(result, (tuple, list)) else result
@@ -110,13 +110,13 @@ class Differential(Operator):
 
     @cached_property
     def _constant(self) -> Tensor | None:
-        """What the function gives where the argument is zero, if that is not zero."""
+        """The function's value at zero, if that is not zero."""
         given = self.applied(torch.zeros_like(self.at))
         return given if bool((given != 0).any()) else None
 
     @cached_property
     def _graph(self) -> tuple[Tensor, Tensor]:
-        """The argument as a leaf, and what the function makes of it."""
+        """The argument as a leaf, and the function's result."""
         attends = self.func is torch.nn.functional.scaled_dot_product_attention  # fused, it cannot be batched
         plainly = sdpa_kernel(SDPBackend.MATH) if attends else nullcontext()
         with torch.inference_mode(False), torch.enable_grad(), plainly:
@@ -152,7 +152,7 @@ class Differential(Operator):
 
 @dataclass(frozen=True, eq=False)
 class RowFunction(Operator):
-    """The derivative of a function that mixes no rows: what is asked of some rows is worked out for those alone."""
+    """The derivative of a function that mixes no rows, computed only for the rows in question."""
 
     derivative: Differential
     by_row: bool  # whether constants that are as long as the argument where it has its rows have one for each of them

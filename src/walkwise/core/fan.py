@@ -1,4 +1,4 @@
-"""A row for every neighbour: where a walk that stands at a node can go."""
+"""A row for every neighbour to which a walk at a node can go."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from walkwise.core.rows import Places, Rows, total_by_owner
 class Fan(Rows):
     """Queries that stand at one node each and take a single step, to a row for every neighbour.
 
-    Until a message is summed over edges it has one row for each query, and from then on one for each
-    neighbour. A message that stayed at the node gets the others' rows where the two meet.
+    Until a message is summed over edges it has one row for each query, and afterwards one for each neighbour. A message
+    that stayed at the node gets rows for the neighbours when the two meet.
     """
 
     num_nodes: int
@@ -68,7 +68,7 @@ class Fan(Rows):
         return (by_head * factor.view(-1, 1, 1, heads, 1)).reshape(carried.shape)
 
     def add(self, a: Tensor, b: Tensor) -> Tensor:
-        """Two messages that meet; what stayed at the node is added where the others have come to it."""
+        """Add two messages that meet; a message that stayed at the node is added at the node's own row."""
         if a.shape[0] == b.shape[0]:
             return a + b
         stayed, gone = (a, b) if a.shape[0] < b.shape[0] else (b, a)

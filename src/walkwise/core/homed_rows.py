@@ -1,6 +1,6 @@
-"""Maps of rows that are no nodes but have a home at one: of edges, of pairs of edges, of a node's heads.
+"""Maps of rows that are not nodes but have a home at one: rows of edges, of pairs of edges, of a node's heads.
 
-A question about a subgraph carries no more of them than those whose home is in it, whatever the graph.
+A question about a subgraph carries only rows whose home is in it, however large the graph.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from walkwise.core.rows import Places, Rows
 
 @dataclass(frozen=True, eq=False)
 class Homes:
-    """The node that every row of a tensor belongs to: for an edge, the one that it comes to."""
+    """The node that every row of a tensor belongs to; for an edge, its target."""
 
     node: Tensor  # (K,); -1 for rows that lead nowhere
     num_nodes: int
@@ -46,7 +46,7 @@ class Homes:
         return -(-len(self.node) // max(1, self.num_nodes))
 
     def to(self, cast: Cast) -> Homes:
-        """The same, moved; what operators share stays shared."""
+        """The same, moved; tensors that operators share stay shared."""
         return cast.shared(self, lambda homes, cast: Homes(cast(homes.node), homes.num_nodes, homes.gone))
 
 
@@ -175,7 +175,7 @@ def _of(rows: HomedRows) -> Places:
 
 @dataclass(frozen=True, eq=False)
 class Read(Between):
-    """Rows that read a row each, or a part of it: ``index[k]`` is what row k reads; what an edge reads of a node."""
+    """Rows that each read a row, or a part of it: row k reads ``index[k]``, as an edge reads a node."""
 
     def growth(self, largest: Largest) -> float:
         """All rows could read one."""
@@ -187,7 +187,7 @@ class Read(Between):
         return read, torch.arange(len(self.index), device=read.device) if self.after is None else self.after.node
 
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
-        """Every row gets the messages of those that read it; what leads to no row ends."""
+        """Every row gets the messages of those that read it; messages that lead to no row end."""
         if rows.whole:
             return (
                 Gather(self.index, self.num_rows).pull(message, rows)
@@ -216,7 +216,7 @@ class Read(Between):
 
 @dataclass(frozen=True, eq=False)
 class AddedUp(Between):
-    """Rows that are added up, or become parts of one: row k goes to row ``index[k]``, an edge's to its target's."""
+    """Rows that are added up, or become parts of a row: row k goes to row ``index[k]``, as an edge to its target."""
 
     def growth(self, largest: Largest) -> float:
         """Nothing grows."""

@@ -1,7 +1,7 @@
-"""Properties that are worked out once.
+"""Properties that are computed once.
 
-Python's own ``cached_property`` holds one lock per class up to version 3.11: a child process that is forked while
-another thread works a property out waits for it forever. This one has no lock; at worst two threads work out the same.
+Python's own ``cached_property`` holds one lock per class up to version 3.11: a child process forked while another
+thread computes a property waits for it forever. This one has no lock; at worst two threads compute the same value.
 """
 
 from __future__ import annotations

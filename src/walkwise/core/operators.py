@@ -41,7 +41,7 @@ class Operator(ABC):
 
     @property
     def shapes(self) -> tuple[torch.Size, torch.Size] | None:
-        """The shapes it was recorded between, where any entry may lead to any other; None where rows stay rows."""
+        """The shapes it was recorded between, if any entry may lead to any other; None if rows stay rows."""
         return None
 
     @property
@@ -56,11 +56,11 @@ class Operator(ABC):
 
     @property
     def widest(self) -> int:
-        """The most neurons a message has on its way through; 0 where it keeps those it has."""
+        """The most neurons a message has on its way through; 0 if it keeps its own."""
         return 0
 
     def growth(self, largest: Largest) -> float | None:
-        """How many times larger the largest entry of a message can become; None where that is not known."""
+        """By what factor the largest entry of a message can grow; None if unknown."""
         return None
 
     @abstractmethod
@@ -100,7 +100,7 @@ class Operator(ABC):
 
 
 class Passage(Operator):
-    """Passes on what comes as it is."""
+    """Passes messages on unchanged."""
 
     def growth(self, largest: Largest) -> float:
         """Nothing grows."""
@@ -126,7 +126,7 @@ class Identity(Passage):
 
 @dataclass(frozen=True)
 class Visit(Passage):
-    """Marks where a walk stands at a node; the contraction puts the node weights in here."""
+    """Marks where a walk stands at a node; the contraction inserts node weights here."""
 
     position: int
     slot: int  # of its input
@@ -213,7 +213,7 @@ def _product(rows: Tensor, matrix: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Columns(Operator):
-    """Puts columns of the input in their places: an argument of a concatenation, a piece of every row, copies."""
+    """Moves columns of the input to their places: an argument of a concatenation, a piece of every row, copies."""
 
     index: tuple[int, ...]  # (N',) the column of the input that each of the output's is, -1 where that is 0
     width: int  # N

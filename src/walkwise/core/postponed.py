@@ -1,6 +1,6 @@
-"""Tensors with a row for every node that are worked out when somebody asks for them, as a whole or some rows.
+"""Tensors with a row for every node that are computed on request, as a whole or by rows.
 
-The factors of a rule take as much time as the model itself. A question about some nodes needs theirs alone.
+Computing a rule's factors takes as much time as the model itself. A question about some nodes needs only their factors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 @dataclass(eq=False)
 class Postponed:
-    """Works out some of its rows, or all of them once; rows of messages can read it as they read a tensor."""
+    """Computes some of its rows, or all of them once; rows of messages can read it like a tensor."""
 
     shape: tuple[int, int]
     make: Callable[[Tensor | None], Tensor] | None  # rows by their numbers, None for all; let go once all are there
@@ -33,7 +33,7 @@ class Postponed:
         return self.known
 
     def index_select(self, axis: int, nodes: Tensor) -> Tensor:
-        """Some rows; once as many were asked for as there are, all of them are worked out."""
+        """Some rows; once as many rows were requested as there are, all are computed."""
         latest, make = self.latest, self.make
         if latest is not None and latest[0] is nodes:
             return latest[1]
@@ -48,7 +48,7 @@ class Postponed:
         return self.whole().unsqueeze(axis)
 
     def columns(self, count: int) -> list[Postponed]:
-        """So many equal parts of the columns, which are worked out together."""
+        """So many equal parts of the columns, which are computed together."""
         width = self.shape[1] // count
 
         def part(start: int) -> Postponed:
@@ -65,7 +65,7 @@ class Postponed:
 
 
 def _made(make: Callable[[Tensor | None], Tensor], nodes: Tensor | None) -> Tensor:
-    """Rows as a trace would have made them, whatever is switched on or off now."""
+    """Rows as a trace would have computed them, whatever modes are on or off now."""
     if not torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
         return make(nodes)
     with torch.inference_mode(False), torch.no_grad():

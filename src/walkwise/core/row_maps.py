@@ -30,7 +30,7 @@ class Send(Operator):
         return message.new_zeros(self.senders, *message.shape[1:]).index_add_(0, self.edges.source, carried)
 
     def push(self, values: Tensor) -> Tensor:
-        """What comes along the edges."""
+        """The sums along the edges."""
         carried = self._weighed(values.index_select(0, self.edges.source))
         return values.new_zeros(self.receivers, values.shape[1]).index_add_(0, self.edges.target, carried)
 
@@ -103,7 +103,7 @@ class Scatter(Operator):
 
 @dataclass(frozen=True, eq=False)
 class SumRows(Operator):
-    """All rows added up, each times the same share."""
+    """The sum of all rows, each times the same share."""
 
     num_rows: int
     share: float

@@ -30,7 +30,7 @@ _FEW_EDGES = 1 << 14
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Which node each row of a message is, and whose."""
+    """Which node each row of a message is, and to which query it belongs."""
 
     nodes: Tensor  # (K,)
     owner: Tensor  # (K,)
@@ -55,9 +55,8 @@ class Places:
 class Rows(ABC):
     """The rows of a contraction: a message has shape (K rows, B queries, D lanes, N neurons).
 
-    Either every row is a node and all queries share them (:class:`AllNodes`), or every query brings rows of
-    its own, one after the other, and B = 1. Only the node axis comes first in both, so the same products
-    serve them.
+    Either every row is a node and all queries share them (:class:`AllNodes`), or every query has rows of its own, one
+    after the other, and B = 1. The node axis comes first in both, so the same products serve both.
     """
 
     num_nodes: int
@@ -74,7 +73,7 @@ class Rows(ABC):
         return self.places[0] is None
 
     def found(self, item: object, count: int, find: Callable[[], Any]) -> Any:
-        """What is found about these rows for an item and so many rows, found once."""
+        """A cache for what depends on these rows, an item and a number of rows."""
         if (id(item), count) not in self._known:  # kept with the item, so that its identity is not used again
             self._known[id(item), count] = item, find()
         return self._known[id(item), count][1]
@@ -209,7 +208,7 @@ def _from_light_ends(edges: Edges, light: LightEnds, keys: Tensor) -> Adjacency:
 
 
 def _looked_through(num_nodes: int, keys: Tensor, offsets: Tensor, others: Tensor) -> tuple[Tensor, ...]:
-    """Every entry of the lists of every row's node: its row, its place, the row it leads to, and if there is one.
+    """Every entry of the lists of every row's node: its row, its place, the row it leads to, and whether there is one.
 
     # (P',) each; and where those of each row begin, (K + 1,)
     """
@@ -225,7 +224,7 @@ def _looked_through(num_nodes: int, keys: Tensor, offsets: Tensor, others: Tenso
 
 
 def _rooted(pulled: Tensor, message: Tensor, root: float) -> Tensor:
-    """What came along edges, with the root's share of the message itself."""
+    """The messages along edges, plus the root's share of the message itself."""
     return pulled.add_(message, alpha=root) if root else pulled
 
 

@@ -1,4 +1,4 @@
-"""Numbers on their way to an accelerator and back, without waiting for what it is doing."""
+"""Send numbers to an accelerator and back without waiting for its work."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def sent(numbers: Tensor | NDArray[Any], device: torch.device, dtype: torch.dtyp
 
 
 class Verdict:
-    """Whether what was given is sound, found out where it is.
+    """Whether input is valid, checked on the device where it is.
 
-    On a CUDA device the finding is on its way while the question is put together, and is read last: then all work is
-    queued, and the device does not stand still. Elsewhere it is read at once.
+    On a CUDA device the result travels back while the question is being built, and is read last: by then all work is
+    queued, and the device is never idle. Elsewhere it is read at once.
     """
 
     def __init__(self, finding: Tensor, judge: Callable[[list[int]], None]) -> None:
-        """Of a finding, a few whole numbers, and what raises an error where they tell of one."""
+        """Made from a few whole numbers, and a function that raises an error if they indicate one."""
         self._judge, self._arrival = judge, None
         later = finding.device.type in _LATER
         self._finding = finding.to("cpu", non_blocking=finding.is_cuda and later)
@@ -39,7 +39,7 @@ class Verdict:
             self.read()
 
     def read(self) -> None:
-        """Raise an error where there is one; what was queued after the finding is not waited for."""
+        """Raise an error if there is one, without waiting for work queued after the check."""
         if self._arrival is not None:
             self._arrival.synchronize()
         self._judge(self._finding.tolist())

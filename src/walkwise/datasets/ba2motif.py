@@ -1,4 +1,4 @@
-"""BA-2motif: a random tree with a cycle or a house on it; the published graphs, or graphs made afresh."""
+"""BA-2motif: a random tree with a cycle or a house on it; the published graphs, or newly generated ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DIGEST = "423358f8157937641ed7898aa13c9976ee0510692464053ef213c2651a66309c"
 
 
 def generate(count: int, *, seed: int) -> list[Data]:
-    """As many graphs as asked, made afresh: the first half with a 5-cycle (y = 0), the rest with a house (y = 1).
+    """Generate graphs: the first half with a 5-cycle (y = 0), the rest with a house (y = 1).
 
     A Barabási–Albert graph of 20 nodes with one edge per new node, and a motif, nodes 20 to 24, on one more edge
     between random nodes of the two. Every feature is 1. `ground_truth` marks the motif's nodes.
@@ -138,7 +138,7 @@ def _digest(adjacency: np.ndarray, labels: np.ndarray) -> str:
 
 @register("ba2motif-generated")
 def load_generated(root: Path) -> GraphSet:
-    """A thousand graphs made afresh with seed 0 and split like the published ones; needs no files.
+    """Generate a thousand graphs with seed 0, split like the published ones; needs no files.
 
     Args:
         root: not used.

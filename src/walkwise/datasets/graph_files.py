@@ -1,4 +1,4 @@
-"""Graphs out of files saved by torch, without running what such a file may hold."""
+"""Read graphs from files saved by torch, without running any code in them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Graph = Data | HeteroData
 
 
 def read_graphs(path: Path) -> list[Any]:
-    """The graphs in a file: one Data or HeteroData, a list of them, or what PyG's `InMemoryDataset.save` wrote.
+    """Read the graphs in a file: one Data or HeteroData, a list of them, or what PyG's `InMemoryDataset.save` wrote.
 
     Unpickling can run any code; here only tensors, plain values and PyG's own graphs are made, and a file that asks for
     anything else is refused. (PyG's own loader then opens it without that check.) Graphs whose edges lead nowhere are

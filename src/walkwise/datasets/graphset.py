@@ -148,7 +148,7 @@ def offsets(counts: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What the paper's table 4 says of a data set, and how many graphs each class has."""
+    """The statistics of the paper's table 4, and how many graphs each class has."""
 
     graphs: int
     nodes: float
@@ -158,7 +158,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class GraphSet:
-    """A data set: graphs, the paper's split, and what nodes and classes are called.
+    """A data set: graphs, the paper's split, and the names of node kinds and classes.
 
     Args:
         name: the set's name; a copy that is not the published one says so here.
@@ -166,8 +166,8 @@ class GraphSet:
         train: numbers of the graphs to train on: (T,).
         val: numbers of the graphs that decide when to stop; the paper counts them among the training graphs: (V,).
         test: numbers of the paper's test graphs: (U,).
-        class_names: what the labels 0, 1, … mean.
-        node_names: what the columns of one-hot features mean, or None.
+        class_names: the meaning of the labels 0, 1, ….
+        node_names: the meaning of the columns of one-hot features, or None.
         remarks: what a reader of results should know about these data.
     """
 

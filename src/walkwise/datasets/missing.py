@@ -1,4 +1,4 @@
-"""What to say when a data set is not there."""
+"""Errors for missing data sets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from walkwise.errors import OTHER_ROOT, MissingDataError
 
 @contextmanager
 def fetching(name: str, address: str, place: Path) -> Iterator[None]:
-    """Turns what goes wrong while a set is fetched into an error that says where to get it and where to put it.
+    """Turn a failed download into an error that says where to get the data set and where to put it.
 
     Args:
         name: the set.

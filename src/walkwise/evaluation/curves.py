@@ -53,8 +53,8 @@ def activation_curve(
         *graph_and_order: ``data, order`` or ``x, edge_index, order``; the order is a permutation (M,) of the
             nodes, most important first.
         target: the output column, or a callable that turns the output into a scalar. By default, that of the chain
-        which made the order (:func:`walkwise.order_nodes`), with its ``against``; for any other order, the largest
-        column. ``target`` of the curve says which it is.
+            which made the order (:func:`walkwise.order_nodes`), with its ``against``; for any other order, the largest
+            column. ``target`` of the curve says which it is.
         against: another column, whose output is subtracted.
         index: the output row of a node-level model, or (type, i); by default the chain's. That node is there from
             the start.
@@ -100,8 +100,8 @@ def pruning_curve(
         *graph_and_order: ``data, order`` or ``x, edge_index, order``; the order is a permutation (M,) of the
             nodes, **least** important first.
         target: the output column, or a callable that turns the output into a scalar. By default, that of the chain
-        which made the order (:func:`walkwise.order_nodes`), with its ``against``; for any other order, the largest
-        column. ``target`` of the curve says which it is.
+            which made the order (:func:`walkwise.order_nodes`), with its ``against``; for any other order, the largest
+            column. ``target`` of the curve says which it is.
         against: another column, whose output is subtracted.
         index: the output row of a node-level model, or (type, i); by default the chain's. That node is never removed.
         on: "logit" for the output itself, "probability" for its softmax.

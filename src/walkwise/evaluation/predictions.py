@@ -113,11 +113,12 @@ def predict(
         model: a model called as ``model(x, edge_index, **model_kwargs)``.
         *graph: one Data or HeteroData object, or the node features and the edges (2, E).
         target: the output column (default: the largest), or a callable that turns the output into a scalar. For a
-        binary model with one logit, "positive" (or 1) and "negative" are its classes, as for :func:`walkwise.trace`.
+            binary model with one logit, "positive" (or 1) and "negative" are its classes, as for
+            :func:`walkwise.trace`.
         against: another column: the explained number is the target's output minus this one.
         index: the output row, for node-level models; for a heterogeneous graph, (type, i).
         class_names: names of the output columns, which target and against may use; two for one logit, the negative
-        class first.
+            class first.
         **model_kwargs: passed to the model; they take precedence over the attributes of a Data object.
 
     >>> from torch_geometric.nn import GCN

@@ -73,20 +73,20 @@ class SubgraphLRPExplainer(ExplainerAlgorithm):
     the mask is zero, with a warning. The explanation also has the signed relevances R behind the masks, and the chain:
 
     - ``node_relevance`` (M,) and ``feature_relevance`` (M, F) if a node mask is asked for. The mask comes from the
-    first for "object", from the second for "attributes" and from its sum over nodes for "common_attributes".
+      first for "object", from the second for "attributes" and from its sum over nodes for "common_attributes".
     - ``edge_relevance`` (E,) if an edge mask is asked for: :func:`walkwise.edge_relevance` of the edges as you gave
-    them, summed over layers. Steps along none of these edges are not counted: steps that stay at a node, by a root
-    weight or a self-loop that the layer adds, and steps of layers that reach further than neighbours.
+      them, summed over layers. Steps along none of these edges are not counted: steps that stay at a node, by a root
+      weight or a self-loop that the layer adds, and steps of layers that reach further than neighbours.
     - ``chain``, of the whole graph, for every other question. It does not change when an explanation is thresholded,
-    cut to a subgraph or moved to another device.
+      cut to a subgraph or moved to another device.
 
     Args:
         rule: the LRP rule or rules, as for :func:`walkwise.trace`.
         mask: "positive" or "magnitude".
         position: the position at which a walk counts for a node: 0 (the input) to L, or None for the sum over all
-        positions.
+            positions.
         alpha: instead, use R_α of the node alone as its relevance: walks that visit it, with a factor α for every step
-        elsewhere.
+            elsewhere.
         column: for regression, the output column to explain.
         fallback: as for :func:`walkwise.trace`.
 

@@ -52,7 +52,7 @@ def explain(
         *graph: one Data object with x and edge_index, a HeteroData with these by type, or the node features and the
             edges (2, E).
         target: the output column to explain (default: the largest), its name, or a callable that turns the output into
-        a scalar. For a single logit, "positive" or "negative".
+            a scalar. For a single logit, "positive" or "negative".
         against: another column or name: the explanation is of what speaks for the target and not for this one.
         index: the output row to explain, for node-level models; for a heterogeneous graph, (type, i).
         class_names: names of the output columns; two for a model with one logit, the negative class first.

@@ -71,7 +71,7 @@ def activation_curves(
 
     Args:
         curves: one or several results of :func:`walkwise.activation_curve` or :func:`walkwise.pruning_curve`, or their
-        values, (M,) each.
+            values, (M,) each.
         labels: a name per curve.
         order: the nodes in the order of the curve, (M,); with several curves, one order each, or one for all.
         names: names of the nodes, (M,), by default their ids, with their types if the order has them.

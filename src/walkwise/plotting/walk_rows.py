@@ -38,7 +38,7 @@ def walk_lines(
 
     Args:
         walks: node ids (K, L + 1), -1 where a walk bypasses a position; for a heterogeneous graph (type, i) and None,
-        as in ``TopWalks.named``, which then label the nodes.
+            as in ``TopWalks.named``, which then label the nodes.
         relevances: the relevance of every walk, (K,).
         labels: a text per node, by default its id.
         k: how many walks to draw at most.

@@ -128,11 +128,11 @@ def interactions(
     Args:
         chain: the traced prediction.
         groups: names and their nodes. Groups must not overlap: a walk at a shared node would lie inside both groups,
-        and "exactly these groups" would have no meaning. (:func:`query` allows overlaps.) A group called ``rest`` must
-        hold exactly the nodes in no other group, as the name means in :func:`query`.
+            and "exactly these groups" would have no meaning. (:func:`query` allows overlaps.) A group called ``rest``
+            must hold exactly the nodes in no other group, as the name means in :func:`query`.
         max_order: the largest number of groups in a term; by default, every order that can be non-zero.
         graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then the answer is a
-        list with the terms of each graph, of those groups that have nodes in it.
+            list with the terms of each graph, of those groups that have nodes in it.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN

@@ -36,7 +36,7 @@ def node_relevance(chain: RelevanceChain, *, layer: int | Literal["start"] = 0) 
     Args:
         chain: the traced prediction.
         layer: the position, from 0 (where a walk through all layers begins, at the input) to L (where it ends), or
-        "start" for the first node of every walk.
+            "start" for the first node of every walk.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN

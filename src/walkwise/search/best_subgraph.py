@@ -143,9 +143,9 @@ def find_subgraph(
         method: "beam", "greedy" or "exact".
         beam: how many subgraphs of every size "beam" keeps.
         max_subgraphs: if "exact" would have to compare more, it raises :class:`TooManySubgraphsError`, which says how
-        many there are.
+            many there are.
         graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then the answer is a
-        list with the subgraph of each graph, in the chain's node ids.
+            list with the subgraph of each graph, in the chain's node ids.
         progress: show how many subgraphs have been compared; by default only if that takes more than two seconds.
 
     >>> import torch, walkwise as ww

@@ -178,9 +178,9 @@ def top_walks(
         k: the number of walks; fewer are returned if there are fewer.
         by: "relevance" (largest first) or "magnitude" (largest absolute value first).
         graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then the answer is a
-        list with the walks of each graph, in the chain's node ids.
+            list with the walks of each graph, in the chain's node ids.
         max_expansions: if the search continues more partial walks than this, it raises :class:`SearchLimitError`, which
-        says what the open ones may still reach.
+            says what the open ones may still reach.
         progress: show how many partial walks have been continued, the k-th best walk, and what the open ones may reach;
             by default only if a search takes more than two seconds.
 

@@ -142,16 +142,15 @@ def order_nodes(
         chain: the traced prediction.
         mode: "activation" or "pruning".
         alpha: the discount of the generalized relevance, or several: (A, M). By default 0.5 for activation and 0 for
-        pruning, which find known motifs best on average (see the page on ground truth).
+            pruning, which find known motifs best on average (see the page on ground truth).
         graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then the answer is a
-        list with the order within each graph, (M_g,) or (A, M_g), in the chain's node ids.
+            list with the order within each graph, (M_g,) or (A, M_g), in the chain's node ids.
         tolerance: candidates that fall short of the best by no more than this, relative to the largest change
             of R_α met so far, count as equal to it; by default 1e-9 in float64 and 1e-6 in float32. So do those within
             the rounding of R_α itself, where changes are differences of it. With 0, rounding decides, as in a plain
             argmax.
         progress: show how much of the list of walks is done, or how many nodes have been chosen; by default only if
-        that takes
-        more than two seconds.
+            that takes more than two seconds.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN

@@ -80,25 +80,25 @@ def trace(
     Args:
         model: a model with torch_geometric message-passing layers.
         x: a Data, HeteroData or Batch; or the node features, (M, F) or {type: (M_t, F_t)}, or what the model takes
-        instead (atomic numbers, say).
+            instead (atomic numbers, say).
         edge_index: with features, the edges, (2, E), or a sparse adjacency, or edges by type; left out with a Data.
         *rest: nothing: all other arguments of the model are given by name.
         target: the output column to explain (default: the largest), one per graph of a batch, or a callable that turns
             the output into a scalar. For a binary model with one logit, "positive" (or 1) is the logit and "negative"
             the logit with its sign flipped; 0 is always the first column itself.
         against: another column (or one per graph): the explained number is then the target's output minus this one:
-        what speaks for one class and not for the other. A single logit is such a difference already.
+            what speaks for one class and not for the other. A single logit is such a difference already.
         index: the output row to explain: a node, or for a link predictor the score of a pair. In a sampled subgraph
-        (NeighborLoader) it is a row of the subgraph, as all node ids are. One node of a large graph is traced on the
-        nodes that its output depends on, and all answers use the graph's own ids. A list of nodes gives the chain of a
-        batch with one graph for each node, its neighbourhood. Node ids are then rows of that batch; ``chain.origin``
-        says which node of the graph a row is (``nodes``), and which neighbourhood it is in (``graphs``), to pass as the
-        argument ``graphs`` of the questions. For outputs by node type, (type, i).
+            (NeighborLoader) it is a row of the subgraph, as all node ids are. One node of a large graph is traced on
+            the nodes that its output depends on, and all answers use the graph's own ids. A list of nodes gives the
+            chain of a batch with one graph for each node, its neighbourhood. Node ids are then rows of that batch;
+            ``chain.origin`` says which node of the graph a row is (``nodes``), and which neighbourhood it is in
+            (``graphs``), to pass as the argument ``graphs`` of the questions. For outputs by node type, (type, i).
         rule: "auto" (the generalised γ = 3 in every layer), "gamma" (the paper's), "zero", "epsilon", "alphabeta",
             "zplus", a rule, one rule per message-passing layer, or a Schedule.
         fallback: with "autograd", autograd carries the parts of a layer that have no closed form; "error" refuses them.
         **model_kwargs: passed to the model; they take precedence over the attributes of a Data. With ``batch`` the
-        explained scalar is the sum of the graphs' outputs, and walks stay within their graph, as edges do.
+            explained scalar is the sum of the graphs' outputs, and walks stay within their graph, as edges do.
 
     >>> import torch, walkwise as ww
     >>> from torch_geometric.nn import GCN

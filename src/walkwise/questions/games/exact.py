@@ -72,7 +72,7 @@ def shapley_values(
     Args:
         chain: the traced prediction.
         graphs: for a chain of several graphs, the graph of every node (``batch`` in PyG), (M,). Then the answer is a
-        list with the values of each graph, whose ``nodes`` are the chain's node ids.
+            list with the values of each graph, whose ``nodes`` are the chain's node ids.
         max_walks: if there are more walks, values are sampled.
         permutations: how many node orders to sample in that case, at least 2.
         seed: of the sampling.

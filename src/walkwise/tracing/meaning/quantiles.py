@@ -1,7 +1,7 @@
-"""Quantiles of a node's messages, its median among them, as PyG's aggregations compute them.
+"""Quantiles of a node's messages, including the median, as PyG's aggregations compute them.
 
-Those sort all messages of the graph, and then sort them by target: what is equal to a node's median may be any message
-of the graph. Recorded as one function, a quantile is made of the node's own messages.
+These sort all messages of the graph, and then sort them by target, so a value equal to a node's median may be any
+message of the graph. Recorded as one function, a quantile depends on the node's own messages only.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def recorded(tape: Tape, module: QuantileAggregation) -> Callable[..., Any]:
 
 @handles(quantiles)
 def _quantiles(run: Interpreter, op: Op) -> None:
-    """A quantile lies between two of a node's messages, and is a share of each; messages that are equal share that."""
+    """A quantile lies between two of a node's messages, and is a share of each; equal messages split that share."""
     (slot,), (target,) = op.inputs, op.outputs
     assert target is not None
     index, count, q, _, _ = op.args[1:]

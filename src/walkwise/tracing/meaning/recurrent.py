@@ -14,9 +14,9 @@ from walkwise.tracing.meaning.interpreter import Interpreter, gradient
 from walkwise.tracing.recording.recorded import Op, Ref
 from walkwise.tracing.recording.words import handles
 
-#: The weights of one cell: on the input and on what it remembers, and their biases.
+#: The weights of one cell: on the input and on the state, and their biases.
 Weights = tuple[Any, Any, Any, Any]
-#: What a cell makes of an input and of what it remembers.
+#: A cell as a function of its input and its state.
 Cell = Callable[[Written, Any, Sequence[Any], Weights], list[Any]]
 
 
@@ -67,7 +67,7 @@ def _gated(w: Written, gate: Any, value: Any) -> Any:
 
 
 def _ends(w: Written, results: Sequence[Any]) -> None:
-    """What an operation gives, result by result."""
+    """An operation's results, one by one."""
     for output, result in enumerate(results):
         if isinstance(result, Ref) and output < len(w.op.outputs):
             w.run.write(w.op, w.run.flow(result.slot), output)
@@ -91,7 +91,7 @@ def _four(weights: Sequence[Any]) -> Weights:
 
 @handles(torch.gru, torch.lstm, torch.rnn_tanh, torch.rnn_relu)
 def _sequence(run: Interpreter, op: Op) -> None:
-    """Cells along a sequence, layer by layer and way by way."""
+    """Cells along a sequence, layer by layer and direction by direction."""
     if op.kwargs or len(op.args) != 9 or not isinstance(op.args[3], bool) or not isinstance(op.args[2], (list, tuple)):
         return gradient(run, op)  # a packed sequence
     x, begun, weights, biased, layers, _, _, both_ways, batch_first = op.args

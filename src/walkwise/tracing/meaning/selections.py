@@ -1,8 +1,8 @@
-"""Operations that pick values: what is picked gets all the relevance, and equal values share it.
+"""Operations that select values: the selected value gets all the relevance, and equal values share it.
 
-Which of several equal values torch picks depends on their order, and so on the numbers of the nodes. Here each gets
-the same share, so that other numbers for the nodes give the same relevance under other numbers. Values are equal up to
-rounding: nodes that are alike sum the same numbers in another order.
+Which of several equal values torch picks depends on their order, and so on node numbers. Here each gets the same share,
+so that renumbering the nodes only renumbers their relevance. Values count as equal up to rounding, since equal nodes
+may sum the same numbers in another order.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _extreme_of_two(run: Interpreter, op: Op) -> None:
 
 @handles(torch.scatter_reduce, torch.index_reduce, torch.segment_reduce)
 def _scatter_reduce(run: Interpreter, op: Op) -> None:
-    """Sums and means move entries; maxima and minima select; of products every factor gets the same."""
+    """Sums and means move entries; maxima and minima select; the factors of a product get equal shares."""
     reduce = op.kwargs.get("reduce", next((a for a in op.args if isinstance(a, str)), None))
     if reduce in ("sum", "mean"):
         return structural(run, op)
@@ -111,7 +111,7 @@ def _winners(run: Interpreter, op: Op, slot: int, scatter: Scatter) -> None:
 
 
 def _multiplied(run: Interpreter, op: Op, slot: int, scatter: Scatter) -> None:
-    """The product of the rows that come to each place, in equal shares; the gradient of each is that of the others."""
+    """The product of the rows that come to each place, in equal shares; each row's gradient is that of the others."""
     assert op.outputs[0] is not None
     value, flow = run.value(op.outputs[0]), run.read(op, slot)
     others = run.derivative(op, slot).pull(torch.ones_like(value)[:, None, None], AllNodes(len(value), 1))[:, 0, 0]
@@ -121,13 +121,13 @@ def _multiplied(run: Interpreter, op: Op, slot: int, scatter: Scatter) -> None:
 
 
 def shares(given: Tensor, picked: Tensor, scatter: Scatter) -> Tensor:
-    """What every row is of the value that was picked where it goes: all of it, or as much as others that are equal."""
+    """Every row's share of the value selected at its place: all of it, or as much as other equal rows."""
     won = _equal(given, picked.index_select(0, scatter.index)).to(picked.dtype)  # (E, N)
     return divide(won, scatter.push(won).index_select(0, scatter.index))
 
 
 def _without_itself(op: Op, last: float) -> Op:
-    """The operation with a first argument that loses against everything, where it does not count anyway."""
+    """The operation with a first argument that loses against everything, if it does not count anyway."""
     if op.kwargs.get("include_self", True) or not isinstance(op.args[0], Tensor):
         return op
     return replace(op, args=(torch.full_like(op.args[0], last), *op.args[1:]))
@@ -135,7 +135,7 @@ def _without_itself(op: Op, last: float) -> Op:
 
 @handles(torch.sort, torch.topk, torch.kthvalue, torch.median, torch.nanmedian, torch.cummax, torch.cummin)
 def _ranked(run: Interpreter, op: Op) -> None:
-    """Picked by rank along a dimension: equal values are evened out before."""
+    """Selected by rank along a dimension, after evening out equal values."""
     names = ("k", "dim") if op.word.name in ("topk", "kthvalue") else ("dim",)
     given = dict(zip(names, op.args[1:], strict=False)) | op.kwargs
     whole = op.word.name in ("median", "nanmedian")
@@ -199,7 +199,7 @@ _WINDOWS = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
 @handles(torch.max_pool1d, torch.max_pool2d, torch.max_pool3d, *named(*(f"{name}_with_indices" for name in _POOLS)))
 def _max_pool(run: Interpreter, op: Op) -> None:
-    """The largest in every window; what is padded takes no part."""
+    """The largest in every window, without padding."""
     given: dict[str, Any] = dict(zip(_WINDOWS, op.args[1:], strict=False)) | op.kwargs
     lengths = _lengths(op.word.name, run.shape(op.inputs[0]))
     kernel = _each(given["kernel_size"], lengths)
@@ -262,8 +262,8 @@ def shared(values: Tensor, like: Tensor, tables: list[Tensor]) -> Tensor:
     """The mean, in every window, of the values in places where ``like`` is largest; 0 where all is padded.
 
     Args:
-        values: what is pooled, along its last dimensions.
-        like: what decides.
+        values: the values to pool, along their last dimensions.
+        like: the values that decide.
         tables: for each of these dimensions, which entries are in every window; -1 is none.
 
     >>> shared(torch.tensor([1.0, 3.0, 9.0]), torch.tensor([5.0, 5.0, 4.0]), [torch.tensor([[-1, 0, 1], [0, 1, 2]])])

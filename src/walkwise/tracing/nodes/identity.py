@@ -65,7 +65,7 @@ class Identities:
             num_nodes: M.
             types: of a heterogeneous graph.
             own: the nodes of the rows of tensors that the model computes from whole numbers, by slot, (K,); (1, M) if
-            they are along the second dimension.
+                they are along the second dimension.
         """
         self.tape = tape
         self.num_nodes = num_nodes

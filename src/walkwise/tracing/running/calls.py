@@ -1,4 +1,4 @@
-"""Calls of layers: where each begins and ends, the nodes that it is handed, and those that its rows are."""
+"""Calls of layers: where each begins and ends, its input nodes, and the nodes of its output rows."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Calls:
     """Tells the tape which message-passing call is under way."""
 
     def __init__(self, tape: Tape, found: Mapping[str, Found]) -> None:
-        """On a tape; with the layers that were found in a model without message-passing modules."""
+        """Set up for a tape, with the layers found in a model without message-passing modules."""
         self.tape = tape
         self.found = found
-        self.given: Any = None  # what the call under way was handed: a node tensor, a pair or a dictionary of them
-        self.table: Any = None  # the layer's own, where it was handed edges alone
+        self.given: Any = None  # the nodes of the call under way: a tensor, a pair or a dictionary of tensors
+        self.table: Any = None  # the layer's own, if it takes edges alone
         self.sides: Sides | None = None  # of the call under way, where it was handed several tensors
         self.num_edges: int | None = None  # that the call under way was given, if they were an edge index
         self.embedding: tuple[Any, ...] | None = None  # what a call under way was given that embeds its nodes itself
@@ -93,7 +93,7 @@ class Calls:
         self.sides = Sides(self.tape, several, getattr(module, "node_dim", -2)) if len(several) > 1 else None
 
     def _on_another(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether a call is handed rows of another graph than the one that is explained, and nothing of this one."""
+        """Whether a call receives only rows of a graph other than the explained one."""
         given = [item for item in leaves((opened(args), kwargs)) if isinstance(item, Tensor)]
         if not self.tape.outer or self.tape.follows(given):
             return False
@@ -120,7 +120,7 @@ class Calls:
         self.given, self.sides = given, None
 
     def part(self, name: str, conv: Any, edge_index: Any, size: Any, arguments: dict[str, Any]) -> None:
-        """Tell the tape that the call under way was handed the two sides of its edges one by one, if it was."""
+        """Tell the tape if the call under way received the two sides of its edges separately."""
         call = self.tape.calls[-1]
         joined = None if self.sides is None or call.joined else self.sides.ends(conv, arguments, size)
         if joined is None:
@@ -132,7 +132,7 @@ class Calls:
             call.edge_index = edge_index
 
     def sending(self, name: str, module: Any, arguments: dict[str, Any]) -> None:
-        """Tell the tape that a call begins which has embedded its nodes itself, with what it sends."""
+        """Tell the tape that a call begins that has embedded its nodes itself, with what it sends."""
         assert self.embedding is not None
         (args, kwargs), self.embedding = self.embedding, None
         given = handed_nodes((), arguments)
@@ -145,13 +145,13 @@ class Calls:
         self.tape.calls[-1].embeds = True
 
     def _before_edges(self, args: tuple[Any, ...]) -> Tensor | None:
-        """What is followed and stands before a call's edges, where a weight may come first: ``conv(W, x, edges)``."""
+        """The followed argument before a call's edges, if a weight may come first: ``conv(W, x, edges)``."""
         edges = next((i for i, item in enumerate(args) if is_edges(item)), 0)
         known = (item for item in args[:edges] if isinstance(item, Tensor) and self.tape.slot_of(item) is not None)
         return next(known, None)
 
     def _past_edges(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-        """What is followed, where a call's first tensor does not stand before its edges and has a row for each."""
+        """The followed argument, if a call's first tensor does not come before its edges and has a row for each."""
         first, edges = handed_nodes(args, kwargs), edge_index_of(args, kwargs)
         if edges is None or "x" in kwargs or not isinstance(first, Tensor) or len(first) != edges.shape[1]:
             return None
@@ -198,7 +198,7 @@ class Calls:
         return values.dim() > 1 and len(values) == rows and self.num_edges not in (None, rows)
 
     def _are_edges(self, slot: int | None, target: int | None) -> bool:
-        """Whether rows are those of edges, where there are as many as nodes: they were looked up, and not added up."""
+        """Whether rows belong to edges, if there are as many as nodes: then they were looked up, and not added up."""
         if slot is None or target is None or self.num_edges != len(self.tape.values[target]):
             return False
         made = {output: op for op in self.tape.ops if op.call == self.tape.active for output in op.outputs}
@@ -220,13 +220,13 @@ class Calls:
         return [self._side_of(call, slot, None if place else target) for place, slot in enumerate(slots)]
 
     def _side_of(self, call: Call, slot: int | None, otherwise: int | None) -> int | None:
-        """The one of the two sides that a tensor was made of row by row, if it is one."""
+        """The side from which a tensor was computed row by row, if it is one of the two."""
         assert self.sides is not None
         found = [rows[0] for rows in self.sides.origins(slot) if len(rows) == 1 and rows[0] in call.handed]
         return found[0] if len(found) == 1 else otherwise
 
     def _target(self, module: Any, call: Call) -> int | None:
-        """The slot of the tensor whose rows a layer's output has; None where no tensor says."""
+        """The slot of the tensor whose rows a layer's output has; None if no tensor tells."""
         if call.joined is not None:
             return call.joined[1][0] if len(call.joined[1]) == 1 else None
         given = self.given
@@ -236,7 +236,7 @@ class Calls:
         return self.tape.slot_of(given)
 
     def _rows_for(self, key: Any) -> int | None:
-        """The slot of what was handed under the key of a result."""
+        """The slot of the input under the key of a result."""
         return self.tape.slot_of(self.given.get(key)) if isinstance(self.given, dict) else None
 
     def sent(self, conv: Any, arguments: dict[str, Any]) -> list[tuple[int, int]]:
@@ -251,7 +251,7 @@ class Calls:
 
 @functools.cache
 def _place_of_x(kind: type) -> int:
-    """The place of ``x`` among what a layer's ``forward`` takes: a weight may come before it."""
+    """The place of ``x`` among a layer's parameters: a weight may come before it."""
     names = list(inspect.signature(kind.forward).parameters)[1:]  # type: ignore[attr-defined]
     return names.index("x") if "x" in names else 0
 
@@ -259,8 +259,8 @@ def _place_of_x(kind: type) -> int:
 def check_fresh(calls: Calls, handed: Callable[[bool], list[list[Tensor]]]) -> None:
     """Refuse a model in which a later layer's input depends on an earlier layer out of the tape's sight.
 
-    ``handed`` runs the model again, with the first layer's output disturbed or not, and gives what every layer is
-    handed; that must then change only if it was followed.
+    ``handed`` runs the model again, with the first layer's output disturbed or not, and returns the input of every
+    layer; an input may change only if it was followed.
     """
     undisturbed, disturbed = handed(False), handed(True)
     for number in calls.fresh:
@@ -274,7 +274,7 @@ def check_fresh(calls: Calls, handed: Callable[[bool], list[list[Tensor]]]) -> N
 
 
 def nothing_handed(name: str, module: Any, remedy: str | None = None) -> TraceError:
-    """The refusal of a layer that was handed no nodes."""
+    """The error for a layer that received no nodes."""
     return TraceError(
         f"Layer '{name}' ({type(module).__name__}) received no floating-point node tensor, so there is nothing a walk "
         "could begin with.",
@@ -283,7 +283,7 @@ def nothing_handed(name: str, module: Any, remedy: str | None = None) -> TraceEr
 
 
 def lost_sight(name: str, module: Any) -> TraceError:
-    """The refusal of a module whose output is not followed, though its input is."""
+    """The error for a module whose output is not followed although its input is."""
     return TraceError(
         f"'{name}' ({type(module).__name__}) received node features, but its result cannot be traced back to them.",
         remedy=_OUT_OF_SIGHT,

@@ -1,4 +1,4 @@
-"""What went into a model's last softmax or sigmoid: the logits behind its probabilities."""
+"""The input of a model's last softmax or sigmoid: the logits behind its probabilities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PICKS = frozenset({"getitem", "select", "index_select", "narrow"})  # of log-od
 
 
 class Squashed(NamedTuple):
-    """A tensor of probabilities, and what it was made of."""
+    """A tensor of probabilities, and its source."""
 
     kind: str  # the function that made probabilities of logits
     result: Tensor
@@ -32,9 +32,9 @@ class Squashed(NamedTuple):
 
 
 class Ending(TorchFunctionMode):
-    """Remembers, while active, what went into every softmax, log-softmax and sigmoid.
+    """Remembers, while active, the input of every softmax, log-softmax and sigmoid.
 
-    Probabilities may be reshaped afterwards, entries of a sigmoid picked, and the logarithm of a softmax taken.
+    Afterwards, probabilities may be reshaped, entries of a sigmoid selected, and the logarithm of a softmax taken.
 
     >>> import torch
     >>> scores = torch.tensor([[2.0, -1.0]])

@@ -1,9 +1,9 @@
-"""The layers of a model that has no message-passing module: the modules in which nodes are seen to send to nodes.
+"""The layers of a model without message-passing modules: the modules in which nodes are seen to send to nodes.
 
-In one run of the model, each module is looked at that is handed nodes (a row for each) and edges, returns a row for
-each node, and holds no other such module. It is a layer if the rows that it returns depend on other nodes' rows than
-their own: a normalisation or a perceptron beside its edges is none, nor is the half of a layer that makes the
-messages of edges, or takes them.
+In one run of the model, this inspects each module that takes nodes (a row for each) and edges, returns a row for each
+node, and holds no other such module. It is a layer if the rows that it returns depend on rows of other nodes. A
+normalisation, or a perceptron that also takes edges, is not a layer; nor is the half of a layer that makes the messages
+of edges, or collects them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from torch_geometric.utils import is_sparse, to_edge_index
 from walkwise.tracing.private import unwatched
 from walkwise.tracing.running.places import Place, at, items_in, renewed, tensors_in
 
-#: Rows that are looked at one by one, to see which others they depend on.
+#: How many rows to inspect one by one, to see which others they depend on.
 _LOOKED_AT = 16
-#: The part of an adjacency's entries that must be seen to be used.
+#: The part of an adjacency's entries that must be used.
 _MOST = 0.5
 _COUNTED = "{} has no torch_geometric message-passing layer; counted as layers: {}"
 
@@ -66,7 +66,7 @@ def words_of(model: str, layers: Sequence[Found]) -> str:
 
 
 class Search:
-    """Looks at the calls of a shadow's modules, but for the model itself."""
+    """Inspects the calls of a shadow's modules, except the model itself."""
 
     def __init__(self, modules: Sequence[tuple[str, Any]], num_nodes: int, x: Any) -> None:
         """Watch these modules, on a graph of so many nodes with features x."""
@@ -78,7 +78,7 @@ class Search:
             module.__dict__["forward"] = self._forward(name, module)
 
     def release(self) -> None:
-        """Let go of the modules, which hold on to this and it to them."""
+        """Break the reference cycle with the modules."""
         for _, module in self._modules:
             module.__dict__.pop("forward", None)
 
@@ -109,13 +109,13 @@ class Search:
     # -- what a module is handed --------------------------------------------------------------
 
     def _edges(self, given: tuple[Any, ...]) -> tuple[Place, ...] | None:
-        """The place of edges, or of their two ends, where there are nodes beside them."""
+        """The place of edges, or of their two ends, if there are also nodes."""
         found = [place for place, item in items_in(given) if len(place) > 1 and self._are_edges(item)]
         edges = tuple(found[:1]) or self._two_ends(given)
         return edges if edges and any(True for _ in self._nodes(given, found)) else None
 
     def _two_ends(self, given: tuple[Any, ...]) -> tuple[Place, ...]:
-        """The places of the first two vectors that may be numbers of nodes, one for each edge."""
+        """The places of the first two vectors that may hold node numbers, one for each edge."""
         ids = [(place, len(item)) for place, item in tensors_in(given) if len(place) > 1 and self._are_ids(item)]
         return next((one[:1] + other[:1] for one, other in itertools.pairwise(ids) if one[1] == other[1]), ())
 
@@ -124,7 +124,7 @@ class Search:
         return vector and bool(((item >= 0) & (item < self._M)).all())
 
     def _are_edges(self, item: Any) -> bool:
-        """Whether something is an edge index, its two rows, or an adjacency, that is not learned or made of nodes."""
+        """Whether something is an edge index, its two rows, or an adjacency, and not learned or made from nodes."""
         M = self._M
         if isinstance(item, (tuple, list)):
             long = [isinstance(part, Tensor) and part.dtype == torch.long and part.dim() == 1 for part in item]
@@ -145,7 +145,7 @@ class Search:
     def _looked_at(
         self, name: str, module: Any, original: Any, given: tuple[Any, ...], edges: tuple[Place, ...]
     ) -> Found | None:
-        """The layer that a module is, if what it returns of a node depends on other nodes."""
+        """The module as a layer, if its result for a node depends on other nodes."""
         nodes = list(self._nodes(given, edges))
         leaves = {id(tensor): tensor.detach().requires_grad_() for _, tensor in nodes}
         handed: list[Tensor] = []
@@ -180,7 +180,7 @@ class Search:
         return None
 
     def _sends(self, made: Tensor, leaf: Tensor, pairs: Tensor | None) -> bool:
-        """Whether rows depend on others of a tensor than their own. Of two nodes there is a bit that only one has."""
+        """Whether rows depend on rows of a tensor other than their own. Any two nodes differ in some bit."""
         M = self._M
         if pairs is not None and pairs.shape[1] == M:  # rows of edges must not be taken for those of nodes
             return _between_nodes(made, leaf, pairs)
@@ -205,7 +205,7 @@ def _rows(tensor: Tensor, num_nodes: int) -> Tensor | None:
 
 
 def _are_pairs(edges: Any) -> bool:
-    """Whether edges are told one by one, not by an adjacency."""
+    """Whether edges are listed one by one, not given by an adjacency."""
     return not is_sparse(edges) and (isinstance(edges, (tuple, list)) or _is_index(edges))
 
 
@@ -214,7 +214,7 @@ def _is_index(item: Tensor) -> bool:
 
 
 def _ends(edges: Any) -> Tensor | None:
-    """Sources and targets of edges: of an adjacency, those that its rows take.  # (2, E)"""
+    """Sources and targets of edges; the rows of an adjacency are the receivers.  # (2, E)"""
     if isinstance(edges, (tuple, list)):
         return torch.stack(tuple(edges))
     if is_sparse(edges):
@@ -225,14 +225,14 @@ def _ends(edges: Any) -> Tensor | None:
 
 
 def sparse_ends(adjacency: Any) -> Tensor:
-    """Sources and targets of the entries of a sparse adjacency, whose rows take.  # (2, E)"""
+    """Sources and targets of the entries of a sparse adjacency, whose rows are the receivers.  # (2, E)"""
     if isinstance(adjacency, Tensor) and adjacency.layout == torch.sparse_coo:
         return adjacency.detach().coalesce().indices().flip(0)  # torch_geometric would write into it
     return to_edge_index(adjacency)[0].flip(0)
 
 
 def _depends(made: Tensor, leaf: Tensor, rows: Tensor) -> Tensor:
-    """Which rows of a leaf some rows of what was made of it depend on.  # (M,)"""
+    """Which rows of a leaf some rows of a result depend on.  # (M,)"""
     chosen = made[rows].flatten()
     part = (chosen * torch.linspace(1, 2, len(chosen)).to(chosen)).sum()
     (gradient,) = torch.autograd.grad(part, leaf, retain_graph=True, allow_unused=True)
@@ -249,7 +249,7 @@ def _dependence(made: Tensor, leaf: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _between_nodes(made: Tensor, leaf: Tensor, ends: Tensor) -> bool:
-    """Whether rows are nodes' and depend on other nodes', where there are as many edges: no rows of edges would."""
+    """Whether rows belong to nodes, if there are as many edges: rows of edges would not depend on each other so."""
     rows, depends = _dependence(made, leaf)
     every = torch.arange(len(made), device=made.device)
     taken = (rows.view(-1, 1) == ends[0]) | (rows.view(-1, 1) == ends[1])  # where edges are what is depended on
@@ -265,7 +265,7 @@ def _edges_at(places: tuple[Place, ...], given: Any) -> Any:
 
 
 def _along(made: Tensor, leaf: Tensor, ends: Tensor | None) -> bool:
-    """Whether rows depend on none but their own and those that edges join them to."""
+    """Whether rows depend only on their own and on those that edges join them to."""
     if ends is None:
         return False
     rows, depends = _dependence(made, leaf)
@@ -275,7 +275,7 @@ def _along(made: Tensor, leaf: Tensor, ends: Tensor | None) -> bool:
 
 
 def _turned(made: Tensor, leaf: Tensor, ends: Tensor | None) -> bool | None:
-    """Whether it is the columns of an adjacency that take; None where neither they nor its rows do: of a mask, say."""
+    """Whether the columns of an adjacency are the receivers; None if neither they nor its rows are, as in a mask."""
     if ends is None:
         return None
     rows, depends = _dependence(made, leaf)
