@@ -711,3 +711,56 @@ def test_a_model_compiled_in_place_runs_in_sight(net, graph):
     called = vars(model)["_compiled_call_impl"]
     torch.testing.assert_close(ww.node_relevance(ww.trace(model, x, edge_index)), expected)
     assert vars(model)["_compiled_call_impl"] is called
+
+
+@torch.compile(backend="eager")
+def compiled_step(h):
+    return h.relu()
+
+
+class InSteps(nn.Module):
+    """A model whose parts may be compiled one by one."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = GCNConv(3, 4), SAGEConv(4, 2)
+        self.double().eval()
+
+    def forward(self, x, edge_index):
+        return self.b(self.a(x, edge_index).relu(), edge_index)
+
+
+class CallsCompiled(InSteps):
+    def forward(self, x, edge_index):
+        return self.b(compiled_step(self.a(x, edge_index)), edge_index)
+
+
+class Decorated(InSteps):
+    @torch.compile(backend="eager")
+    def forward(self, x, edge_index):
+        return self.b(self.a(x, edge_index).relu(), edge_index)
+
+
+def compiled_forward(part):
+    def made():
+        model = InSteps()
+        module = model.get_submodule(part)
+        module.forward = torch.compile(module.forward, backend="eager", fullgraph=True)
+        return model
+
+    return made
+
+
+@pytest.mark.parametrize("make", [CallsCompiled, Decorated, compiled_forward(""), compiled_forward("a")])
+def test_functions_that_were_compiled_one_by_one_run_as_they_were_written(make):
+    """Compiling the tape with them would fail, or take long."""
+    x, edges = torch.rand(4, 3, dtype=torch.float64), torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+    expected = ww.subgraph_relevance(ww.trace(InSteps(), x, edges, index=1, target=0), [[0, 1], [2]])
+    model = make()
+    given = vars(model).get("forward")
+    torch._dynamo.reset()
+    with torch.compiler.set_stance("fail_on_recompile"):
+        chain = ww.trace(model, x, edges, index=1, target=0)
+    torch.testing.assert_close(ww.subgraph_relevance(chain, [[0, 1], [2]]), expected)
+    assert vars(model).get("forward") is given

@@ -232,3 +232,15 @@ def test_compiled():
     layer = nn.Linear(2, 2)
     layer.compile()
     assert vars(layer).get(private.COMPILED) is not None, "model.compile() keeps what is compiled under another name"
+
+
+def test_uncompiled():
+    """Without it a method that was compiled by itself is compiled with the tape inside of it."""
+    lister = Lister()
+    assert private.uncompiled(torch.compile(lister.ask)) == lister.ask, "torch.compile keeps it elsewhere"
+    assert private.uncompiled(lister.ask) == lister.ask
+
+
+class Lister:
+    def ask(self, h):
+        return h + 1

@@ -137,3 +137,8 @@ EDGE_MASK = "_edge_mask"
 REMEMBERED = "_cached_x"
 #: What ``model.compile()`` has made of a module, and is called in its place.
 COMPILED = "_compiled_call_impl"
+
+
+def uncompiled(function: Any) -> Any:
+    """The function that torch.compile was given, of one that it has made; any other as it is."""
+    return getattr(function, "_torchdynamo_orig_callable", function)

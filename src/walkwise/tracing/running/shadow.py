@@ -20,7 +20,7 @@ from torch.nn.parameter import is_lazy
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.nn.models import GroupAddRev
 
-from walkwise.tracing.private import BUFFERS, COMPILED, MODULES, PARAMETERS, REMEMBERED, wrapped_in
+from walkwise.tracing.private import BUFFERS, COMPILED, MODULES, PARAMETERS, REMEMBERED, uncompiled, wrapped_in
 
 _HOLDERS = (list, tuple, dict)
 _CALLABLES = (MethodType, functools.partial, FunctionType, torch.jit.ScriptFunction)
@@ -134,7 +134,7 @@ class _Shadows:
         self._rest(own)
         self._speaks_of_itself(type(module), twin)
         own["training"] = False
-        own.pop(COMPILED, None)  # what is compiled runs out of sight
+        own.pop(COMPILED, None)
         if isinstance(module, GroupAddRev):
             own["disable"] = True  # its trick to save memory runs out of sight
         if own.get(REMEMBERED) is not None:  # SGConv and its kin would ignore their input
@@ -185,6 +185,7 @@ class _Shadows:
             shadow = self.of(value)
             self.strays.append((name, shadow))
             return shadow
+        value = uncompiled(value)  # what is compiled runs out of sight
         kind = type(value)
         if kind is list or kind is tuple:
             return kind([self._held(item, f"{name}[{i}]") for i, item in enumerate(value)])
@@ -205,9 +206,8 @@ class _Shadows:
             return function
         cells = tuple(map(seen or self._cell, function.__closure__ or ()))
         names = function.__globals__
-        spoken = {
-            name: self.made[id(names[name])] for name in function.__code__.co_names if id(names.get(name)) in self.made
-        }
+        spoken = {name: self._spoken(names[name]) for name in function.__code__.co_names if name in names}
+        spoken = {name: new for name, new in spoken.items() if new is not names[name]}
         if not spoken and all(new is old for new, old in zip(cells, function.__closure__ or (), strict=True)):
             return function
         code, space = function.__code__, names | spoken if spoken else names
@@ -215,10 +215,16 @@ class _Shadows:
         twin.__kwdefaults__, twin.__dict__ = function.__kwdefaults__, function.__dict__.copy()
         return twin
 
+    def _spoken(self, value: Any) -> Any:
+        """What a function calls by name: a module's shadow if there is one, and the original of what was compiled."""
+        shadow = self.made.get(id(value))
+        known = uncompiled(value) if type(value) is FunctionType else value
+        return known if shadow is None else shadow
+
     def _speaks_of_itself(self, kind: type[nn.Module], twin: nn.Module) -> None:
         """Make a ``forward`` that refers to an outside variable, ``model.encode(x)``, refer to the shadow."""
         if type(kind.forward) is FunctionType and "forward" not in twin.__dict__:
-            rebound = self._rebound(kind.forward, self._known_cell)
+            rebound = self._rebound(uncompiled(kind.forward), self._known_cell)
             if rebound is not kind.forward:
                 twin.__dict__["forward"] = MethodType(rebound, twin)
 
