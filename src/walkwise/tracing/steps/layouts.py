@@ -162,29 +162,36 @@ def by_node(steps: Sequence[Step], found: Layouts, like: Tensor) -> list[Step] |
 def _written(
     operator: Operator, source: Tensor | None, target: Tensor | None, found: Layouts, like: Tensor
 ) -> Operator | None:
-    """A map between rows of nodes, as a map between all nodes."""
-    M = found.num_nodes
+    """A map between rows of nodes, or of nodes and others, as one between all nodes, or all nodes and those."""
     if source is None and target is None:
         return operator
     if source is None or target is None:
-        return _to_others(operator, source, target, M)
+        return _to_others(operator, source, target, found.num_nodes)
     if isinstance(operator, _BY_ROW):
         return _lifted(operator, source, found) if _same(source, target) else None
-    if isinstance(operator, Gather):
-        return _moved(source[operator.index], target, found, like)
-    if isinstance(operator, Scatter):
-        return _moved(source, target[operator.index], found, like)
-    if isinstance(operator, (Aggregate, Send)):
-        return _along(operator, source, target, found)
-    return None
+    if isinstance(operator, Aggregate):
+        if found.natural(source) and found.natural(target):
+            return operator
+        if operator.root and not _same(source, target):
+            return None
+    sent = _sent(operator, source, target, found.num_nodes)
+    if isinstance(operator, (Gather, Scatter)) and sent is not None and _same(sent.edges.source, sent.edges.target):
+        return Scale(found.mask(sent.edges.source, like))
+    root = operator.root if isinstance(operator, Aggregate) else 0.0
+    return None if sent is None else Aggregate(sent.edges, sent.weight, root)
 
 
 def _to_others(operator: Operator, source: Tensor | None, target: Tensor | None, num_nodes: int) -> Operator | None:
-    """A map between rows of nodes and other rows, as a map between all nodes and those rows."""
+    """A map between rows of nodes and others, as one between all nodes and those."""
     if isinstance(operator, Gather) and source is not None:
         return Gather(source[operator.index], num_nodes)
     if isinstance(operator, Scatter) and target is not None:
         return Scatter(target[operator.index], num_nodes)
+    return None if isinstance(operator, Aggregate) else _sent(operator, source, target, num_nodes)
+
+
+def _sent(operator: Operator, source: Tensor | None, target: Tensor | None, num_nodes: int) -> Send | None:
+    """The same as messages along edges; between all nodes on a side whose rows are nodes."""
     sent = _as_sent(operator)
     if sent is None:
         return None
@@ -195,7 +202,10 @@ def _to_others(operator: Operator, source: Tensor | None, target: Tensor | None,
 
 
 def _as_sent(operator: Operator) -> Send | None:
-    """A map that picks rows or adds them up, as messages along edges."""
+    """A map that picks rows, or adds them up, as messages along edges."""
+    if isinstance(operator, Aggregate):
+        count = operator.edges.num_nodes
+        return Send(operator.edges, operator.weight, count, count)
     if not isinstance(operator, (Gather, Scatter)):
         return operator if isinstance(operator, Send) else None
     index, count = operator.index, len(operator.index)
@@ -210,24 +220,6 @@ def _lifted(operator: Operator, ids: Tensor, found: Layouts) -> Operator:
         factor = operator.factor
         return Scale(factor.new_zeros(found.num_nodes, factor.shape[1]).index_copy_(0, ids, factor))
     return operator
-
-
-def _moved(source: Tensor, target: Tensor, found: Layouts, like: Tensor) -> Operator:
-    """Rows of these nodes that become rows of those."""
-    if _same(source, target):
-        return Scale(found.mask(source, like))
-    return Aggregate(Edges(source, target, found.num_nodes))
-
-
-def _along(operator: Aggregate | Send, source: Tensor, target: Tensor, found: Layouts) -> Operator | None:
-    """Sums over edges between rows as sums over edges between nodes."""
-    root = operator.root if isinstance(operator, Aggregate) else 0.0
-    if found.natural(source) and found.natural(target) and isinstance(operator, Aggregate):
-        return operator
-    if root and not _same(source, target):
-        return None
-    edges = operator.edges
-    return Aggregate(Edges(source[edges.source], target[edges.target], found.num_nodes), operator.weight, root)
 
 
 def _same(source: Tensor, target: Tensor) -> bool:
