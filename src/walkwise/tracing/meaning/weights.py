@@ -98,20 +98,8 @@ def _rmatmul(run: Interpreter, op: Op) -> None:
 
 def _from_the_left(run: Interpreter, op: Op, left: Any, right: Ref) -> None:
     """A constant matrix that mixes rows: a weight if it is learned, otherwise such as an adjacency."""
-    if not isinstance(left, Tensor):
-        return structural(run, op)
-    if left.dim() > 2:
-        return multilinear(run, op)
-    if left.layout != torch.strided:
-        return _adjacency(run, op, left, right.slot)
-    at, shape = run.values[right.slot].detach(), run.shape(op.outputs[0])  # type: ignore[arg-type]
-
-    def make(matrix: Tensor) -> Operator:
-        return Differential(torch.matmul, (matrix, MOVING), {}, at, 0, shape)
-
-    if is_weight(run, left, right.slot, (-2 if at.dim() > 1 else -1,)):
-        return weighted(run, op, right.slot, left.detach(), make)
-    _data(run, op, right.slot, Coefficients(make=make, tensor=left.detach().clone()))
+    sparse = isinstance(left, Tensor) and left.layout != torch.strided
+    _adjacency(run, op, left, right.slot) if sparse else multilinear(run, op)
 
 
 def _data(run: Interpreter, op: Op, slot: int, coefficients: Coefficients) -> None:
