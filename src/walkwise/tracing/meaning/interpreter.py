@@ -224,8 +224,8 @@ def base_of(run: Interpreter, op: Op, flows: dict[int, Flow], output: int) -> Te
     """An operation's result for zero inputs, if a stretch needs it."""
     if op.call is None and all(flow.settled for flow in flows.values()):
         return None
-    constants = (a for a in leaves((op.args, op.kwargs)) if isinstance(a, Tensor) and a.is_floating_point())
-    if not any(True for _ in constants):
+    given = leaves((op.args, op.kwargs))
+    if not any(a.is_floating_point() if isinstance(a, Tensor) else isinstance(a, float) and a for a in given):
         return None
     zero: Tensor = op.run(lambda slot: torch.zeros_like(run.values[slot]))[output]
     return flat(zero.detach())

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walkwise.core.differential import leaves
 from walkwise.core.operators import Columns, Scale
 from walkwise.core.row_maps import Gather, Reshape, Scatter, SumRows
 from walkwise.errors import TraceError
@@ -163,18 +162,6 @@ def _same_in_every_column(index: Tensor) -> bool:
     return bool((columns == columns[:, :1]).all())
 
 
-def _filling(run: Interpreter, op: Op) -> None:
-    """Entries moved, and numbers put in the place of others: those stand where a bias does."""
-    numbers = [a for a in leaves((op.args, op.kwargs)) if isinstance(a, float) and a]
-    if op.call is None or not numbers:
-        return structural(run, op)
-    flows = {slot: run.read(op, slot, within=True) for slot in op.inputs}
-    several = len(flows) > 1
-    maps = [(flow, moved(run.derivative(op, source, others_zero=several))) for source, flow in flows.items()]
-    base: Tensor = op.run(lambda slot: torch.zeros_like(run.values[slot]))[0]
-    run.combine(op, maps, flat(base.detach()))
-
-
 for _func in named(
     "transpose", "permute", "movedim", "t", "T", "mT", "H", "mH", "adjoint", "expand", "expand_as", "broadcast_to",
     "repeat", "tile",
@@ -198,15 +185,10 @@ for _func in named(
     "put", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d",
     "replication_pad3d", "pad_sequence", "unsafe_index", "max_unpool1d", "max_unpool2d", "max_unpool3d",
     "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d",
-    "upsample_trilinear3d",
+    "upsample_trilinear3d", "index_put", "setitem", "pad", "where", "index_fill", "constant_pad_nd", "fill",
+    "fill_diagonal", "unsafe_index_put",
 ):  # fmt: skip
     handles(_func)(structural)
-
-for _func in named(
-    "index_put", "setitem", "pad", "where", "index_fill", "constant_pad_nd", "fill", "fill_diagonal",
-    "unsafe_index_put",
-):  # fmt: skip
-    handles(_func)(_filling)
 
 
 _RUNNING = (
@@ -228,9 +210,9 @@ def _masked(run: Interpreter, op: Op) -> None:
     given, mask, number = (*op.args, *op.kwargs.values())[:3]
     output = op.outputs[0]
     if output is None or not isinstance(given, Ref) or isinstance(number, (Tensor, Ref)) or op.kwargs:
-        return _filling(run, op)
+        return structural(run, op)
     if mask.shape != run.shape(output):
-        return _filling(run, op)
+        return structural(run, op)
     flow = run.read(op, given.slot, within=op.call is not None)
     hidden = flat(mask).to(flow.value.dtype)
     run.combine(op, [(flow, moved(Scale(1 - hidden)))], hidden * number if op.call is not None and number else None)
@@ -246,7 +228,7 @@ def _scattered(run: Interpreter, op: Op) -> None:
     if reduce == "multiply":
         raise TraceError(_NO_PRODUCTS, remedy='Use scatter_reduce(..., reduce="prod").')
     if reduce is None:
-        return _filling(run, op)
+        return structural(run, op)
     if len(op.args) < 4 or not isinstance(op.args[3], (Tensor, Ref)):
         raise TraceError(
             'scatter(..., reduce="add") of a number has no derivative in torch, so relevance cannot pass it.',
