@@ -45,27 +45,19 @@ def _picked(run: Interpreter, op: Op, slot: int, best: Tensor) -> None:
     run.values = kept
 
 
-@handles(torch.max, torch.min)
+@handles(torch.max, torch.min, torch.amax, torch.amin)
 def _extreme(run: Interpreter, op: Op) -> None:
-    """The largest along a dimension, the larger of two, or the largest of all, which torch shares out."""
+    """The largest along some dimensions, the larger of two, or the largest of all, which torch shares out."""
     given = dict(zip(("dim", "keepdim"), op.args[1:], strict=False)) | op.kwargs
-    dim = given.get("dim", given.get("axis"))
+    dim, func = given.get("dim", given.get("axis", ())), _EXTREMES[op.word.name[-3:]]
     if isinstance(dim, (Tensor, Ref)):
         return _extreme_of_two(run, op)
-    if not isinstance(dim, int):
-        return selection(run, op)
-    func, keepdim = _EXTREMES[op.word.name], bool(given.get("keepdim", False))
-    best = func(run.values[op.inputs[0]].detach(), dim, True)
-    op = replace(op, func=func, args=(op.args[0], dim, keepdim), kwargs={}, outputs=op.outputs[:1])
-    _picked(run, op, op.inputs[0], best)
-
-
-@handles(torch.amax, torch.amin)
-def _extreme_along(run: Interpreter, op: Op) -> None:
-    """The largest along some dimensions."""
-    given = dict(zip(("dim", "keepdim"), op.args[1:], strict=False)) | op.kwargs
-    value, func = run.values[op.inputs[0]].detach(), torch.amax if op.word.name == "amax" else torch.amin
-    _picked(run, op, op.inputs[0], func(value, given.get("dim", given.get("axis", ())), keepdim=True))
+    if op.word.name in _EXTREMES:  # max and min return the places, too
+        if not isinstance(dim, int):
+            return selection(run, op)
+        args = op.args[0], dim, bool(given.get("keepdim", False))
+        op = replace(op, func=func, args=args, kwargs={}, outputs=op.outputs[:1])
+    _picked(run, op, op.inputs[0], func(run.values[op.inputs[0]].detach(), dim, True))
 
 
 @handles(torch.maximum, torch.minimum, torch.fmax, torch.fmin)
