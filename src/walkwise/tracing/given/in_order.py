@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.utils import is_sparse
 
 from walkwise.tracing.given.signatures import ordered_names
-from walkwise.tracing.running.handed import is_edges
+from walkwise.tracing.running.found import is_edges
 
 #: In names of what belongs to edges, or to graphs, and is neither edges nor features of nodes.
 _OF_EDGES = ("attr", "weight", "type", "label", "batch")

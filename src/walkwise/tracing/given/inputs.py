@@ -15,6 +15,7 @@ from walkwise.errors import Described, InputError, described
 from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.given.misfits import by_name
 from walkwise.tracing.precision import check_tensors
+from walkwise.tracing.running.found import is_edges
 from walkwise.tracing.running.modules import Modules, a_weight
 
 
@@ -41,7 +42,12 @@ def check_call(model: Any, x: Any, rest: tuple[Any, ...], named: dict[str, Any])
 def check_given(given: Given) -> None:
     """Refuse anything that is not a graph."""
     x, edge_index, data = given.x, given.edge_index, given.data
-    if isinstance(x, Tensor) and isinstance(edge_index, Tensor) and _are_edges(x) and edge_index.is_floating_point():
+    if (
+        isinstance(x, Tensor)
+        and isinstance(edge_index, Tensor)
+        and (is_edges(x) and x.shape[1] != 2)
+        and edge_index.is_floating_point()
+    ):
         raise InputError(
             f"x and edge_index are swapped: x is {x.dtype} {tuple(x.shape)}, edge_index {edge_index.dtype} "
             f"{tuple(edge_index.shape)}.",
@@ -197,10 +203,6 @@ def _remedy(value: Any, beside: Any = None) -> str | None:
     if value is None and beside is not ...:
         return "For a model without features, give the graph: ww.trace(model, Data(edge_index=..., num_nodes=...))."
     return None
-
-
-def _are_edges(value: Tensor) -> bool:
-    return value.dtype == torch.long and value.dim() == 2 and value.shape[0] == 2 != value.shape[1]
 
 
 def _kind(value: Any) -> str:

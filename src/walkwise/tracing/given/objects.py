@@ -18,6 +18,7 @@ from walkwise.errors import Described, InputError, described
 from walkwise.tracing.given.holders import EDGES
 from walkwise.tracing.given.manners import Manner
 from walkwise.tracing.given.signatures import parameters_of, signature_of, written
+from walkwise.tracing.running.found import is_edges
 from walkwise.tracing.running.places import parts_of, with_parts
 
 _FIRST = "the model takes a {0}, in which part {1} is taken for the node features; {2} ({3}) counts as constant"
@@ -53,7 +54,9 @@ def taken_apart(
     parts = None if isinstance(graph, (Tensor, BaseData)) else parts_of(graph)
     if not parts or not _takes_one(model, given) or not any(isinstance(part, Tensor) for part in parts.values()):
         return None
-    edges = next((n for n in EDGES if n in parts), None) or _only([n for n, p in parts.items() if _are_edges(p)])
+    edges = next((n for n in EDGES if n in parts), None) or _only(
+        [n for n, p in parts.items() if is_edges(p) or is_sparse(p)]
+    )
     in_order = isinstance(graph, (list, tuple)) and not hasattr(graph, "_fields")
     others = {n: p for n, p in parts.items() if n != edges and isinstance(p, Tensor)}
     matrices = {n: p for n, p in others.items() if p.is_floating_point() and p.dim() > 1}
@@ -129,12 +132,6 @@ def _untold(model: nn.Module, graph: Any, parts: Mapping[Any, Any]) -> InputErro
 
 def _only(names: list[Any]) -> Any:
     return names[0] if len(names) == 1 else None
-
-
-def _are_edges(part: Any) -> bool:
-    if is_sparse(part):
-        return True
-    return isinstance(part, Tensor) and part.dtype == torch.long and part.dim() == 2 and part.shape[0] == 2
 
 
 def _is_matrix(part: Any) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from walkwise.tracing.given.holders import is_graph, tensors_in
-from walkwise.tracing.running.handed import is_edges
+from walkwise.tracing.running.found import is_edges
 
 
 def graphs_beside(arguments: Mapping[str, Any], edge_index: Any, num_nodes: int) -> dict[str, list[Tensor]]:

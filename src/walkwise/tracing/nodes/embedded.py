@@ -22,7 +22,7 @@ from walkwise.tracing.nodes.identity import Identities, UnfollowedError
 from walkwise.tracing.nodes.moved import NOBODY, SEVERAL
 from walkwise.tracing.recording.recorded import Call
 from walkwise.tracing.recording.tape import Tape
-from walkwise.tracing.running.found import sparse_ends
+from walkwise.tracing.running.found import is_edges, sparse_ends
 
 _UNFOLLOWED = (
     "Layer '{}' ({}) receives an embedding whose rows cannot be followed back to nodes of the graph: changing a "
@@ -216,9 +216,7 @@ def _ends(item: Any) -> Tensor | None:
     """Source and target of every edge, of an edge index or a sparse adjacency.  # (2, E)"""
     if is_sparse(item):
         return sparse_ends(item)
-    if isinstance(item, Tensor) and item.dtype == torch.long and item.dim() == 2 and item.shape[0] == 2:
-        return item.as_subclass(Tensor)
-    return None
+    return item.as_subclass(Tensor) if is_edges(item) else None
 
 
 def _others(x: Tensor) -> Tensor:

@@ -14,13 +14,12 @@ from walkwise.core.differential import leaves
 from walkwise.errors import TraceError
 from walkwise.tracing.recording.recorded import Call
 from walkwise.tracing.recording.tape import Tape
-from walkwise.tracing.running.found import Found
+from walkwise.tracing.running.found import Found, is_edges
 from walkwise.tracing.running.handed import (
     about_integers,
     after_integers,
     edge_index_of,
     handed_nodes,
-    is_edges,
     node_tensors,
     opened,
     own_table,

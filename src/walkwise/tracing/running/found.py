@@ -134,7 +134,7 @@ class Search:
         if not isinstance(item, Tensor) or item is self._x:
             return False
         square = item.shape[-2:] == (M, M) and (item.dim() == 2 or item.shape[:-2] == (1,))
-        return _is_index(item) or (square and not item.requires_grad)
+        return is_edges(item) or (square and not item.requires_grad)
 
     def _nodes(self, given: Any, edges: Sequence[Place] = ()) -> Iterator[tuple[Place, Tensor]]:
         """The tensors with a row for each node, and their places."""
@@ -206,11 +206,12 @@ def _rows(tensor: Tensor, num_nodes: int) -> Tensor | None:
 
 def _are_pairs(edges: Any) -> bool:
     """Whether edges are listed one by one, not given by an adjacency."""
-    return not is_sparse(edges) and (isinstance(edges, (tuple, list)) or _is_index(edges))
+    return not is_sparse(edges) and (isinstance(edges, (tuple, list)) or is_edges(edges))
 
 
-def _is_index(item: Tensor) -> bool:
-    return item.dtype == torch.long and item.dim() == 2 and item.shape[0] == 2
+def is_edges(item: Any) -> bool:
+    """Whether something has the type and the shape of an edge index, (2, E)."""
+    return isinstance(item, Tensor) and item.dtype == torch.long and item.dim() == 2 and item.shape[0] == 2
 
 
 def _ends(edges: Any) -> Tensor | None:
@@ -221,7 +222,7 @@ def _ends(edges: Any) -> Tensor | None:
         return sparse_ends(edges)
     if not isinstance(edges, Tensor):
         return None
-    return edges.as_subclass(Tensor) if _is_index(edges) else edges.view(edges.shape[-2:]).nonzero().t().flip(0)
+    return edges.as_subclass(Tensor) if is_edges(edges) else edges.view(edges.shape[-2:]).nonzero().t().flip(0)
 
 
 def sparse_ends(adjacency: Any) -> Tensor:

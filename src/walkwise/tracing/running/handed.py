@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import MessagePassing, RGCNConv
 
 from walkwise.tracing.private import parameters_of, unwatched
-from walkwise.tracing.running.found import Found
+from walkwise.tracing.running.found import Found, is_edges
 from walkwise.tracing.running.modules import Modules
 
 
@@ -149,11 +149,6 @@ def edge_index_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | Non
     """The edge index (2, E) passed to a layer, if there is one."""
     with unwatched():
         return next((torch.as_tensor(item) for item in (*args, *kwargs.values()) if is_edges(item)), None)
-
-
-def is_edges(item: Any) -> bool:
-    """Whether something has the type and the shape of an edge index, (2, E)."""
-    return isinstance(item, Tensor) and item.dtype == torch.long and item.dim() == 2 and item.shape[0] == 2
 
 
 def about_integers(args: tuple[Any, ...]) -> str | None:
