@@ -42,12 +42,8 @@ def check_call(model: Any, x: Any, rest: tuple[Any, ...], named: dict[str, Any])
 def check_given(given: Given) -> None:
     """Refuse anything that is not a graph."""
     x, edge_index, data = given.x, given.edge_index, given.data
-    if (
-        isinstance(x, Tensor)
-        and isinstance(edge_index, Tensor)
-        and (is_edges(x) and x.shape[1] != 2)
-        and edge_index.is_floating_point()
-    ):
+    edges_first = is_edges(x) and x.shape[1] != 2
+    if edges_first and isinstance(edge_index, Tensor) and edge_index.is_floating_point():
         raise InputError(
             f"x and edge_index are swapped: x is {x.dtype} {tuple(x.shape)}, edge_index {edge_index.dtype} "
             f"{tuple(edge_index.shape)}.",
