@@ -337,26 +337,27 @@ def page(
     return f"""# Performance
 
 Written by `python benchmarks/performance.py` (a part of `make bench`), in one run:
-{about} (the load of a machine that did other work as well spoils times).
+{about} (other work on the machine, seen in its load, distorts times).
 Large products ran at {rates}. All times are processor time of one thread, the
 fastest of a few calls; on a busy machine look at ratios rather than at times.
 
 ## What a question costs
 
 In every cell: the time; the time over one forward and backward pass of the model; the time over the question's floor.
-The floor is what its matrix products take at the rates above, counted as they are issued, and nothing else: no Python,
-no bookkeeping, no element-wise work. Small graphs are all Python, so that their distance to the floor is large; where
-operands stay in the cache it may be below 1.
-Questions are put to a chain that has not been asked anything, and those that need all walks list them; those about
-subgraphs are put to a chain that has answered one like it.
+The floor is the time of its matrix products at the rates above, counted as they are issued, and nothing else:
+no Python, no bookkeeping, no element-wise work. On small graphs nearly all time goes to Python, so their distance to
+the floor is large; if operands stay in the cache, it may be below 1.
+Questions go to a chain that has not been asked anything, so those that need all walks list them; questions about
+subgraphs go to a chain that has answered a similar one.
 
 {table(asked, questions)}
 
 ## How it grows
 
-The exponent of the time in what grows, from the last three points of each line: 0 means that it does not grow, 1 that
-it doubles with it. Walks are listed up to {MOST_WALKS:,}; their number grows with a power of the degree that depends on
-the depth, so that no exponent is given for more.
+The exponent with which the time grows in each size, from the last three points of each line: 0 means no growth, 1 that
+the time doubles with the size.
+Walks are listed up to {MOST_WALKS:,}; their number grows with a power of the degree that depends on the depth,
+so no exponent is given beyond that.
 
 {table(("question", *found), grown)}
 
@@ -368,13 +369,13 @@ the depth, so that no exponent is given for more.
 
 ## Beside other ways
 
-One molecule of 18 atoms, the same model, the same run. On the right, what it takes over what ours takes.
+One molecule of 18 atoms, the same model, the same run. The last column is its time over the time of ours.
 
 {table(("way", "time", "over ours"), others)}
 
-The pass with hooks gives the same numbers as ours, and so would a pass for each walk; that is timed as one pass times
-their number. The other explainers answer other questions: the comparison is of what it costs to have an explanation.
-How good they are is another page, [known ground truth](ground-truth.md).
+The pass with hooks gives the same numbers as ours, and so would a pass for each walk, which is timed as one pass times
+their number. The other explainers answer other questions: this compares only the cost of an explanation. How good they
+are is on another page, [known ground truth](ground-truth.md).
 """
 
 

@@ -17,26 +17,26 @@ EQUIVALENT, MISSED = (Path(__file__).with_name(name) for name in ("equivalent.js
 
 _HEAD = """# What the tests notice
 
-A test that cannot fail proves nothing. Here the code is changed in small ways, one at a time, and the tests must
-notice. A change, a *mutant*, swaps an operator (+ and −, × and ÷, and/or), turns a comparison or a truth value over or
-moves its edge (< to ≤), drops a sign, adds 1 to a number, leaves out a branch, or returns nothing. Left alone are
-conditions whose only outcome is an error, checks of what is so in any case (`assert`, `zip(strict=True)`), numbers with
-a name (limits that decide which of two equal routes is quicker), and types.
+A test that cannot fail proves nothing. Here small changes are made to the code, one at a time, and the tests must
+notice them. A change, a *mutant*, swaps an operator (+ and −, × and ÷, and/or), inverts a comparison or a truth value,
+moves a bound (< to ≤), drops a sign, adds 1 to a number, removes a branch, or returns nothing. Not changed are
+conditions whose only outcome is an error, checks that always hold (`assert`, `zip(strict=True)`), named numbers (limits
+that decide which of two equal routes is faster), and types.
 
 {tried:,} of the {all:,} mutants of four rooms were tried: a random sample of each room, drawn after the tests were
-written. **{score} are noticed**, every room counted by its size; {raw} if mutants count as missed that change nothing
-that could be seen (*equivalent*). The reason stands beside each of those below, and beside those that are missed. What
-the sample has missed stays missed here, even if a test was written for it since: another sample, `--seed`, tells more
-than the same one mended.
+written. **{score} are noticed**, every room counted by its size; {raw} if mutants without a visible effect
+(*equivalent*) count as missed. The lists below give the reason for each of these, and for each missed mutant. A mutant
+that the sample missed stays missed here, even if a test has been written for it since: another sample, `--seed`, tells more than the
+same one repaired.
 
 ```sh
 {command}
 ```
 
-A mutant meets only tests that run its line; a first run of all tests notes which test runs what. Those made for its
-file come first, then the quickest of every other: {first[0]} of them, or {first[1]:.0f} seconds' worth. If none fails,
+A mutant is only run against tests that execute its line; a first run of all tests records which test executes what. The
+tests of its file come first, then the fastest of all others: {first[0]} of them, or {first[1]:.0f} seconds' worth. If none fails,
 a second round has {second[0]:,}, or {second[1]:.0f} seconds' worth{deep}. So a survivor might still be
-noticed by a test that it did not meet. The tests are those of the core, of questions, searches and tracing, of the
+noticed by a test that was not run. The tests are those of the core, of questions, searches and tracing, of the
 [matrix](matrix.md) (its sample) and the [zoo](coverage.md), and the examples in docstrings. Tests marked slow are left
 out, and properties are checked on the same examples every time.{left}
 """

@@ -17,27 +17,27 @@ PAGE = Path(__file__).parents[2] / "docs" / "matrix.md"
 _HEAD = """# The matrix of models
 
 {count:,} generated models, every one with weights and a graph of its own: {exact:,} exact, {refused:,} refused by name.
-Every pair of values in the tables below stands in some cell. `make test-full` checks all of them, `make test` the
+Every pair of values in the tables below occurs in some cell. `make test-full` checks all of them, `make test` the
 first {sampled}. `python tests/matrix/table.py` checks all of them too and writes this page;
 `pytest tests/matrix --full -k c0123` runs one cell alone.
 
-*Exact* is set against a brute force in NumPy that shares no code with Walkwise: `brute.py`, `dense.py` and `network.py`
+*Exact* means equal to a brute force in NumPy that shares no code with Walkwise: `brute.py`, `dense.py` and `network.py`
 in `tests/matrix`. It computes every layer from its definition, writes each rule's transition matrices out densely,
 multiplies them along every walk and lists all walks. A cell is exact if all of this agrees:
 
 - the output; the relevance of every walk, of four node sets at α = 0, 0.3 and 1, of every node at every position, of
   every input feature;
-- **conserved**: what the walks do not sum to is what the brute force gives to biases and other constants, under rules
-  that conserve (the others: what it says they absorb);
-- **other numbers for the nodes** and another order of the edges give the same walks, node sets (α = 0.3) and features
-  under these numbers;
-- **in a batch**, between two other graphs, these are the same as alone.
+- **conservation**: under rules that conserve, the part that walks do not sum to is what the brute force assigns to
+  biases and other constants (under the others, what it says they absorb);
+- **renumbering**: with nodes renumbered and edges in another order, walks, node sets (α = 0.3) and features are
+  the same under the new numbers;
+- **batches**: between two other graphs in a batch, these are the same as alone.
 
-A difference is measured against Σ |relevance| where that is largest in the model. In float64 it may be 1e-9, in the
-other types, which are computed in float32, 1e-4; or a hundred times what the brute force's own answer changes by if
-the parameters are changed by their rounding, where that is more.
+A difference is measured relative to Σ |relevance| where that is largest in the model. It may be up to 1e-9 in float64,
+and 1e-4 in the other types, which are computed in float32; or, if that is more, a hundred times the change of the brute
+force's own answer when the parameters change by their rounding.
 
-*Refused* cells raise the error that the matrix names beforehand: features and model of different types, a layer without
+*Refused* cells raise the error that the matrix predicts: features and model of different types, a layer without
 a closed form under `fallback="error"`, and negative edge weights in layers that divide by the root of a degree.
 
 Largest differences in the first {run} cells when this page was written: {doubles} in float64, {singles} in the others.

@@ -13,23 +13,23 @@ _HEAD = """# Architectures, one by one
 
 {count} architectures of PyTorch Geometric, its examples, OGB and common idioms, written after the originals in small
 sizes: {exact} exact, {refused} refused for the reason given. The tests check every line of this page, which
-`python tests/zoo/table.py` writes; [which models are covered](guides/coverage.md) says it in words.
+`python tests/zoo/table.py` writes; for a description in words see [which models are covered](guides/coverage.md).
 
 *Exact*: under LRP-0 and under the default rule, all walks, listed one by one, sum to the relevance of every subgraph
-asked for and of the whole graph. Moreover, under LRP-0 the relevance of every input feature is gradient times input of
-the model itself, run by plain autograd with everything detached that relevance holds constant (gates, attention,
-statistics of normalisations, h / z of activations); where features are whole numbers, that of their embedding.
+asked for and of the whole graph. Moreover, under LRP-0 the relevance of every input feature equals gradient times input
+of the model itself, run by plain autograd with everything detached that relevance holds constant (gates, attention,
+statistics of normalisations, h / z of activations). If features are whole numbers, this is that of their embedding.
 
-*Cost*: what a question about a subgraph S carries. *S*: the rows of S, and of the edges that come to it where an edge's
-message is no weight times its neighbour's row (a matrix or a perceptron for every edge). *The ball*: those of the nodes
-around S that messages can come back from, where they are passed several times between two positions of a walk, or from
-edge to edge. *The graph*: the rows of all nodes, where they are mixed otherwise than along edges (by attention of all
-nodes, a virtual node, a matrix that stands for edges).
+*Cost*: the rows that a question about a subgraph S carries. *S*: the rows of S, plus those of the edges into S if a
+message is not a weight times the neighbour's row (but a matrix or a perceptron for every edge). *The ball*: also the
+rows of nodes around S from which messages can return, if messages are passed several times between two positions of a
+walk, or from edge to edge. *The graph*: the rows of all nodes, if rows are mixed other than along edges (by attention
+over all nodes, a virtual node, a matrix that stands for edges).
 """
 _TAIL = """## Not tried
 
-The tests hold every public class of `torch_geometric.nn` against this page: a class is in a model above or in another
-test, or it stands here.
+The tests compare every public class of `torch_geometric.nn` with this page: a class is in a model above, in another
+test, or in this list.
 
 """
 
