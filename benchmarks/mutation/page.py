@@ -26,16 +26,16 @@ that decide which of two equal routes is faster), and types.
 {tried:,} of the {all:,} mutants of four rooms were tried: a random sample of each room, drawn after the tests were
 written. **{score} are noticed**, every room counted by its size; {raw} if mutants without a visible effect
 (*equivalent*) count as missed. The lists below give the reason for each of these, and for each missed mutant. A mutant
-that the sample missed stays missed here, even if a test has been written for it since: another sample, `--seed`, tells more than the
-same one repaired.
+that the sample missed stays missed here, even if a test has been written for it since: another sample,
+`--seed`, tells more than the same one repaired.
 
 ```sh
 {command}
 ```
 
 A mutant is only run against tests that execute its line; a first run of all tests records which test executes what. The
-tests of its file come first, then the fastest of all others: {first[0]} of them, or {first[1]:.0f} seconds' worth. If none fails,
-a second round has {second[0]:,}, or {second[1]:.0f} seconds' worth{deep}. So a survivor might still be
+tests of its file come first, then the fastest of all others: {first[0]} of them, or {first[1]:.0f} seconds' worth.
+If none fails, a second round has {second[0]:,}, or {second[1]:.0f} seconds' worth{deep}. So a survivor might still be
 noticed by a test that was not run. The tests are those of the core, of questions, searches and tracing, of the
 [matrix](matrix.md) (its sample) and the [zoo](coverage.md), and the examples in docstrings. Tests marked slow are left
 out, and properties are checked on the same examples every time.{left}

@@ -1,4 +1,4 @@
-"""What is known of a question before PyTorch is imported, which takes seconds: mistakes in it, and the first words."""
+"""Checks of a question, and its first words, before PyTorch is imported, which takes seconds."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from walkwise.errors import LEFT_OUT, InputError
 
 @dataclass(frozen=True)
 class Request:
-    """What a command asks of which model, about which graphs; refused if it does not fit, as far as that is known.
+    """A command's question about a model and graphs; refused if it cannot fit, as far as is known.
 
-    Of the models that come with Walkwise the outputs are known; of the sets that need no files, how many graphs.
+    For models that come with Walkwise the outputs are known; for data sets that need no files, the number of graphs.
 
     Args:
         model: as `names.check_model` takes it.
-        graphs: as `names.check_graphs` takes them; None where they are not named.
+        graphs: as `names.check_graphs` takes them; None if not given.
         weights: the file of the model's weights.
         root: the folder of data sets.
-        smiles: molecules, in place of graphs.
-        numbers: the graphs that are asked about.
-        target: the output column or class that is explained.
-        against: another one, which is taken off.
-        index: the node that is explained: its number, or (type, i).
+        smiles: molecules, instead of graphs.
+        numbers: the numbers of the graphs in question.
+        target: the output column or class to explain.
+        against: another one, which is subtracted.
+        index: the node to explain: its number, or (type, i).
         rule: a name of `walkwise.rules`.
 
     >>> Request("mutagenicity", numbers=[7]).words
@@ -70,7 +70,7 @@ class Request:
 
     @property
     def source(self) -> str:
-        """Where the graphs come from, in a word."""
+        """The source of the graphs, in a word."""
         if self.smiles:
             return "molecules"
         named = self.graphs or BUNDLED[self.model]
@@ -83,26 +83,26 @@ class Request:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """What the model's outputs mean; empty where that is not known yet."""
+        """The meanings of the model's outputs; empty if not known yet."""
         return CLASSES.get(self.source, ()) if self._known else ()
 
     @property
     def who(self) -> str:
-        """The model, and, where it is known, what it tells apart."""
+        """The model and, if known, its classes."""
         return f"{self.model}, which says {' or '.join(self.classes)}," if self.classes else self.model
 
     @property
     def words(self) -> str:
-        """Which model is asked about which graphs, in a line."""
+        """The model and the graphs, in a line."""
         names = list(self.smiles or (MOLECULES if self.source == "molecules" else ()))
         called = [names[number] if names else f"{self.source} {number}" for number in self.numbers]
         return f"Asking {self.who} about {listed(called)}."
 
     def column(self, option: str, given: int | str | None) -> int | None:
-        """The column of an output that is named; None where none is, or where nobody knows the classes yet.
+        """The column of an output that is named; None if none is, or if the classes are not known yet.
 
         Args:
-            option: what names it.
+            option: the option that names it.
             given: a class or a column.
         """
         classes = self.classes
@@ -119,13 +119,13 @@ class Request:
 def check_subject(
     model: str, graphs: str | None, *, weights: Path | None = None, smiles: Sequence[str] | None = None
 ) -> None:
-    """Refuse a model without weights, and graphs that are named twice or not at all.
+    """Refuse a model without weights, and graphs that are given twice or not at all.
 
     Args:
         model: as `names.check_model` takes it.
-        graphs: as `names.check_graphs` takes them; None where they are not named.
+        graphs: as `names.check_graphs` takes them; None if not given.
         weights: the file of the model's weights.
-        smiles: molecules, in place of graphs.
+        smiles: molecules, instead of graphs.
 
     >>> check_subject("mutag-gin3", None)
     Traceback (most recent call last):
@@ -156,7 +156,7 @@ def check_weights(model: str, weights: Path | None) -> None:
 
 
 def check_number(number: int, count: int, source: str) -> None:
-    """Refuse the number of a graph that is not there.
+    """Refuse the number of a graph that does not exist.
 
     >>> check_number(8, 8, "molecules")
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""The demo's findings in words and tables: what is printed, and what its page says beside the pictures."""
+"""The demo's findings in words and tables, for printing and for its page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRUTH_NOTE = (
 
 
 def of_motifs(shown: Motif, tallies: Sequence[Tally]) -> Section:
-    """The graphs: one at length, and how the motif was found in all of them."""
+    """The graphs: one in detail, and how well the motif was found in all of them."""
     traced = shown.traced
     name = traced.class_name
     right, graphs = sum(tally.right for tally in tallies), sum(tally.graphs for tally in tallies)
@@ -79,7 +79,7 @@ def _truth(tallies: Sequence[Tally]) -> Grid:
 
 
 def of_molecules(molecules: Sequence[Molecule]) -> Section:
-    """The molecules: what each prediction rests on, and whether removing that changes it."""
+    """The molecules: what each prediction rests on, and whether removing it changes the prediction."""
     holds, moves = _named(molecules, "1-nitropyrene"), _named(molecules, "2-nitronaphthalene")
     words = (
         "A GIN trained on Mutagenicity is asked what speaks for “mutagenic” and not for “non-mutagenic”. In "

@@ -95,7 +95,7 @@ def compare(
 
 
 def _chosen(subject: Subject, named: Sequence[int] | None, limit: int) -> list[int]:
-    """The graphs to measure on: those named, or some of the held-out ones, evenly spread over them."""
+    """The graphs to measure on: the given ones, or an even selection of the held-out ones."""
     if named:
         return list(named)
     held_out = subject.data.held_out
@@ -136,7 +136,7 @@ def _show(report: dict[str, Any]) -> None:
 
 
 def _mean(row: dict[str, Any]) -> str:
-    """A mean with its standard error, which a single graph has not."""
+    """A mean with its standard error, which does not exist for a single graph."""
     mean = number(row["mean"])
     if math.isnan(row["mean"]):
         return ""

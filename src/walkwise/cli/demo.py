@@ -1,4 +1,4 @@
-"""``walkwise demo``: the main job on an embedded default, as tables, figures and one page."""
+"""``walkwise demo``: the main task on built-in data, as tables, figures and one page."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def _molecule_summary(molecule: Molecule) -> dict[str, Any]:
 
 
 def _program() -> str:
-    """The command as it can be typed here: its name, or the way to it where that is not on the path."""
+    """The command as it can be typed here: its name, or its full path if that is not on the search path."""
     started = Path(sys.argv[0])
     if shutil.which("walkwise") or started.name != "walkwise":
         return "walkwise"

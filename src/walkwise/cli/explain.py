@@ -15,7 +15,7 @@ from walkwise.errors import InputError
 if TYPE_CHECKING:
     from walkwise.cli.predictions import TracedPrediction
 
-#: The nodes that are looked for where neither an option nor a known motif says how many.
+#: The size of the set to find if neither an option nor a known motif sets it.
 _SIZE = 5
 
 #: How many nodes the table shows.
@@ -135,7 +135,7 @@ def _show(traced: TracedPrediction, report: dict[str, Any]) -> None:
 
 
 def _checked(report: dict[str, Any]) -> str:
-    """Whether the set that was found holds what the prediction hangs on, in a sentence."""
+    """Whether the prediction depends on the set that was found, in a sentence."""
     from walkwise.explanation import Check, Outcome
 
     if report["check"] is None:

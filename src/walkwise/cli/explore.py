@@ -93,7 +93,7 @@ def explore(
 
 
 def _run_session(explorer: Any, run: Path, named: dict[str, Any]) -> Any:
-    """The session of a run, of the model and the graphs that are named, or else that the run names."""
+    """The session of a run, with the given model and graphs, or else those that the run names."""
     from walkwise.cli.sources import import_path, load_model, reader_of
 
     featurise = named.pop("featurise")
@@ -104,7 +104,7 @@ def _run_session(explorer: Any, run: Path, named: dict[str, Any]) -> Any:
 
 
 def _named_by(run: Path) -> dict[str, Any]:
-    """The model and the graphs of a run, as its command named them; code that it named is not run."""
+    """The model and the graphs of a run, as its command named them; code is not run."""
     from walkwise.files import read_json
 
     manifest = read_json(run / _MANIFEST)

@@ -1,4 +1,4 @@
-"""The demo's figures, each with the words that stand for it where it cannot be seen."""
+"""The demo's figures, each with its alternative text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Picture:
 
 
 def overview(molecule: Molecule) -> Picture:
-    """One group in two places, and what walks say that a heat map cannot; as in the README."""
+    """One group in two places, and what walks show that a heat map cannot; as in the README."""
     figure = Figure(figsize=(8.4, 3.5), layout="constrained")
     parts: Any = figure.subfigures(1, 2, width_ratios=[1.35, 1])  # apart, so that the colour bar does not squeeze both
     left, right = parts
@@ -88,7 +88,7 @@ def _written(group: str) -> str:
 
 
 def of_motifs(motifs: Sequence[Motif], shown: Motif) -> list[Picture]:
-    """The figures of the graphs; one graph is shown at length, three of each class in small."""
+    """The figures of the graphs; one graph in detail, three of each class in small."""
     name = _class(shown)
     hits = f"{shown.hits} of its {len(shown.truth)} nodes"
     return [

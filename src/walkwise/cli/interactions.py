@@ -46,10 +46,10 @@ def interactions(
 ) -> None:
     """Show how much relevance groups of nodes carry alone, and how much only together.
 
-    Name the groups with --nodes ring=3-8 or, of molecules, with --smarts NO2='[N+](=O)[O-]'; without either, the
-    functional groups of a molecule are taken. A term is the relevance of the walks that visit all of its
-    groups and no other node. A --query such as "ring & NO2" sums the walks that visit both, wherever else they go;
-    "rest" stands for the nodes in no group, so "ring & NO2 & ~rest" is the term again.
+    Name the groups with --nodes ring=3-8 or, for molecules, with --smarts NO2='[N+](=O)[O-]'; without either, the
+    functional groups of a molecule are used. A term is the relevance of the walks that visit all of its groups and no
+    other node. A --query such as "ring & NO2" sums the walks that visit both, wherever else they go; "rest" stands for
+    the nodes in no group, so "ring & NO2 & ~rest" is the term again.
     """
     sets, patterns = options.node_lists(nodes or []), options.patterns(smarts or [])
     functional = functional or not (sets or patterns)

@@ -1,6 +1,6 @@
-"""The names that the command line knows, and what it says of those it does not.
+"""The names that the command line knows, and its errors for unknown names.
 
-They stand apart from what they name, which takes seconds to import: help and completion need not wait for it.
+They are kept apart from what they name, which takes seconds to import, so that help and completion need not wait.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 from walkwise.errors import InputError
 from walkwise.notation import molecule_of
 
-#: The bundled models, and the graphs that each is asked about unless others are named.
+#: The bundled models, and the default graphs of each.
 BUNDLED = {"ba2motif": "ba2motif-generated", "mutagenicity": "molecules", "mutag": "molecules"}
 
-#: What `walkwise.datasets` loads by name, and with it the bundled molecules.
+#: The data sets that `walkwise.datasets` loads by name, and the bundled molecules.
 DATA_SETS = (
     "ba2motif",
     "ba2motif-generated",
@@ -30,7 +30,7 @@ DATA_SETS = (
 )
 GRAPHS = ("molecules", *DATA_SETS)
 
-#: The bundled molecules: what they are called, and their SMILES.
+#: The bundled molecules: their names and their SMILES.
 MOLECULES = {
     "2-nitronaphthalene": "O=[N+]([O-])c1ccc2ccccc2c1",
     "1-nitropyrene": "O=[N+]([O-])c1ccc2ccc3cccc4ccc1c2c34",
@@ -42,7 +42,7 @@ MOLECULES = {
     "toluene": "Cc1ccccc1",
 }
 
-#: What the graphs of each set are told apart as, by output column.
+#: The classes of each data set, by output column.
 CLASSES = {
     "molecules": ("non-mutagenic", "mutagenic"),
     "ba2motif": ("cycle", "house"),
@@ -54,13 +54,13 @@ CLASSES = {
     "graph-sst2": ("negative", "positive"),
 }
 
-#: How many graphs there are in the sets that need no files.
+#: The number of graphs in data sets that need no files.
 SIZES = {"molecules": len(MOLECULES), "ba2motif-generated": 1000}
 
-#: What `walkwise.rules` knows by name.
+#: The rules that `walkwise.rules` knows by name.
 RULES = ("auto", "gamma", "zero", "epsilon", "alphabeta", "zplus", "positive")
 
-#: The explainers of `walkwise.baselines`, and what they are measured by.
+#: The explainers of `walkwise.baselines`, and their measures.
 METHODS = (
     "attention",
     "cam",
@@ -80,13 +80,13 @@ METHODS = (
 )
 METRICS = ("auac", "aupc", "fidelity+", "fidelity-", "accuracy", "auroc")
 
-#: What `walkwise.runs` asks of every graph.
+#: The questions of `walkwise.runs` about every graph.
 QUESTIONS = ("nodes", "edges", "walks", "order", "subgraph", "groups", "curves")
 
-#: What stands after the colon of some: a number of walks or nodes, or an α that may be left out.
+#: Questions with a number of walks or nodes after a colon, or with an optional α.
 _COUNTED, _DISCOUNTED = ("walks", "subgraph"), ("order", "curves")
 
-#: Files that are read while a run goes on, not before.
+#: Files that are read during a run, not before.
 READ_LATER = (".csv", ".tsv", ".parquet")
 
 #: The models that `walkwise.recipes` trains.
@@ -104,11 +104,11 @@ EXHIBITS = ("table3", "figure1", "figure4", "figure5", "figure6")
 
 
 class SourceError(InputError):
-    """What the command line names is not there, or is not what it should be."""
+    """Something named on the command line does not exist, or is not what it should be."""
 
 
 def which_graphs(ways: str) -> SourceError:
-    """The error that no graphs were named, and the ways to name them."""
+    """The error for missing graphs, with the ways to name them."""
     return SourceError("Which graphs?", argument="graphs", expected=ways, remedy=f"Give them after the model: {ways}.")
 
 
@@ -132,7 +132,7 @@ def choice(name: str, valid: Sequence[str], what: str) -> str:
 
 
 def nearest(name: str, valid: Sequence[str]) -> str:
-    """The end of a sentence about a wrong name: the valid name next to it, if one is near.
+    """The end of a sentence about a wrong name, with the nearest valid name, if one is close.
 
     >>> nearest("mutga", ["mutag", "ba2motif"])
     "; did you mean 'mutag'?"
@@ -149,7 +149,7 @@ def is_import_path(spec: str) -> bool:
 
 
 def check_model(spec: str) -> str:
-    """The name of a model, a file of weights that is there, or an import path.
+    """Check the name of a model, an existing file of weights, or an import path.
 
     >>> check_model("mutagg")
     Traceback (most recent call last):
@@ -173,7 +173,7 @@ def check_model(spec: str) -> str:
 
 
 def check_question(text: str) -> str:
-    """A question to every graph of a run, as `walkwise.runs` takes it; its groups are read later.
+    """Check a question about every graph of a run, in the form of `walkwise.runs`; its groups are read later.
 
     >>> check_question("walks:none")
     Traceback (most recent call last):
@@ -205,14 +205,14 @@ def _within(text: str, low: float, high: float, read: Callable[[str], float]) ->
 
 
 def check_run_graphs(spec: str) -> str:
-    """What a run goes over: what `check_graphs` takes, a folder, or a table that is there."""
+    """Check the graphs of a run: what `check_graphs` takes, a folder, or an existing table."""
     if Path(spec).suffix in READ_LATER:
         return str(existing(Path(spec)))
     return spec if Path(spec).is_dir() else check_graphs(spec)
 
 
 def check_smiles(smiles: list[str]) -> list[str]:
-    """Molecules that RDKit can read, where it is there to read them."""
+    """Check that RDKit can read molecules, if it is installed."""
     if find_spec("rdkit"):
         for text in smiles:
             molecule_of(text)
@@ -220,7 +220,7 @@ def check_smiles(smiles: list[str]) -> list[str]:
 
 
 def check_graphs(spec: str) -> str:
-    """The name of a data set, a file of graphs that is there, or an import path."""
+    """Check the name of a data set, an existing file of graphs, or an import path."""
     if Path(spec).suffix in (".pt", ".pth") and not is_import_path(spec):
         return str(existing(Path(spec)))
     if spec not in GRAPHS and not is_import_path(spec):
@@ -235,7 +235,7 @@ def check_graphs(spec: str) -> str:
 
 
 def existing(path: Path) -> Path:
-    """The file, if it is there."""
+    """The file, if it exists."""
     if not path.is_file():
         beside = [other.name for other in path.parent.glob("*")] if path.parent.is_dir() else []
         raise SourceError(
@@ -248,7 +248,7 @@ def existing(path: Path) -> Path:
 
 
 def check_folder(path: Path) -> Path:
-    """The folder of data sets, if it is there."""
+    """The folder of data sets, if it exists."""
     if not path.is_dir():
         wrong = f"{path} is a file" if path.exists() else f"There is no folder {path}"
         raise SourceError(
@@ -261,7 +261,7 @@ def check_folder(path: Path) -> Path:
 
 
 def check_run(path: Path) -> Path:
-    """The folder of a run, if there is one in it."""
+    """The folder of a run, if it contains one."""
     if not (path / "manifest.json").is_file():
         raise SourceError(
             f"There is no run in {path}: it has no manifest.json. Make one with: walkwise run MODEL GRAPHS --ask nodes "

@@ -28,12 +28,12 @@ DATA_HELP = "The folder of data sets; default: $WALKWISE_ROOT, or ~/.cache/walkw
 
 
 def _starting(names: Sequence[str]) -> Any:
-    """Completes a word by the names that start with it."""
+    """Complete a word with the names that start with it."""
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 def set_debug(context: typer.Context, value: bool) -> bool:
-    """Remembers, for the handling of errors, that tracebacks are wanted."""
+    """Remember, for error handling, that tracebacks are wanted."""
     context.meta["walkwise.debug"] = value or context.meta.get("walkwise.debug", False)
     return value
 
@@ -47,7 +47,7 @@ def as_target(given: Any) -> int | str:
     return int(given) if str(given).isdecimal() else str(given)
 
 
-#: A node as it is typed: by its number, or one of a heterogeneous graph as (type, i).
+#: A node as typed: its number, or (type, i) in a heterogeneous graph.
 Node = int | tuple[str, int]
 
 
@@ -65,7 +65,7 @@ def as_node(given: str) -> Node:
 
 
 def _checked(check: Callable[[Any], Any]) -> Any:
-    """A callback that checks what was given, before anything is loaded."""
+    """A callback that checks an argument before anything is loaded."""
     return lambda given: given if given is None else check(given)
 
 
@@ -199,7 +199,7 @@ Debug = Annotated[bool, typer.Option("--debug", callback=set_debug, help="Show t
 
 
 def graph_numbers(graph: int | None, smiles: Sequence[str] | None) -> list[int]:
-    """The graphs to ask about: the one that is named, each of the molecules, or else the first.
+    """The graphs to ask about: the given one, each of the molecules, or else the first.
 
     >>> graph_numbers(None, None), graph_numbers(None, ["CC", "CN"]), graph_numbers(1, ["CC", "CN"])
     ([0], [0, 1], [1])
@@ -207,7 +207,7 @@ def graph_numbers(graph: int | None, smiles: Sequence[str] | None) -> list[int]:
     return list(range(len(smiles or [None]))) if graph is None else [graph]
 
 
-#: Sets of nodes as they are typed: by number, or those of a heterogeneous graph as (type, i).
+#: Sets of nodes as typed: by number, or as (type, i) in a heterogeneous graph.
 NodeSets = Mapping[str, Sequence[Node]]
 
 

@@ -1,4 +1,4 @@
-"""``walkwise order``: the nodes in greedy order, and what the model says along it."""
+"""``walkwise order``: the nodes in greedy order, and the model's output along it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def order(
 ) -> None:
     """Order the nodes greedily by relevance, and follow the model's output along the order.
 
-    Activation adds, at every step, the node that brings the most relevance; its curve is the model's output on the
-    nodes added so far. Pruning removes the node that matters least; its curve is how far the output has moved.
+    Activation adds, at every step, the node that adds the most relevance; its curve is the model's output on the nodes
+    added so far. Pruning removes the node that matters least; its curve is how far the output has moved.
     """
     choice(mode, MODES, "mode")
     numbers = options.graph_numbers(graph, smiles)

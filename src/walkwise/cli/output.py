@@ -1,4 +1,4 @@
-"""What commands print: tables for people, one JSON object for machines, errors in one line."""
+"""Output of commands: tables for people, one JSON object for machines, errors in one line."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from walkwise.cli.wording import in_options
 from walkwise.errors import WalkwiseError
 from walkwise.page import number
 
-#: What a line holds where no terminal says otherwise, as in pipes and files.
+#: The line width without a terminal, as in pipes and files.
 _WIDTH = 110
 
 
-#: What stands between two columns of a table, and the longest name of a row that is kept in one line.
+#: The gap between two columns of a table, and the longest row name that is kept on one line.
 _GAP, _NAME = 3, 40
 
-#: What may go wrong in other people's code; whatever typer raises is not among it.
+#: Errors that other people's code may raise, without typer's own.
 _UNFORESEEN = (
     ArithmeticError,
     AssertionError,
@@ -45,9 +45,9 @@ _UNFORESEEN = (
 
 
 class Commands(TyperGroup):
-    """The commands; an error of any of them becomes one line and an exit code.
+    """The group of commands; turns any error into one line and an exit code.
 
-    2: the command line names what is not there. 1: the library cannot do what was asked. 130: interrupted.
+    2: the command line names something that does not exist. 1: the library cannot do what was asked. 130: interrupted.
     """
 
     def invoke(self, ctx: Any) -> Any:
@@ -74,7 +74,7 @@ def _fail(ctx: Any, message: str, code: int) -> None:
 
 
 def visible(words: str) -> str:
-    r"""The words, with signs that would steer the terminal written out: names in files are not ours to trust.
+    r"""Text with control characters escaped, because names in files cannot be trusted.
 
     >>> visible("a\x1b[2Jb")
     'a\\x1b[2Jb'
@@ -83,13 +83,13 @@ def visible(words: str) -> str:
 
 
 def console() -> Console:
-    """Standard output; plain and wide where it is no terminal."""
+    """Standard output; plain and wide if it is not a terminal."""
     return Console() if sys.stdout.isatty() else Console(width=_WIDTH)
 
 
 @contextmanager
 def loading(words: str, *, quiet: bool = False) -> Iterator[None]:
-    """Says at once what will be done, and on a terminal, while PyTorch is imported, that this is what takes its time.
+    """Say at once what will be done, and on a terminal also that PyTorch is being loaded.
 
     Args:
         words: what will be done.
@@ -130,7 +130,7 @@ def _plain(value: Any) -> Any:
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, note: str = "") -> None:
-    """Prints a table under its title; columns whose name starts with ">" hold numbers and are set to the right."""
+    """Print a table under its title; columns whose name starts with ">" hold numbers and are right-aligned."""
     out = console()
     cells = [[number(cell) for cell in row] for row in rows]
     widths = _widths(columns, cells, out.width)
@@ -147,7 +147,7 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
 
 
 def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int]:
-    """How wide the columns of a table are: as wide as they like, or narrower where a line has no room for that.
+    """The column widths of a table: natural, or narrower if a line has no room for that.
 
     Then titles and text are broken between words, and columns move closer; if that is not enough, the names of rows and
     numbers are broken, too.
@@ -170,23 +170,23 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], room: int) ->
 
 
 def _broken(cell: str) -> str:
-    """A number that is too long for its column, what it is uncertain by in a line of its own."""
+    """A number too long for its column, with its uncertainty on a line of its own."""
     return cell.replace(" ± ", "\n±\N{NO-BREAK SPACE}")
 
 
 def say(words: str | Text, *, wrap: bool = False) -> None:
-    """Prints a line or several, if there are any; paragraphs are wrapped, paths and commands are not."""
+    """Print lines, if there are any; paragraphs are wrapped, paths and commands are not."""
     if words:
         console().print(words, soft_wrap=not wrap, markup=False, highlight=False)
 
 
 def tell(words: str) -> None:
-    """Prints a line on standard error: what one should know, and a program need not read."""
+    """Print a line for people on standard error, which programs need not read."""
     Console(stderr=True).print(Text(words, style="yellow"), soft_wrap=True)
 
 
 def listed(nodes: Sequence[int] | Sequence[str], labels: Sequence[str] = (), *, most: int = 12) -> str:
-    """Nodes as text, with their names where they have any; or names that stand for them.
+    """Nodes as text, with their names if they have any; or names that stand for them.
 
     >>> listed([0, 4], ["C", "", "", "", "N"])
     '0 C, 4 N'

@@ -1,4 +1,4 @@
-"""One graph put to one model: the prediction, its chain, and what every report says of them first."""
+"""One graph and one model: the prediction, its chain, and the beginning of every report."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class TracedPrediction:
 
     @property
     def labels(self) -> list[str]:
-        """What the nodes are called; empty where they have no names."""
+        """The names of the nodes; empty if they have none."""
         return self.subject.node_labels(self.number)
 
     def listed(self, nodes: Sequence[int]) -> str:
-        """Nodes as text: by number and name, or those of a heterogeneous graph by type."""
+        """Nodes as text: by number and name, or by type in a heterogeneous graph."""
         types = self.chain.types
         return listed(nodes, self.labels) if types is None else listed(types.written(nodes))
 
@@ -69,17 +69,17 @@ class TracedPrediction:
 
     @property
     def class_name(self) -> str:
-        """What is explained: a class, an output column, or one set against another."""
+        """A title for what is explained: a class, an output column, or one against another."""
         return explained_title(self.prediction, self.subject.data.class_names)
 
     @property
     def answer(self) -> str:
-        """What the model says; empty where its one output has no classes."""
+        """The model's answer; empty if its one output has no classes."""
         names = self.subject.data.class_names
         return answer_title(self.prediction.logits, names, negative=self.prediction.negative)
 
     def head(self, command: str) -> dict[str, Any]:
-        """What every JSON report begins with."""
+        """The beginning of every JSON report."""
         chain, prediction = self.chain, self.prediction
         return {
             "command": command,
@@ -126,7 +126,7 @@ Show = Callable[[TracedPrediction, dict[str, Any]], None]
 
 
 def opened(request: Request) -> Subject:
-    """The model and the graphs, as `sources.load_subject` has them; weights that nobody named are spoken of."""
+    """The model and the graphs from `sources.load_subject`, with a note if no weights were given."""
     subject = sources.load_subject(
         request.model, request.graphs, weights=request.weights, smiles=request.smiles or (), root=request.root
     )
@@ -136,7 +136,7 @@ def opened(request: Request) -> Subject:
 
 
 def traced_of(request: Request) -> Iterator[TracedPrediction]:
-    """The predictions that are asked about, traced one after the other."""
+    """Trace the predictions in question, one after the other."""
     subject = opened(request)
     for graph in request.numbers:
         yield ask(
@@ -158,10 +158,10 @@ def ask(
     Args:
         subject: the model and the graphs.
         graph: the graph's number.
-        target: the output column or class, by default the largest; of one logit, "positive" or "negative".
-        index: the node, for models with an output per node; of a heterogeneous graph (type, i) or its number.
+        target: the output column or class, by default the largest; for one logit, "positive" or "negative".
+        index: the node, for models with an output per node; in a heterogeneous graph (type, i) or its number.
         rule: a name of `walkwise.rules`.
-        against: another column or class, whose output is taken off.
+        against: another column or class, whose output is subtracted.
     """
     choice(rule, RULES, "rule")
     prediction = predicted(subject, graph, target=target, index=index, against=against)
@@ -199,14 +199,14 @@ def predicted(
     index: Node | None,
     against: int | str | None = None,
 ) -> Prediction:
-    """The prediction for one graph; what does not fit is said in the words of the command line.
+    """The prediction for one graph; errors are worded for the command line.
 
     Args:
         subject: the model and the graphs.
         graph: the graph's number.
-        target: the output column or class, by default the largest; of one logit, "positive" or "negative".
-        index: the node, for models with an output per node; of a heterogeneous graph (type, i) or its number.
-        against: another column or class, whose output is taken off.
+        target: the output column or class, by default the largest; for one logit, "positive" or "negative".
+        index: the node, for models with an output per node; in a heterogeneous graph (type, i) or its number.
+        against: another column or class, whose output is subtracted.
     """
     data = subject.graph(graph)
     features = [x for store in data.stores if isinstance(x := store.get("x"), Tensor) and x.is_floating_point()]
@@ -251,7 +251,7 @@ def _by_type(types: NodeTypes | None) -> str:
 
 
 def _edges(edge_index: Tensor) -> str:
-    """How many edges: an edge with its reverse is one, unless some have none.
+    """The number of edges: an edge and its reverse count once, unless some edges have no reverse.
 
     >>> import torch
     >>> _edges(torch.tensor([[0, 1, 1], [1, 0, 1]])), _edges(torch.tensor([[0, 1, 1], [1, 0, 2]]))
@@ -264,7 +264,7 @@ def _edges(edge_index: Tensor) -> str:
 
 
 def numbered(traced: TracedPrediction, sets: NodeSets) -> dict[str, list[int]]:
-    """Sets of nodes by number; those with nodes that the graph has not are refused."""
+    """Sets of nodes by number; nodes that the graph does not have are refused."""
     types, last, graph = traced.chain.types, traced.chain.num_nodes - 1, traced.subject.names[traced.number]
     known = types or NodeTypes({})
     found: dict[str, list[int]] = {}
@@ -291,9 +291,9 @@ def numbered(traced: TracedPrediction, sets: NodeSets) -> dict[str, list[int]]:
 def groups_of(
     traced: TracedPrediction, sets: NodeSets, patterns: Mapping[str, str], *, functional: bool
 ) -> dict[str, list[int]]:
-    """The groups of one graph: those named by nodes, by patterns, and, if wanted, its functional groups.
+    """The groups of one graph: given by nodes, by patterns, and, if wanted, its functional groups.
 
-    Of a heterogeneous graph, whose groups nobody names, they are its types.
+    For a heterogeneous graph without given groups, they are its types.
 
     Args:
         traced: the prediction, and its chain.

@@ -22,9 +22,9 @@ def report(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Report on a run: what the model looks for, in one page that needs nothing else.
+    """Report on a run: what the model looks for, on one self-contained page.
 
-    What stands on it depends on what the run asked: nodes, groups, subgraph, curves.
+    Its content depends on the questions of the run: nodes, groups, subgraph, curves.
     """
     check_run(folder)
     with loading(f"Reporting on the run in {folder}.", quiet=as_json):
