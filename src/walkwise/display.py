@@ -1,4 +1,4 @@
-"""Numbers and tables for people to read, as text and as HTML; it knows nothing of what they are about."""
+"""Numbers and tables for people to read, as text and as HTML, whatever they are about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole numbers, JSON, arrays and tensors out of files; what is not that is refused in words, and nothing is run."""
+"""Read whole numbers, JSON, arrays and tensors from files; refuse anything else with a reason, and run nothing."""
 
 from __future__ import annotations
 

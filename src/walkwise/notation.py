@@ -1,4 +1,4 @@
-"""What chemists write, SMILES and SMARTS, read by RDKit or refused in words; PyTorch is not needed for it."""
+"""Chemists' notation, SMILES and SMARTS, read by RDKit or refused with a reason; needs no PyTorch."""
 
 from __future__ import annotations
 

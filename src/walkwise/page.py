@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else: pictures are in it, and nothing is fetched."""
+"""A report as one self-contained HTML page: it includes its pictures and fetches nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the paper's models are trained here, each by its name; `python -m walkwise.recipes` trains them.
+"""Our training recipes for the paper's models, by name; `python -m walkwise.recipes` trains them.
 
 Architectures, data and splits are those of appendix H. The optimisation is not: the authors descend for up to 10000
 epochs with rates of 1e-5 to 5e-4; here Adam takes larger steps on mini-batches and stops early.

@@ -1,4 +1,4 @@
-"""Parts of molecules as groups of nodes: by SMARTS patterns, and the functional groups chemists name. Needs RDKit."""
+"""Parts of molecules as groups of nodes: by SMARTS patterns, or as functional groups. Needs RDKit."""
 
 from __future__ import annotations
 

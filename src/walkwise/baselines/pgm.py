@@ -1,4 +1,4 @@
-"""PGM-Explainer: which nodes, when perturbed, go with a change of the prediction."""
+"""PGM-Explainer: the nodes whose perturbation goes along with a change of the prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that several commands share, and the reading of node lists."""
+"""The options that several commands share, and the parsing of node lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo finds out: motifs in graphs made afresh, and molecules, by the two bundled models."""
+"""The demo's findings: motifs in newly generated graphs, and molecules, by the two bundled models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The library's errors in the words of the command line: options in place of Python arguments; paragraphs, plurals."""
+"""The library's errors in the words of the command line: options instead of arguments; paragraphs, plurals."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a chain is made of, and the one loop that contracts it."""
+"""The chain, its parts, and the one loop that contracts it."""

@@ -1,4 +1,4 @@
-"""Which rows of the node tensors a contraction carries: all nodes, or just those of each subgraph."""
+"""Which rows of the node tensors a contraction carries: all nodes, or only those of each subgraph."""
 
 from __future__ import annotations
 

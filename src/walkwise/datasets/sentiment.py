@@ -1,4 +1,4 @@
-"""Graph-SST2: sentences as dependency trees; the published graphs, or a copy with the parses made anew."""
+"""Graph-SST2: sentences as dependency trees; the published graphs, or a copy with new parses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which graphs to train on, to stop by and to test on."""
+"""Which graphs to use for training, early stopping and testing."""
 
 from __future__ import annotations
 

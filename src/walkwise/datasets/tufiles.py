@@ -1,4 +1,4 @@
-"""The text files of the TU collection, read here: no cache is kept beside them, and none that is there is opened."""
+"""Read the text files of the TU collection, without writing or opening any cache beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GloVe word vectors, from a package that carries them."""
+"""GloVe word vectors, from a package that contains them."""
 
 from __future__ import annotations
 

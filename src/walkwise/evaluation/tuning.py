@@ -1,4 +1,4 @@
-"""Which discount α serves a task best, found on graphs that are not reported on."""
+"""The discount α that serves a task best, found on held-out graphs."""
 
 from __future__ import annotations
 

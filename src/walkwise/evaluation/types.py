@@ -1,4 +1,4 @@
-"""A heterogeneous graph and its parts, put to a model by the numbers of the nodes that are there."""
+"""A heterogeneous graph and its parts as input of a model, by node number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page asks of a case, answered: plain functions, without Dash."""
+"""The answers to the page's questions about a case: plain functions, without Dash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the page's events to the answers and back: thin, all state being the tab's own."""
+"""Callbacks from the page's events to answers and back; they are thin, and all state belongs to the tab."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cards of the page ask, and what they show: the selection, the order, walks, groups, formulas; and files."""
+"""Callbacks of the page's cards: the selection, the order, walks, groups, formulas; and file exports."""
 
 from __future__ import annotations
 

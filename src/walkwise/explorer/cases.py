@@ -1,4 +1,4 @@
-"""One prediction made ready for questions: traced, placed on the page, its nodes named; kept for all who ask."""
+"""One prediction ready for questions: traced, laid out, with named nodes; shared by all tabs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the nodes of a graph stand on the page, what they are called, and how their edges are drawn."""
+"""Node positions and names on the page, and how edges are drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown, as data: one JSON document, or one table."""
+"""The shown content as data: one JSON document, or one table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers as charts, in the form that the page's chart component takes."""
+"""Answers as charts, in the format of the page's chart component."""
 
 from __future__ import annotations
 

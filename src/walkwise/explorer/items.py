@@ -1,4 +1,4 @@
-"""What answers look like on the page: lists of graphs, walks and groups, and lines of words."""
+"""How answers look on the page: lists of graphs, walks and groups, and lines of text."""
 
 from __future__ import annotations
 

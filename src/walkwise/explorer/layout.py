@@ -1,4 +1,4 @@
-"""The page: what stands where. Every control is a native one with a label.
+"""The layout of the page. Every control is a native one with a label.
 
 A drop-down is a plain <select> whose value assets/explorer.js keeps in the store that ``data-store`` names.
 """

@@ -1,4 +1,4 @@
-"""The explorer as an application, and served to a browser on this computer."""
+"""The explorer as an application, served to a browser on this computer."""
 
 from __future__ import annotations
 

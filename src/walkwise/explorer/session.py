@@ -1,4 +1,4 @@
-"""What the explorer shows: a model, graphs, and what they are called."""
+"""What the explorer shows: a model, graphs, and their names."""
 
 from __future__ import annotations
 

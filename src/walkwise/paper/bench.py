@@ -1,4 +1,4 @@
-"""What the tables and figures are made with: how much work, which graphs, which models."""
+"""The settings of tables and figures: how much work, which graphs, which models."""
 
 from __future__ import annotations
 

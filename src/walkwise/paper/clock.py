@@ -1,4 +1,4 @@
-"""How long the methods take for one subgraph: the measurements behind table 3 and figure 4."""
+"""The time of each method for one subgraph: the measurements behind table 3 and figure 4."""
 
 from __future__ import annotations
 

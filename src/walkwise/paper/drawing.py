@@ -1,4 +1,4 @@
-"""The look that the figures share."""
+"""The common look of the figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table or figure of the paper consists of."""
+"""The parts of a table or figure of the paper."""
 
 from __future__ import annotations
 

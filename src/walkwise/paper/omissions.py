@@ -1,4 +1,4 @@
-"""What was left out of tables and figures, and why: every reason once, however many models it concerns."""
+"""What tables and figures leave out, and why: every reason once, however many models it concerns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paper's own numbers, to set ours beside."""
+"""The paper's own numbers, to compare ours with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One page that sets our numbers beside the paper's."""
+"""One page that compares our numbers with the paper's."""
 
 from __future__ import annotations
 

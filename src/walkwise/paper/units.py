@@ -1,4 +1,4 @@
-"""Units of work that are kept on disk: a run that was interrupted goes on where it stopped."""
+"""Units of work that are kept on disk, so that an interrupted run resumes where it stopped."""
 
 from __future__ import annotations
 

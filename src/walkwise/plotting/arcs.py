@@ -1,4 +1,4 @@
-"""Arcs between words that stand on lines: each arc on a level of its own where others are in the way."""
+"""Arcs between words on lines: an arc gets its own level if others are in the way."""
 
 from __future__ import annotations
 

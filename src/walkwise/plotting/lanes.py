@@ -1,4 +1,4 @@
-"""Where walks run when several are drawn: in lanes side by side along edges, and in petals where they stay."""
+"""The paths of several walks in one drawing: lanes side by side along edges, and petals where walks stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes and what joins them, as every drawing of a graph has them: links, a band around some, labels."""
+"""The common parts of graph drawings: links between nodes, a band around some nodes, labels."""
 
 from __future__ import annotations
 

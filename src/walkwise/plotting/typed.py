@@ -1,4 +1,4 @@
-"""Nodes of several types: put into one row, drawn in a shape per type, named, and explained by a legend."""
+"""Nodes of several types: in one numbering, drawn with a shape per type, named, and explained by a legend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between which nodes walks can step, and how many walks there are: the one count of the library."""
+"""Between which nodes walks can step, and how many walks there are: the library's only count of them."""
 
 from __future__ import annotations
 

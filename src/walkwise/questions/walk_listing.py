@@ -1,4 +1,4 @@
-"""Walks listed from the read-out down, those that are alike in what is asked added up on the way.
+"""List walks from the read-out down, and add up on the way those that are alike for the question.
 
 Partial walks that stand at the same node with the same past are one message.
 """

@@ -1,4 +1,4 @@
-"""What people ask of a chain (orders, interactions, Shapley values, ...), answered from all walks, one by one."""
+"""Questions about a chain (orders, interactions, Shapley values, ...), answered from all walks, one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SubgraphX, as its paper has it."""
+"""SubgraphX, as described in its paper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of nodes that have a meaning in every graph: SMARTS patterns, kinds of nodes, or marks in the data."""
+"""Groups of nodes that are defined in every graph: by SMARTS patterns, kinds of nodes, or marks in the data."""
 
 from __future__ import annotations
 

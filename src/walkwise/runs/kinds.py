@@ -1,4 +1,4 @@
-"""What nodes are called, the molecules that graphs stand for, and one name for all subgraphs that look alike."""
+"""Names of node kinds, molecules of graphs, and one name for all subgraphs that look alike."""
 
 from __future__ import annotations
 

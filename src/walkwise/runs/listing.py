@@ -1,4 +1,4 @@
-"""The graphs of a run as a table to look through: sorted, filtered and cut into pages, whatever its length."""
+"""The graphs of a run as a table to browse: sorted, filtered and paged, however long it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine of one machine: processes that take ranges of graphs and give shards back."""
+"""The engine for one machine: processes that take ranges of graphs and return shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is: its model, its data, its questions and how they are asked; a folder holds one run and no other."""
+"""The identity of a run: its model, data, questions and settings; a folder holds a single run."""
 
 from __future__ import annotations
 

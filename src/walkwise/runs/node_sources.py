@@ -1,4 +1,4 @@
-"""Single nodes of one large graph as what a run explains, each with the graph around it."""
+"""Single nodes of one large graph as the items of a run, each with the graph around it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The patterns in the graphs of a run: groups, subgraphs that look alike, and what somebody types as SMARTS."""
+"""The patterns in the graphs of a run: groups, subgraphs that look alike, and typed SMARTS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run asks of every graph, as people write it: ``nodes``, ``walks:10``, ``order:0.1``."""
+"""The questions of a run about every graph, as users write them: ``nodes``, ``walks:10``, ``order:0.1``."""
 
 from __future__ import annotations
 

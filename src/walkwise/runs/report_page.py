@@ -1,4 +1,4 @@
-"""The report on a run: one page that needs nothing else, and its figures."""
+"""The report on a run: one self-contained page, and its figures."""
 
 from __future__ import annotations
 

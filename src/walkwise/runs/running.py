@@ -1,4 +1,4 @@
-"""The run itself: what is left to do, the engine that does it, and the shards written as they come."""
+"""The run itself: the work that is left, the engine that does it, and writing shards as they arrive."""
 
 from __future__ import annotations
 

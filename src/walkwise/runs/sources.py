@@ -1,4 +1,4 @@
-"""Where the graphs of a run come from: a list, a table of SMILES, a folder of files."""
+"""The sources of a run's graphs: a list, a table of SMILES, a folder of files."""
 
 from __future__ import annotations
 

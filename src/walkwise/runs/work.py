@@ -1,4 +1,4 @@
-"""What every worker of a run does: batches of graphs in, the rows of every table out, as Parquet."""
+"""The work of every worker in a run: batches of graphs in, the rows of every table out, as Parquet."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is searched for in a chain: orders of its nodes, its best subgraph, its top walks."""
+"""Searches in a chain: orders of its nodes, its best subgraph, its top walks."""

@@ -1,4 +1,4 @@
-"""What each node contributes to R_α, from a table of all walks or asked of the chain step by step."""
+"""The contribution of each node to R_α, from a table of all walks or from the chain, step by step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the messages at a node can still bring: every way up to it from the input, or the range of them all.
+"""Bounds on what the messages at a node can still reach: all paths up to it from the input, or their range.
 
 A walk from the input up to a node of a position acts on the message there as a linear functional.
 Where those walks are few they are kept one by one; where they are many, only the least and the most

@@ -1,4 +1,4 @@
-"""Nodes on no walk: they change nothing, and still have their places in an order of all nodes."""
+"""Nodes on no walk, which change nothing but still have a place in an order of all nodes."""
 
 from __future__ import annotations
 

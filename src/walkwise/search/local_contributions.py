@@ -1,4 +1,4 @@
-"""What each node contributes to R_α, from one pass over the graph and the surroundings of each candidate.
+"""The contribution of each node to R_α, from one pass over the graph and the surroundings of each candidate.
 
 A walk of R_α counts α for every visit outside S, unless it never visits S. So R_α is the difference of two sums over
 all walks, in each of which a walk counts the product of its nodes' weights: 1 in S and α outside, less 0 in S and α

@@ -1,4 +1,4 @@
-"""Orders from a table of walks, where the chain is: every step is a few operations on all graphs at once.
+"""Orders from a table of walks on the chain's device: every step is a few operations on all graphs at once.
 
 An accelerator adds all contributions up anew at every step, which for it is quicker than to keep up with choices
 (:mod:`walkwise.search.contributions`), and nothing is waited for until all nodes have been chosen.

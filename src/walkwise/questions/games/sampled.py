@@ -1,4 +1,4 @@
-"""Shapley values and interactions estimated from orders of the nodes, where there are too many walks."""
+"""Shapley values and interactions estimated from sampled node orders, for when there are too many walks."""
 
 from __future__ import annotations
 

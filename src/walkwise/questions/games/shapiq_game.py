@@ -1,4 +1,4 @@
-"""Subgraph relevance as shapiq knows games and interactions."""
+"""Subgraph relevance as a game and as interactions for shapiq."""
 
 from __future__ import annotations
 

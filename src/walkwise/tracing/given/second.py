@@ -1,4 +1,4 @@
-"""Graphs beside the one that is explained: whole, or as features and edges by their names, ``x_t, edge_index_t``."""
+"""Graphs other than the explained one: whole, or as features and edges by name, ``x_t, edge_index_t``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which scalar of the model's output is explained."""
+"""Select the scalar of the model's output to explain."""
 
 from __future__ import annotations
 

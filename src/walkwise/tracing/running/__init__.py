@@ -1,1 +1,1 @@
-"""The model's own side: its shadow, its modules, and where its layers begin and end."""
+"""Running the model: its shadow, its modules, and where its layers begin and end."""
