@@ -365,3 +365,14 @@ def test_another_graph_stays_as_it_is_where_parts_are_asked_about():
     with torch.no_grad():
         alone = model(x[:2], torch.tensor([[0], [1]]), **other)[0, 1]
     assert float(curve.values[1]) == pytest.approx(float(alone))
+
+
+@pytest.mark.parametrize("M", [4, 5, 6, 8])
+@pytest.mark.parametrize("turned", [lambda rows: rows.flip(0), lambda rows: rows.roll(1, 0)])
+def test_rows_that_are_turned_round_are_seen_in_small_graphs(M, turned):
+    class Turned(Net):
+        def forward(self, x, edge_index):
+            return turned(self.embedded(x, edge_index))
+
+    data = graph(M) if M > 6 else Data(torch.rand(M, 4, dtype=torch.float64), torch.tensor([[0, 1, 2], [1, 2, 3]]))
+    assert predict(Turned(), data, index=1, target=0).by_numbers is not None

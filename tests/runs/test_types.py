@@ -313,3 +313,27 @@ def test_a_model_of_one_type_explains_nodes_of_that_type(tmp_path):
     made = runs.run(model, papers(), ["nodes"], tmp_path / "out", index="paper", workers=1)
     outputs = np.stack(runs.read(made)["graphs"].outputs)
     np.testing.assert_allclose(outputs, model(papers().x_dict, papers().edge_index_dict).detach())
+
+
+class InOneTensor(Reader):
+    """Outputs of several types in one tensor, in some order."""
+
+    def __init__(self, *names):
+        super().__init__()
+        self.names = names
+
+    def forward(self, x_dict, edge_index_dict):
+        out = super().forward(x_dict, edge_index_dict)
+        return torch.cat([out[name] for name in self.names])
+
+
+def test_rows_in_another_order_than_the_nodes_are_refused(tmp_path):
+    """They are those of other nodes; in the order of the graph's types they are what a dictionary would give."""
+    data, nodes = papers(), [("paper", 1), ("paper", 4)]
+    ordered = InOneTensor(*data.node_types).eval()
+    found = runs.read(runs.run(ordered, data, ["nodes"], tmp_path / "right", index=nodes, workers=1))
+    by_type = runs.read(runs.run(Reader().eval(), data, ["nodes"], tmp_path / "by-type", index=nodes, workers=1))
+    assert found["graphs"]["output"].tolist() == pytest.approx(by_type["graphs"]["output"].tolist())
+    for names in (data.node_types[::-1], ["venue", "author", "paper"]):
+        with pytest.raises(InputError, match=r"Row \d+ of the output is node"):
+            runs.run(InOneTensor(*names).eval(), data, ["nodes"], tmp_path / names[0], index=nodes, workers=1)

@@ -25,6 +25,8 @@ from walkwise.tracing.given.arguments import wants
 
 #: How much features are changed to see what rounding does, in units of their last digit; and how much more may come.
 _UNITS, _TIMES = 16, 16
+#: So many orders are tried where the explained row is the same but others are not, or where there are few nodes.
+_ORDERS, _FEW = 6, 10
 #: Arguments that are made anew for parts.
 _OF_PARTS = ("batch", "batch_size", "num_graphs")
 _TABLE = (
@@ -75,22 +77,35 @@ def by_numbers(prediction: Prediction) -> ByNumbers | None:
     >>> by_numbers(picked).argument
     'target'
     """
-    order = _other_order(prediction)
-    if bool((order == torch.arange(len(order), device=order.device)).all()):
-        return None
-    asked = _Asked(prediction, order)
-    tries = asked.tries()
-    first = next(tries)
-    if asked.agrees(first) or asked.wavers(first) or any(asked.agrees(other) for other in tries):
-        return None
-    return asked.reason(first)
+    for seed in range(_ORDERS):
+        order = _other_order(prediction, seed)
+        if bool((order == torch.arange(len(order), device=order.device)).all()):
+            return None
+        asked = _Asked(prediction, order)
+        tries = asked.tries()
+        first = next(tries)
+        agreed = first if asked.agrees(first) else None
+        if agreed is None and asked.wavers(first):
+            return None
+        agreed = agreed or next((other for other in tries if asked.agrees(other)), None)
+        if agreed is None:
+            return asked.reason(first)
+        if prediction.index is None or (_are_many(prediction) and asked.moves_along(agreed.output)):
+            return None  # otherwise it may be chance that this row is the same
+    return None
 
 
-def _other_order(prediction: Prediction) -> Tensor:
+def _are_many(prediction: Prediction) -> bool:
+    """Whether there are so many nodes, of every type, that it is no chance if all are where they should be."""
+    typed = prediction.typed
+    return min([prediction.num_nodes] if typed is None else typed.types.counts.values()) > _FEW
+
+
+def _other_order(prediction: Prediction, seed: int) -> Tensor:
     """Which node gets every number: another node of its type, if there is one; the same in every run.  # (M,)"""
     typed = prediction.typed
     counts = [prediction.num_nodes] if typed is None else list(typed.types.counts.values())
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     first, orders = 0, []
     for count in counts:
         cycle = torch.randperm(count, generator=generator)
@@ -187,7 +202,7 @@ class _Asked:
 
     def reason(self, answer: _Answer) -> ByNumbers:
         """The words about a model, or a target function, that depends on node numbers."""
-        argument = "target" if callable(self.prediction.target) and self._moves_along(answer.output) else "model"
+        argument = "target" if callable(self.prediction.target) and self.moves_along(answer.output) else "model"
         whose = "target function" if argument == "target" else "model"
         if answer.values is None:
             raised = f"{type(answer.error).__name__}: {answer.error}".splitlines()[0][:200]
@@ -203,7 +218,7 @@ class _Asked:
         )
         return ByNumbers(argument, problem, got, _PICKED if argument == "target" else self._remedy())
 
-    def _moves_along(self, output: Any) -> bool:
+    def moves_along(self, output: Any) -> bool:
         """Whether the rows of the whole output follow the nodes into their new order."""
         typed = self.prediction.typed
         orders = [self.order]

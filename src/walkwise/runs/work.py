@@ -15,7 +15,7 @@ import torch
 from pyarrow import parquet
 from torch import Tensor, nn
 
-from walkwise.errors import InputError, WalkwiseError
+from walkwise.errors import InputError, OtherNodeError, WalkwiseError
 from walkwise.evaluation.predictions import predict
 from walkwise.evaluation.renumbering import ByNumbers
 from walkwise.rules import RuleLike
@@ -26,7 +26,11 @@ from walkwise.runs.explained import ExplainedBatch, explain, model_outputs
 from walkwise.runs.node_sources import NodesOf, wider
 from walkwise.runs.questions import ON_PARTS, Question
 from walkwise.runs.sources import Items, Source
+from walkwise.tracing import trace
 
+#: Of so many nodes it is looked at whether they have the rows of the output that they are taken for.
+_ROOTS = 4
+_BY_TYPE = "one that returns rows by type, {type: rows}, those of one type, or those of all types in the graph's order"
 #: The most nodes that are traced together, of however many graphs.
 _MOST_NODES = 20_000
 
@@ -72,6 +76,8 @@ class Work:
     alone: bool | None = field(default=None, init=False)  # whether graphs must be traced one by one; None: not known
     by_numbers: ByNumbers | None = field(default=None, init=False)  # why parts of graphs cannot be asked about
     numbers_known: bool = field(default=False, init=False)  # whether that has been looked at
+    other_rows: InputError | None = field(default=None, init=False)  # why rows of the output are not those of nodes
+    rows_known: bool = field(default=False, init=False)  # whether that has been looked at
 
     @property
     def indexed(self) -> bool:
@@ -156,6 +162,7 @@ class Work:
         for cut in _cuts(items):
             some = _some(items, cut)
             self._check_numbers(some)
+            self._check_rows(some)
             batch = self._explained(some, first + cut.start)
             here = {name: key[cut] for name, key in keys.items()}
             with warnings.catch_warnings():
@@ -196,6 +203,21 @@ class Work:
             self.numbers_known = True
         if self.by_numbers is not None:
             raise self.by_numbers.error
+
+    def _check_rows(self, items: Items) -> None:
+        """Refuse a model whose output has its rows in another order than the nodes: seen once, on some of the first."""
+        roots, self.rows_known = None if self.rows_known else items.roots, True
+        for graph, root in zip(items.graphs[:_ROOTS], roots or (), strict=False):
+            if not isinstance(root, tuple):
+                continue
+            with contextlib.suppress(WalkwiseError), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    trace(self.model, side_by_side([graph]).to(self.device), index=root)
+                except OtherNodeError as error:
+                    self.other_rows = InputError(error.problem, argument="model", expected=_BY_TYPE, got=root)
+        if self.other_rows is not None:
+            raise self.other_rows
 
     def _mixes(self, made: ExplainedBatch, items: Items) -> bool:
         """Whether a graph comes out otherwise alone than in its batch."""

@@ -17,6 +17,7 @@ from walkwise.core.chain import ExplainedNumber, RelevanceChain
 from walkwise.errors import (
     CoverageWarning,
     InputError,
+    OtherNodeError,
     TargetError,
     TraceError,
     UnsupportedLayerError,
@@ -283,12 +284,14 @@ def _check_taken(identities: Identities, slot: int, row: int, node: int) -> None
         if other < 0
         else f"is node {identities.types.named(other)!r}, not {named!r}"
     )
-    raise TargetError(
+    raise (TargetError if other < 0 else OtherNodeError)(
         f"Row {row} of the output {told}.",
         argument="index",
         expected="a row of the output",
         got=named,
-        remedy=f"Give the number of the row: index={ids.index(node) if node in ids else '...'}.",
+        remedy=f"Give the number of the row: index={ids.index(node)}."
+        if node in ids
+        else "No row can be told to be that node: give the number of a row, index=..., or a node that has one.",
     )
 
 
