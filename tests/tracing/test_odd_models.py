@@ -518,3 +518,18 @@ def test_a_graph_of_the_model_s_own_is_on_no_walk():
     assert float(relevance.sum()) == pytest.approx(chain.input_relevance)
     assert int(walks.max()) == 5
     assert float(relevance.abs().max()) > 1e-6
+
+
+class Checkpointed(Net):
+    """Saves memory by a checkpoint that runs its layer in an autograd.Function."""
+
+    def forward(self, x, e):
+        return self.last(checkpoint(self.first, x, e, use_reentrant=True, preserve_rng_state=False), e)
+
+
+def test_layers_in_a_checkpoint_run_in_sight():
+    ours, said = traced(Checkpointed())
+    theirs, _ = traced(Net())
+    assert said == []
+    walks = ww.enumerate_walks(theirs)
+    torch.testing.assert_close(ww.walk_relevance(ours, walks), ww.walk_relevance(theirs, walks))
