@@ -115,7 +115,7 @@ def test_a_malicious_file_is_refused_and_does_not_run(tmp_path, saver, wrapped):
         torch.save(bad, file, _use_new_zipfile_serialization=saver == "torch")
     with pytest.raises(InputError, match="Nothing in it was run"):
         load_graphs(str(file))
-    with pytest.raises(InputError, match="which is not run"):
+    with pytest.raises(InputError, match="which was not run"):
         load_model("ba2motif-gin3", weights=file)
     assert not mark.exists()
     pickle.loads(pickle.dumps(Bad(mark)))  # it would have

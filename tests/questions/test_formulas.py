@@ -108,7 +108,7 @@ def test_formulas_have_a_longest_and_a_deepest():
     with pytest.raises(InputError, match="at most 100000 characters, got 100001"):
         parse("~" * 100_000 + "a", ["a"])
     assert parse("(" * 50 + "a" + ")" * 50, ["a"]).names == ("a",)
-    with pytest.raises(InputError, match="more than 50 parentheses"):
+    with pytest.raises(InputError, match="more than 50 nested parentheses"):
         parse("(" * 51 + "a" + ")" * 51, ["a"])
 
 

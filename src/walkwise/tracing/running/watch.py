@@ -216,8 +216,7 @@ def _check_affine(form: ClosedForm, module: Any, affine: Affine, result: Tensor,
             problem = f"is off by up to {float((total - expected).abs().max()):.3g}"
     if problem:
         raise TraceError(
-            f"The closed form registered for {type(module).__name__} differs from what its propagate returned: it "
-            f"{problem}."
+            f"The closed form registered for {type(module).__name__} does not match its propagate: it {problem}."
         )
 
 
