@@ -76,7 +76,7 @@ def paper_gnn_explainer(
     wanted, column, row = prediction.logits.detach(), prediction.target, prediction.index or 0
 
     def loss(model: nn.Module) -> Tensor:
-        """The logit of the target, turned over."""
+        """The negative of the target's logit."""
         output = model(prediction.x, prediction.edge_index, **dict(prediction.arguments))
         logits: Tensor = output.reshape(-1, len(wanted))[row]
         return -logits[column]

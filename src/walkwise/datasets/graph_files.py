@@ -22,7 +22,7 @@ from walkwise.errors import InputError
 
 
 def _forgotten(*given: Any) -> dict[Any, Any]:
-    """A plain dictionary, for PyG's note of which attributes belong to nodes and edges: it is made anew when needed."""
+    """A plain dictionary instead of PyG's cache of which attributes belong to nodes and edges, which is rebuilt."""
     return {}
 
 

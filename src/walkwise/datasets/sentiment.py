@@ -34,7 +34,7 @@ def load_sst2(root: Path) -> GraphSet:
 
     - Published: ROOT/Graph-SST2/raw/Graph-SST2_*.txt, with the node features in Graph-SST2_node_features.pkl.
     - Rebuilt: ROOT/graph-sst2-rebuilt/graph_sst2_rebuilt.npz and tokens.json: the real sentences, labels and split,
-      but dependency parses made anew. Features are those of a small language model where the folder has them
+      but new dependency parses. Features are those of a small language model where the folder has them
       (`python -m walkwise.datasets.sentences ROOT` writes them, extra `sentences`), else GloVe's (extra `text`).
 
     Args:

@@ -27,7 +27,7 @@ from walkwise.tracing.given.arguments import wants
 _UNITS, _TIMES = 16, 16
 #: So many orders are tried where the explained row is the same but others are not, or where there are few nodes.
 _ORDERS, _FEW = 6, 10
-#: Arguments that are made anew for parts.
+#: Arguments that are rebuilt for parts.
 _OF_PARTS = ("batch", "batch_size", "num_graphs")
 _TABLE = (
     "If it has a row of its own for every node, pass these rows in with the features x, or as an argument with a row "

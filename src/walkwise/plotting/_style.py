@@ -35,7 +35,7 @@ COLOURS = LinearSegmentedColormap.from_list(
 )
 INK, GREY, FAINT = "#222222", "#6e6e6e", "#b5b5b5"
 BAND, BAND_EDGE = "#e7e3da", "#3a3a3a"
-#: Lines that are told apart, in order: dark first, then the Okabe-Ito colours, each with its own dashes.
+#: Distinguishable line styles, in order: dark first, then the Okabe-Ito colours, each with its own dashes.
 LINES = (
     ("#222222", "-"),
     (POSITIVE, "-"),

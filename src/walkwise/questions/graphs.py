@@ -119,7 +119,7 @@ def as_graphs(chain: RelevanceChain, given: Any, *, level: int = 5) -> PaddedGra
 
 
 def _check_separate(graphs: PaddedGraphs, near: Neighbours) -> None:
-    """Refuse edges between graphs: their relevance could not be told apart."""
+    """Refuse edges between graphs, whose relevance could not be separated."""
     ends, starts = near.of(np.arange(near.num_nodes))
     across = graphs.graph(starts) != graphs.graph(ends)
     if across.any():

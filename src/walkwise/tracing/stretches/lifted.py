@@ -72,7 +72,7 @@ class Lifted:
     _made: dict[tuple[int, int], tuple[Term, Tensor | None, Part]] = field(default_factory=dict)
 
     def part(self, term: Term, turn: Tensor | None = None) -> Part:
-        """What an expression comes to, the neurons of its output turned over by ``turn``."""
+        """The value of an expression, with the signs of its output neurons flipped by ``turn``."""
         if term.slot >= 0:
             return Part(term.slot, term.value)
         key = id(term), id(turn)
@@ -130,7 +130,7 @@ _KEEPING = (Aggregate, Gather, Identity, Scale, Scatter, Send, Columns, RowMap)
 
 
 def _turned(turn: Tensor | None, coefficients: Coefficients, operator: Operator) -> Tensor | None:
-    """Which neurons of a map's input are turned over after it, given those of its output.  # (N,) or None"""
+    """Which neurons of a map's input have their sign flipped after it, given those of its output.  # (N,) or None"""
     if turn is None and not coefficients.folds:
         return None
     if coefficients.folds and coefficients.tensor is not None and bool((coefficients.tensor <= 0).all()):
