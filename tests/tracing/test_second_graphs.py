@@ -265,3 +265,17 @@ def test_the_same_edges_twice_are_one_graph():
     chain = ww.trace(Pair(), mol.x, mol.edge_index, target=0, rule="zero", x_t=mol.x * 2, edge_index_t=mol.edge_index)
     assert len(chain.layers) == 4
     assert not any("another graph" in note for note in chain.notes)
+
+
+class Pairs(Pair):
+    def forward(self, x, edge_index, table, edge_label_index):
+        h = self.again(self.first(x, edge_index).relu(), edge_index)
+        left, right = edge_label_index
+        return (h[left] * h[right] * table[:1]).sum(1, keepdim=True)
+
+
+def test_pairs_of_nodes_and_a_table_are_no_other_graph():
+    mol, _ = graphs(4, 3)
+    given = {"table": torch.rand(9, 4).double(), "edge_label_index": torch.tensor([[0, 1], [2, 3]])}
+    chain = ww.trace(Pairs(), mol, index=1, target=0, **given)
+    assert not any("another graph" in note for note in chain.notes)

@@ -11,6 +11,9 @@ from torch import Tensor
 from walkwise.tracing.given.holders import is_graph, tensors_in
 from walkwise.tracing.running.found import is_edges
 
+#: In names of edges; and in names of pairs of nodes that edges are to be told of, of the explained graph.
+_EDGES, _PAIRS = ("edge", "adj", "bond"), ("label", "neg", "pos", "pair")
+
 
 def graphs_beside(arguments: Mapping[str, Any], edge_index: Any, num_nodes: int) -> dict[str, list[Tensor]]:
     """The tensors of other graphs among what a model is given, by what these are called.
@@ -45,6 +48,8 @@ def _rows_of(edges: str, arguments: Mapping[str, Any], edge_index: Tensor, num_n
     named = arguments.get(edges.replace("edge_index", "x"))
     if isinstance(named, Tensor) and "edge_index" in edges and len(named) > int(ends.max()):
         return [edges.replace("edge_index", "x")]
+    if not any(part in edges for part in _EDGES) or any(part in edges for part in _PAIRS):
+        return []
     per_edge = {num_nodes, edge_index.shape[1], ends.shape[1]}  # rows of the explained graph, or of edges
     features = {n: t for n, t in arguments.items() if isinstance(t, Tensor) and t.is_floating_point() and t.dim() > 1}
     fitting = [name for name, t in features.items() if len(t) not in per_edge and len(t) > int(ends.max())]
