@@ -281,3 +281,57 @@ def test_features_that_are_no_nodes_either_way_are_refused_as_they_are():
     with pytest.raises(TraceError, match=r"No message-passing layer runs on the 6 nodes of the graph") as caught:
         ww.trace(Flat(), torch.randn(6, 2, F), torch.tensor([[0, 1, 5], [1, 0, 4]]), target=0)
     assert type(caught.value) is TraceError
+
+
+class Relations(pyg.MessagePassing):
+    """NBFNet's layer: what a node sends is multiplied by what is asked, and added to what it was at the beginning."""
+
+    def __init__(self, node_dim):
+        super().__init__(aggr="add", node_dim=node_dim)
+        self.asked, self.lin = nn.Linear(F, F), nn.Linear(F, F)
+
+    def forward(self, h, query, begun, edge_index):
+        asked = self.asked(query)  # (B, F)
+        asked = asked[:, None] if self.node_dim == -2 else asked[None]
+        return self.lin(self.propagate(edge_index, x=h * asked) + begun).relu() + h
+
+    def message(self, x_j):
+        return x_j
+
+
+class BellmanFord(nn.Module):
+    """Nodes have nothing of their own: the query stands at the node that it asks about, and goes from there."""
+
+    def __init__(self, node_dim):
+        super().__init__()
+        torch.manual_seed(2)
+        self.node_dim, self.query, self.head = node_dim, nn.Embedding(3, F), nn.Linear(F, 1)
+        self.layers = nn.ModuleList([Relations(node_dim), Relations(node_dim)])
+        self.double().eval()
+
+    def forward(self, z, edge_index, queries):
+        query = self.query(queries[:, 1])
+        begun = torch.zeros(len(queries), len(z), F, dtype=query.dtype)
+        begun[torch.arange(len(queries)), queries[:, 0]] = query
+        begun = h = begun if self.node_dim == -2 else begun.transpose(0, 1).contiguous()
+        for layer in self.layers:
+            h = layer(h, query, begun, edge_index)
+        return self.head(h if self.node_dim == -2 else h.transpose(0, 1))  # (B, M, 1)
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize("count", [1, 2, M + 2])
+def test_queries_that_are_written_into_zeros_and_handed_to_layers(count, rule):
+    """A batch of queries may come first or second."""
+    z, queries = torch.arange(M), torch.stack([torch.arange(count) % M, torch.arange(count) % 3], 1)
+    chains = [
+        ww.trace(BellmanFord(dim), z, EDGES, queries=queries, target=lambda out: out[:, 3, 0].sum(), rule=rule)
+        for dim in (-2, 0)
+    ]
+    ours, theirs = chains
+    assert ours.num_nodes == theirs.num_nodes == M
+    assert ours.output == pytest.approx(theirs.output)
+    walks = ww.enumerate_walks(theirs)
+    relevance = ww.walk_relevance(theirs, walks)
+    torch.testing.assert_close(ww.walk_relevance(ours, walks), relevance, rtol=1e-9, atol=1e-12)
+    assert float(relevance.abs().sum()) > 1e-3

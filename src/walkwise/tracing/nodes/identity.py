@@ -111,7 +111,9 @@ class Identities:
         shape = self.tape.values[slot].shape
         if len(shape) < 3 or shape[1] != self.num_nodes:
             return False
-        return bool((self._of(slot) == self.every.view(-1, *[1] * (len(shape) - 2))).all())
+        ids = self._of(slot)
+        own = (ids == self.every.view(-1, *[1] * (len(shape) - 2))) | (ids == NOBODY)  # a constant is its row's node
+        return bool(own.all()) and bool((ids >= 0).any())
 
     def along_nodes(self, slot: int, dim: int) -> bool | None:
         """Whether a dimension of a tensor runs over nodes; None if it is unknown which entries are whose."""
