@@ -122,10 +122,6 @@ class TargetError(TraceError, ValueError):
     """The scalar to explain could not be selected from the model's output."""
 
 
-class OtherNodeError(TargetError):
-    """The row that was taken from the model's output is that of another node."""
-
-
 class InputError(WalkwiseError, ValueError):
     """An argument does not fit: shapes, node ids, devices, dtypes, non-finite numbers."""
 

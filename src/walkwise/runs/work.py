@@ -15,7 +15,7 @@ import torch
 from pyarrow import parquet
 from torch import Tensor, nn
 
-from walkwise.errors import InputError, OtherNodeError, WalkwiseError
+from walkwise.errors import InputError, WalkwiseError
 from walkwise.evaluation.predictions import predict
 from walkwise.evaluation.renumbering import ByNumbers
 from walkwise.rules import RuleLike
@@ -27,6 +27,7 @@ from walkwise.runs.node_sources import NodesOf, wider
 from walkwise.runs.questions import ON_PARTS, Question
 from walkwise.runs.sources import Items, Source
 from walkwise.tracing import trace
+from walkwise.tracing.given.target import OtherNodeError
 
 #: Of so many nodes it is looked at whether they have the rows of the output that they are taken for.
 _ROOTS = 4

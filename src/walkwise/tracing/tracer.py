@@ -17,7 +17,6 @@ from walkwise.core.chain import ExplainedNumber, RelevanceChain
 from walkwise.errors import (
     CoverageWarning,
     InputError,
-    OtherNodeError,
     TargetError,
     TraceError,
     UnsupportedLayerError,
@@ -29,7 +28,7 @@ from walkwise.tracing import linearize
 from walkwise.tracing.given.arguments import Given, given_as
 from walkwise.tracing.given.hetero import HeteroGiven
 from walkwise.tracing.given.inputs import check_call, check_edges, check_given, names_more
-from walkwise.tracing.given.target import ExplainedScalar, Index, Target
+from walkwise.tracing.given.target import ExplainedScalar, Index, OtherNodeError, Target
 from walkwise.tracing.lowering import Lowering
 from walkwise.tracing.neighbourhoods import Neighbourhoods
 from walkwise.tracing.nodes.embedded import check_rows, rows_of_own

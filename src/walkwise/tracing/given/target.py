@@ -30,6 +30,10 @@ COLUMN_0 = (
 )
 
 
+class OtherNodeError(TargetError):
+    """The row that was taken from the model's output is that of another node."""
+
+
 @dataclass(frozen=True, eq=False)
 class ExplainedScalar:
     """The explained scalar as ⟨tensor, direction⟩."""
