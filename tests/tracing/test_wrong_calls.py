@@ -284,7 +284,7 @@ def test_a_mask_of_nothing_is_warned_about():
         node_mask_type="object",
         model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"},
     )
-    with pytest.warns(CoverageWarning, match="the mask is zero everywhere"):
+    with pytest.warns(CoverageWarning, match="a mask that is zero everywhere"):
         explanation = explainer(X, EDGES, index=1)
     assert float(explanation.node_mask.abs().max()) == 0
 
