@@ -133,7 +133,7 @@ def test_wrong_sizes_are_named(tmp_path):
 
 def test_files_of_other_kinds(tmp_path):
     model = models.GIN(1, 4, 2, 2)
-    with pytest.raises(InputError, match="not there"):
+    with pytest.raises(InputError, match="does not exist"):
         models.load_weights(model, tmp_path / "none.safetensors")
     (tmp_path / "text.safetensors").write_text("weights")
     with pytest.raises(InputError, match="Expected a safetensors file"):
