@@ -29,6 +29,20 @@ def test_a_sum_over_edges_is_a_product_with_their_matrix(num_edges, root, dtype,
     torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
 
 
+def test_sums_along_the_same_edges_with_other_weights_or_in_another_type_are_their_own():
+    torch.manual_seed(0)
+    source, target = torch.randint(M, (2, E))
+    edges, values = Edges(source, target, M), torch.randn(M, 5, dtype=torch.double)
+    one, other = torch.rand(2, E, dtype=torch.double)
+    for weight in (one, other, None, one.float(), other.float(), None, one):
+        dtype = torch.double if weight is None else weight.dtype
+        found = Aggregate(edges, weight).push(values.to(dtype))
+        expected = Aggregate(Edges(source, target, M), weight).push(values.to(dtype))
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    found = Aggregate(edges).push(values.float())
+    torch.testing.assert_close(found, Aggregate(Edges(source, target, M)).push(values.float()), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("lanes", [1, 40])
 def test_messages_by_head_without_edges_or_rows(lanes):
     weight = torch.ones(0, 2, dtype=torch.float64)

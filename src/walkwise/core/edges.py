@@ -32,6 +32,7 @@ class Edges:
     target: Tensor  # (E,)
     num_nodes: int
     _dense: dict[tuple[float, torch.dtype, int], tuple[Tensor | None, Tensor]] = field(default_factory=dict, repr=False)
+    _compressed: list[tuple[Tensor | None, Tensor]] = field(default_factory=list, repr=False)
 
     def __reduce__(self) -> tuple[type[Edges], tuple[Tensor, Tensor, int]]:
         """Copies begin without what was worked out: it is known by the identity of weights, and theirs are others."""
@@ -118,6 +119,14 @@ class Edges:
             matrix.fill_diagonal_(root).index_put_((self.target, self.source), each, accumulate=True)
             self._dense[key] = weight, matrix
         return self._dense[key][1]
+
+    def compressed(self, weight: Tensor | None, like: Tensor) -> Tensor:
+        """Λ in compressed rows, kept until one with other weights is asked for: layers often share theirs.  # (M, M)"""
+        for known, matrix in self._compressed:
+            if known is weight and matrix.dtype == like.dtype:
+                return matrix
+        self._compressed[:] = [(weight, matrix_of(self.arriving, like, weight))]
+        return self._compressed[0][1]
 
     def shares(self, dtype: torch.dtype) -> Tensor:
         """1 / (number of edges that come to the target): the weights of a mean.  # (E,)"""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.cast import Cast
-from walkwise.core.edges import Edges, matrix_of
+from walkwise.core.edges import Edges
 from walkwise.core.lazy import cached_property
 from walkwise.core.postponed import NodeTensor, Postponed, some, whole
 from walkwise.core.rows import Dimension, Rows
@@ -310,7 +310,7 @@ class Aggregate(Operator):
         if dense is not None:
             return dense @ values
         if values.dtype in _COMPRESSED and (self.weight is None or self._one_each(values)):
-            total = matrix_of(self.edges.arriving, values, self.weight) @ values
+            total = self.edges.compressed(self.weight, values) @ values
             return total.add_(values, alpha=self.root) if self.root else total
         sent = values.index_select(0, self.edges.source)  # (E, N)
         if self.weight is not None:

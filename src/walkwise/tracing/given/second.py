@@ -36,9 +36,9 @@ def graphs_beside(arguments: Mapping[str, Any], edge_index: Any, num_nodes: int)
 
 def _other_edges(arguments: Mapping[str, Any], edge_index: Any) -> Iterator[str]:
     """The names of edges that are not those of the explained graph, nor these turned round."""
-    if is_edges(edge_index):
+    edges = {name: value for name, value in arguments.items() if is_edges(value) and value.numel()}
+    if edges and is_edges(edge_index):
         own = edge_index, edge_index.flip(0)
-        edges = {name: value for name, value in arguments.items() if is_edges(value) and value.numel()}
         yield from (name for name, value in edges.items() if not any(torch.equal(value, same) for same in own))
 
 

@@ -129,7 +129,8 @@ class Positions:
         """Whether a layer's input has rows that are not nodes, nor another graph's."""
         if slot in self.identities.tape.beside:
             return False
-        return slot not in self._nodes or bool((self._nodes[slot] < 0).any())
+        ids = self._nodes.get(slot)
+        return ids is None or not (ids is self.identities.every or bool((ids >= 0).all()))
 
     def _check_sent(self, call: Call) -> None:
         """Refuse a layer whose messages run along a dimension other than the nodes'."""
@@ -166,7 +167,7 @@ class Positions:
             return torch.empty(2, 0, dtype=torch.long)
         if isinstance(call.module, HypergraphConv) or (not call.found and self._names_others(call)):
             return _sharing(call.edge_index)
-        rows = [torch.cat([self._rows(slot) for slot in end]) for end in call.both_ends]
+        rows = [self._rows(end[0]) if len(end) == 1 else torch.cat([*map(self._rows, end)]) for end in call.both_ends]
         if all(self.identities.natural(ids) for ids in rows):
             return call.edge_index.clone()
         ends = [ids.to(end.device)[end] for ids, end in zip(rows, call.edge_index, strict=True)]
