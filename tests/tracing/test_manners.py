@@ -1,6 +1,7 @@
 """What a model is called with, of a graph and of what is given beside it, whatever its ``forward`` calls it."""
 
 import functools
+import inspect
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch_geometric.nn import DeepGraphInfomax, GCNConv, LabelPropagation
 import walkwise as ww
 from walkwise.errors import InputError, TraceError
 from walkwise.tracing.given.arguments import given_as, of_graph, wants
+from walkwise.tracing.given.in_order import edges_first
 from walkwise.tracing.given.manners import Manner
 
 X, EDGES = torch.rand(4, 2), torch.tensor([[0, 1, 2], [1, 2, 3]])
@@ -91,6 +93,17 @@ def test_what_stands_in_the_place_of_features_goes_there_where_features_are_opti
         assert given.run(given.model) == (numbers, EDGES, X)
     for forward in (lambda z, edge_index, x: 0, lambda z, pos, edge_index, x=None: 0):
         assert given_as(model_with(forward), X, EDGES, {}).manner == Manner("x", "edge_index", False)
+
+
+@pytest.mark.parametrize("forward", [lambda Atoms, bonds: 0, lambda knowledge, graph: 0, lambda Attr, links: 0])
+def test_features_stay_first_where_their_name_only_looks_like_edges(forward):
+    assert given_as(model_with(forward), X, EDGES, {}).manner == Manner()
+
+
+@pytest.mark.parametrize("name", ["A", "A_hat", "A1", "adj_t", "Adj", "full_edges", "hyperedge_index", "edge_index"])
+def test_names_of_edges_that_come_first(name):
+    names = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in (name, "h")]
+    assert edges_first(names) == ("h", name)
 
 
 @pytest.mark.parametrize("edges", [EDGES, torch.eye(4), torch.eye(4).to_sparse(), torch.eye(4)[None]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 from torch import Tensor
@@ -13,6 +14,8 @@ from walkwise.tracing.running.found import is_edges
 
 #: In names of what belongs to edges, or to graphs, and is neither edges nor features of nodes.
 _OF_EDGES = ("attr", "weight", "type", "label", "batch")
+#: What names of edges begin with, or a word in them: ``A_hat``, but not ``Atoms``; ``full_edges``, but not ``knowledge``.
+_MATRIX, _WORDS = re.compile("A(?![a-z])"), re.compile("(?:^|_|hyper)(?:adj|edge)", re.IGNORECASE)
 
 
 def edges_first(parameters: list[inspect.Parameter]) -> tuple[str, str] | None:
@@ -39,7 +42,7 @@ def are_told(x: Any, edge_index: Any) -> bool:
 def _may_be_edges(name: str) -> bool:
     """Whether a parameter goes by a name of edges: ``adj``, ``edges``, ``A_hat``."""
     by_edge = any(part in name for part in ("feat", *_OF_EDGES))
-    return name[:1] == "A" or (any(part in name.lower() for part in ("adj", "edge")) and not by_edge)
+    return bool(_MATRIX.match(name) or (_WORDS.search(name) and not by_edge))
 
 
 def _are_features(item: Any) -> bool:
