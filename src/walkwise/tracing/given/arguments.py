@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.data.data import BaseData
-from torch_geometric.nn import HypergraphConv
+from torch_geometric.nn import HypergraphConv, MessagePassing
 
+from walkwise.core.lazy import cached_property
 from walkwise.core.node_types import NodeTypes
 from walkwise.errors import InputError, WalkwiseError, described
 from walkwise.tracing.given.holders import EDGES, again, in_main_memory, is_graph
@@ -77,7 +78,7 @@ class Given:
         missed = () if self.missed is None else (_STANDS_IN.format(self.missed),)
         return (*missed, *self.manner.notes, *map(_BESIDE.format, self.others))
 
-    @property
+    @cached_property
     def others(self) -> dict[str, list[Tensor]]:
         """The tensors of graphs other than the explained one, by their names."""
         return graphs_beside(self.arguments, self.edge_index, self.num_nodes)
@@ -90,7 +91,8 @@ class Given:
     @property
     def masked(self) -> tuple[str, ...]:
         """A note on a model on which an explainer has left its masks."""
-        return (_MASKED,) if any(getattr(m, EDGE_MASK, None) is not None for m in self.model.modules()) else ()
+        layers = (module for module in self.model.modules() if isinstance(module, MessagePassing))
+        return (_MASKED,) if any(getattr(layer, EDGE_MASK, None) is not None for layer in layers) else ()
 
     @property
     def types(self) -> NodeTypes | None:

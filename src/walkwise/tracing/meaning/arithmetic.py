@@ -139,6 +139,8 @@ def flat_constant(other: Any, like: Tensor) -> Tensor:
     if constant.numel() == 1:
         return constant.reshape(1, 1)
     constant = constant.reshape((1,) * (like.dim() - constant.dim()) + constant.shape)
+    if like.dim() == 2 and constant.shape[1] == like.shape[1]:
+        return constant
     if like.dim() == 1:
         return constant.view(-1, 1)
     return constant.expand(-1, *like.shape[1:]).reshape(constant.shape[0], like.shape[1:].numel())

@@ -93,8 +93,10 @@ class Calls:
 
     def _on_another(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a call receives only rows of a graph other than the explained one."""
+        if not self.tape.outer:
+            return False
         given = [item for item in leaves((opened(args), kwargs)) if isinstance(item, Tensor)]
-        if not self.tape.outer or self.tape.follows(given):
+        if self.tape.follows(given):
             return False
         return self.tape.hangs_outside([item for item in given if not is_edges(item)])
 
