@@ -14,7 +14,7 @@ from walkwise.tracing.running.found import is_edges
 
 #: In names of what belongs to edges, or to graphs, and is neither edges nor features of nodes.
 _OF_EDGES = ("attr", "weight", "type", "label", "batch")
-#: What names of edges begin with, or a word in them: ``A_hat``, but not ``Atoms``; ``full_edges``, but not ``knowledge``.
+#: What names of edges begin with, or a word in them: ``A_hat``, not ``Atoms``; ``full_edges``, not ``knowledge``.
 _MATRIX, _WORDS = re.compile("A(?![a-z])"), re.compile("(?:^|_|hyper)(?:adj|edge)", re.IGNORECASE)
 
 
