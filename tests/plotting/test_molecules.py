@@ -10,6 +10,7 @@ import torch
 from matplotlib.collections import LineCollection, PatchCollection
 from matplotlib.colors import to_rgba
 from torch_geometric.data import Data
+from torch_geometric.utils import from_smiles as with_integers
 
 from authors import ROOT
 from walkwise.datasets.molecules import from_smiles
@@ -72,6 +73,12 @@ def test_bonds_as_numbers_need_names():
 def test_three_columns_are_single_double_triple():
     data = Data(edge_index=torch.tensor([[0, 1], [1, 2]]), edge_attr=torch.eye(3)[[2, 0]])
     assert smiles(molecule_from_data(data, ["N", "C", "C"])) == "CC#N"
+
+
+def test_columns_that_are_not_one_hot_say_nothing_about_bonds():
+    data = with_integers("C=CC#N")  # kind of bond, stereochemistry, conjugation: integers
+    with pytest.raises(InputError, match=r"bond_orders"):
+        molecule_from_data(data, ["C", "C", "C", "N"])
 
 
 def test_without_edge_attributes_bonds_are_single():
@@ -261,9 +268,7 @@ def test_hydrogens_stand_as_chemists_write_them(ax):
 
 @pytest.mark.parametrize("hydrogens", [False, True])
 def test_graphs_of_pyg_are_drawn_as_molecules(ax, hydrogens):
-    from torch_geometric.utils import from_smiles
-
-    graph = from_smiles("CC(=O)O", with_hydrogen=hydrogens)
+    graph = with_integers("CC(=O)O", with_hydrogen=hydrogens)
     molecule_heatmap(graph, np.ones(graph.num_nodes), ax=ax)
     assert texts(ax) == (["O", "O", "H", "H", "H", "H"] if hydrogens else ["O", "OH"])
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv, SGConv
+from torch_geometric.nn import GCNConv, SGConv, global_mean_pool
 
 import walkwise as ww
 from small_runs import ATOMS, Pooled, same, some_graphs
-from walkwise import runs
+from walkwise import runs, smarts
 from walkwise.evaluation import activation_curve, pruning_curve
 from walkwise.evaluation.predictions import predict
 from walkwise.runs.kinds import node_kinds, wl_hash
@@ -247,6 +247,32 @@ def test_subgraphs_that_look_alike_have_one_name():
     assert wl_hash(4, edges[:-1], kinds) != name
     assert wl_hash(4, [(v, u) for u, v in edges], kinds) != name
     assert wl_hash(4, edges, ["C", "N", "C", "O"]) != name
+
+
+def test_graphs_that_say_their_smiles_are_molecules_whatever_their_features(tmp_path):
+    pytest.importorskip("rdkit")
+    from torch_geometric.utils import from_smiles
+
+    class ByNumber(nn.Module):  # as molecular models are usually written: integers to embeddings
+        def __init__(self):
+            super().__init__()
+            self.atoms, self.conv, self.head = nn.Embedding(119, 8), GCNConv(8, 8), nn.Linear(8, 2)
+
+        def forward(self, x, edge_index, batch):
+            return self.head(global_mean_pool(self.conv(self.atoms(x[:, 0]), edge_index).relu(), batch))
+
+    torch.manual_seed(0)
+    graphs = [from_smiles(text) for text in ("OC(=O)c1ccccc1", "NCCO", "CCCC")]
+    asked = ["nodes", "subgraph:3", "groups:functional"]
+    tables = runs.read(runs.run(ByNumber().eval(), graphs, asked, tmp_path / "out", workers=1))
+    kinds = tables["nodes"].groupby("graph").kind.agg("".join).tolist()
+    assert kinds == ["OCOCCCCCC", "NCCO", "CCCC"]
+    for g, rows in tables["groups:functional"].groupby("graph"):  # in an acid there is no ester, nor an alcohol
+        found = {group: nodes.tolist() for group, nodes in zip(rows.group, rows.nodes, strict=True)}
+        assert found == smarts.functional_groups(graphs[g])
+    assert tables["groups:functional"].group.tolist() == ["COOH", "ring", "NH2", "OH"]
+    part = tables["subgraph:3"].iloc[2]
+    assert (part.pattern, list(part.kinds)) == ("CCC", ["C", "C", "C"])
 
 
 def test_molecules_are_named_by_canonical_smiles_and_searched_by_smarts(tmp_path):

@@ -55,7 +55,7 @@ def molecule_from_data(data: Any, symbols: Sequence[str], *, bonds: Sequence[str
             ``bond_orders``: 1, 2, 3, or 1.5 for an aromatic bond, (E,), which take precedence.
         symbols: the chemical symbol of every atom, (M,): ``["CNO"[i] for i in data.x.argmax(1)]``.
         bonds: what each column of ``edge_attr`` means, of "single", "double", "triple" and "aromatic". By
-            default those of MUTAG if there are four and those of Mutagenicity if there are three.
+            default, if they are one-hot, those of MUTAG if there are four and those of Mutagenicity if there are three.
 
     >>> import pytest, torch
     >>> Chem = pytest.importorskip("rdkit.Chem")
@@ -249,7 +249,8 @@ def _kinds(edge_attr: Any, num_edges: int, names: Sequence[str] | None) -> list[
     given = torch.as_tensor(edge_attr).cpu()
     columns = given if given.dim() == 2 and given.shape[1] > 1 else None
     which = given.reshape(-1).long() if columns is None else columns.argmax(1)
-    names = names or _KNOWN_BONDS.get(0 if columns is None else columns.shape[1])
+    if names is None and (columns is None or _one_hot(columns)):
+        names = _KNOWN_BONDS.get(0 if columns is None else columns.shape[1])
     if names is None or not set(names) <= set(_ORDERS):
         by_names = "" if names is None else f" from {names}"
         raise InputError(
@@ -257,12 +258,18 @@ def _kinds(edge_attr: Any, num_edges: int, names: Sequence[str] | None) -> list[
             argument="bonds",
             expected=f"a list of {', '.join(_ORDERS)}, in the order of edge_attr",
             got=names,
-            remedy=f'Name the bonds in order, as in bonds=["single", "double"]; the names are {", ".join(_ORDERS)}.',
+            remedy=f'Name the bonds in order, as in bonds=["single", "double"]; the names are {", ".join(_ORDERS)}. '
+            "For other features of bonds, set data.bond_orders.",
         )
     if len(which) != num_edges or (num_edges and not 0 <= int(which.min()) <= int(which.max()) < len(names)):
         expected = f"one of {len(names)} bonds for each of {num_edges} edges"
         raise InputError(argument="edge_attr", expected=expected, got=described(given))
     return [names[i] for i in which.tolist()]
+
+
+def _one_hot(rows: Any) -> bool:
+    """Whether every row has a single 1, and zeros; features of bonds, as PyG's from_smiles gives them, do not."""
+    return bool(((rows == 0) | (rows == 1)).all()) and bool((rows.sum(1) == 1).all())
 
 
 def _named(orders: Any, num_edges: int) -> list[str]:

@@ -17,7 +17,8 @@ from walkwise.notation import query_of
 from walkwise.runs.batches import AnyGraph
 from walkwise.smarts import FUNCTIONAL_GROUPS, RING, STRUCTURAL_ALERTS
 
-#: Groups that are known by a name: functional groups, rings among them, and alerts for mutagenicity.
+#: Groups that are known by a name: functional groups, rings among them, and alerts for mutagenicity. As in
+#: `walkwise.smarts.functional_groups`, the first functional group listed gets an atom: the OH of an acid is none.
 KNOWN: dict[str, Mapping[str, Any]] = {
     "functional": FUNCTIONAL_GROUPS | {RING: "[R]"},
     "alerts": STRUCTURAL_ALERTS,
@@ -84,8 +85,12 @@ def find_groups(
         kinds: what its nodes are; empty where nobody says.
         molecule: the RDKit molecule it stands for, or None.
     """
+    apart = dict(groups) == KNOWN["functional"]
+    taken: set[int] = set()
     for name, made in groups.items():
-        matches = _matches(name, made, data, kinds, molecule)
+        matches = [match for match in _matches(name, made, data, kinds, molecule) if taken.isdisjoint(match)]
+        if apart:
+            taken.update(*matches)
         if nodes := sorted({node for match in matches for node in match}):
             yield name, len(matches), nodes
 

@@ -14,6 +14,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from walkwise.errors import WalkwiseError
+from walkwise.evaluation.naming import node_labels
+from walkwise.notation import molecule_of_graph
 from walkwise.questions.neighbours import Ints
 
 #: Attributes that say what every node is called.
@@ -24,7 +26,7 @@ def node_kinds(data: Data, names: Sequence[str] = ()) -> list[str | None]:
     """What every node is: its symbol or word, or the column of a one-hot feature; None where nobody says.
 
     Args:
-        data: a graph.
+        data: a graph; where it has no ``symbols``, those of the atoms of its ``smiles`` count.
         names: what the columns of one-hot features mean.
 
     >>> import torch
@@ -38,6 +40,8 @@ def node_kinds(data: Data, names: Sequence[str] = ()) -> list[str | None]:
     for key in _CALLED:
         if key in data and len(data[key]) == data.num_nodes:
             return [str(name) for name in data[key]]
+    if atoms := node_labels(data, data.num_nodes or 0):
+        return list(atoms)
     x = data.x
     if not isinstance(x, Tensor) or x.dim() != 2 or x.shape[1] < 2:
         return [None] * (data.num_nodes or 0)
@@ -50,15 +54,21 @@ def as_molecule(data: Data, kinds: Sequence[str | None]) -> Any:
     """The RDKit molecule that a graph stands for, atoms in the order of its nodes; None where it is none.
 
     Args:
-        data: a graph, with ``edge_attr`` or ``bond_orders`` where its bonds are known.
+        data: a graph, with ``smiles``, or with ``edge_attr`` or ``bond_orders`` where its bonds are known.
         kinds: the symbols of its atoms.
     """
     if find_spec("rdkit") is None or not kinds or not all(kind in _symbols() for kind in set(kinds)):
         return None
     from walkwise.plotting.chemistry import molecule_from_data
 
+    symbols, smiles = [str(kind) for kind in kinds], getattr(data, "smiles", None)
     try:
-        molecule = molecule_from_data(data, [str(kind) for kind in kinds])
+        if isinstance(smiles, str):
+            edges: Any = data.edge_index
+            found = molecule_of_graph(smiles, edges.t().tolist(), data.num_nodes, symbols)
+            if found is not None:
+                return found
+        molecule = molecule_from_data(data, symbols)
     except WalkwiseError:  # nobody says what the bonds are
         return None
     molecule.UpdatePropertyCache(strict=False)
