@@ -520,14 +520,26 @@ def test_a_graph_of_the_model_s_own_is_on_no_walk():
     assert float(relevance.abs().max()) > 1e-6
 
 
-class Checkpointed(Net):
-    """Saves memory by a checkpoint that runs its layer in an autograd.Function."""
+def _by_a_local_name(function, *given):
+    from torch.utils.checkpoint import checkpoint as saving
 
-    def forward(self, x, e):
-        return self.last(checkpoint(self.first, x, e, use_reentrant=True, preserve_rng_state=False), e)
+    return saving(function, *given, use_reentrant=True)
 
 
-def test_layers_in_a_checkpoint_run_in_sight():
+#: A checkpoint that runs its layer in an autograd.Function, to save memory, as models call it.
+CHECKPOINTS = {
+    "imported": lambda function, *given: checkpoint(function, *given, use_reentrant=True, preserve_rng_state=False),
+    "in its module": lambda function, *given: torch.utils.checkpoint.checkpoint(function, *given, use_reentrant=True),
+    "in a helper": _by_a_local_name,
+}
+
+
+@pytest.mark.parametrize("saved", CHECKPOINTS.values(), ids=CHECKPOINTS)
+def test_layers_in_a_checkpoint_run_in_sight(saved):
+    class Checkpointed(Net):
+        def forward(self, x, e):
+            return self.last(saved(self.first, x, e), e)
+
     ours, said = traced(Checkpointed())
     theirs, _ = traced(Net())
     assert said == []

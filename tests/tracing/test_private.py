@@ -4,14 +4,17 @@ Each test says what a new version has broken.
 """
 
 import inspect
+import threading
 
 import pytest
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
 from torch_geometric import nn as pyg
 
 from walkwise.tracing import private
+from walkwise.tracing.running.checkpoints import checkpoints_in_sight
 
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
 
@@ -207,6 +210,37 @@ def test_edge_mask():
     assert getattr(conv, private.EDGE_MASK) is not None, "PyG keeps the masks of edges elsewhere"
     clear_masks(conv)
     assert getattr(conv, private.EDGE_MASK) is None, "clear_masks leaves them"
+
+
+def test_checkpoint():
+    """Without it a layer in a reentrant checkpoint runs out of sight, and the model is refused."""
+    own, ran = getattr(checkpoint, private.CHECKPOINT), []
+
+    def function(value):
+        ran.append(torch.is_grad_enabled())
+        return 2 * value
+
+    x = torch.ones(2, requires_grad=True)
+    with checkpoints_in_sight(), checkpoints_in_sight():
+        assert checkpoint.checkpoint(function, x, use_reentrant=True).tolist() == [2, 2]
+    assert ran == [True], "checkpoint runs its function in another way"
+    assert getattr(checkpoint, private.CHECKPOINT) is own, "checkpoints stay in sight"
+    checkpoint.checkpoint(function, x, use_reentrant=True)
+    assert ran == [True, False], "a checkpoint outside traces saves no memory any more"
+
+
+def test_checkpoints_of_other_threads_stay_as_they_are():
+    ran = []
+
+    def train():
+        x = torch.ones(2, requires_grad=True)
+        checkpoint.checkpoint(lambda v: ran.append(torch.is_grad_enabled()) or 2 * v, x, use_reentrant=True)
+
+    other = threading.Thread(target=train)
+    with checkpoints_in_sight():
+        other.start()
+        other.join()
+    assert ran == [False]
 
 
 def test_made_by_type():

@@ -135,6 +135,8 @@ EDGE_HOOKS = ("_edge_update_forward_pre_hooks", "_edge_update_forward_hooks")
 EDGE_MASK = "_edge_mask"
 #: What layers that propagate once for all remember of an earlier input (SGConv and its kin).
 REMEMBERED = "_cached_x"
+#: What a reentrant ``torch.utils.checkpoint`` runs its function in, by its name there.
+CHECKPOINT = "CheckpointFunction"
 #: What ``model.compile()`` has made of a module, and is called in its place.
 COMPILED = "_compiled_call_impl"
 

@@ -48,6 +48,7 @@ from walkwise.tracing.private import watched, wrapped_in
 from walkwise.tracing.reach import Surveyor, is_several, ran_as_before
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.calls import check_fresh
+from walkwise.tracing.running.checkpoints import checkpoints_in_sight
 from walkwise.tracing.running.found import words_of
 from walkwise.tracing.running.modules import has_layers, modes_of_their_own
 from walkwise.tracing.runs import ModelRuns
@@ -132,6 +133,7 @@ def given_to(model: nn.Module, x: Any, edge_index: Any, model_kwargs: dict[str, 
     with (
         torch.set_grad_enabled(torch.is_grad_enabled()),
         watched(),
+        checkpoints_in_sight(),
         ordinary,
     ):  # an interrupt must not leave gradients, or the recording, switched off
         given = given_as(model, x, edge_index, model_kwargs)

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.nn.models import GroupAddRev
 
@@ -27,9 +26,6 @@ _HOLDERS = (list, tuple, dict)
 _CALLABLES = (MethodType, functools.partial, FunctionType, torch.jit.ScriptFunction)
 _LIBRARIES = ("torch", "torch_geometric")
 _NO_MODULES = (int, str, bool, float, type(None), torch.Size, torch.dtype)
-_OF_CHECKPOINTS = frozenset(
-    {"use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop"}
-)
 _EVERY = frozenset(nn.Module().__dict__)  # what every module has
 
 
@@ -221,8 +217,6 @@ class _Shadows:
 
     def _spoken(self, value: Any) -> Any:
         """What a function calls by name: a module's shadow if there is one, and the original of what was compiled."""
-        if value is checkpoint:
-            return _at_once
         shadow = self.made.get(id(value))
         known = uncompiled(value) if type(value) is FunctionType else value
         return known if shadow is None else shadow
@@ -251,11 +245,6 @@ class _Shadows:
         if isinstance(held, nn.Module):
             return CellType(self.of(held))
         return CellType(self._held(held, "closure")) if type(held) in _HOLDERS and held and _holds(held) else cell
-
-
-def _at_once(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What a function returns, in place of a checkpoint, which may run it out of sight to save memory."""
-    return function(*args, **{name: value for name, value in kwargs.items() if name not in _OF_CHECKPOINTS})
 
 
 def _holds(value: Any) -> bool:
