@@ -12,6 +12,7 @@ from torch_geometric.nn import GCN, GINConv, global_add_pool
 from torch_geometric.utils import from_smiles, subgraph
 
 import walkwise as ww
+from walkwise.display import number
 from walkwise.errors import InputError, TraceError
 from walkwise.evaluation.naming import node_labels
 from walkwise.explanation import Check, Explanation, Outcome
@@ -123,6 +124,12 @@ def test_one_logit_has_two_classes_with_names(data):
         ({"target": 1, "against": 5}, "against=5 is out of range"),
         ({"target": lambda output: output[0, 0], "against": 1}, "subtract inside the callable"),
         ({"size": 9}, "size"),
+        ({"walks": 0}, "walks, the number of top walks, must be a whole number of at least 1, got 0"),
+        (
+            {"target": "toxic", "class_names": [*NAMES, "other"]},
+            "class_names must be 2 names, .* got 3: safe, toxic, other",
+        ),
+        ({"class_names": ["safe"]}, "class_names must be 2 names"),
         ({"class_names": 2}, "class_names must be a list of names, one for each column of the output, got 2"),
         ({"class_names": {"safe", "toxic"}}, "a list of names, .* got set"),
         ({"class_names": {"safe": 0, "toxic": 1}}, "a list of names, .* got dict"),
@@ -323,3 +330,24 @@ def test_what_is_no_layer_is_called_by_the_name_of_the_model(data):
 
     with pytest.raises(TraceError, match="Plain has no message-passing layer"):
         ww.explain(Plain(), data)
+
+
+def test_what_log_softmax_subtracts_is_not_said_of_biases(model, data, tmp_path):
+    class Normalised(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = model
+
+        def forward(self, x, edge_index):
+            return self.inner(x, edge_index).log_softmax(-1)
+
+    plain = ww.explain(model, data, target=1)
+    explanation = ww.explain(Normalised(), data, target=1)
+    leak = plain.prediction.output - plain.relevance
+    with torch.no_grad():
+        normaliser = -float(model(data.x, data.edge_index).logsumexp(-1))
+    assert explanation.normaliser == pytest.approx(normaliser, rel=1e-4)
+    text = str(explanation).splitlines()[0]
+    assert text.endswith(f"biases absorb {number(leak)} and log_softmax's normaliser {number(normaliser)}.")
+    explanation.save(tmp_path / "some.safetensors")
+    assert str(ww.Explanation.load(tmp_path / "some.safetensors")) == str(explanation)

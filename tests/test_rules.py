@@ -181,6 +181,10 @@ def test_what_rules_are_by_default():
     assert "γ = 5:" in Schedule.auto(5.0).note
     assert Schedule.constant(ZPlus(), Gamma(2.0)).readout == Gamma(2.0)
     assert Schedule.constant(ZPlus()).readout == Schedule.auto().readout == Zero()
+    with pytest.raises(InputError, match=r"got the class Gamma itself. Make a rule of it: Gamma\(...\)"):
+        as_schedule(Gamma)
+    with pytest.raises(InputError, match="one Rule per layer or a Schedule, got a list with 'zero' in it"):
+        as_schedule([Gamma(1.0), "zero"])
     assert as_schedule([Gamma(1.0), Zero()]).rules(2) == (Gamma(1.0), Zero())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import groupby
 from typing import Any
 
 #: Below this share of the largest number beside it, a number is rounding, and is written as 0.
@@ -39,6 +40,16 @@ def count(amount: int, thing: str) -> str:
     ('1 node', '2 nodes', '0 graphs')
     """
     return f"{amount} {thing}" if amount == 1 else f"{amount:,} {thing}s"
+
+
+def arrows(names: Iterable[str]) -> str:
+    """The nodes of a walk by name, from input to output; many positions in a row that it bypasses are counted.
+
+    >>> arrows(["0 O", "–", "1 N"]), arrows([*["–"] * 10, "14", "4"])
+    ('0 O → – → 1 N', '– ×10 → 14 → 4')
+    """
+    runs = [(name, len(list(same))) for name, same in groupby(names)]
+    return " → ".join(f"– ×{k}" if name == "–" and k > 2 else " → ".join([name] * k) for name, k in runs)
 
 
 def listed(items: Sequence[Any], *, most: int = 12) -> str:

@@ -53,11 +53,13 @@ def described(given: object) -> Described:
     """Describe an argument: type and shape of a tensor or an array, a number itself, the class of anything else.
 
     >>> import torch
-    >>> described(torch.zeros(2, 3)), described([1, 2]), described("graph"), described(None)
-    (torch.float32 of shape (2, 3), list, 'graph', None)
+    >>> described(torch.zeros(2, 3)), described([1, 2]), described("graph"), described(None), described(dict)
+    (torch.float32 of shape (2, 3), list, 'graph', None, the class dict itself)
     """
     if given is None or isinstance(given, int | float) or (isinstance(given, str) and len(given) < _SHORT):
         return Described(repr(given))
+    if isinstance(given, type):
+        return Described(f"the class {given.__name__} itself")
     shape, dtype = getattr(given, "shape", None), getattr(given, "dtype", None)
     if shape is None or dtype is None:
         return Described(type(given).__name__)

@@ -123,17 +123,18 @@ def read_npz(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     return found
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(path: Path, what: str = "a file of weights") -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of a file of weights by name, and its metadata; nothing in it is run.
 
     Args:
         path: a safetensors file, or a state_dict saved by torch (``.pt`` or ``.pth``).
+        what: what the file should be, for errors.
     """
     if not path.is_file():
         raise InputError(
-            f"Expected a file of weights, got {path}, which does not exist.",
+            f"Expected {what}, got {path}, which does not exist.",
             argument="path",
-            expected="a file of weights",
+            expected=what,
             got=str(path),
         )
     if path.suffix in (".pt", ".pth"):

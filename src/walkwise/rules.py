@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from walkwise.errors import InputError, described, unknown
+from walkwise.errors import Described, InputError, described, unknown
 
 
 def divide(numerator: Tensor, denominator: Tensor, *, spent: bool = False) -> Tensor:
@@ -370,4 +370,8 @@ def as_schedule(rule: RuleLike) -> Schedule:
         if len(rules) == len(rule):
             return Schedule(lambda num_layers: rules)
     expected = f"a name ({', '.join(sorted(_NAMED))}), a Rule, one Rule per layer or a Schedule"
-    raise InputError(argument="rule", expected=expected, got=described(rule))
+    name = getattr(rule, "__name__", "") if isinstance(rule, type) and issubclass(rule, Rule) else ""
+    remedy = f"Make a rule of it: {name}(...)." if name else None
+    odd = [described(item) for item in rule if not isinstance(item, Rule)] if isinstance(rule, (list, tuple)) else []
+    got = Described(f"a {type(rule).__name__} with {odd[0]} in it") if odd else described(rule)
+    raise InputError(argument="rule", expected=expected, got=got, remedy=remedy)

@@ -235,3 +235,12 @@ def test_a_part_of_a_long_path_grows_pale_where_the_path_goes_on(ax):
 def test_a_structure_that_is_seen_as_a_whole_is_not_paled(ax):
     top_walks([[0, 1, 2, 3]], [1.0], PATH, positions=PLACES, ax=ax)
     assert not ax.images
+
+
+def test_loops_stay_at_their_node_where_another_is_much_nearer_than_a_step(ax):
+    places = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 1.0]])
+    edges = torch.tensor([[0, 1, 0, 2], [1, 0, 2, 0]])
+    top_walks([[0, 0], [1, 0]], [1.0, 0.5], edges, positions=places, ax=ax)
+    loop = curves(ax)[0]
+    assert np.hypot(*loop[[0, -1]].T).max() < 0.5  # half the way to the nearest node
+    assert np.hypot(*loop.T).max() < 1.0

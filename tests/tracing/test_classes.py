@@ -115,7 +115,7 @@ def test_scores_of_links(net, graph, count):
     assert chain.output == pytest.approx(float(model(x, edge_index, pairs)[last].detach()))
     by_hand = ww.trace(model, data, target=lambda out: out[last])
     torch.testing.assert_close(ww.node_relevance(chain), ww.node_relevance(by_hand))
-    with pytest.raises(TargetError, match=f"index={count} is out of range: the output has {count} rows"):
+    with pytest.raises(TargetError, match=f"index={count} is out of range: the output has {count} row"):
         ww.trace(model, data, index=count)
 
 

@@ -220,7 +220,7 @@ def test_options_must_be_known(net, refused, arguments, words):
         ({"target": "1"}, "column of the output.*got '1'"),
         ({"target": [0, 1]}, "2 columns for 1 explained row"),
         ({"target": []}, "0 columns for 1 explained row"),
-        ({"index": 1}, "index=1 is out of range: the output has 1 rows"),
+        ({"index": 1}, r"index=1 is out of range: the output has 1 row\. .*leave index out"),
         ({"target": lambda out: out[0, 0], "index": 0}, "inside the callable"),
         ({"target": lambda out: out}, r"tensor of shape \(1, 3\)"),
         ({"target": lambda out: out.argmax()}, "floating-point"),

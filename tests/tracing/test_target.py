@@ -104,6 +104,12 @@ def test_a_callable_is_asked_for_one_number():
         (COLUMN, {"target": "first"}, 'or, for a binary model with one logit, "positive" or "negative"'),
         (TABLE, {"target": True}, r"target must be an integer, got True \(bool\)"),
         (TABLE, {"target": 1.0}, r"target must be an integer, got 1\.0"),
+        (TABLE, {"target": 1, "against": 3}, "against=3 is out of range"),
+        (
+            TABLE,
+            {"target": 1, "against": "first"},
+            "against must be a column of the output, 0 to 2, got 'first'.*class_names",
+        ),
         (TABLE, {"target": 1, "against": 1}, "against=1 is the explained column itself"),
         (TABLE, {"num_graphs": 3}, r"2 rows but the input has 3 graph\(s\)"),
         (TABLE, {"index": 2}, "index=2 is out of range: the output has 2 rows, 0 to 1"),

@@ -68,6 +68,28 @@ def test_graphs_of_nodes(batch, words):
         ww.trace(Pooled(), X, EDGES, batch=batch)
 
 
+@pytest.mark.parametrize("conv", [pyg.GCNConv, pyg.GraphConv])
+def test_weights_of_edges(conv):
+    with pytest.raises(
+        InputError, match=r"edge_weight must have a row for each of the \d+ edges, got torch.float32 of shape"
+    ):
+        ww.trace(conv(3, 4), X, EDGES, edge_weight=torch.ones(2), index=0)
+
+
+def test_a_number_beyond_a_table_is_in_the_note():
+    class Looked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.conv = nn.Embedding(3, 4), pyg.GCNConv(4, 2)
+
+        def forward(self, x, edge_index):
+            return self.conv(self.table(x), edge_index)
+
+    with pytest.raises(IndexError) as raised:
+        ww.trace(Looked(), torch.tensor([0, 1, 7, 2]), EDGES, index=0)
+    assert "x (4,) of 0 to 7" in raised.value.__notes__[0]
+
+
 @pytest.mark.parametrize("kind", [RuntimeError, TypeError, AssertionError, AttributeError, KeyError])
 def test_a_models_own_error_comes_through(kind):
     def broken(h):

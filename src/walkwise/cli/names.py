@@ -163,11 +163,14 @@ def check_model(spec: str) -> str:
             f"a bundled model ({', '.join(BUNDLED)}), a .safetensors file, an import path such as mypkg.models:build, "
             f"or, with --weights, a model of the paper ({', '.join(RECIPES)})"
         )
+        weights = spec.endswith((".pt", ".pth", ".ckpt")) and Path(spec).is_file()
+        code = f"Name the code that makes the model, too: mypkg.models:build --weights {spec}."
         raise SourceError(
             f"Unknown model {spec!r}{nearest(spec, [*BUNDLED, *RECIPES])} Expected {expected}.",
             argument="model",
             expected=expected,
             got=spec,
+            remedy=code if weights else None,
         )
     return spec
 

@@ -20,6 +20,7 @@ from walkwise.cli.sources import Subject
 from walkwise.cli.wording import ONE_OUTPUT, in_options, option_of
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.node_types import NodeTypes
+from walkwise.core.report import absorbed
 from walkwise.display import count
 from walkwise.errors import LEFT_OUT, CoverageWarning, InputError, WalkwiseError
 from walkwise.evaluation.naming import answer_title, explained_title
@@ -115,7 +116,7 @@ class TracedPrediction:
             f"{where}: {count(chain.num_nodes, 'node')}{_by_type(types)}, {_edges(self.prediction.edge_index)}.\n",
             *(("Prediction: ", (self.answer, "bold"), ". ") if self.answer else ()),
             f"Explaining {'its output' if same else self.class_name}, {number(chain.output)}: walks sum to "
-            f"{number(chain.input_relevance)}, biases absorb {number(chain.bias_leak)} (rule: {self.rule}).",
+            f"{number(chain.input_relevance)}, {absorbed(chain.bias_leak, chain.normaliser)} (rule: {self.rule}).",
         )
         notes = (*chain.notes, *chain.cautions)
         return Text("\n").join([text, *(Text(f"Note: {note}", style="yellow") for note in notes)])

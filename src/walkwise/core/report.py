@@ -90,10 +90,25 @@ def describe_html(chain: RelevanceChain) -> str:
     rows = [(b.name, b.kind, b.route, b.rule, b.relevance_out, b.relevance_in, b.taken) for b in balances(chain)]
     headline = (
         f"RelevanceChain: {chain.size}. Output {number(chain.output)}: walks sum to {number(chain.input_relevance)}, "
-        f"biases absorb {number(_leak(chain))}."
+        f"{absorbed(_leak(chain), chain.normaliser)}."
     )
     lines = [html_line(remark[:1].upper() + remark[1:]) for remark in _remarks(chain)]
     return html_box(html_line(headline, strong=True), html_table(_COLUMNS, rows), *lines)
+
+
+def absorbed(leak: float, normaliser: float = 0.0, *, scale: float = 0.0) -> str:
+    """Who absorbs how much of what the walks do not carry.
+
+    Args:
+        leak: the output minus the sum of all walks.
+        normaliser: what of it log_softmax subtracts from the explained logit.
+        scale: the largest number it stands beside: what is 0 but for rounding is written as 0.
+
+    >>> absorbed(0.25), absorbed(-2.0, -2.5)
+    ('biases absorb 0.25', "biases absorb 0.5 and log_softmax's normaliser −2.5")
+    """
+    taken = f" and log_softmax's normaliser {number(normaliser, scale=scale)}" if normaliser else ""
+    return f"biases absorb {number(leak - normaliser, scale=scale)}{taken}"
 
 
 def _leak(chain: RelevanceChain) -> float:

@@ -102,6 +102,25 @@ def as_names(given: Any) -> list[str] | None:
     return [str(name) for name in given]
 
 
+def check_names(names: Sequence[str] | None, row: Tensor) -> None:
+    """Refuse names that are not one for each column; a single column may be the logit of two classes.
+
+    >>> import torch
+    >>> check_names(["low", "mid", "high"], torch.zeros(2))
+    Traceback (most recent call last):
+        ...
+    walkwise.errors.InputError: class_names must be 2 names, one for each column of the output, got 3: low, mid, high.
+    """
+    count = len(row)
+    if names is None or len(names) == count or (count == 1 and len(names) == 2):
+        return
+    expected = f"{count} names, one for each column of the output"
+    if count == 1:
+        expected = "one name, for the one column of the output, or two, if it is the logit of two classes"
+    got = Described(f"{len(names)}: {', '.join(names[:6])}{', ...' if len(names) > 6 else ''}")
+    raise InputError(argument="class_names", expected=expected, got=got)
+
+
 def made_by(target: Callable[[Any], Tensor], output: Any) -> Tensor:
     """Apply a callable target to the output; its own exceptions are passed on, with a note."""
     try:

@@ -18,7 +18,7 @@ from walkwise.core.node_types import TypedNode
 from walkwise.errors import InputError
 from walkwise.evaluation.adapters import Adapted, adapted
 from walkwise.evaluation.inputs import given_graph
-from walkwise.evaluation.outputs import as_names, explained_row, made_by, named_column, table
+from walkwise.evaluation.outputs import as_names, check_names, explained_row, made_by, named_column, table
 from walkwise.evaluation.types import AllTypes
 from walkwise.rules import RuleLike
 from walkwise.tracing import trace
@@ -167,6 +167,7 @@ def predict(
         )
     rows = table(output, 1 if index is None else x.shape[0])
     row = explained_row(rows, index)
+    check_names(class_names, row)
     column, negative = named_column(target, row, "target", class_names)
     if negative:
         model, output = adapted(given.model, given.manner, negative=True), -output

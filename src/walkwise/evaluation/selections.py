@@ -90,7 +90,9 @@ def _permutation(order: Nodes, num_nodes: int) -> Tensor:
     expected = f"a list that names each of the nodes 0 to {num_nodes - 1} once"
     places = as_tensor(order, "order", expected)
     if places.shape != (num_nodes,) or places.is_floating_point() or places.dtype == torch.bool:
-        raise InputError(argument="order", expected=expected, got=described(places))
+        scores = places.shape == (num_nodes,) and places.is_floating_point()
+        remedy = "For scores, one for each node, write scores.argsort(descending=True)." if scores else None
+        raise InputError(argument="order", expected=expected, got=described(places), remedy=remedy)
     if not torch.equal(places.sort().values, torch.arange(num_nodes)):
         raise InputError(argument="order", expected=expected, got=places.tolist())
     return places.long()

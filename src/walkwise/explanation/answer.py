@@ -14,6 +14,7 @@ from torch import Tensor
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.node_types import EdgeType, NodeTypes
+from walkwise.core.report import absorbed
 from walkwise.display import count, html_box, html_line, html_table, listed, number
 from walkwise.errors import InputError, MissingExtraError
 from walkwise.explanation import saved
@@ -52,6 +53,7 @@ class Explanation:
     node_labels: tuple[str, ...] = ()  # symbols, words; empty if nodes have no names
     smiles: str | None = None  # the molecule, if the graph is one
     types: NodeTypes | None = None  # of a heterogeneous graph
+    normaliser: float = 0.0  # what log_softmax subtracts from the explained logit
     chain: RelevanceChain | None = None  # for further questions; None if loaded from a file
 
     @property
@@ -164,11 +166,10 @@ class Explanation:
         node = "" if index is None else f" for node {index}" if self.types is None else f" for {self.node(index)}"
         explained = f"Explaining {'its output' if self.target == says else self.target}"
         said = f"Prediction{node}: {says}. {explained}" if says else f"Explaining {self.target}{node}"
-        absorbed = self.prediction.output - self.relevance
         scale = max(abs(self.relevance), abs(self.prediction.output))
         return (
             f"{said}, {number(self.prediction.output)}: walks sum to {number(self.relevance, scale=scale)}, "
-            f"biases absorb {number(absorbed, scale=scale)}."
+            f"{absorbed(self.prediction.output - self.relevance, self.normaliser, scale=scale)}."
         )
 
     def _top_nodes(self) -> list[tuple[int, float]]:

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.core.node_types import TypedNode
-from walkwise.errors import CoverageWarning, TooManyWalksError
+from walkwise.errors import CoverageWarning, TooManyWalksError, as_count
 from walkwise.evaluation.naming import explained_title, node_labels
 from walkwise.evaluation.outputs import as_names
 from walkwise.evaluation.predictions import Prediction, predict, traced
@@ -73,6 +73,7 @@ def explain(
     >>> contrast.target
     'output 1, not output 0'
     """
+    as_count(walks, "walks", "the number of top walks")
     graph, class_names = tuple(_alone(part) for part in graph), as_names(class_names)
     prediction = predict(
         model, *graph, target=target, against=against, index=index, class_names=class_names, **model_kwargs
@@ -109,6 +110,7 @@ def explain(
         node_labels=tuple(types.written(range(types.num_nodes))) if types else node_labels(data, chain.num_nodes),
         smiles=smiles if isinstance(smiles := getattr(data, "smiles", None), str) else None,
         types=types,
+        normaliser=chain.normaliser,
         chain=chain,
     )
 

@@ -88,6 +88,7 @@ def _described(explanation: Explanation) -> dict[str, Any]:
     return {
         **{name: getattr(explanation, name) for name in _PLAIN},
         **{name: list(getattr(explanation, name)) for name in _LISTS},
+        "normaliser": explanation.normaliser,
         "prediction": asdict(explanation.prediction),
         "subgraph": {
             "nodes": list(subgraph.numbers),
@@ -126,7 +127,7 @@ def _check_ending(path: Path) -> None:
 
 def read(path: str | Path) -> dict[str, Any]:
     """Read the fields of an explanation from a file; the chain is not in it."""
-    tensors, metadata = read_tensors(as_path(path, "path"))
+    tensors, metadata = read_tensors(as_path(path, "path"), "a file that Explanation.save wrote")
     try:
         found = json.loads(metadata["explanation"])
         counts = found.pop("types", None)
@@ -137,6 +138,7 @@ def read(path: str | Path) -> dict[str, Any]:
             **{name: found[name] for name in _PLAIN},
             **{name: tuple(found[name]) for name in _LISTS},
             **{name: _tensors(tensors, name, types) for name in _TENSORS},
+            "normaliser": found.get("normaliser", 0.0),  # which older files lack
             "prediction": Outcome(**found["prediction"]),
             "subgraph": FoundSubgraph(**subgraph, types=types),
             "check": None if found["check"] is None else _check(found["check"]),

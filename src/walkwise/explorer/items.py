@@ -7,6 +7,7 @@ from typing import Any
 
 from dash import html
 
+from walkwise.display import arrows
 from walkwise.explorer.answers import SelectionAnswer, WalkAnswer
 from walkwise.explorer.cases import Case
 from walkwise.explorer.parts import attributes
@@ -43,7 +44,7 @@ def walk_items(case: Case, walks: list[WalkAnswer]) -> list[html.Li]:
             items.append(html.Li(words, className="tied"))
         width = {"width": f"{100 * abs(walk.relevance) / most:.1f}%"}
         content = [
-            html.Span(" → ".join(names), className="path"),
+            html.Span(arrows(names), className="path"),
             html.Span(className="amount " + ("for" if walk.relevance >= 0 else "against"), style=width),
             html.Span("" if tied > 1 else short(walk.relevance, signed=True), className="value"),
         ]

@@ -154,18 +154,21 @@ def node_mask(nodes: Nodes | None, num_nodes: int, name: str) -> Bools:
     return mask
 
 
-def edges_of(edge_index: Numbers, num_nodes: int) -> Ints:
-    """The edges, checked.  # (2, E)"""
+def edges_of(edge_index: Numbers, num_nodes: int, counted: str | None = None) -> Ints:
+    """The edges, checked; ``counted`` is the argument that has an entry for each node, for errors.  # (2, E)"""
     given = edge_index.cpu().numpy() if isinstance(edge_index, Tensor) else np.asarray(edge_index)
     if given.size == 0:
         return np.zeros((2, 0), dtype=np.int64)
     if given.ndim != 2 or given.shape[0] != 2 or given.dtype.kind not in "iu":
         raise InputError(argument="edge_index", expected="pairs of node ids, of shape (2, E)", got=described(given))
     if given.min() < 0 or given.max() >= num_nodes:
+        missing = counted is not None and given.min() >= 0
+        remedy = f"Give {counted} an entry for every node; it has {num_nodes}." if missing else None
         raise InputError(
             argument="edge_index",
             expected=f"node ids from 0 to {num_nodes - 1}",
             got=Described(f"{given.min()} to {given.max()}"),
+            remedy=remedy,
         )
     return given.astype(np.int64)
 

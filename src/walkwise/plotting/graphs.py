@@ -122,7 +122,7 @@ def _graph(
         kinds = typed.kinds_of(types)
     scores = style.numbers(node_scores, "node_scores")
     M = len(scores)
-    edges = style.edges_of(edge_index, M)
+    edges = style.edges_of(edge_index, M, "node_scores")
     heavy = None if edge_scores is None else style.numbers(edge_scores, "edge_scores", edges.shape[1])
     chosen, known = style.node_mask(subgraph, M, "subgraph"), style.node_mask(truth, M, "truth")
     names = None if labels is None else style.names_of(labels, M, "labels") if len(labels) else []

@@ -16,6 +16,8 @@ _OFF_NODE, _STAGGER = 0.22, 0.08  # from a node to where lanes begin; between th
 _HUB, _PETAL, _PETAL_GAP = 0.1, 0.36, 0.035  # from a node to where petals begin, their length, and between them
 _TIP = 0.3  # from a node to where walks begin or end in a petal
 _NEAR = 1.6  # within which other nodes are in a petal's way
+#: How many times as long as the way to the nearest node a petal's unit is at most.
+_CLOSE = 1.5
 #: Radians: the widest petal, and what is left free on both sides of petals.
 _WIDE, _MARGIN = np.radians(50), np.radians(24)
 
@@ -59,8 +61,17 @@ def narrowest(walks: Walks, places: Floats) -> float:
     """The room that the lines of the walks have, where it is least, as a share of a usual step's length."""
     lanes = [_lane(len(road)) for road in _roads(walks).values()]
     unit = usual_step(walks, places)
-    petals = [0.12 * _petal_width(places, node, len(steps), unit) for node, steps in _stays(walks).items()]
+    petals = []
+    for node, steps in _stays(walks).items():
+        near = _unit_at(places, node, unit)
+        petals.append(0.12 * _petal_width(places, node, len(steps), near) * near / unit)
     return min([_LANE, *lanes, *petals])
+
+
+def _unit_at(places: Floats, node: int, unit: float) -> float:
+    """The length by which a node's petals are drawn: a usual step's, or less where another node is much closer."""
+    far = np.hypot(*(places - places[node]).T)
+    return min(unit, _CLOSE * float(far[far > 0].min(initial=np.inf)))
 
 
 def _lane(count: int) -> float:
@@ -147,13 +158,14 @@ def _petals(walks: Walks, places: Floats, unit: float) -> dict[Step, Floats]:
     """A loop per step from a node to itself, those of a node side by side.  # (4, 2) each"""
     pieces = {}
     for node, steps in _stays(walks).items():
-        begin, room = _free_sector(places, node, unit)
-        wide = _petal_width(places, node, len(steps), unit)
+        near = _unit_at(places, node, unit)
+        begin, room = _free_sector(places, node, near)
+        wide = _petal_width(places, node, len(steps), near)
         hub = float(np.clip(_PETAL_GAP / wide, _HUB, _OFF_NODE))
         for rank, step in enumerate(steps):
             angle = begin + room / 2 + (rank - (len(steps) - 1) / 2) * wide
             ends = step[1] == 0, step[1] == len(walks[step[0]]) - 2
-            pieces[step] = _petal(places[node], angle, wide, hub, unit, ends=ends)
+            pieces[step] = _petal(places[node], angle, wide, hub, near, ends=ends)
     return pieces
 
 

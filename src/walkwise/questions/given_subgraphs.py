@@ -48,6 +48,7 @@ def queued_node_sets(chain: RelevanceChain, given: Any) -> NodeSets:
                 argument="subgraphs",
                 expected=f"of shape (B, {M}), as a boolean mask",
                 got=tuple(given.shape),
+                remedy="For one subgraph write [mask]." if given.shape == (M,) else None,
             )
         return _from_mask(chain, given)
     if isinstance(given, Tensor) and given.dim() == 2 and not given.is_floating_point():  # sets of one size
@@ -130,11 +131,14 @@ def _checked(chain: RelevanceChain, ids: Tensor, offsets: Tensor, sizes: tuple[i
             )
         if found[1]:
             key = int(keys[1:][twice][0])
+            flags = len(ids) % M == 0 and set(ids.tolist()) <= {0, 1}
+            remedy = "If these are flags, 0 or 1 for each node, give them as a boolean mask (B, M)." if flags else None
             raise InputError(
                 f"Subgraph {key // M} names node {key % M} more than once.",
                 argument="subgraphs",
                 expected="sets that name each node once",
                 got=key % M,
+                remedy=remedy,
             )
 
     verdict = Verdict(torch.stack([beyond.any(), twice.any()]).long(), judge)
@@ -211,7 +215,8 @@ def _node_tensor(ids: list[Any]) -> Tensor:
             got=Described(error),
         ) from None
     if nodes.dtype.kind not in "iu" or nodes.ndim != 1:
-        got = described(nodes)
+        odd = [i for i in ids if not isinstance(i, (int, np.integer))]
+        got = Described(f"{odd[0]!r} among them") if odd and nodes.ndim == 1 else described(nodes)
         raise InputError(
             f"Node ids must be integers, got {got}.", argument="subgraphs", expected="lists of integers", got=got
         )

@@ -62,7 +62,7 @@ def at_nodes(chain: RelevanceChain, *, layer: int | Literal["start"] = 0) -> Ten
     """The same for nodes of all types in one row: (M,)."""
     if layer == "start":
         return _begun(chain, range(chain.num_layers + 1))
-    layer = _checked_layer(layer, "position", chain.num_layers)
+    layer = _checked_layer(layer, '"start", or a position', chain.num_layers)
     if layer == 0:
         return _begun(chain, [0])
     total = torch.zeros(chain.num_nodes, dtype=chain.dtype, device=chain.device)
@@ -148,7 +148,7 @@ def edge_relevance(chain: RelevanceChain, *, layer: int | None = None, edge_inde
     True
     """
     if layer is not None:
-        layer = _checked_layer(layer, "step", chain.num_layers - 1)
+        layer = _checked_layer(layer, "a step", chain.num_layers - 1)
     if edge_index is None:
         found = _along(chain, chain.edge_index, layer, every=True)
         return found if chain.types is None else chain.types.split_edges(found)
@@ -190,7 +190,7 @@ def _checked_layer(layer: Any, kind: str, last: int) -> int:
     except TypeError:
         number = -1
     if not 0 <= number <= last:
-        raise InputError(argument="layer", expected=f"a {kind} from 0 to {last}", got=layer)
+        raise InputError(argument="layer", expected=f"{kind} from 0 to {last}", got=layer)
     return number
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from walkwise.core.chain import RelevanceChain, without_gradients
 from walkwise.core.node_types import NodeTypes, TypedNode
 from walkwise.core.sending import sent
-from walkwise.display import count, html_box, html_table
+from walkwise.display import arrows, count, html_box, html_table
 from walkwise.errors import InputError, as_count, as_limit
 from walkwise.questions.bookkeeping import (
     by_size,
@@ -72,9 +72,9 @@ class TiedWalks:
         """
         named = [f"{i} {label}".strip() for i, label in enumerate(labels)]
         written = [
-            " → ".join("–" if i < 0 else named[i] if named else str(i) for i in walk)
+            arrows("–" if i < 0 else named[i] if named else str(i) for i in walk)
             if self.types is None
-            else " → ".join(self.types.written(walk))
+            else arrows(self.types.written(walk))
             for walk in self.walks[:most].tolist()
         ]
         left = len(self.walks) - len(written)

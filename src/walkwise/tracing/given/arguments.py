@@ -21,6 +21,7 @@ from walkwise.tracing.given.in_order import are_told, are_turned, edges_first
 from walkwise.tracing.given.manners import NOT_TAKEN, Manner
 from walkwise.tracing.given.misfits import (
     explain_batch,
+    explain_edges,
     explain_kinds,
     explain_precision,
     explain_types,
@@ -183,6 +184,7 @@ class Given:
             refuse_whole(error, self.model, self.manner.whole)
             explain_kinds(error, self.edge_index, self.arguments)
             explain_batch(error, self.arguments, self.num_nodes)
+            explain_edges(error, self.edge_index, self.arguments)
             explain_precision(error, self.model, self.tensors())
             explain_types(error, self.tensors(), self.missed)
             self._check_ends()

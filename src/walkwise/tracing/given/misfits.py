@@ -123,6 +123,22 @@ def explain_batch(error: Exception, arguments: Mapping[str, Any], num_nodes: int
     ) from error
 
 
+def explain_edges(error: Exception, edge_index: Any, arguments: Mapping[str, Any]) -> None:
+    """Say what has not one row for each edge."""
+    if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or not isinstance(error, (IndexError, RuntimeError)):
+        return
+    E = edge_index.shape[1]
+    for name in ("edge_attr", "edge_weight", "edge_type"):
+        rows = arguments.get(name)
+        if isinstance(rows, Tensor) and rows.dim() and len(rows) != E:
+            raise InputError(
+                f"{name} must have a row for each of the {E} edges, got {described(rows)} ({error}).",
+                argument=name,
+                expected=f"a tensor with a row for each of the {E} edges",
+                got=described(rows),
+            ) from error
+
+
 def _are_numbers(value: Any) -> bool:
     """Whether a list, or a list of lists, is made of numbers."""
     if isinstance(value, (list, tuple)):
@@ -180,4 +196,10 @@ def explain_types(error: Exception, tensors: Mapping[str, Tensor], missed: str |
             got=tensors[one].dtype,
             remedy=f"If these are features, not category numbers, convert them: {_converted(one)}.",
         ) from error
-    noted(error, "Raised by the model, which got " + ", ".join(f"{n} {tuple(t.shape)}" for n, t in tensors.items()))
+    noted(error, "Raised by the model, which got " + ", ".join(f"{n} {_seen(t)}" for n, t in tensors.items()))
+
+
+def _seen(given: Tensor) -> str:
+    """The shape of a tensor, and between what its numbers are where they are whole, as numbers of categories are."""
+    whole = given.numel() and not given.is_floating_point() and not given.is_complex()
+    return f"{tuple(given.shape)}" + (f" of {int(given.min())} to {int(given.max())}" if whole else "")

@@ -132,7 +132,7 @@ def _selected(output: Any, target: Any, against: Any, index: Index, num_graphs: 
     flat = scores.reshape(-1)
     direction = torch.zeros_like(flat)
     if against is not None and scores.shape[1] > 1:
-        others = [column for column, _ in _columns(scores, against, rows)]
+        others = [column for column, _ in _columns(scores, against, rows, "against")]
         for (column, _), other in zip(chosen, others, strict=True):
             check_contrast(column, other, scores.shape[1])
         less = [row * scores.shape[1] + other for row, other in zip(rows, others, strict=True)]
@@ -202,11 +202,13 @@ def _rows(scores: Tensor, index: Index, num_graphs: int) -> list[int]:
     if index is not None:
         row = _integer(index, "index")
         if not 0 <= row < count:
+            rows = f"{count} rows, 0 to {count - 1}" if count > 1 else "1 row"
             raise TargetError(
-                f"index={row} is out of range: the output has {count} rows, 0 to {count - 1}.",
+                f"index={row} is out of range: the output has {rows}.",
                 argument="index",
-                expected=f"a row of the output, 0 to {count - 1}",
+                expected=f"a row of the output, {f'0 to {count - 1}' if count > 1 else '0 alone'}",
                 got=row,
+                remedy="If it is one output for the whole graph, leave index out." if count == 1 else None,
             )
         return [row]
     if count != num_graphs:
@@ -220,27 +222,27 @@ def _rows(scores: Tensor, index: Index, num_graphs: int) -> list[int]:
     return list(range(count))
 
 
-def _columns(scores: Tensor, target: Any, rows: list[int]) -> list[tuple[int, int]]:
-    """The column of every explained row, and its sign."""
+def _columns(scores: Tensor, target: Any, rows: list[int], name: str = "target") -> list[tuple[int, int]]:
+    """The column of every explained row, and its sign; ``name`` is the argument that names the columns."""
     if target is None:
         return [(int(best), 1) for best in scores[rows].argmax(dim=1).tolist()]
     if not isinstance(target, Sequence) or isinstance(target, str):
-        return [column_of(target, scores.shape[1])] * len(rows)
+        return [column_of(target, scores.shape[1], name)] * len(rows)
     given = list(target)
     if len(given) != len(rows):
         raise TargetError(
-            f"target names {len(given)} columns for {len(rows)} explained row(s).",
-            argument="target",
+            f"{name} names {len(given)} columns for {len(rows)} explained row(s).",
+            argument=name,
             expected=f"one column, or one for each of {len(rows)} explained row(s)",
             got=given,
         )
     plain = all(type(one) is int for one in given)
-    known = {one: column_of(one, scores.shape[1]) for one in dict.fromkeys(given)} if plain else {}
-    return [known[one] for one in given] if plain else [column_of(one, scores.shape[1]) for one in given]
+    known = {one: column_of(one, scores.shape[1], name) for one in dict.fromkeys(given)} if plain else {}
+    return [known[one] for one in given] if plain else [column_of(one, scores.shape[1], name) for one in given]
 
 
-def column_of(target: Any, count: int) -> tuple[int, int]:
-    """The column that a target names of this many, and its sign.
+def column_of(target: Any, count: int, name: str = "target") -> tuple[int, int]:
+    """The column that a target names of this many, and its sign; ``name`` is the argument's, for errors.
 
     >>> column_of(2, 3), column_of("positive", 1), column_of(1, 1), column_of("negative", 1)
     ((2, 1), (0, 1), (0, 1), (0, -1))
@@ -249,24 +251,29 @@ def column_of(target: Any, count: int) -> tuple[int, int]:
         if count == 1:
             return 0, CLASSES[target]
         raise TargetError(
-            f"target={target!r} is for models with one logit; the output has {count} columns.",
-            argument="target",
+            f"{name}={target!r} is for models with one logit; the output has {count} columns.",
+            argument=name,
             expected=f"a column of the output, 0 to {count - 1}",
             got=target,
             remedy=f"Give the column of the class, 0 to {count - 1}.",
         )
     if isinstance(target, str):
         names = ' or, for a binary model with one logit, "positive" or "negative"' if count == 1 else ""
-        raise TargetError(argument="target", expected=f"a column of the output, 0 to {count - 1}{names}", got=target)
-    column = _integer(target, "target")
+        raise TargetError(
+            argument=name,
+            expected=f"a column of the output, 0 to {count - 1}{names}",
+            got=target,
+            remedy="To give classes by name: ww.explain(model, data, target=..., class_names=[...]).",
+        )
+    column = _integer(target, name)
     if column == 1 == count:  # the positive class of two
         return 0, 1
     if not 0 <= column < count:
         words = ' The classes of a binary model with one logit are "positive" and "negative".' if count == 1 else ""
         words = " Columns are counted from 0, not from the end." if column < 0 else words
         raise TargetError(
-            f"target={column} is out of range: the output has {count} column(s), 0 to {count - 1}.{words}",
-            argument="target",
+            f"{name}={column} is out of range: the output has {count} column(s), 0 to {count - 1}.{words}",
+            argument=name,
             expected=f"a column of the output, {f'0 to {count - 1}' if count > 1 else '0 alone'}",
             got=column,
         )
