@@ -31,7 +31,7 @@ def both(function, *arrays, **named):
         (books.repeated, (SIZES, SIZES[::-1].copy())),
         (books.rows, (SIZES, SIZES.astype(np.int8))),
         (books.places, (SIZES > 2,)),
-        (books.by_size, (SIZES,)),
+        (books.places_ascending, (SIZES,)),
         (books.largest, (SIZES * 1.0, 7)),
         (books.largest, (SIZES * 1.0, 70)),
         (books.row_maximum, (SIZES.reshape(8, 5),)),

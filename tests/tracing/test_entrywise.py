@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from everywhere import check_same, same, traced
 from walkwise.rules import AlphaBeta, Epsilon, Gamma, GeneralisedGamma
+from walkwise.tracing.meaning.entrywise import held_ratio
 
 
 def zeros(x):
@@ -123,3 +124,27 @@ def test_a_number_before_an_activation_gets_its_share():
     for rule in ("zero", GeneralisedGamma(3.0)):
         ours, theirs = (traced(lambda w, h, held, b=b: h + F.relu(h - b), "inside", same, rule) for b in (0.3, each))
         check_same(ours, theirs)
+
+
+AT_ZERO = {
+    "tanh": (torch.tanh, 1),
+    "silu": (F.silu, 0.5),
+    "leaky_relu": (F.leaky_relu, 0.01),  # a kink: the limit from below
+    "hardtanh": (F.hardtanh, 1),
+    "a bound above": (lambda h: h.clamp(max=1), 1),
+    "relu by a bound": (lambda h: h.clamp(min=0), 0),
+    "square": (torch.square, 0),
+    "sqrt": (torch.sqrt, 0),  # the limit is infinite
+    "exp": (torch.exp, 0),  # there is none: exp(0) is 1
+    "cos": (torch.cos, 0),
+    "reciprocal": (torch.reciprocal, 0),
+    "log": (torch.log, 0),
+}
+
+
+@pytest.mark.parametrize("name", AT_ZERO)
+def test_a_zero_passes_on_the_limit_from_below_or_nothing(name):
+    func, limit = AT_ZERO[name]
+    z = torch.tensor([0.0, 0.5], dtype=torch.double)
+    expected = torch.tensor([limit, func(z)[1] / 0.5], dtype=torch.double)
+    torch.testing.assert_close(held_ratio(func(z), z, func), expected, rtol=1e-5, atol=2e-6)

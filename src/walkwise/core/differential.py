@@ -42,7 +42,6 @@ class Differential(Operator):
     output: int  # which of the function's results, where there are several
     shape: torch.Size  # of the result
 
-    reach = None
     closed = False
 
     @property
@@ -158,6 +157,8 @@ class RowFunction(Operator):
     by_row: bool  # whether constants that are as long as the argument where it has its rows have one for each of them
     start: Dimension = FIRST  # where the argument's rows are
     end: Dimension = FIRST  # and the result's
+
+    reach = 0
 
     @property
     def widest(self) -> int:

@@ -260,6 +260,8 @@ class AtHome(Operator):
     operator: Operator
     homes: Homes
 
+    reach = 0
+
     @property
     def widest(self) -> int:
         """As many neurons as a node's rows have together."""

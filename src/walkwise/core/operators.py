@@ -35,7 +35,7 @@ class Operator(ABC):
     """
 
     #: How far one application reaches: 0 stays at the node, 1 goes along edges, None may go anywhere.
-    reach: int | None = 0
+    reach: int | None = None
     #: Whether it is written out; the map of any other function is carried by autograd.
     closed: bool = True
 
@@ -102,6 +102,8 @@ class Operator(ABC):
 class Passage(Operator):
     """Passes messages on unchanged."""
 
+    reach = 0
+
     def growth(self, largest: Largest) -> float:
         """Nothing grows."""
         return 1.0
@@ -137,6 +139,8 @@ class Scale(Operator):
     """Multiplies entry by entry: activations, ratios, normalisations, gates."""
 
     given: NodeTensor  # (M, N), (1, N), (M, 1) or (1, 1)
+
+    reach = 0
 
     @property
     def factor(self) -> Tensor:
@@ -176,6 +180,8 @@ class RowMap(Operator):
     """The same matrix applied to every node: linear layers."""
 
     matrix: Tensor  # (N_out, N_in)
+
+    reach = 0
 
     @property
     def widest(self) -> int:
@@ -217,6 +223,8 @@ class Columns(Operator):
 
     index: tuple[int, ...]  # (N',) the column of the input that each of the output's is, -1 where that is 0
     width: int  # N
+
+    reach = 0
 
     @staticmethod
     def placed(start: int, length: int, width: int) -> Columns:

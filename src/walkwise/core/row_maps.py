@@ -22,8 +22,6 @@ class Send(Operator):
     senders: int  # rows of the input
     receivers: int  # rows of the output
 
-    reach = None
-
     def pull(self, message: Tensor, rows: Rows) -> Tensor:
         """Every sender gets what its edges carried."""
         carried = self._weighed(message.index_select(0, self.edges.target))
@@ -56,8 +54,6 @@ class Gather(Operator):
     index: Tensor  # (K',) the row that each row of the output is
     num_rows: int  # of the input
 
-    reach = None
-
     def growth(self, largest: Largest) -> float:
         """All rows could be picked from one."""
         return float(len(self.index))
@@ -81,8 +77,6 @@ class Scatter(Operator):
 
     index: Tensor  # (K,) the row of the output that each row goes to
     num_rows: int  # of the output
-
-    reach = None
 
     def growth(self, largest: Largest) -> float:
         """Nothing grows."""
@@ -109,8 +103,6 @@ class SumRows(Operator):
     share: float
     as_rows: bool  # whether the columns of the sum are the rows of what comes out
 
-    reach = None
-
     def growth(self, largest: Largest) -> float:
         """The share."""
         return abs(self.share)
@@ -132,8 +124,6 @@ class Reshape(Operator):
 
     before: torch.Size  # (K, N)
     after: torch.Size
-
-    reach = None
 
     @property
     def shapes(self) -> tuple[torch.Size, torch.Size]:

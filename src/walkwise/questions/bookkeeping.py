@@ -48,7 +48,7 @@ def stacked(parts: list[Book]) -> Book:
     return torch.cat(parts) if isinstance(parts[0], Tensor) else np.concatenate(parts)
 
 
-def by_size(keys: Book) -> Book:
+def places_ascending(keys: Book) -> Book:
     """The places of numbers, ascending; equal ones in the order they have.  # (K,) -> (K,)"""
     return keys.argsort(stable=True) if isinstance(keys, Tensor) else keys.argsort(kind="stable")
 
@@ -103,7 +103,7 @@ def spans(first: Book, counts: Book) -> tuple[Book, Book]:
 
 def grouped(keys: Book) -> tuple[Book, Book]:
     """The distinct numbers, ascending, and for every number which of them it equals; faster than np.unique."""
-    order = by_size(keys)
+    order = places_ascending(keys)
     ranked = rows(keys, order)
     new = counting(len(keys), keys) == 0
     new[1:] = ranked[1:] != ranked[:-1]

@@ -16,11 +16,11 @@ from walkwise.core.sending import sent
 from walkwise.display import arrows, count, html_box, html_table
 from walkwise.errors import InputError, as_count, as_limit
 from walkwise.questions.bookkeeping import (
-    by_size,
     counted,
     counting,
     largest,
     places,
+    places_ascending,
     read,
     repeated,
     row_maximum,
@@ -235,10 +235,10 @@ def _best(at: Stages, listed: ListedWalks, k: int, by: str, graphs: PaddedGraphs
     graph = rows(at.book(graphs.graph(np.arange(len(graphs.place)))), row_maximum(listed.visits))
     totals = counted(graph, len(graphs))
     if not at.elsewhere:  # the few that are kept of each are sorted alone
-        each = np.split(by_size(graph), totals.cumsum()[:-1])
+        each = np.split(places_ascending(graph), totals.cumsum()[:-1])
         return stacked([some[largest(score[some], k)] for some in each]), totals.tolist()
-    order = by_size(-score)
-    order = rows(order, by_size(rows(graph, order)))
+    order = places_ascending(-score)
+    order = rows(order, places_ascending(rows(graph, order)))
     rank = counting(len(order), order) - repeated(totals.cumsum(0) - totals, totals)
     return rows(order, places(rank < k)), totals.tolist()
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from walkwise.core.operators import Scale
-from walkwise.rules import divide
+from walkwise.tracing.meaning.entrywise import held_ratio
 from walkwise.tracing.meaning.interpreter import Interpreter, gradient
 from walkwise.tracing.recording.recorded import Op, Ref, references
 from walkwise.tracing.recording.words import handles
@@ -57,14 +57,10 @@ def pointwise(run: Interpreter, op: Op) -> None:
         return gradient(run, op)
     flow, value, shape = run.flow(refs[0].slot), run.value(output), run.shape(refs[0].slot)
 
-    def slope(z: Tensor) -> Tensor:
-        if op.word.name in _SINGULAR:
-            return divide(value, z)
-        near = torch.where(z == 0, -1e-6, z)
-        image: Tensor = op.run(lambda _: near.view(shape))[0].reshape(z.shape)
-        return image / near
+    def image(z: Tensor) -> Tensor:
+        return op.run(lambda _: z.view(shape))[0].reshape(z.shape)  # type: ignore[no-any-return]
 
-    made = run.builder.activated(flow, value, slope)
+    made = run.builder.activated(flow, value, lambda z: held_ratio(value, z, image))
     kept = flow.gate if op.word.name in _NORMALISING else 0
     made.call, made.gate = op.call, max(GATES.get(op.word.name, 0), kept) or _DIVISOR * divides(op)
     run.flows[output] = made
@@ -85,13 +81,6 @@ def divides(op: Op) -> bool:
 
 for _handler in (_relu, pointwise):
     _handler.pointwise = True  # type: ignore[attr-defined]
-
-#: Functions whose ratio h / z has no limit at 0 (or the limit 0): a zero passes nothing on.
-_SINGULAR = frozenset({
-    "sigmoid", "hardsigmoid", "logsigmoid", "softplus", "exp", "log", "cos", "reciprocal", "rsqrt", "sqrt", "pow",
-    "square", "threshold", "rdiv", "rpow", "div", "clamp", "hardtanh", "exp2", "log2", "log10", "logit",
-    "acos", "acosh", "cosh", "erfc", "sinc", "lgamma", "digamma", "float_power", "special_ndtr", "special_log_ndtr",
-})  # fmt: skip
 
 
 def _is_positive(z: Tensor) -> Tensor:

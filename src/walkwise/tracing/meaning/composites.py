@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from walkwise.core.differential import leaves
+from walkwise.tracing.meaning.activations import GATES
 from walkwise.tracing.meaning.interpreter import Interpreter, gradient, structural
 from walkwise.tracing.meaning.stacks import contract_stack
 from walkwise.tracing.meaning.weights import multilinear
@@ -268,7 +269,7 @@ def _heads(run: Interpreter, op: Op) -> None:
     w.end(_mixed(w, given, _attentions(w, given)))
     for slot in op.outputs[1:]:
         if slot is not None:  # the attention itself
-            run.flows[slot] = Flow(run.value(slot), run.builder.new_slot(), call=op.call, gate=2)
+            run.flows[slot] = Flow(run.value(slot), run.builder.new_slot(), call=op.call, gate=GATES["softmax"])
 
 
 _QKV = ("query", "key", "value")

@@ -6,6 +6,7 @@ h = z · [h / z], like the function of that name, and ends the linear maps befor
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,19 @@ MERGING = _SUMS | _PRODUCTS | _EXTREMES | _MASKED
 _LONGEST = 16
 
 
+def held_ratio(value: Tensor, z: Tensor, image: Callable[[Tensor], Tensor]) -> Tensor:
+    """[h / z] of a function of single entries; where z is 0, its limit from below, or 0 if it has none.
+
+    Args:
+        value: h.
+        z: what h was made of.
+        image: the function itself.
+    """
+    near = torch.where(z == 0, -1e-6, z)
+    limit = torch.where(value == 0, image(near) / near, 0.0).nan_to_num(0.0, 0.0, 0.0)
+    return torch.where(z == 0, limit, divide(value, z))
+
+
 def as_activation(run: Interpreter, op: Op) -> None:
     """Write an operation's result as an activation, if it is a non-linear function of one tensor, entry by entry."""
     if (of_two := _extreme(run, op)) is not None:
@@ -38,11 +52,11 @@ def as_activation(run: Interpreter, op: Op) -> None:
         return None
     z, value = run.value(root), run.value(output)
 
+    def image(at: Tensor) -> Tensor:
+        return run.replayed(output, root, at.view(run.shape(root))).reshape(at.shape)
+
     def slope(at: Tensor) -> Tensor:
-        near = torch.where(at == 0, -1e-6, at)
-        image = run.replayed(output, root, near.view(run.shape(root))).reshape(at.shape)
-        limit = torch.where(value == 0, image / near, 0.0).nan_to_num(0.0, 0.0, 0.0)  # none where it jumps
-        return torch.where(at == 0, limit, divide(value, at))
+        return held_ratio(value, at, image)
 
     gate = run.flows[output].gate
     flow = run.builder.activated(run.flows[root], value, slope, rectifies=torch.equal(value, z.clamp(min=0)))

@@ -13,7 +13,7 @@ from walkwise.tracing.meaning import (
     recurrent,  # noqa: F401  (they fill the table of functions, too)
     selections,  # noqa: F401  (they fill the table of functions, too)
 )
-from walkwise.tracing.meaning.activations import SQUASHED, rescaled
+from walkwise.tracing.meaning.activations import GATES, SQUASHED, rescaled
 from walkwise.tracing.meaning.arithmetic import scale as multiplied
 from walkwise.tracing.meaning.composites import Written, written_out
 from walkwise.tracing.meaning.interpreter import Interpreter, gradient
@@ -40,7 +40,7 @@ def _softmax(run: Interpreter, op: Op) -> None:
     if not _alone(op):
         return gradient(run, op)
     assert op.outputs[0] is not None
-    rescaled(run, op, divide(run.value(op.outputs[0]), run.value(op.inputs[0])), gate=2)
+    rescaled(run, op, divide(run.value(op.outputs[0]), run.value(op.inputs[0])), gate=GATES["softmax"])
     if op.call is None:
         run.squashes.append((SQUASHED.format("softmax", _LOGIT), run.flows[op.outputs[0]].slot))
 
