@@ -112,7 +112,7 @@ def check_names(names: Sequence[str] | None, row: Tensor) -> None:
     walkwise.errors.InputError: class_names must be 2 names, one for each column of the output, got 3: low, mid, high.
     """
     count = len(row)
-    if names is None or len(names) == count or (count == 1 and len(names) == 2):
+    if not names or len(names) == count or (count == 1 and len(names) == 2):
         return
     expected = f"{count} names, one for each column of the output"
     if count == 1:

@@ -17,7 +17,7 @@ _HUB, _PETAL, _PETAL_GAP = 0.1, 0.36, 0.035  # from a node to where petals begin
 _TIP = 0.3  # from a node to where walks begin or end in a petal
 _NEAR = 1.6  # within which other nodes are in a petal's way
 #: How many times as long as the way to the nearest node a petal's unit is at most.
-_CLOSE = 1.5
+_CLOSE = 1.1
 #: Radians: the widest petal, and what is left free on both sides of petals.
 _WIDE, _MARGIN = np.radians(50), np.radians(24)
 
