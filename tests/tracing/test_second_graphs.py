@@ -12,6 +12,7 @@ from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.nn import GCNConv, SAGEConv
 
 import walkwise as ww
+from walkwise.evaluation.predictions import predict
 
 RING, PATH = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]), torch.tensor([[0, 1, 2], [1, 2, 0]])
 
@@ -264,7 +265,21 @@ def test_the_same_edges_twice_are_one_graph():
     mol, _ = graphs(4, 3)
     chain = ww.trace(Pair(), mol.x, mol.edge_index, target=0, rule="zero", x_t=mol.x * 2, edge_index_t=mol.edge_index)
     assert len(chain.layers) == 4
-    assert not any("another graph" in note for note in chain.notes)
+    assert not any("second graph" in note for note in chain.notes)
+
+
+def test_the_same_features_twice_are_one_graph():
+    """On other edges, too (those that are near, say), in the trace and on parts of the graph."""
+    mol, _ = graphs(4, 3)
+    other = torch.tensor([[0, 2], [2, 0]])
+    given = {"x_t": mol.x, "edge_index_t": other}
+    chain = ww.trace(Pair(), mol.x, mol.edge_index, target=0, rule="zero", **given)
+    assert not any("second graph" in note for note in chain.notes)
+    x = mol.x.clone().requires_grad_()
+    Pair()(x, mol.edge_index, x, other).sum().backward()
+    expected = (x.grad * x).sum(1).detach() / 2  # each factor of the product gets half
+    torch.testing.assert_close(ww.node_relevance(chain, layer="start"), expected)
+    assert not predict(Pair(), mol.x, mol.edge_index, target=0, **given).beside
 
 
 class Pairs(Pair):
@@ -278,4 +293,4 @@ def test_pairs_of_nodes_and_a_table_are_no_other_graph():
     mol, _ = graphs(4, 3)
     given = {"table": torch.rand(9, 4).double(), "edge_label_index": torch.tensor([[0, 1], [2, 3]])}
     chain = ww.trace(Pairs(), mol, index=1, target=0, **given)
-    assert not any("another graph" in note for note in chain.notes)
+    assert not any("second graph" in note for note in chain.notes)

@@ -82,7 +82,7 @@ class Prediction:
     @cached_property
     def beside(self) -> frozenset[int]:
         """The tensors of other graphs among the arguments, by identity: parts of this one leave them as they are."""
-        others = graphs_beside(self.arguments, self.edge_index, self.num_nodes)
+        others = graphs_beside(self.arguments, self.x, self.edge_index, self.num_nodes)
         return frozenset(id(tensor) for tensors in others.values() for tensor in tensors)
 
     @property

@@ -82,7 +82,7 @@ class Given:
     @cached_property
     def others(self) -> dict[str, list[Tensor]]:
         """The tensors of graphs other than the explained one, by their names."""
-        return graphs_beside(self.arguments, self.edge_index, self.num_nodes)
+        return graphs_beside(self.arguments, self.x, self.edge_index, self.num_nodes)
 
     @property
     def outside(self) -> list[Tensor]:

@@ -15,22 +15,24 @@ from walkwise.tracing.running.found import is_edges
 _EDGES, _PAIRS = ("edge", "adj", "bond"), ("label", "neg", "pos", "pair")
 
 
-def graphs_beside(arguments: Mapping[str, Any], edge_index: Any, num_nodes: int) -> dict[str, list[Tensor]]:
+def graphs_beside(arguments: Mapping[str, Any], x: Any, edge_index: Any, num_nodes: int) -> dict[str, list[Tensor]]:
     """The tensors of other graphs among what a model is given, by what these are called.
 
     Args:
         arguments: what the model gets besides x and edge_index.
+        x: of the explained graph; the same tensor beside other edges is another view of it, and no other graph.
         edge_index: of the explained graph.
         num_nodes: of the explained graph.
 
     >>> x, edge_index = torch.rand(3, 2), torch.tensor([[0, 1], [1, 2]])
-    >>> list(graphs_beside({"x_t": x, "edge_index_t": edge_index}, edge_index.flip(1)[:, :1], 3))
+    >>> list(graphs_beside({"x_t": x * 2, "edge_index_t": edge_index}, x, edge_index.flip(1)[:, :1], 3))
     ['x_t with edge_index_t']
     """
     found = {name: tensors_in(value) for name, value in arguments.items() if is_graph(value)}
     for edges in _other_edges(arguments, edge_index):
         for name in _rows_of(edges, arguments, edge_index, num_nodes):
-            found[f"{name} with {edges}"] = [arguments[name]]
+            if arguments[name] is not x:
+                found[f"{name} with {edges}"] = [arguments[name]]
     return found
 
 
