@@ -151,7 +151,7 @@ def test_a_state_of_the_whole_graph_that_is_made_of_raw_features(x, way, bend, r
     with pytest.warns(CoverageWarning, match="mean adds up rows of nodes"):
         chain = ww.trace(model, x, EDGES, target=1, rule=rule)
     assert chain.input_relevance == pytest.approx(chain.output, abs=1e-12)
-    assert not any("on no walk" in note for note in chain.notes)
+    assert not any("no walk carries" in note for note in chain.notes)
     walks = ww.enumerate_walks(chain)
     table = dict(zip(map(tuple, walks.tolist()), ww.walk_relevance(chain, walks).tolist(), strict=True))
     expected = [reference.subgraph_relevance(table, nodes, 0.3) for nodes in SUBGRAPHS]
