@@ -358,6 +358,16 @@ def test_layers_inside_layers_do_not_confuse_who_was_handed_what(x, target):
         ww.trace(model, x, EDGES, target=target)
 
 
+@pytest.mark.parametrize("layer", [pyg.GATConv, pyg.GATv2Conv, pyg.TransformerConv])
+@pytest.mark.parametrize("where", ["a", "b"])
+def test_attention_is_no_detaching_of_the_model(x, layer, where):
+    """PyG's softmax detaches the maximum that it subtracts."""
+    convs = {"a": pyg.GCNConv(4, 4), "b": pyg.GCNConv(4, 4)} | {where: layer(4, 4)}
+    model = Model(lambda m, x, e: pooled(m.b(torch.tensor(m.a(x, e).tolist()), e)), **convs)
+    with pytest.raises(TraceError, match=r"'b' \(\w+\) received node features that depend on an earlier layer"):
+        ww.trace(model, x, EDGES, target=0)
+
+
 def test_a_layer_behind_a_detached_tensor_is_named(x):
     def run(m, x, e):
         return pooled(m.b(torch.from_numpy(m.a(x, e).relu().detach().numpy()), e))
@@ -369,14 +379,15 @@ def test_a_layer_behind_a_detached_tensor_is_named(x):
     assert any("layer 'a'" in note for note in chain.notes)
 
 
-def test_a_layer_that_another_output_is_made_of_is_noted_without_warning(x):
+@pytest.mark.parametrize("layer", [pyg.GCNConv, pyg.GATConv, pyg.GATv2Conv, pyg.TransformerConv])
+def test_a_layer_that_another_output_is_made_of_is_noted_without_warning(x, layer):
     def run(m, x, e):
         h = m.a(x, e).relu()
         return pooled(m.b(h, e)), pooled(m.c(h, e))
 
-    model = Model(run, a=pyg.GCNConv(4, 4), b=pyg.GCNConv(4, 1), c=pyg.GCNConv(4, 1))
+    model = Model(run, a=layer(4, 4), b=layer(4, 1), c=layer(4, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         chain = ww.trace(model, x, EDGES, target=lambda outputs: outputs[0].sum())
     assert [layer.name for layer in chain.layers] == ["a", "b"]
-    assert [note for note in chain.notes if "'c' (GCNConv)" in note]
+    assert [note for note in chain.notes if f"'c' ({layer.__name__})" in note]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 from typing import Any
 
@@ -25,6 +26,8 @@ from walkwise.tracing.recording.writes import keep_constants, record_write
 _NOT_IN_PLACE = {"inplace": False}
 _REDUCE, _OVER = {"sum", "mean"}, {"dim", "keepdim"}
 _DETACHING = frozenset({"detach", "data"})
+#: The modules of functions that lie between the one that is followed and its caller: ours and those of torch.
+_BETWEEN = ("walkwise.tracing.", "torch.")
 _DERIVATIVES = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
 #: Functions that return uninitialised memory, which counts as zeros until something is written.
 _UNWRITTEN = named("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted")
@@ -67,7 +70,7 @@ class Tape(TorchFunctionMode):
         self.normalising = 0  # depth of normalisation modules
         self.features: list[int] = []  # the slots of the input features
         self.parameters: frozenset[int] = frozenset()  # where the model's parameters lie in memory
-        self.cut = False  # whether the model has detached something
+        self.cut = False  # whether the model has detached something, other than what a softmax subtracts
         self.hidden: set[str] = set()  # where followed tensors went out of sight
         self.own: list[Tensor] = []  # tensors about which nothing was known when a layer took them
         self.made: list[Made] = []  # what was made of constants outside of layers, if that is asked for
@@ -270,7 +273,7 @@ class Tape(TorchFunctionMode):
 
     def depends(self, known: Word, result: Any) -> bool:
         """Whether a result depends differentiably on the arguments."""
-        if known.name in _DETACHING:
+        if known.name in _DETACHING and not _within_utilities():
             self.cut = True
         if known.constant or (self.normalising and known.statistic):
             return False
@@ -287,6 +290,17 @@ class Tape(TorchFunctionMode):
     def check_aliases(self) -> None:
         """Refuse a model that has written into a followed tensor out of the tape's sight."""
         self.aliases.check()
+
+
+def _within_utilities() -> bool:
+    """Whether the function under way was called by a utility of PyG, not by the model.
+
+    Its softmax detaches the maximum that it subtracts, which does not matter to the result.
+    """
+    frame, place = inspect.currentframe(), ""
+    while frame is not None and (place := str(frame.f_globals.get("__name__"))).startswith(_BETWEEN):
+        frame = frame.f_back
+    return frame is not None and place.startswith("torch_geometric.utils.")
 
 
 def _constant(item: Any) -> Any:
