@@ -126,7 +126,7 @@ def test_features_that_require_grad_stay_so(net, graph, unchanged):
     ("kind", "arguments", "error", "words"),
     [
         (lambda i, o, bias: BrokenMessageConv(i, o), {}, RuntimeError, "broken message"),
-        (lambda i, o, bias: GraphConv(i, o), {"edge_weight": torch.ones(3).double()}, ww.errors.InputError, "edge_weight must have a row"),
+        (lambda i, o, bias: GraphConv(i, o), {"edge_weight": torch.ones(3).double()}, ww.errors.InputError, "edge_weight"),
         ("GCN", {"target": 9}, TargetError, "target=9 is out of range"),
         ("ARMA", {"target": broken_target}, RuntimeError, "broken target"),
         ("ARMA", {"fallback": "error"}, UnsupportedLayerError, r"convs\.0"),
