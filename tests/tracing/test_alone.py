@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
 
 import walkwise as ww
@@ -140,6 +141,15 @@ def state(model):
     return parts, torch.is_grad_enabled(), torch.get_rng_state().tolist()
 
 
+def saves_memory():
+    """Whether a reentrant checkpoint runs its function without gradients, as it does outside traces."""
+    ran = []
+    checkpoint(
+        lambda v: ran.append(torch.is_grad_enabled()) or 2 * v, torch.ones(1).requires_grad_(), use_reentrant=True
+    )
+    return ran == [False]
+
+
 @pytest.fixture
 def recording():
     """Whatever a test leaves behind, the next ones find gradients as they were."""
@@ -169,6 +179,7 @@ def test_an_interrupt_at_any_line_leaves_the_model_as_it_was():
         finally:
             sys.settrace(None)
         assert state(model) == before, line
+        assert saves_memory(), line
 
 
 class Writer(nn.Module):
