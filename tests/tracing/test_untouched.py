@@ -13,7 +13,7 @@ from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.nn import GATConv, GCNConv, GraphConv, SGConv, SumAggregation, global_mean_pool
 
 import walkwise as ww
-from walkwise.errors import TargetError, UnsupportedLayerError
+from walkwise.errors import InputError, TargetError, UnsupportedLayerError
 
 KINDS = ["GCN", "GIN", "GAT", "SG", "ARMA"]
 
@@ -126,11 +126,16 @@ def test_features_that_require_grad_stay_so(net, graph, unchanged):
     ("kind", "arguments", "error", "words"),
     [
         (lambda i, o, bias: BrokenMessageConv(i, o), {}, RuntimeError, "broken message"),
-        (lambda i, o, bias: GraphConv(i, o), {"edge_weight": torch.ones(3).double()}, ww.errors.InputError, "edge_weight"),
+        (
+            lambda i, o, bias: GraphConv(i, o),
+            {"edge_weight": torch.ones(3).double()},
+            InputError,
+            "edge_weight must have a row",
+        ),
         ("GCN", {"target": 9}, TargetError, "target=9 is out of range"),
         ("ARMA", {"target": broken_target}, RuntimeError, "broken target"),
         ("ARMA", {"fallback": "error"}, UnsupportedLayerError, r"convs\.0"),
-        ("GCN", {"rule": [ww.rules.Zero()]}, ww.errors.InputError, "1 rules"),
+        ("GCN", {"rule": [ww.rules.Zero()]}, InputError, "1 rules"),
         ("GCN", {"unknown": 1}, TypeError, "unknown"),
     ],
 )
