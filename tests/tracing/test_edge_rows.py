@@ -79,3 +79,55 @@ def test_sums_over_edges_are_nodes():
 
     chain = ww.trace(Model().double().eval(), torch.randn(5, 3, dtype=torch.float64), RING, target=0)
     assert chain.num_layers == 2
+
+
+class Vectors(nn.Module):
+    """Features and vectors of nodes, as in PaiNN, and rows of edges, as in GatedGCN."""
+
+    def __init__(self):
+        super().__init__()
+        self.send, self.to_vectors, self.edge = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, h, vectors, edges, edge_index, directions):
+        sender, receiver = edge_index
+        sent = self.send(h)[sender]
+        added = vectors[sender] * 0.5 + directions[..., None] * self.to_vectors(h)[sender][:, None]
+        vectors = vectors + torch.zeros_like(vectors).index_add(0, receiver, added)
+        edges = edges + self.edge(h)[sender].relu() + h[receiver][:, :4]
+        return h + torch.zeros_like(h).index_add(0, receiver, sent * edges.sigmoid()), vectors, edges
+
+
+class Directed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.mix, self.out = Vectors(), Vectors(), nn.Linear(4, 4, bias=False), nn.Linear(4, 2)
+
+    def forward(self, x, edge_index, directions, batch):
+        edges = torch.ones(edge_index.shape[1], 4, dtype=x.dtype)
+        h, vectors, edges = self.first(x, torch.zeros(len(x), 2, 4, dtype=x.dtype), edges, edge_index, directions)
+        vectors = self.mix(vectors)[:, :, :4]
+        h, vectors, edges = self.second(h, vectors, edges, edge_index, directions)
+        h = h + vectors.sum(1)
+        return self.out(torch.zeros(int(batch.max()) + 1, 4, dtype=x.dtype).index_add(0, batch, h))
+
+
+@pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+def test_further_rows_of_nodes_are_nodes_and_of_edges_are_not_where_there_are_as_many(rule):
+    """The same graph beside another, so that there are more edges than nodes, has the same relevance."""
+    torch.manual_seed(0)
+    model, x = Directed().double().eval(), torch.randn(8, 4, dtype=torch.float64)
+    edges = torch.tensor([[4, 0, 2, 1, 3, 5, 6, 7, 5], [3, 1, 0, 2, 4, 6, 5, 6, 7]])
+    directions = torch.randn(9, 2, dtype=torch.float64)
+    batch = torch.tensor([0] * 5 + [1] * 3)
+    alone = ww.trace(model, x[:5], edges[:, :5], directions=directions[:5], batch=batch[:5], target=0, rule=rule)
+    beside = ww.trace(
+        model, x, edges, directions=directions, batch=batch, target=lambda output: output[0, 0], rule=rule
+    )  # fmt: skip
+    assert alone.num_layers == beside.num_layers == 2
+    for layer in range(3):
+        expected = ww.node_relevance(beside, layer=layer)[:5]
+        assert ww.node_relevance(alone, layer=layer).tolist() == pytest.approx(expected.tolist(), abs=1e-12)
+    sets = [[0, 1], [2], [0, 1, 2, 3]]
+    expected = ww.subgraph_relevance(beside, sets).tolist()
+    assert ww.subgraph_relevance(alone, sets).tolist() == pytest.approx(expected, abs=1e-12)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from walkwise.core.differential import leaves
 from walkwise.errors import TraceError
-from walkwise.tracing.recording.recorded import Call
+from walkwise.tracing.recording.recorded import Call, Op
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.found import Found, is_edges
 from walkwise.tracing.running.handed import (
@@ -32,8 +32,11 @@ _OUT_OF_SIGHT = (
     "Some code computes in TorchScript, a custom autograd.Function, NumPy or under torch.no_grad(). Without it, "
     "relevance would be wrong: write it with ordinary torch functions, or detach() what should be constant."
 )
-#: Functions that look rows up by number.
-_READING = frozenset({"getitem", "index_select"})
+#: Functions that look rows up by number, and those that add rows up.
+_READING = frozenset({"getitem", "index_select", "gather", "take_along_dim"})
+_ADDING = frozenset({
+    "propagate", "index_add", "scatter_add", "scatter_reduce", "scatter", "index_reduce", "index_put", "segment_reduce",
+})  # fmt: skip
 
 
 class Calls:
@@ -193,10 +196,28 @@ class Calls:
 
     def _has_rows_of(self, target: int | None, slot: int | None) -> bool:
         """Whether a further tensor that a layer returned has a row for every node, and not for every edge."""
-        if target is None or slot is None:
+        if target is None or slot is None or self.num_edges is None:
             return False
         rows, values = len(self.tape.values[target]), self.tape.values[slot]
-        return values.dim() > 1 and len(values) == rows and self.num_edges not in (None, rows)
+        fits = values.dim() > 1 and len(values) == rows
+        return fits and (self.num_edges != rows or self._are_sums(slot, rows))
+
+    def _are_sums(self, slot: int, rows: int) -> bool:
+        """Whether rows belong to nodes, if there are as many edges: they lead, row by row, to nodes or to sums."""
+        values, made = self.tape.values, {output: op for op in self.tape.ops for output in op.outputs}
+        nodes = {s for call in self.tape.calls for s in (*call.handed, *call.rows_of)} | set(self.tape.features)
+        todo, seen = [slot], set[int]()
+        while todo:
+            at = todo.pop()
+            op = made.get(at)
+            if at in nodes:
+                return True
+            if op is not None and op.word.name in _ADDING:  # of edges, loops or not, and not of pairs of edges
+                return op.word.name == "propagate" or any(len(values[s]) in (rows, 2 * rows) for s in op.inputs)
+            seen.add(at)
+            if op is not None and not _reads_rows(op):
+                todo += [s for s in op.inputs if s not in seen and values[s].shape[:1] == (rows,)]
+        return False
 
     def _are_edges(self, slot: int | None, target: int | None) -> bool:
         """Whether rows belong to edges, if there are as many as nodes: then they were looked up, and not added up."""
@@ -208,8 +229,8 @@ class Calls:
             op = made.get(todo.pop())
             if op is None or not (op.word.pointwise or op.word.name in BY_ROW | _READING):
                 return False
-            read = read or op.word.name in _READING
-            if op.word.name not in _READING:
+            read = read or _reads_rows(op)
+            if not _reads_rows(op):
                 todo += [s for s in op.inputs if len(self.tape.values[s]) == self.num_edges]
         return read
 
@@ -248,6 +269,14 @@ class Calls:
         tensors = [t for name in names for t in node_tensors(arguments.get(name)) if t.dim() > 2]
         slots = [(self.tape.slot_of(tensor), conv.node_dim % tensor.dim()) for tensor in tensors]
         return [(slot, dim) for slot, dim in slots if slot is not None]
+
+
+def _reads_rows(op: Op) -> bool:
+    """Whether an operation looks rows up, and not columns: ``h[rows]``, but not ``h[:, None]``."""
+    if op.word.name != "getitem":
+        return op.word.name in _READING
+    index = op.args[1] if len(op.args) > 1 else None
+    return isinstance(index[0] if isinstance(index, tuple) and index else index, Tensor)
 
 
 @functools.cache
