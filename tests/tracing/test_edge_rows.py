@@ -43,6 +43,8 @@ def test_edges_are_no_nodes_where_there_are_as_many(how):
     model, x = Net(how).double().eval(), torch.randn(5, 3, dtype=torch.float64)
     ring, chord = (ww.trace(model, x, edges, target=0, rule="zero") for edges in (RING, CHORD))
     assert ring.num_layers == chord.num_layers == 1
+    for chain in (ring, chord):
+        assert any("'ends' (Ends) returns rows that are not nodes of the graph" in note for note in chain.notes)
     h = x.clone().requires_grad_(True)
     inside = torch.tensor([1.0, 1, 1, 0, 0], dtype=torch.float64).view(-1, 1)
     out = model.first(h, RING).relu()

@@ -533,3 +533,35 @@ def test_masks_of_edges_are_refused_where_nothing_says_which_way_they_send():
     )
     with pytest.raises(InputError, match="do not say in which"):
         explainer(X, edges)
+
+
+class Square(nn.Module):
+    """Dense layers on features in some shape."""
+
+    def __init__(self, columns, shaped):
+        super().__init__()
+        self.a, self.b, self.shaped = pyg.DenseGCNConv(columns, 4), pyg.DenseGCNConv(4, 4), shaped
+
+    def forward(self, x, adj):
+        if self.shaped == "in a dense batch":
+            x = x.clone()[None]
+        if self.shaped == "normalised":
+            x = (x / x.abs().sum(1, keepdim=True))[None]
+        return self.b(self.a(x, adj).relu(), adj).mean(1)
+
+
+@pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
+@pytest.mark.parametrize("shaped", ["as they are", "in a dense batch", "normalised"])
+def test_as_many_features_as_nodes_are_no_adjacency(shaped):
+    """They are (M, M), or (1, M, M), as an adjacency is; a further one that is zero changes nothing."""
+    torch.manual_seed(3)
+    x = torch.randn(M, M, dtype=torch.float64)
+    square, wider = Square(M, shaped).double(), Square(M + 1, shaped).double()
+    weight = square.a.lin.weight.detach()
+    wider.load_state_dict(square.state_dict() | {"a.lin.weight": torch.cat([weight, torch.ones(4, 1)], 1)})
+    wide = torch.cat([x, torch.zeros(M, 1)], 1)
+    chain, expected = (ww.trace(m, at, ADJACENCY, target=0) for m, at in ((square, x), (wider, wide)))
+    assert [layer.name for layer in chain.layers] == [layer.name for layer in expected.layers] == ["a", "b"]
+    assert chain.edge_index.tolist() == expected.edge_index.tolist()
+    found = ww.subgraph_relevance(chain, SETS).tolist()
+    assert found == pytest.approx(ww.subgraph_relevance(expected, SETS).tolist(), abs=1e-12)

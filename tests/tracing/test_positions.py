@@ -381,3 +381,60 @@ def test_as_many_rows_as_nodes_that_cannot_be_followed_are_still_refused():
     x = torch.rand(4, 3, dtype=torch.float64)
     with pytest.raises(TraceError, match="cannot be followed back to nodes"):
         ww.trace(OnBonds(edge_index), x, edge_index, index=1, target=0)
+
+
+class Scores(MessagePassing):
+    """A number for each node, as a vector."""
+
+    def __init__(self, ending):
+        super().__init__(aggr="add")
+        self.lin, self.ending = nn.Linear(4, 1 if ending in ("squeeze", "column", "sigmoid") else 3), ending
+
+    def forward(self, x, edge_index):
+        h = self.propagate(edge_index, x=self.lin(x).relu())
+        return self.ended(h) if self.ending else h
+
+    def ended(self, h):
+        if self.ending == "sum":
+            return h.sum(dim=-1)
+        if self.ending == "column":
+            return h[:, 0]
+        h = h.squeeze(-1)
+        return h.sigmoid() if self.ending == "sigmoid" else h
+
+    def message(self, x_j):
+        return x_j
+
+
+class Scored(nn.Module):
+    """The layer that makes a vector comes last, or its ending is outside of it."""
+
+    def __init__(self, ending, outside):
+        super().__init__()
+        self.first, self.scores, self.outside = GCNConv(3, 4), Scores(ending), outside
+
+    def forward(self, x, edge_index):
+        h = self.first(x, edge_index).relu()
+        if not self.outside:
+            return self.scores(h, edge_index)
+        ending, self.scores.ending = self.scores.ending, ""
+        h = self.scores(h, edge_index)
+        self.scores.ending = ending
+        return self.scores.ended(h)
+
+
+@pytest.mark.parametrize("ending", ["squeeze", "column", "sum", "sigmoid"])
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+def test_a_layer_may_end_with_a_vector(ending, rule):
+    """It was refused, as if it had received one."""
+    torch.manual_seed(0)
+    model, outside = Scored(ending, False).double(), Scored(ending, True).double()
+    outside.load_state_dict(model.state_dict())
+    x = torch.randn(5, 3, dtype=torch.float64)
+    edges = torch.tensor([[0, 1, 1, 2, 3, 4, 2], [1, 0, 2, 1, 2, 3, 4]])
+    chain, expected = (ww.trace(m, x, edges, target=lambda out: out[2], rule=rule) for m in (model, outside))
+    assert chain.num_layers == expected.num_layers == 2
+    assert [layer.name for layer in chain.layers] == ["first", "scores"]
+    walks = ww.enumerate_walks(expected)
+    assert ww.enumerate_walks(chain).tolist() == walks.tolist()
+    assert ww.walk_relevance(chain, walks).tolist() == pytest.approx(ww.walk_relevance(expected, walks).tolist())

@@ -49,6 +49,7 @@ _ELSEWHERE = (
     "Merge the dimensions before the nodes into one, (T, M, F), or trace each matrix by itself, (M, F).",
 )
 _CARRIED = "layer '{}' ({}) runs on rows that are not nodes of the graph (clusters, say); walks do not stand there"
+_ENDS_BEFORE = "layer '{}' ({}) returns rows that are not nodes of the graph (edges, say); walks end before it"
 _BESIDE = (
     "layer '{}' ({}) also runs on rows that are not nodes of the graph (a super node, a token, clusters); walks do "
     "not stand at these"
@@ -101,7 +102,10 @@ class Positions:
         last = max(self.number.values()) + 1
         for index, call in calls:
             if index not in feeding:
-                ends = [s for s in call.ends if s not in self.number and self._are_nodes(s, call)]
+                ends = [s for s in call.ends if s in self.number or self._are_nodes(s, call)]
+                if not ends and call.handed[0] in self.number:
+                    self.remarks.append(_ENDS_BEFORE.format(call.name, type(call.module).__name__))
+                ends = [s for s in ends if s not in self.number]
                 ends += [s for s in call.outputs if s not in (*self.number, *call.ends) and self._has_nodes(s)]
                 self.number.update(dict.fromkeys(first_of(ops, ends), last))
         self.last = max(self.number.values())  # L
@@ -198,7 +202,8 @@ class Positions:
             if self.identities.across(slot):
                 self._across.add(slot)
                 self._nodes[slot] = self.identities.every
-            elif not self._has_nodes(slot):  # a matrix for every node, which the layer unfolds, would do
+            elif (call.found and shape[0] == 1 < self.identities.num_nodes) or not self._has_nodes(slot):
+                # a matrix for every node, which the layer unfolds, would do
                 raise _refusal(_STATIC, call.name, type(call.module).__name__, shape)
             return True
         try:

@@ -37,6 +37,11 @@ _READING = frozenset({"getitem", "index_select", "gather", "take_along_dim"})
 _ADDING = frozenset({
     "propagate", "index_add", "scatter_add", "scatter_reduce", "scatter", "index_reduce", "index_put", "segment_reduce",
 })  # fmt: skip
+#: Functions that may make a vector of a matrix, row by row.
+_FLATTENING, _SUMMING = (
+    frozenset({"squeeze", "view", "reshape", "flatten", "ravel", "getitem", "select"}),
+    {"sum", "mean"},
+)
 
 
 class Calls:
@@ -180,7 +185,7 @@ class Calls:
         else:
             several = result if isinstance(result, (tuple, list)) else (result,)
             tensors = opened(several) if layer is None else layer.results(result)
-            slots = [self.tape.slot_of(tensor) for tensor in tensors if isinstance(tensor, Tensor)]
+            slots = [self._with_columns(self.tape.slot_of(t)) for t in tensors if isinstance(t, Tensor)]
             targets = self._targets(module, call, slots)
             call.of_edges = {slot for slot in slots[:1] if self._are_edges(slot, *targets[:1])}
             keyed = list(zip(slots, targets, strict=False))
@@ -193,6 +198,23 @@ class Calls:
         call.rows_of = {slot: rows for slot, rows in made if rows is not None and slot not in call.of_edges}
         if not call.outputs:
             raise lost_sight(name, module)
+
+    def _with_columns(self, slot: int | None) -> int | None:
+        """The rows, (M, F), that a layer made a vector of at last, (M,); what made it is then outside of the layer.
+
+        ``h.squeeze(1)``, ``h[:, 0]`` or ``h.sum(1)`` for ``h``: walks stand at rows.
+        """
+        made = {output: op for op in self.tape.ops if op.call == self.tape.active for output in op.outputs}
+        values, at, passed = self.tape.values, slot, list[Op]()
+        while at is not None and values[at].dim() == 1 and (op := made.get(at)) is not None:
+            passed.append(op)
+            at = op.inputs[0] if len(op.inputs) == 1 and _takes_columns_away(op) else None
+            at = at if at is not None and values[at].shape[:1] == values[slot].shape else None  # type: ignore[index]
+        if at is None or values[at].dim() < 2 or at < self.before:
+            return slot
+        for op in passed:
+            op.call = None
+        return at
 
     def _has_rows_of(self, target: int | None, slot: int | None) -> bool:
         """Whether a further tensor that a layer returned has a row for every node, and not for every edge."""
@@ -269,6 +291,13 @@ class Calls:
         tensors = [t for name in names for t in node_tensors(arguments.get(name)) if t.dim() > 2]
         slots = [(self.tape.slot_of(tensor), conv.node_dim % tensor.dim()) for tensor in tensors]
         return [(slot, dim) for slot, dim in slots if slot is not None]
+
+
+def _takes_columns_away(op: Op) -> bool:
+    """Whether an operation makes a vector of a matrix row by row."""
+    if op.word.name in _SUMMING:
+        return [*op.args[1:2], *op.kwargs.values()][:1] in ([-1], [1])
+    return op.word.pointwise or (op.word.name in _FLATTENING and not _reads_rows(op))
 
 
 def _reads_rows(op: Op) -> bool:

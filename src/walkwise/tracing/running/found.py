@@ -90,16 +90,18 @@ class Search:
         original = module.forward
 
         def forward(*args: Any, **kwargs: Any) -> Any:
-            edges = None if self._looking else self._edges((args, kwargs))
-            if edges is None:
+            ways = [] if self._looking else self._edges((args, kwargs))
+            if not ways:
                 return original(*args, **kwargs)
             before = renewed((args, kwargs), _copied)  # the module may write into what it is handed
             calls, result = self._calls, original(*args, **kwargs)
             if self._calls > calls:
                 self._outer.add(name)
                 return result
-            if name not in self._found and (layer := self._looked_at(name, module, original, before, edges)):
-                self._found[name] = layer
+            for edges in ways if name not in self._found else ():
+                if layer := self._looked_at(name, module, original, before, edges):
+                    self._found[name] = layer
+                    break
             self._calls += name in self._found
             return result
 
@@ -108,11 +110,14 @@ class Search:
 
     # -- what a module is handed --------------------------------------------------------------
 
-    def _edges(self, given: tuple[Any, ...]) -> tuple[Place, ...] | None:
-        """The place of edges, or of their two ends, if there are also nodes."""
-        found = [place for place, item in items_in(given) if len(place) > 1 and self._are_edges(item)]
+    def _edges(self, given: tuple[Any, ...]) -> list[tuple[Place, ...]]:
+        """The place of edges, or of their two ends, if there are also nodes; several that may be it, if all may."""
+        there = [(place, item) for place, item in items_in(given) if len(place) > 1 and self._are_edges(item)]
+        found = [place for place, item in there if not self._are_features(item)] or [place for place, _ in there]
         edges = tuple(found[:1]) or self._two_ends(given)
-        return edges if edges and any(True for _ in self._nodes(given, found)) else None
+        if edges and any(True for _ in self._nodes(given, found)):
+            return [edges]
+        return [(place,) for place in reversed(found)] if len(found) > 1 else []  # h, (M, M), may look like adj
 
     def _two_ends(self, given: tuple[Any, ...]) -> tuple[Place, ...]:
         """The places of the first two vectors that may hold node numbers, one for each edge."""
@@ -135,6 +140,12 @@ class Search:
             return False
         square = item.shape[-2:] == (M, M) and (item.dim() == 2 or item.shape[:-2] == (1,))
         return is_edges(item) or (square and not item.requires_grad)
+
+    def _are_features(self, item: Any) -> bool:
+        """Whether something is the features, in another shape, say, which may have as many columns as rows."""
+        x = self._x
+        dense = isinstance(item, Tensor) and isinstance(x, Tensor) and item.layout == x.layout == torch.strided
+        return dense and item.numel() == x.numel() and torch.equal(item.detach().reshape(x.shape).to(x), x)
 
     def _nodes(self, given: Any, edges: Sequence[Place] = ()) -> Iterator[tuple[Place, Tensor]]:
         """The tensors with a row for each node, and their places."""
