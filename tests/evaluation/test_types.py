@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
+from torch_geometric.data import HeteroData
+from torch_geometric.nn import SAGEConv
 
 import walkwise as ww
 from typed_graphs import Reader, papers, part_by_hand
@@ -83,10 +86,43 @@ def test_what_does_not_fit_is_refused():
         predict(model, data, index=("paper", 9))
     with pytest.raises(InputError, match="does not have one row for each of the 5 nodes of type 'author'"):
         predict(Reader(whole=True), data, index=("author", 0))
-    del data["venue"].x
-    data["venue"].num_nodes = 2
-    with pytest.raises(InputError, match="Nodes of type 'venue' have no features"):
-        predict(model, data, index=("paper", 1))
+
+
+def test_a_type_without_features_is_explained_but_not_run_in_parts():
+    """As in PyG's own example of link prediction: users have an embedding, and the model scores pairs."""
+
+    class Scores(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.users, self.items = nn.Embedding(4, 6), nn.Linear(3, 6)
+            self.rates, self.rated = SAGEConv(6, 6), SAGEConv(6, 6)
+
+        def forward(self, data):
+            user, item = self.users(data["user"].node_id), self.items(data["item"].x)
+            there, back = data["user", "rates", "item"], data["item", "rated", "user"]
+            user, item = (
+                self.rated((item, user), back.edge_index).relu(),
+                self.rates((user, item), there.edge_index).relu(),
+            )
+            return (user[there.edge_label_index[0]] * item[there.edge_label_index[1]]).sum(-1)
+
+    torch.manual_seed(0)
+    data, model = HeteroData(), Scores()
+    data["user"].node_id, data["item"].x = torch.arange(4), torch.rand(3, 3)
+    edges = torch.tensor([[0, 1, 2, 3, 3], [0, 0, 1, 2, 1]])
+    data["user", "rates", "item"].edge_index, data["item", "rated", "user"].edge_index = edges, edges.flip(0)
+    data["user", "rates", "item"].edge_label_index = torch.tensor([[0, 3], [1, 0]])
+    found = ww.explain(model, data, target=lambda output: output[1])
+    direct = ww.trace(model, data, index=1)
+    assert found.check is None
+    assert any("nodes of type 'user' have no features" in note for note in found.notes)
+    assert found.relevance == pytest.approx(direct.input_relevance)
+    torch.testing.assert_close(found.node_relevance[4:], ww.node_relevance(direct, layer="start")["item"])
+    assert "user 3" in str(found)
+    with pytest.raises(InputError, match=r"Nodes of type 'user' have no features.*ww\.trace"):
+        ww.activation_curve(model, data, ww.order_nodes(found.chain), target=lambda output: output[1])
+    with pytest.raises(InputError, match=r"\(type, i\).*For the score of a pair"):
+        ww.explain(model, data, index=1)
 
 
 def test_one_call_explains_by_type(tmp_path):

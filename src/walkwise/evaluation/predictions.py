@@ -163,7 +163,7 @@ def predict(
             argument="output",
             expected="one score per node",
             got=len(output),
-            remedy="Trace it: ww.trace(model, data, index=...).",
+            remedy="Trace it, ww.trace(model, data, index=...), or write target=lambda output: output[...].",
         )
     rows = table(output, 1 if index is None else x.shape[0])
     row = explained_row(rows, index)

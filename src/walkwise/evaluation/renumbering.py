@@ -21,6 +21,7 @@ from walkwise.evaluation.edge_orders import edge_orders
 from walkwise.evaluation.outputs import made_by, table
 from walkwise.evaluation.parts import carried
 from walkwise.evaluation.predictions import Prediction, at_rest, call, output_at
+from walkwise.evaluation.types import WITHOUT_PARTS
 from walkwise.tracing.given.arguments import wants
 
 #: How much features are changed to see what rounding does, in units of their last digit; and how much more may come.
@@ -43,7 +44,7 @@ _PICKED = "Name the node by index=, and the column by target=: then the node is 
 class ByNumbers(NamedTuple):
     """Why a model cannot be run on parts of a graph."""
 
-    argument: str  # "model", or "target" where it is the target function
+    argument: str  # "model", "target" where it is the target function, or "graph" where that lacks features
     problem: str
     got: str
     remedy: str
@@ -52,6 +53,7 @@ class ByNumbers(NamedTuple):
     def error(self) -> InputError:
         """The same as an error."""
         expected = "one whose output does not depend on node numbers, to be run on parts of a graph"
+        expected = "a HeteroData with features x of every type" if self.argument == "graph" else expected
         got, problem = Described(self.got), f"{self.problem}."
         return InputError(problem, argument=self.argument, expected=expected, got=got, remedy=self.remedy)
 
@@ -77,6 +79,9 @@ def by_numbers(prediction: Prediction) -> ByNumbers | None:
     >>> by_numbers(picked).argument
     'target'
     """
+    typed = prediction.typed
+    if typed is not None and typed.bare is not None:
+        return ByNumbers("graph", typed.lacking, f"{typed.bare!r} without x", WITHOUT_PARTS)
     for seed in range(_ORDERS):
         order = _other_order(prediction, seed)
         if bool((order == torch.arange(len(order), device=order.device)).all()):

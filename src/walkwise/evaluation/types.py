@@ -16,6 +16,12 @@ from walkwise.errors import Described, InputError
 from walkwise.evaluation.edge_orders import edge_orders
 from walkwise.tracing.given.hetero import HeteroGiven, of_hetero_graph
 
+#: What to do without features of a type.
+WITHOUT_PARTS = (
+    "Give them features, or ask the chain, which needs no parts: ww.trace(model, data, ...), then "
+    "ww.subgraph_relevance(chain, [{type: ids}])."
+)
+
 
 def node_types(data: Data | HeteroData) -> NodeTypes | None:
     """The node types of a heterogeneous graph; None of others."""
@@ -64,14 +70,8 @@ class AllTypes(nn.Module):
         given.check()
         self.whole = given
         bare = [name for name, count in given.types.counts.items() if count and given.x.get(name) is None]
-        if bare:
-            raise InputError(
-                f"Nodes of type {bare[0]!r} have no features, and a part of the graph needs the features of its nodes.",
-                argument="graph",
-                expected="a HeteroData with features x of every type",
-                got=f"{bare[0]!r} without x",
-                remedy="Give them features, or trace the graph as it is: ww.trace(model, data, index=...).",
-            )
+        #: A type whose nodes have no features: the model has a row for each, by its number, which changes in a part.
+        self.bare = bare[0] if bare else None
         self.index: TypedNode | None = self._checked(index)
         self.model = model
         self.data = data
@@ -85,8 +85,21 @@ class AllTypes(nn.Module):
 
     @property
     def features(self) -> dict[str, Tensor]:
-        """The features of every type that has nodes, in the order of nodes.  # (M_t, F_t) each"""
+        """The features of every type that has nodes, in order; an error without them.  # (M_t, F_t) each"""
+        if self.bare is not None:
+            raise InputError(
+                f"{self.lacking}.",
+                argument="graph",
+                expected="a HeteroData with features x of every type",
+                got=f"{self.bare!r} without x",
+                remedy=WITHOUT_PARTS,
+            )
         return {name: self.data[name].x for name, count in self.types.counts.items() if count}
+
+    @property
+    def lacking(self) -> str:
+        """What is to be said where parts of the graph, or its features, are asked for and a type has none."""
+        return f"Nodes of type {self.bare!r} have no features, and a part of the graph needs the features of its nodes"
 
     def with_features(self, features: Sequence[Tensor]) -> HeteroData:
         """The graph with other features, in the same order."""
@@ -104,7 +117,8 @@ class AllTypes(nn.Module):
         if index is not None and not isinstance(index, tuple):
             kinds = ", ".join(map(repr, self.types.counts))
             expected = f"(type, i), of a heterogeneous graph of the types {kinds}"
-            raise InputError(argument="index", expected=expected, got=index)
+            pairs = "For the score of a pair, the fourth say, write target=lambda output: output[3]."
+            raise InputError(argument="index", expected=expected, got=index, remedy=pairs)
         return index
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Any:
