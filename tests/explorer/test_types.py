@@ -13,8 +13,16 @@ from typed_graphs import Reader, papers
 from walkwise.core.node_types import NodeTypes
 from walkwise.errors import InputError
 from walkwise.explorer import Session
-from walkwise.explorer.answers import format_nodes, groups_answer, overlap_words, parse_nodes, walks_answer
+from walkwise.explorer.answers import (
+    format_nodes,
+    groups_answer,
+    order_answer,
+    overlap_words,
+    parse_nodes,
+    walks_answer,
+)
 from walkwise.explorer.cases import Desk, open_case
+from walkwise.explorer.figures import order_figure
 from walkwise.explorer.items import prediction_words, walk_items
 from walkwise.explorer.serving import bind
 from walkwise.explorer.structure import elements, legend
@@ -132,3 +140,26 @@ def test_the_page_takes_and_shows_nodes_by_type(chromium, session):
         server.server_close()
         thread.join()
     assert problems == []
+
+
+def test_without_features_of_a_type_there_is_an_order_but_no_curve():
+    class Own(torch.nn.Module):
+        """The reader, with an embedding of venues."""
+
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.reader, self.venues = Reader(), torch.nn.Embedding(2, 3).double()
+
+        def forward(self, x_dict, edge_index_dict):
+            return self.reader({**x_dict, "venue": self.venues.weight}, edge_index_dict)
+
+    data = papers()
+    del data["venue"].x
+    data["venue"].num_nodes = 2
+    case = open_case(Session(Own(), [data], index=("paper", 1)), 0)
+    found = order_answer(case)
+    assert sorted(found.order) == list(range(13))
+    assert (found.values, found.area) == ((), None)
+    assert found.problem.startswith("Nodes of type 'venue' have no features")
+    assert list(order_figure(case, found)["data"][0]["x"]) == []

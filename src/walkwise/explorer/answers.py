@@ -47,8 +47,9 @@ class OrderAnswer:
 
     alpha: float
     order: tuple[int, ...]
-    values: tuple[float, ...]  # f of the first 1 … M nodes
-    area: float  # AUAC
+    values: tuple[float, ...]  # f of the first 1 … M nodes; none if the model cannot be run on parts of the graph
+    area: float | None  # AUAC
+    problem: str = ""  # why it cannot
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,8 @@ def order_answer(case: Case, alpha: float | str | None = None) -> OrderAnswer:
     """
     at = as_discount(DISCOUNTS["activation"] if alpha is None else alpha)  # type: ignore[arg-type]
     order = order_nodes(case.chain, alpha=at)
+    if (reason := case.prediction.by_numbers) is not None:
+        return OrderAnswer(at, tuple(order.tolist()), (), None, f"{reason.problem}.")
     curve = activation_along(case.prediction, order.cpu())  # on a shadow of the model: others may run it meanwhile
     return OrderAnswer(at, tuple(order.tolist()), tuple(curve.values.double().tolist()), curve.area)
 

@@ -121,7 +121,8 @@ def _connect_order(app: Dash, desk: Desk) -> None:
             "order": found.order,
             "titles": [case.node_title(node) for node in found.order],
             "values": found.values,
-            "area": short(found.area),
+            "area": "" if found.area is None else short(found.area),
+            "problem": found.problem,
             "figure": figures.order_figure(case, found),
         }
 

@@ -35,7 +35,7 @@ def alpha_figure(answer: SelectionAnswer) -> dict[str, Any]:
 
 def order_figure(case: Case, answer: OrderAnswer | None) -> dict[str, Any]:
     """The activation curve, empty before there is an answer; its second trace, which the page moves, marks the step."""
-    order, values = (answer.order, answer.values) if answer else ((), ())
+    order, values = (answer.order, answer.values) if answer and answer.values else ((), ())
     steps = list(range(1, len(order) + 1))
     texts = [f"step {i}: + {case.node_title(node)}" for i, node in zip(steps, order, strict=True)]
     hover = {"text": texts, "hovertemplate": "%{text}<br>f = %{y:.4g}<extra></extra>"}

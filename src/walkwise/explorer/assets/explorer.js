@@ -276,12 +276,15 @@
         return [clientside.no_update, clientside.no_update];
       }
       const [line, mark] = order.figure.data;
-      const at = step > 0 ? { x: [step], y: [order.values[step - 1]] } : { x: [], y: [] };
+      const curve = order.values.length > 0;  // without one where the model cannot be run on parts of the graph
+      const at = step > 0 && curve ? { x: [step], y: [order.values[step - 1]] } : { x: [], y: [] };
       const figure = { data: [line, { ...mark, ...at }], layout: order.figure.layout };
       const words =
         step > 0
-          ? "Step " + step + " of " + order.order.length + ": + " + order.titles[step - 1] + ", f = " +
-            order.values[step - 1].toPrecision(3).replace("-", "\u2212")
+          ? "Step " + step + " of " + order.order.length + ": + " + order.titles[step - 1] +
+            (curve ? ", f = " + order.values[step - 1].toPrecision(3).replace("-", "\u2212") : "")
+          : order.problem
+            ? order.order.length + " nodes to place; no curve. " + order.problem
           : order.order.length
             ? order.order.length + " nodes to place, area (AUAC) " + order.area
             : "A large graph: Play finds the order first, which can take minutes.";
