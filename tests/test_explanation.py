@@ -88,7 +88,7 @@ def test_a_contrast_is_the_difference_of_two_outputs(data, node_level):
     assert chain.output == pytest.approx(twin.output)
     assert torch.allclose(ww.node_relevance(chain), ww.node_relevance(twin))
     assert torch.allclose(ww.edge_relevance(chain), ww.edge_relevance(twin))
-    found = ww.explain(model, data, target="c", against="a", class_names="abc", index=index)
+    found = ww.explain(model, data, target="c", against="a", class_names=list("abc"), index=index)
     assert found.target == "c, not a"
     assert torch.allclose(found.node_relevance, ww.node_relevance(twin))
 
@@ -131,6 +131,7 @@ def test_one_logit_has_two_classes_with_names(data):
         ),
         ({"class_names": ["safe"]}, "class_names must be 2 names"),
         ({"class_names": 2}, "class_names must be a list of names, one for each column of the output, got 2"),
+        ({"class_names": "ab"}, "class_names must be a list of names, one for each column of the output, got .ab."),
         ({"class_names": {"safe", "toxic"}}, "a list of names, .* got set"),
         ({"class_names": {"safe": 0, "toxic": 1}}, "a list of names, .* got dict"),
     ],

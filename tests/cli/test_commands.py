@@ -266,6 +266,61 @@ def test_molecules_given_as_smiles(run):
     assert "RDKit cannot read" in wrong.err
 
 
+CHEMIST = """
+import torch
+from torch import nn
+from torch_geometric.nn import GCN, global_add_pool
+from torch_geometric.utils import from_smiles as graph_of
+
+class Solubility(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.atoms, self.gnn = nn.Embedding(119, 8), GCN(8, 8, num_layers=2, out_channels=2)
+
+    def forward(self, x, edge_index, batch):
+        return global_add_pool(self.gnn(self.atoms(x[:, 0]), edge_index), batch)
+
+def build():
+    torch.manual_seed(0)
+    return Solubility().eval()
+
+def broken(smiles):
+    return smiles[10_000]
+
+names = graph_of.__name__
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        ("explain", ["--functional-groups"]),
+        ("order", []),
+        ("walks", []),
+        ("interactions", []),
+        ("compare", ["--method", "random"]),
+    ],
+)
+def test_molecules_as_the_features_of_ones_own_model(run, tmp_path, monkeypatch, command, more):
+    pytest.importorskip("rdkit")
+    (tmp_path / "chemist.py").write_text(CHEMIST)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = [command, "chemist:build", *more, "--smiles", "CCC(=O)OC"]
+    found = run(*asked, "--featurise", "chemist:graph_of")
+    assert found.code == 0, found.err
+    assert "mutagenic" not in found.out  # which nobody said that this model predicts
+    if command == "explain":
+        assert "ester" in found.out
+        report = run(*asked, "--featurise", "chemist:graph_of", "--json").json
+        assert report["node_labels"] == ["C", "C", "C", "O", "O", "C"]
+        assert "chemist:broken('CCC(=O)OC') failed: IndexError" in run(*asked, "--featurise", "chemist:broken").err
+        assert "must be a function of a SMILES string, got str" in run(*asked, "--featurise", "chemist:names").err
+    without = run(command, "mutag", *more, "--featurise", "chemist:graph_of")
+    assert without.code == 2
+    assert "Give molecules with --smiles" in without.err
+
+
 @pytest.mark.parametrize(
     ("command", "more"), [("explain", []), ("order", []), ("walks", []), ("interactions", ["--nodes", "a=0,1"])]
 )

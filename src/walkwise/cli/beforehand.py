@@ -29,6 +29,7 @@ class Request:
         against: another one, which is subtracted.
         index: the node to explain: its number, or (type, i).
         rule: a name of `walkwise.rules`.
+        featurise: an import path of what makes graphs of the molecules.
 
     >>> Request("mutagenicity", numbers=[7]).words
     'Asking mutagenicity, which says non-mutagenic or mutagenic, about toluene.'
@@ -50,9 +51,10 @@ class Request:
     against: int | str | None = None
     index: int | tuple[str, int] | None = None
     rule: str = "auto"
+    featurise: str | None = None
 
     def __post_init__(self) -> None:
-        check_subject(self.model, self.graphs, weights=self.weights, smiles=self.smiles)
+        check_subject(self.model, self.graphs, weights=self.weights, smiles=self.smiles, featurise=self.featurise)
         if count := len(self.smiles or ()) or SIZES.get(self.source):
             for number in self.numbers:
                 check_number(number, count, self.source)
@@ -117,7 +119,12 @@ class Request:
 
 
 def check_subject(
-    model: str, graphs: str | None, *, weights: Path | None = None, smiles: Sequence[str] | None = None
+    model: str,
+    graphs: str | None,
+    *,
+    weights: Path | None = None,
+    smiles: Sequence[str] | None = None,
+    featurise: str | None = None,
 ) -> None:
     """Refuse a model without weights, and graphs that are given twice or not at all.
 
@@ -126,6 +133,7 @@ def check_subject(
         graphs: as `names.check_graphs` takes them; None if not given.
         weights: the file of the model's weights.
         smiles: molecules, instead of graphs.
+        featurise: what makes graphs of them.
 
     >>> check_subject("mutag-gin3", None)
     Traceback (most recent call last):
@@ -139,6 +147,14 @@ def check_subject(
             argument="smiles",
             expected="left out if graphs are named",
             got=list(smiles),
+        )
+    if featurise and not smiles:
+        raise SourceError(
+            "--featurise makes graphs of molecules, and none are given.",
+            argument="featurise",
+            expected="given together with --smiles",
+            got=featurise,
+            remedy="Give molecules with --smiles.",
         )
     if not graphs and not smiles and model not in BUNDLED:
         raise which_graphs(f"a data set ({', '.join(GRAPHS)}), a file, or an import path")

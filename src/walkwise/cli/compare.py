@@ -26,6 +26,7 @@ def compare(
     weights: options.Weights = None,
     data: options.DataRoot = None,
     smiles: options.Smiles = None,
+    featurise: options.Featurise = None,
     graph: Annotated[
         list[int] | None, typer.Option(metavar="N", min=0, help="A graph to measure on; can be given several times.")
     ] = None,
@@ -53,7 +54,7 @@ def compare(
     """
     methods = [choice(name, METHODS, "method") for name in method or _METHODS]
     metrics = [choice(name, METRICS, "measure") for name in metric or ("auac", "aupc")]
-    request = Request(model, graphs, weights, data, smiles, graph or (), target, index=index)
+    request = Request(model, graphs, weights, data, smiles, graph or (), target, index=index, featurise=featurise)
     words = f"Comparing {', '.join(methods)} by {', '.join(metrics)}: {model} on {request.source}."
     with loading(words, quiet=as_json):
         from walkwise import baselines

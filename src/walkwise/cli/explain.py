@@ -28,6 +28,7 @@ def explain(
     weights: options.Weights = None,
     data: options.DataRoot = None,
     smiles: options.Smiles = None,
+    featurise: options.Featurise = None,
     graph: options.GraphNumber = None,
     target: options.Target = None,
     against: options.Against = None,
@@ -48,7 +49,7 @@ def explain(
     """
     sets, patterns = options.node_lists(nodes or []), options.patterns(smarts or [])
     numbers = options.graph_numbers(graph, smiles)
-    request = Request(model, graphs, weights, data, smiles, numbers, target, against, index, rule)
+    request = Request(model, graphs, weights, data, smiles, numbers, target, against, index, rule, featurise)
     with loading(request.words, quiet=as_json):
         from walkwise.cli.predictions import answer, groups_of, traced_of
     found = []

@@ -61,7 +61,7 @@ def explore(
     """Open a page to explore predictions with: pick a graph, select nodes, and read their relevance."""
     check_port(host, port)
     folder = Path(model) if run is None and (Path(model) / _MANIFEST).is_file() else run
-    request = folder or Request(model, graphs, weights, data, smiles, index=index, rule=rule)
+    request = folder or Request(model, graphs, weights, data, smiles, index=index, rule=rule, featurise=featurise)
     opening = f"the run in {request}" if isinstance(request, Path) else f"{request.model} and {request.source}"
     with loading(f"Opening {opening} …"):
         from walkwise.cli.predictions import ask, opened
@@ -94,12 +94,12 @@ def explore(
 
 def _run_session(explorer: Any, run: Path, named: dict[str, Any]) -> Any:
     """The session of a run, with the given model and graphs, or else those that the run names."""
-    from walkwise.cli.sources import import_path, load_model, reader_of
+    from walkwise.cli.sources import featuriser, load_model, reader_of
 
     featurise = named.pop("featurise")
     model, graphs = named["model"], named["graphs"]
     network = load_model(model, weights=named["weights"])
-    made = import_path(featurise) if featurise else reader_of(network)
+    made = featuriser(featurise) if featurise else reader_of(network)
     return explorer.Session.of_run(run, network, find_graphs(network, model, graphs, named["data"]), featurise=made)
 
 

@@ -24,6 +24,7 @@ def interactions(
     weights: options.Weights = None,
     data: options.DataRoot = None,
     smiles: options.Smiles = None,
+    featurise: options.Featurise = None,
     graph: options.GraphNumber = None,
     target: options.Target = None,
     against: options.Against = None,
@@ -54,7 +55,7 @@ def interactions(
     sets, patterns = options.node_lists(nodes or []), options.patterns(smarts or [])
     functional = functional or not (sets or patterns)
     numbers = options.graph_numbers(graph, smiles)
-    request = Request(model, graphs, weights, data, smiles, numbers, target, against, index, rule)
+    request = Request(model, graphs, weights, data, smiles, numbers, target, against, index, rule, featurise)
     with loading(request.words, quiet=as_json):
         from walkwise.cli.predictions import answer, groups_of, traced_of
     found = []

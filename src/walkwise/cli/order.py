@@ -23,6 +23,7 @@ def order(
     weights: options.Weights = None,
     data: options.DataRoot = None,
     smiles: options.Smiles = None,
+    featurise: options.Featurise = None,
     graph: options.GraphNumber = None,
     target: options.Target = None,
     against: options.Against = None,
@@ -42,7 +43,7 @@ def order(
     """
     choice(mode, MODES, "mode")
     numbers = options.graph_numbers(graph, smiles)
-    request = Request(model, graphs, weights, data, smiles, numbers, target, against, index, rule)
+    request = Request(model, graphs, weights, data, smiles, numbers, target, against, index, rule, featurise)
     with loading(request.words, quiet=as_json):
         from walkwise.cli.predictions import answer, traced_of
     found = [

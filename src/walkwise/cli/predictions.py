@@ -129,7 +129,12 @@ Show = Callable[[TracedPrediction, dict[str, Any]], None]
 def opened(request: Request) -> Subject:
     """The model and the graphs from `sources.load_subject`, with a note if no weights were given."""
     subject = sources.load_subject(
-        request.model, request.graphs, weights=request.weights, smiles=request.smiles or (), root=request.root
+        request.model,
+        request.graphs,
+        weights=request.weights,
+        smiles=request.smiles or (),
+        featurise=request.featurise,
+        root=request.root,
     )
     if request.weights is None and is_import_path(request.model):
         tell(f"Note: {request.model} uses the weights it comes with, which may be random: give a file with --weights.")

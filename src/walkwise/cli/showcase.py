@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from walkwise import smarts
 from walkwise.cli.names import BUNDLED, MOLECULES
 from walkwise.cli.predictions import TracedPrediction, ask
-from walkwise.cli.sources import NamedGraphs, Subject, from_smiles, load_model, truth_of
+from walkwise.cli.sources import NamedGraphs, Subject, load_graphs, load_model, truth_of
 from walkwise.datasets.ba2motif import CLASSES, generate
 from walkwise.evaluation import motif_auroc
 from walkwise.explanation import Check, check_subgraph
@@ -163,7 +163,7 @@ def _tally(label: int, graphs: Sequence[Data], found: Sequence[Motif]) -> Tally:
 
 def molecules() -> list[Molecule]:
     """The bundled molecules, explained for "mutagenic" against "non-mutagenic". Needs the extra ``chem``."""
-    data = from_smiles(list(MOLECULES.values()), names=list(MOLECULES), hydrogens=True)
+    data = load_graphs("molecules", hydrogens=True)
     subject = Subject(load_model("mutagenicity"), "mutagenicity", data)
     traced = [ask(subject, i, target=1, against=0, index=None, rule="auto") for i in range(len(MOLECULES))]
     return [_molecule(one) for one in traced]

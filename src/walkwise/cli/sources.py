@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from walkwise.cli.names import (
     BUNDLED,
     CLASSES,
     MOLECULES,
+    RECIPES,
     SourceError,
     check_graphs,
     check_model,
@@ -115,6 +116,7 @@ def load_subject(
     *,
     weights: Path | None = None,
     smiles: Sequence[str] = (),
+    featurise: str | None = None,
     root: Path | None = None,
 ) -> Subject:
     """The model and the graphs that the command line names.
@@ -124,6 +126,7 @@ def load_subject(
         data: see `load_graphs`; by default the graphs that go with a bundled model.
         weights: the file with the model's weights.
         smiles: molecules, in place of data.
+        featurise: an import path of what makes a graph of a molecule's SMILES; by default the bundled models' features.
         root: the folder of data sets.
 
     >>> subject = load_subject("ba2motif")
@@ -132,13 +135,14 @@ def load_subject(
     >>> subject.names[999], subject.class_name(1)
     ('ba2motif-generated 999', 'house')
     """
-    check_subject(check_model(model), data, weights=weights, smiles=smiles)
+    check_subject(check_model(model), data, weights=weights, smiles=smiles, featurise=featurise)
     network = load_model(model, weights=weights)
-    hydrogens = counts_hydrogens(network)
     if smiles:
-        graphs = from_smiles(smiles, hydrogens=hydrogens)
+        graphs = from_smiles(smiles, reader_of(network) if featurise is None else featuriser(featurise))
     else:
-        graphs = load_graphs(data or BUNDLED[model], root=root, hydrogens=hydrogens)
+        graphs = load_graphs(data or BUNDLED[model], root=root, hydrogens=counts_hydrogens(network))
+    if graphs.source == "molecules" and model not in (*BUNDLED, *RECIPES):  # of which nobody says what it predicts
+        graphs = replace(graphs, class_names=())
     return Subject(network, model, graphs)
 
 
@@ -189,7 +193,8 @@ def load_graphs(spec: str, *, root: Path | None = None, hydrogens: bool = False)
         hydrogens: whether hydrogens are among the features of the bundled molecules.
     """
     if spec == "molecules":
-        return from_smiles(list(MOLECULES.values()), names=list(MOLECULES), hydrogens=hydrogens)
+        read = partial(datasets.molecules.from_smiles, hydrogens=hydrogens)
+        return from_smiles(list(MOLECULES.values()), read, names=list(MOLECULES))
     if spec in datasets.names():
         return _named(datasets.load(spec, root=root))
     if is_import_path(check_graphs(spec)):
@@ -197,10 +202,34 @@ def load_graphs(spec: str, *, root: Path | None = None, hydrogens: bool = False)
     return _loose(read_graphs(Path(spec)), Path(spec).name)
 
 
-def from_smiles(smiles: Sequence[str], *, names: Sequence[str] | None = None, hydrogens: bool = False) -> NamedGraphs:
-    """Molecules with MUTAG's features, or with hydrogens counted, as a model takes them. Needs the extra ``chem``."""
-    graphs = [datasets.molecules.from_smiles(text, hydrogens=hydrogens) for text in smiles]
+def from_smiles(
+    smiles: Sequence[str], read: Callable[[str], Data], *, names: Sequence[str] | None = None
+) -> NamedGraphs:
+    """Molecules, each made into a graph by ``read``. Needs the extra ``chem``."""
+    graphs = [read(text) for text in smiles]
     return NamedGraphs(graphs, "molecules", tuple(names or smiles), CLASSES["molecules"], (), tuple(range(len(graphs))))
+
+
+def featuriser(spec: str) -> Callable[[str], Data]:
+    """The function of an import path that makes a graph of a SMILES string; the graph keeps the string."""
+    made = import_path(spec)
+    if not callable(made):
+        raise _unusable(spec, f"{spec} must be a function of a SMILES string, got {type(made).__name__}.")
+
+    def read(text: str) -> Data:
+        try:
+            data = made(text)
+        except WalkwiseError:
+            raise
+        except Exception as error:
+            raise _unusable(spec, f"{spec}({text!r}) failed: {type(error).__name__}: {error}.") from error
+        if not isinstance(data, Data):
+            raise _unexpected("a torch_geometric Data", f"{spec}({text!r})", type(data).__name__)
+        if "smiles" not in data:
+            data.smiles = text
+        return data
+
+    return read
 
 
 def _named(found: GraphSet) -> NamedGraphs:

@@ -23,6 +23,7 @@ def walks(
     weights: options.Weights = None,
     data: options.DataRoot = None,
     smiles: options.Smiles = None,
+    featurise: options.Featurise = None,
     graph: options.GraphNumber = None,
     target: options.Target = None,
     against: options.Against = None,
@@ -40,7 +41,7 @@ def walks(
     """
     choice(by, BY, "measure")
     numbers = options.graph_numbers(graph, smiles)
-    request = Request(model, graphs, weights, data, smiles, numbers, target, against, index, rule)
+    request = Request(model, graphs, weights, data, smiles, numbers, target, against, index, rule, featurise)
     with loading(request.words, quiet=as_json):
         from walkwise.cli.predictions import answer, traced_of
     found = [(traced, traced.head("walks") | _report(traced, count, by)) for traced in traced_of(request)]

@@ -96,7 +96,11 @@ def as_names(given: Any) -> list[str] | None:
         return None
     if isinstance(given, Mapping) and set(given) == set(range(len(given))):
         given = [given[column] for column in range(len(given))]
-    if isinstance(given, (bytes, Mapping, Set)) or not hasattr(given, "__iter__") or getattr(given, "ndim", 1) != 1:
+    if (
+        isinstance(given, (str, bytes, Mapping, Set))
+        or not hasattr(given, "__iter__")
+        or getattr(given, "ndim", 1) != 1
+    ):
         expected = "a list of names, one for each column of the output"
         raise InputError(argument="class_names", expected=expected, got=described(given))
     return [str(name) for name in given]
