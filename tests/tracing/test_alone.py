@@ -1,5 +1,6 @@
 """Tracing is nobody else's business: other threads, forked children, interrupts, and what is left behind."""
 
+import linecache
 import multiprocessing
 import sys
 import threading
@@ -13,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
 
 import walkwise as ww
+from walkwise.tracing.private import modes_on
 
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
 KINDS = {"GCN": GCN, "GIN": GIN, "SAGE": GraphSAGE, "GAT": GAT}
@@ -138,7 +140,7 @@ def state(model):
                 if v is not None
             ]
         )
-    return parts, torch.is_grad_enabled(), torch.get_rng_state().tolist()
+    return parts, torch.is_grad_enabled(), torch.get_rng_state().tolist(), modes_on()
 
 
 def saves_memory():
@@ -180,6 +182,29 @@ def test_an_interrupt_at_any_line_leaves_the_model_as_it_was():
             sys.settrace(None)
         assert state(model) == before, line
         assert saves_memory(), line
+
+
+@pytest.mark.usefixtures("recording")
+def test_an_interrupt_where_the_recording_ends_leaves_none_on():
+    """At the end of a with statement, before what it has switched on is switched off."""
+    model, seen = GCN(3, 8, num_layers=2, out_channels=2), []
+
+    def local(frame, event, arg):
+        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        if event == "line" and text == "with tape:":
+            seen.append(modes_on())
+            if seen[-1]:
+                raise Interrupted
+        return local
+
+    sys.settrace(lambda frame, event, arg: local if frame.f_code.co_filename.startswith(ROOM) else None)
+    try:
+        with pytest.raises(Interrupted):
+            ww.trace(model, torch.randn(4, 3), EDGES, index=0, target=0)
+    finally:
+        sys.settrace(None)
+    assert seen == [0, 1]
+    assert modes_on() == 0
 
 
 class Writer(nn.Module):

@@ -148,6 +148,19 @@ def test_transforming():
     assert seen == [True], "torch no longer tells that vmap is under way"
 
 
+def test_modes_on_and_take_modes_off():
+    """Without them an interrupt at the end of a run leaves the recording on, for all that torch does later."""
+    before = private.modes_on()
+    for _ in range(2):
+        TorchFunctionMode().__enter__()
+    assert private.modes_on() == before + 2, "torch counts its modes in another way"
+    private.take_modes_off(before + 1)
+    assert private.modes_on() == before + 1
+    private.take_modes_off(before)
+    private.take_modes_off(before)
+    assert private.modes_on() == before
+
+
 def test_innermost():
     """Without it nobody knows what a model has handed to torch.func.vmap."""
     given, seen = torch.ones(2, 2), []

@@ -28,6 +28,17 @@ def watched() -> AbstractContextManager[None]:
     return torch._C._EnableTorchFunction()
 
 
+def modes_on() -> int:
+    """How many torch-function modes are on."""
+    return torch._C._len_torch_function_stack()
+
+
+def take_modes_off(most: int) -> None:
+    """Take off the modes that were put on last, until there are at most so many."""
+    while modes_on() > most:
+        torch._C._pop_torch_function_stack()
+
+
 def overridable_functions() -> Iterable[Any]:
     """Every function that a torch-function mode may be handed: those torch lists, and those it leaves out."""
     listed = (func for functions in get_overridable_functions().values() for func in functions)

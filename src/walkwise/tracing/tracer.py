@@ -44,7 +44,7 @@ from walkwise.tracing.precision import (
     half_of,
     in_one_type,
 )  # fmt: skip
-from walkwise.tracing.private import watched, wrapped_in
+from walkwise.tracing.private import modes_on, take_modes_off, watched, wrapped_in
 from walkwise.tracing.reach import Surveyor, is_several, ran_as_before
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.calls import check_fresh
@@ -128,21 +128,24 @@ def trace(
 @contextmanager
 def given_to(model: nn.Module, x: Any, edge_index: Any, model_kwargs: dict[str, Any]) -> Iterator[Given]:
     """Check a model's arguments; inside, it can be run and watched, whatever is switched off outside."""
-    model = _unwrapped(model)
+    model, modes = _unwrapped(model), modes_on()
     ordinary = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
-    with (
-        torch.set_grad_enabled(torch.is_grad_enabled()),
-        watched(),
-        checkpoints_in_sight(),
-        ordinary,
-    ):  # an interrupt must not leave gradients, or the recording, switched off
-        given = given_as(model, x, edge_index, model_kwargs)
-        if given.manner.instead is not None:  # failing runs must not leave records
-            half = half_of(given.model, given.features) is not None
-            given, _ = given.taken(lambda way: ModelRuns(way, (None, None), None, half).output())
-        given.check() if isinstance(given, HeteroGiven) else check_given(given)
-        given = given.turned() if _has_matrices(given.x) and names_more(given.edge_index, len(given.x)) else given
-        yield given if has_layers(given.model) else _with_layers(given)
+    try:
+        with (
+            torch.set_grad_enabled(torch.is_grad_enabled()),
+            watched(),
+            checkpoints_in_sight(),
+            ordinary,
+        ):  # an interrupt must not leave gradients, or the recording, switched off
+            given = given_as(model, x, edge_index, model_kwargs)
+            if given.manner.instead is not None:  # failing runs must not leave records
+                half = half_of(given.model, given.features) is not None
+                given, _ = given.taken(lambda way: ModelRuns(way, (None, None), None, half).output())
+            given.check() if isinstance(given, HeteroGiven) else check_given(given)
+            given = given.turned() if _has_matrices(given.x) and names_more(given.edge_index, len(given.x)) else given
+            yield given if has_layers(given.model) else _with_layers(given)
+    finally:
+        take_modes_off(modes)  # which an interrupt has left on
 
 
 def _with_layers(given: Given) -> Given:
