@@ -563,3 +563,57 @@ def test_as_many_nodes_of_one_type_as_of_another_keep_their_types():
         found.append(ww.subgraph_relevance(chain, sets, alpha=[0.0, 0.4]))
     torch.testing.assert_close(*found)
     assert float(found[0].abs().sum()) > 0.01
+
+
+class SentByHand(nn.Module):
+    """Items send to users in the code before, between or after the layers."""
+
+    def __init__(self, where):
+        super().__init__()
+        self.into = nn.ModuleDict({"user": nn.Linear(3, 4), "item": nn.Linear(5, 4)})
+        self.first, self.second, self.out = pyg.SAGEConv((4, 4), 4), pyg.SAGEConv((4, 4), 4), nn.Linear(4, 2)
+        self.where = where
+
+    def forward(self, x_dict, edge_index_dict):
+        h = {name: self.into[name](x).relu() for name, x in x_dict.items()}
+        item, user = edge_index_dict[RATED]
+
+        def sent(to):
+            return torch.zeros_like(h[to]).index_add(0, user, h["item"][item])
+
+        if self.where == "before":
+            h["user"] = sent("user")
+        h["item"] = self.first((h["user"], h["item"]), edge_index_dict[RATES]).tanh()
+        if self.where == "between":
+            h["user"] = sent("user")
+        if self.where == "added":
+            h["user"] = h["user"] + sent("user")
+        h["user"] = self.second(h["user"], edge_index_dict[KNOWS])
+        return self.out(sent("user") if self.where == "after" else h["user"])
+
+
+@pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
+@pytest.mark.parametrize("where", ["before", "between", "added", "after"])
+def test_rows_that_another_type_sends_by_hand_are_the_receivers(where):
+    """Of one item each, or, beside another graph, of several; a note says so unless walks begin there."""
+
+    def graph(more):
+        torch.manual_seed(7)
+        x, y = torch.randn(8, 3), torch.randn(6, 5)
+        data, users, items = HeteroData(), 5 + 3 * more, 3 + 3 * more
+        data["user"].x, data["item"].x = x[:users], y[:items]
+        rated = torch.tensor([[0, 0, 1, 2, 2, 3, 4, 5, 3], [1, 0, 3, 2, 4, 5, 5, 5, 6]])[:, : 5 + 4 * more]
+        data[RATED].edge_index, data[RATES].edge_index = rated, rated.flip(0)
+        data[KNOWS].edge_index = torch.tensor([[0, 1, 2, 3, 4, 4, 5, 6], [1, 2, 0, 4, 2, 1, 6, 7]])[:, : 6 + 2 * more]
+        return data
+
+    model = SentByHand(where)
+    alone, beside = (ww.trace(model, graph(more), index=("user", 1), target=0) for more in (False, True))
+    for layer in range(alone.num_layers + 1):
+        ours, theirs = (ww.node_relevance(chain, layer=layer) for chain in (alone, beside))
+        for name, relevance in ours.items():
+            torch.testing.assert_close(relevance, theirs[name][: len(relevance)])
+            assert not theirs[name][len(relevance) :].any()
+    for chain in (alone, beside) if where != "before" else ():
+        assert any("index_add adds up rows of nodes outside" in note for note in chain.notes)
+    torch.testing.assert_close(*(ww.subgraph_relevance(chain, SETS[:2]) for chain in (alone, beside)))

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch_geometric.nn as pyg
 from torch import nn
-from torch_geometric.utils import degree, to_dense_batch, to_torch_csr_tensor, to_undirected
+from torch_geometric.utils import degree, scatter, to_dense_batch, to_torch_csr_tensor, to_undirected
 
 import walkwise as ww
 from walkwise.errors import CoverageWarning, TraceError
@@ -414,3 +414,55 @@ def test_what_is_remembered_of_all_nodes_is_no_node_s():
     assert chain.num_layers == 1
     walks = ww.enumerate_walks(chain)
     assert float(ww.walk_relevance(chain, walks).sum()) == pytest.approx(chain.input_relevance)
+
+
+def sent(how, h, edge_index):
+    """Rows that neighbours send, in the code between layers."""
+    sender, receiver = edge_index
+    if how in ("product", "sparse product"):
+        adjacency = torch.zeros(len(h), len(h), dtype=h.dtype)
+        adjacency[receiver, sender] = 1
+        return (adjacency.to_sparse() if how == "sparse product" else adjacency) @ h
+    if how in ("mean", "max"):
+        return scatter(h[sender], receiver, 0, len(h), how)
+    return torch.zeros_like(h).index_add(0, receiver, h[sender])
+
+
+class Sent(nn.Module):
+    def __init__(self, how, before):
+        super().__init__()
+        self.first, self.second = pyg.GraphConv(3, 4), pyg.GraphConv(4, 2)
+        self.how, self.before = how, before
+
+    def forward(self, x, edge_index):
+        h = sent(self.how, x, edge_index) if self.before else x
+        h = self.first(h, edge_index).tanh()
+        return self.second(h if self.before else sent(self.how, h, edge_index), edge_index)
+
+
+#: Graphs in which rows that are sent may look like rows in another order, and one with as many edges as nodes.
+SENDING = {
+    "tree": torch.tensor([[0, 0, 1, 1, 2], [1, 2, 3, 4, 5]]),
+    "cycle": torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]),
+    "as many edges": torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 0, 0, 3]]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
+@pytest.mark.parametrize("how", ["index_add", "mean", "max", "product", "sparse product"])
+@pytest.mark.parametrize("before", [True, False], ids=["before", "between"])
+@pytest.mark.parametrize("graph", SENDING)
+def test_rows_that_neighbours_send_are_the_receivers(graph, before, how):
+    """The same graph beside another, in which nodes receive from several and there are more edges, says the same."""
+    model, edges = Sent(how, before).double(), SENDING[graph]
+    x = torch.randn(10, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    beside = torch.cat([edges, torch.tensor([[6, 7, 8, 9, 6], [7, 6, 7, 7, 9]])], 1)
+    alone, both = (ww.trace(model, h, e, index=3, target=0, rule="zero") for h, e in ((x[:6], edges), (x, beside)))
+    assert alone.num_layers == both.num_layers == 2
+    for layer in range(3):
+        expected = ww.node_relevance(both, layer=layer)
+        torch.testing.assert_close(ww.node_relevance(alone, layer=layer), expected[:6])
+        assert not expected[6:].any()
+    sets = [[0, 1], [0, 1, 3], [2], list(range(6))]
+    torch.testing.assert_close(ww.subgraph_relevance(alone, sets), ww.subgraph_relevance(both, sets))
+    assert alone.notes == both.notes or before

@@ -101,6 +101,8 @@ def _mixes_nodes(lowering: Lowering, op: Op) -> bool:
     shapes = [lowering.tape.values[slot].shape for slot in op.outputs if slot is not None]
     constants = [item.shape for item in leaves((op.args, op.kwargs)) if isinstance(item, Tensor)]
     product = len(op.inputs) == 1 and op.word.name in _PRODUCTS  # h @ weights mixes nothing
-    if not any(lowering.num_nodes in shape for shape in (constants if product else shapes)):
+    identities = lowering.positions.identities
+    counts = {lowering.num_nodes, *(identities.types.counts.values() if identities.types else ())}
+    if not any(counts.intersection(shape) for shape in (constants if product else shapes)):
         return False
-    return lowering.positions.identities.mixes(op)
+    return identities.mixes(op)

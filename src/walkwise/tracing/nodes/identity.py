@@ -40,6 +40,9 @@ _SEQUENCES = frozenset({"gru", "lstm", "rnn_tanh", "rnn_relu"})
 _OVER_ROWS = frozenset({
     "multi_head_attention_forward", "scaled_dot_product_attention", "gru", "lstm", "rnn_tanh", "rnn_relu",
 })  # fmt: skip
+#: Functions that add rows up by number, and products, which may do so with a matrix.
+_BY_NUMBER = frozenset({"scatter_add", "index_add", "scatter_reduce", "index_reduce"})
+_PRODUCTS = frozenset({"matmul", "rmatmul", "sparse_mm", "bmm", "baddbmm", "einsum", "addmm"})
 #: Rows of a result that are looked at to see whether nodes are mixed in it.
 _LOOKED_AT = 8
 #: Functions that sort their input: substituted numbers do not show which row is which.
@@ -199,6 +202,8 @@ class Identities:
         there = moved(op, output, value, self.tape.values, self._known, self.num_nodes)
         if there is None and name in _ORDERING:
             return self._several(op, value)
+        if there is not None and self._sends(op, value, there):  # each node to one other: no new order, but messages
+            there = None
         return self._told_apart(op, output, self._added_up(op, value)) if there is None else there
 
     def _laid_out(self, slot: int, ids: Tensor) -> Tensor:
@@ -248,23 +253,30 @@ class Identities:
             ids = self._known[slot]
             clash = (merged != NOBODY) & (ids != NOBODY) & (merged != ids)
             if bool(clash.any()):
-                whole = [s for s in op.inputs if self._whole(s)]
+                whole = [rows for s in op.inputs if (rows := self._whole(s)) is not None]
                 if whole and not self.reordered:
                     self._mixing.append(op)
-                    return upright(self.every, value.dim())  # h + h[parent]
+                    return upright(whole[0], value.dim())  # h + h[parent]
                 self._joining = op.word.name
                 merged = torch.where(clash, SEVERAL, merged)
             merged = torch.where(merged == NOBODY, ids, merged)
         return merged
 
-    def _whole(self, slot: int) -> bool:
-        """Whether a tensor has a row for every node, in their own order; a constant stands for its row's node."""
+    def _whole(self, slot: int) -> Tensor | None:
+        """The nodes of a tensor's rows if these are all, or all of a type, in order; a constant is its row's node."""
         ids = self._known[slot]
-        if ids.shape[:1] != (self.num_nodes,):
-            return False
-        of_row = ids == upright(self.every, ids.dim())
-        own = of_row.flatten(1).any(1) if ids.dim() > 1 else of_row  # most rows, so that it is no accident
-        return bool((of_row | (ids == NOBODY)).all()) and 2 * int(own.sum()) > self.num_nodes
+        for every in self._all(len(ids)):
+            of_row = ids == upright(every, ids.dim())
+            own = of_row.flatten(1).any(1) if ids.dim() > 1 else of_row  # most rows, so that it is no accident
+            if bool((of_row | (ids == NOBODY)).all()) and 2 * int(own.sum()) > len(ids):
+                return every
+        return None
+
+    def _all(self, rows: int) -> list[Tensor]:
+        """All nodes in order, or all of each type, where there are so many."""
+        if self.types is None:
+            return [self.every] if rows == self.num_nodes else []
+        return [self._of_type(name) for name, count in self.types.counts.items() if count == rows]
 
     def _as_first(self, op: Op, value: Tensor) -> Tensor:
         """The rows of the first followed tensor, if there are as many."""
@@ -287,7 +299,7 @@ class Identities:
 
     def _added_up(self, op: Op, value: Tensor) -> Tensor:
         """Several rows in one: the row of its node if rows keep their nodes, or if there are as many as nodes."""
-        for slot in op.inputs:
+        for slot in () if _adds_rows(op, value.dim()) else op.inputs:
             before, ids = self.tape.values[slot], self._known[slot]
             if before.shape == value.shape:
                 return ids
@@ -297,9 +309,38 @@ class Identities:
                 if slot == op.inputs[0] and bool(((one := _one_of(ids)) >= 0).all()):  # heads first, (H, M, D)
                     return one
         nodes = any(bool((self._known[slot] != NOBODY).any()) for slot in op.inputs)
-        if value.dim() < 2 or value.shape[0] != self.num_nodes or not nodes:
+        fitting = self._all(value.shape[0]) if value.dim() > 1 and nodes else []
+        if len(fitting) != 1:
             return _nobody(value)
-        return self._several(op, value) if self.reordered else upright(self.every, value.dim())
+        return self._several(op, value) if self.reordered else upright(fitting[0], value.dim())
+
+    def _sends(self, op: Op, value: Tensor, ids: Tensor) -> bool:
+        """Whether rows that a sum at all nodes has moved are those of nodes at others, as in a cycle or a tree."""
+        by_number = _adds_rows(op, value.dim())
+        if not (by_number or op.word.name in _PRODUCTS) or value.dim() < 2 or self.reordered:
+            return False
+        fitting = self._all(value.shape[0])
+        if not fitting or ids.shape[:1] != value.shape[:1] or ids.numel() != len(value):
+            return False
+        rows = ids.flatten()
+        kept = () if by_number else (self._known[slot].flatten() for slot in op.inputs)  # they stay where they are
+        if any(torch.equal(rows, other) for other in kept):
+            return False
+        if any(bool(((rows == every) | (rows == NOBODY)).all()) for every in fitting):
+            return False
+        whole = any(torch.equal(rows.sort().values, every) for every in fitting)  # a permutation matrix, say
+        return not whole or self._are_joined(rows)
+
+    def _are_joined(self, ids: Tensor) -> bool:
+        """Whether edges of the graph join every row to the node that it holds."""
+        edges = next((call.edge_index for call in self.tape.calls if call.edge_index is not None), None)
+        if edges is None or not edges.numel() or self.types is not None:
+            return False
+        joined = torch.zeros(self.num_nodes, dtype=torch.bool, device=ids.device)
+        here = (edges < self.num_nodes).all(0)
+        for sender, receiver in (edges[:, here], edges[:, here].flip(0)):
+            joined[receiver[ids[receiver] == sender]] = True
+        return bool((joined | (ids == self.every)).all())
 
     def _told_apart(self, op: Op, output: int, ids: Tensor) -> Tensor:
         """The ids of an operation's result; it is remembered, as its rows may depend on nodes other than theirs."""
@@ -346,6 +387,12 @@ class Identities:
         """Rows of several nodes, with no way to tell which belongs to which."""
         self._joining = op.word.name
         return torch.full_like(_nobody(value), SEVERAL)
+
+
+def _adds_rows(op: Op, dims: int) -> bool:
+    """Whether an operation adds rows up by number."""
+    dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim")
+    return op.word.name in _BY_NUMBER and dim in (0, -dims)
 
 
 def _one_of(ids: Tensor) -> Tensor:

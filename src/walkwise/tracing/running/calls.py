@@ -226,8 +226,8 @@ class Calls:
 
     def _are_sums(self, slot: int, rows: int) -> bool:
         """Whether rows belong to nodes, if there are as many edges: they lead, row by row, to nodes or to sums."""
-        values, made = self.tape.values, {output: op for op in self.tape.ops for output in op.outputs}
-        nodes = {s for call in self.tape.calls for s in (*call.handed, *call.rows_of)} | set(self.tape.features)
+        values = self.tape.values
+        made, nodes = self._makers_and_nodes()
         todo, seen = [slot], set[int]()
         while todo:
             at = todo.pop()
@@ -245,16 +245,22 @@ class Calls:
         """Whether rows belong to edges, if there are as many as nodes: then they were looked up, and not added up."""
         if slot is None or target is None or self.num_edges != len(self.tape.values[target]):
             return False
-        made = {output: op for op in self.tape.ops if op.call == self.tape.active for output in op.outputs}
+        made, nodes = self._makers_and_nodes()
         todo, read = [slot], False
         while todo:
-            op = made.get(todo.pop())
-            if op is None or not (op.word.pointwise or op.word.name in BY_ROW | _READING):
+            at = todo.pop()
+            op = made.get(at)
+            if at in nodes or op is None or not (op.word.pointwise or op.word.name in BY_ROW | _READING):
                 return False
             read = read or _reads_rows(op)
             if not _reads_rows(op):
                 todo += [s for s in op.inputs if len(self.tape.values[s]) == self.num_edges]
         return read
+
+    def _makers_and_nodes(self) -> tuple[dict[int | None, Op], set[int]]:
+        """What has made every slot, and the slots whose rows are known to be nodes."""
+        nodes = {s for call in self.tape.calls for s in (*call.handed, *call.rows_of)} | set(self.tape.features)
+        return {output: op for op in self.tape.ops for output in op.outputs}, nodes
 
     def _targets(self, module: Any, call: Call, slots: list[int | None]) -> list[int | None]:
         """The slots of the tensors whose rows those have that a layer returned."""
