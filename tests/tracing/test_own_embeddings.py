@@ -7,6 +7,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, LayerNorm, LightGCN, MessagePassing, SAGEConv, global_mean_pool
 
 import walkwise as ww
+from walkwise.errors import TraceError
 
 M, F = 6, 4
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 0], [1, 0, 2, 1, 3, 2, 4, 3, 5, 4, 0, 5]])
@@ -120,6 +121,16 @@ def test_a_table_that_is_read_before_the_first_layer_loses_nothing():
     data = Data(edge_index=EDGES, num_nodes=M)
     chain = ww.trace(model, data, edge_label_index=pair, target=lambda scores: scores[0], rule="zero")
     assert chain.input_relevance == pytest.approx(chain.output)
+
+
+@pytest.mark.filterwarnings("ignore:Unable to accurately infer")
+def test_a_table_of_more_rows_than_edges_name_asks_for_the_number_of_nodes():
+    """The last items have been bought by nobody, say."""
+    model, pair = LightGCN(M + 2, F, num_layers=2).double().eval(), torch.tensor([[0], [3]])
+    with pytest.raises(TraceError, match=rf"its edges name {M}\. .* set data\.num_nodes = {M + 2}\."):
+        ww.trace(model, Data(edge_index=EDGES), edge_label_index=pair, target=lambda scores: scores[0])
+    data = Data(edge_index=EDGES, num_nodes=M + 2)
+    assert ww.trace(model, data, edge_label_index=pair, target=lambda scores: scores[0]).num_nodes == M + 2
 
 
 @pytest.mark.parametrize("rule", ["zero", "auto"])

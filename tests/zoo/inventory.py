@@ -15,8 +15,9 @@ from zoo.molecules import MOLECULES
 from zoo.plain import FOUND
 from zoo.readymade import READYMADE
 from zoo.rest import REST
+from zoo.steps import STEPS
 
-ALL = (*ZOO, *FOUND, *READYMADE, *REST, *MOLECULES, *MATERIALS)
+ALL = (*ZOO, *FOUND, *READYMADE, *REST, *STEPS, *MOLECULES, *MATERIALS)
 
 #: Classes that no model of the zoo or of the matrix has a module of, and the test that tries each.
 TESTED = {

@@ -231,18 +231,30 @@ def lowered(
         try:
             lowering = Lowering(tape, slot, schedule, identities)
         except NoNodesError as error:
-            return _otherwise(again if matrices else None, error)
+            remedy = _uncounted(given, len(tape.values[tape.calls[0].handed[0]]))
+            return _otherwise(again if matrices else None, error, remedy)
         types = [] if half is None else [(WIDENED if runs.wide else CAST).format(half)]
         notes = [*_notes(given, lowering, unsure), *whole.notes, *whole.masked, *notes, *scalar.notes, *types]
         return Recording(given, hoods, lowering, scalar, notes)
 
 
-def _otherwise(again: Callable[[], Recording] | None, error: TraceError) -> Recording:
+def _uncounted(given: Given, rows: int) -> str | None:
+    """What to do if layers run on more rows than edges name nodes, and the graph does not say how many it has."""
+    data = given.data
+    if given.x is not None or data is None or "num_nodes" in data or rows <= given.num_nodes:
+        return None
+    return (
+        f"The graph does not say how many nodes it has; its edges name {given.num_nodes}. If every row is a node's (a "
+        f"table of users and items, say), set data.num_nodes = {rows}."
+    )
+
+
+def _otherwise(again: Callable[[], Recording] | None, error: TraceError, remedy: str | None) -> Recording:
     """A recording with the features read as (T, M, F), for when layers run on no nodes otherwise; or the error."""
     if again is not None:
         with suppress(WalkwiseError):
             return again()
-    raise TraceError(error.problem, remedy=error.remedy) from None
+    raise TraceError(error.problem, remedy=remedy or error.remedy) from None
 
 
 def _slot_of(scalar: ExplainedScalar, tape: Tape) -> int:
