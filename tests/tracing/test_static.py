@@ -102,6 +102,24 @@ def test_models_that_turn_their_features_themselves(count):
     torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("conv", CONVS)
+@pytest.mark.parametrize("count", [M - 1, M, M + 1])
+def test_models_may_turn_features_by_node_into_steps_for_every_layer(conv, count):
+    """Steps come last in what the model gets, (M, F, T); layers that send twice, and those by hand, know the nodes."""
+
+    class Steps(Net):
+        def forward(self, x, edge_index):
+            return super().forward(x.permute(2, 0, 1), edge_index)
+
+    model, plain, x = Steps(conv), Net(conv), matrices(count)
+    ours = ww.trace(model, x.permute(1, 2, 0), EDGES, target=lambda out: out[..., 0].sum(), rule="zero")
+    theirs = ww.trace(plain, x.flatten(0, 1), copies(count), target=lambda out: out[:, 0].sum(), rule="zero")
+    assert ours.num_nodes == M
+    walks = ww.enumerate_walks(ours)
+    expected = sum(ww.walk_relevance(theirs, torch.where(walks < 0, walks, walks + M * t)) for t in range(count))
+    torch.testing.assert_close(ww.walk_relevance(ours, walks), expected, rtol=1e-9, atol=1e-11)
+
+
 def test_nodes_in_another_order_are_refused():
     model = Net(between=lambda h: h.flip(1))
     with pytest.raises(TraceError, match=r"Layer 'second' .*\(2, 5, 3\).*which row is which node"):

@@ -299,7 +299,8 @@ class Identities:
 
     def _added_up(self, op: Op, value: Tensor) -> Tensor:
         """Several rows in one: the row of its node if rows keep their nodes, or if there are as many as nodes."""
-        for slot in () if _adds_rows(op, value.dim()) else op.inputs:
+        dim = _added_along(op, value.dim())
+        for slot in op.inputs if dim is None else ():
             before, ids = self.tape.values[slot], self._known[slot]
             if before.shape == value.shape:
                 return ids
@@ -309,14 +310,16 @@ class Identities:
                 if slot == op.inputs[0] and bool(((one := _one_of(ids)) >= 0).all()):  # heads first, (H, M, D)
                     return one
         nodes = any(bool((self._known[slot] != NOBODY).any()) for slot in op.inputs)
-        fitting = self._all(value.shape[0]) if value.dim() > 1 and nodes else []
+        dim = dim or 0
+        fitting = self._all(value.shape[dim]) if value.dim() > 1 and nodes else []
         if len(fitting) != 1:
             return _nobody(value)
-        return self._several(op, value) if self.reordered else upright(fitting[0], value.dim())
+        along = fitting[0].view([-1 if d == dim else 1 for d in range(value.dim())])
+        return self._several(op, value) if self.reordered else along
 
     def _sends(self, op: Op, value: Tensor, ids: Tensor) -> bool:
         """Whether rows that a sum at all nodes has moved are those of nodes at others, as in a cycle or a tree."""
-        by_number = _adds_rows(op, value.dim())
+        by_number = _added_along(op, value.dim()) == 0
         if not (by_number or op.word.name in _PRODUCTS) or value.dim() < 2 or self.reordered:
             return False
         fitting = self._all(value.shape[0])
@@ -389,10 +392,13 @@ class Identities:
         return torch.full_like(_nobody(value), SEVERAL)
 
 
-def _adds_rows(op: Op, dims: int) -> bool:
-    """Whether an operation adds rows up by number."""
+def _added_along(op: Op, dims: int) -> int | None:
+    """The dimension along which an operation adds rows up by number, and not columns."""
     dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim")
-    return op.word.name in _BY_NUMBER and dim in (0, -dims)
+    if op.word.name not in _BY_NUMBER or not isinstance(dim, int) or not dims:
+        return None
+    dim %= dims
+    return dim if dim == 0 or dim < dims - 1 else None
 
 
 def _one_of(ids: Tensor) -> Tensor:
