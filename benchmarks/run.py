@@ -102,6 +102,12 @@ def trace(seconds: float) -> Iterator[Row]:
         yield Row.timed("trace", case.name, "trace + 1 subgraph / forward+backward", ratio, goal)
         ratio = compare(lambda case=case: _trace(case), case.forward_backward, seconds=seconds / 2)
         yield Row.timed("trace", case.name, "  trace alone / forward+backward", ratio)
+        if case.batch is None and hasattr(case.model, "convs"):  # one of the paper's
+            (subgraph,) = case.subgraphs(1)
+            by_hand = compare(
+                lambda case=case, s=subgraph: slow.hooked_relevance(case, s), case.forward_backward, seconds=seconds / 2
+            )
+            yield Row.timed("trace", case.name, "  hooks written for this model / forward+backward", by_hand)
 
 
 def batch(seconds: float) -> Iterator[Row]:
