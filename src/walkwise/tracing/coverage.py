@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _OUTSIDE = (
     "{} adds up rows of nodes outside any message-passing layer, in {}; walks do not stand at nodes there, and their "
-    "steps need not follow edges. To make it a layer, put it into a torch_geometric.nn.MessagePassing module"
+    "steps need not follow edges. If it should be a layer, put it into a torch_geometric.nn.MessagePassing module"
 )
 _PAST = (
     "the result of layer '{}' ({}) also bypasses all later positions on its way to the output (in a residual stream "
