@@ -542,12 +542,12 @@ LAYERS = (
 class Program(nn.Module):
     """Statements before, between and after one to three layers, drawn by a generator."""
 
-    def __init__(self, draw: random.Random):
+    def __init__(self, draw: random.Random, among=tuple(STATEMENTS)):
         super().__init__()
         self.parts, self.weights, self.layers = [], nn.ModuleList(), nn.ModuleList()
         count = draw.randint(1, 3)
         for number in range(count + 1):
-            names = draw.choices(list(STATEMENTS), k=draw.choice((0, 1, 1, 2)))
+            names = draw.choices(among, k=draw.choice((0, 1, 1, 2)))
             for name in names:
                 self._state(name)
             if number < count:

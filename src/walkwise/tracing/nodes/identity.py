@@ -42,6 +42,8 @@ _OVER_ROWS = frozenset({
 })  # fmt: skip
 #: Functions that add rows up by number, and products, which may do so with a matrix.
 _BY_NUMBER = frozenset({"scatter_add", "index_add", "scatter_reduce", "index_reduce"})
+#: Those of the first dimension alone, that may add up, and that do, rows one after the other.
+_PUTTING, _IN_ORDER = frozenset({"index_put", "unsafe_index_put"}), frozenset({"segment_reduce", "embedding_bag"})
 _PRODUCTS = frozenset({"matmul", "rmatmul", "sparse_mm", "bmm", "baddbmm", "einsum", "addmm"})
 #: Rows of a result that are looked at to see whether nodes are mixed in it.
 _LOOKED_AT = 8
@@ -133,6 +135,11 @@ class Identities:
             return None
         ids = ids if ids.dim() == len(shape) else ids.expand(shape)
         return bool((ids != ids.narrow(dim, 0, 1)).any())
+
+    def along_another(self, slot: int, dim: int) -> bool:
+        """Whether nodes run along other dimensions of a tensor than a given one."""
+        others = [d for d in range(self.tape.values[slot].dim()) if d != dim]
+        return self.along_nodes(slot, dim) is False and any(self.along_nodes(slot, d) for d in others)
 
     def _is_every(self, ids: Tensor) -> bool:
         """Whether ids are the very numbers of all nodes, in whatever shape."""
@@ -319,7 +326,8 @@ class Identities:
 
     def _sends(self, op: Op, value: Tensor, ids: Tensor) -> bool:
         """Whether rows that a sum at all nodes has moved are those of nodes at others, as in a cycle or a tree."""
-        by_number = _added_along(op, value.dim()) == 0
+        listed = _listed(op, len(value))
+        by_number = listed or _added_along(op, value.dim()) == 0
         if not (by_number or op.word.name in _PRODUCTS) or value.dim() < 2 or self.reordered:
             return False
         fitting = self._all(value.shape[0])
@@ -330,6 +338,8 @@ class Identities:
         if any(torch.equal(rows, other) for other in kept):
             return False
         if any(bool(((rows == every) | (rows == NOBODY)).all()) for every in fitting):
+            return False
+        if listed and len(rows[rows >= 0].unique()) < 2:  # times of one node, say
             return False
         whole = any(torch.equal(rows.sort().values, every) for every in fitting)  # a permutation matrix, say
         return not whole or self._are_joined(rows)
@@ -394,6 +404,8 @@ class Identities:
 
 def _added_along(op: Op, dims: int) -> int | None:
     """The dimension along which an operation adds rows up by number, and not columns."""
+    if op.word.name in _IN_ORDER or (op.word.name in _PUTTING and _accumulates(op)):
+        return 0 if dims else None
     dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim")
     if op.word.name not in _BY_NUMBER or not isinstance(dim, int) or not dims:
         return None
@@ -401,11 +413,28 @@ def _added_along(op: Op, dims: int) -> int | None:
     return dim if dim == 0 or dim < dims - 1 else None
 
 
+def _listed(op: Op, rows: int) -> bool:
+    """Whether rows were made one by one: ``torch.stack([h[neighbours(i)].sum(0) for i in range(M)])``."""
+    if op.word.name not in ("stack", "cat") or [*op.args[1:2], *op.kwargs.values()][:1] not in ([], [0]):
+        return False
+    return rows > 2 and isinstance(op.args[0], (tuple, list)) and len(op.args[0]) == rows
+
+
+def _accumulates(op: Op) -> bool:
+    """Whether rows are put where others are, and added to them."""
+    return (op.args[3] if len(op.args) > 3 else op.kwargs.get("accumulate", False)) is True
+
+
 def _one_of(ids: Tensor) -> Tensor:
-    """The only node along the last dimension, apart from constants; NOBODY if there are several.  # (…, N) -> (…, 1)"""
+    """The only node along the last dimension, apart from constants; NOBODY if there are several.  # (…, N) -> (…, 1)
+
+    Where there are several in some rows, these are rows of pairs of nodes, as of edges: one of a loop is none of its
+    node, either.
+    """
     highest = ids.amax(-1, keepdim=True)
     lowest = torch.where(ids == NOBODY, highest, ids).amin(-1, keepdim=True)
-    return torch.where((lowest == highest) | (lowest == SEVERAL), lowest, NOBODY)
+    alone = (lowest == highest) | (lowest == SEVERAL)
+    return lowest if bool(alone.all()) else torch.where(lowest == SEVERAL, SEVERAL, NOBODY)
 
 
 def _nobody(value: Tensor) -> Tensor:

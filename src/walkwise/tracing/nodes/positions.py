@@ -106,7 +106,8 @@ class Positions:
                 if not ends and call.handed[0] in self.number:
                     self.remarks.append(_ENDS_BEFORE.format(call.name, type(call.module).__name__))
                 ends = [s for s in ends if s not in self.number]
-                ends += [s for s in call.outputs if s not in (*self.number, *call.ends) and self._has_nodes(s)]
+                more = [s for s in call.rows_of if s not in (*self.number, *call.ends)]  # and not rows of edges
+                ends += [s for s in more if s in call.outputs and self._has_nodes(s)]
                 self.number.update(dict.fromkeys(first_of(ops, ends), last))
         self.last = max(self.number.values())  # L
 
@@ -140,7 +141,7 @@ class Positions:
         """Refuse a layer whose messages run along a dimension other than the nodes'."""
         for slot, dim in call.sent:
             shape = tuple(self.identities.tape.values[slot].shape)
-            if shape[dim] > 1 and self.identities.along_nodes(slot, dim) is False:  # one row is one node's
+            if shape[dim] > 1 and self.identities.along_another(slot, dim):  # one row is one node's
                 raise _refusal(_ELSEWHERE, call.name, type(call.module).__name__, dim, shape)
 
     def _read_beside(self, index: int) -> list[int]:

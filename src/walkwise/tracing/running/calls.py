@@ -179,10 +179,13 @@ class Calls:
             raise nothing_handed(name, module, about_integers((*args, *kwargs.values())))
         call = self.tape.calls[-1]
         layer = self.found.get(name)
-        by_type = isinstance(result, dict) and layer is None
+        alone = isinstance(self.given, Tensor) and self.sides is None  # names are then no types
+        by_type = isinstance(result, dict) and layer is None and not alone
         if by_type:
             keyed = [(self.tape.slot_of(tensor), self._rows_for(key)) for key, tensor in result.items()]
         else:
+            named = isinstance(result, dict) and layer is None
+            result = tuple(result.values()) if named else result
             several = result if isinstance(result, (tuple, list)) else (result,)
             tensors = opened(several) if layer is None else layer.results(result)
             slots = [self._with_columns(self.tape.slot_of(t)) for t in tensors if isinstance(t, Tensor)]

@@ -134,10 +134,13 @@ class Guesses:
 
     def _same_on_some(self, guess: Operator) -> bool:
         K = self.start.rows
-        some = torch.randperm(K, generator=self.generator)[: max(1, min(K // 2, _TRIED))].to(self.like.device)
+        once = torch.randperm(K, generator=self.generator)[: max(1, min(K // 2, _TRIED))].to(self.like.device)
+        some = torch.cat([once, once[:1]])  # one of them also for a second query: a single row could be all there are
         message, expected = self._random()
+        queries = torch.zeros_like(some)
+        queries[-1] = 1
         try:
-            pulled = guess.pull(message[some].view(len(some), 1, 1, -1), OwnRows(K, 1, some, torch.zeros_like(some)))
+            pulled = guess.pull(message[some].view(len(some), 1, 1, -1), OwnRows(K, 2, some, queries))
         except (RuntimeError, IndexError, ValueError):  # it asks for as many rows as there are
             return False
         return _close(pulled.reshape(len(some), -1), expected[some])

@@ -1,0 +1,181 @@
+"""Rows of edges are none of nodes, and sums at nodes are, wherever the graph's form or size could mislead."""
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch import nn
+from torch_geometric.nn import GCNConv, MessagePassing
+
+import walkwise as ww
+from idioms import meta_layer
+from walkwise.errors import CoverageWarning
+
+#: Ways to add up rows of neighbours, whose result is the nodes' also where each node has one neighbour.
+ADDED = {
+    "index_add": lambda h, e: torch.zeros_like(h).index_add(0, e[1], h[e[0]]),
+    "index_put": lambda h, e: torch.zeros_like(h).index_put((e[1],), h[e[0]], accumulate=True),
+    "index_put_": lambda h, e: torch.zeros_like(h).index_put_((e[1],), h[e[0]], True),
+    "segment_reduce": lambda h, e: torch.segment_reduce(
+        h[e[0][e[1].argsort()]], "sum", lengths=torch.bincount(e[1], minlength=len(h))
+    ),
+    "embedding_bag": lambda h, e: torch.nn.functional.embedding_bag(
+        e[0][e[1].argsort()],
+        h,
+        (torch.bincount(e[1], minlength=len(h)).cumsum(0) - torch.bincount(e[1], minlength=len(h))),
+        mode="sum",
+    ),
+    "a loop": lambda h, e: torch.stack([h[e[0][e[1] == i]].sum(0) for i in range(len(h))]),
+    "a loop, joined": lambda h, e: torch.cat([h[e[0][e[1] == i]].sum(0, keepdim=True) for i in range(len(h))]),
+}
+
+
+class AddsUp(nn.Module):
+    def __init__(self, add):
+        super().__init__()
+        torch.manual_seed(0)
+        self.add, self.a, self.b = add, GCNConv(3, 3), GCNConv(3, 2)
+
+    def forward(self, x, edge_index):
+        return self.b(self.add(self.a(x, edge_index).relu(), edge_index), edge_index)
+
+
+@pytest.mark.parametrize("edges", [[[0, 1, 2, 3], [1, 2, 3, 0]], [[0, 1, 2], [1, 2, 3]], [[0, 0, 1], [1, 2, 3]]])
+@pytest.mark.parametrize("name", ADDED)
+def test_rows_of_neighbours_are_the_nodes_however_they_are_added_up(name, edges):
+    x, edges = torch.rand(4, 3, generator=torch.Generator().manual_seed(2)), torch.tensor(edges)
+
+    def positions(add):
+        with pytest.warns(CoverageWarning, match="adds up rows of nodes outside"):
+            chain = ww.trace(AddsUp(add), x, edges, target=lambda out: out[:, 0].sum(), rule="zero")
+        return torch.stack([ww.node_relevance(chain, layer=layer) for layer in range(3)])
+
+    adjacency = torch.zeros(4, 4).index_put((edges[1], edges[0]), torch.ones(edges.shape[1]))
+    gradient = positions(lambda h, e: h + adjacency @ h - h)  # a sum of all nodes in order
+    torch.testing.assert_close(positions(ADDED[name]), gradient)
+
+
+class ReturnsEdges(MessagePassing):
+    """Rows of edges are made of one end, or of both."""
+
+    def __init__(self, ends):
+        super().__init__(aggr="add")
+        torch.manual_seed(0)
+        self.ends, self.lin, self.out = ends, nn.Linear(3, 3), nn.Linear(6, 3)
+
+    def forward(self, x, edge_index):
+        rows = self.lin(sum(x[edge_index[end]] for end in self.ends))
+        return self.out(torch.cat([x, self.propagate(edge_index, x=x, rows=rows)], 1)), rows
+
+    def message(self, x_j, rows):
+        return x_j + rows
+
+
+class NodesOf(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x, edge_index):
+        return self.layer(x, edge_index)[0]
+
+
+@pytest.mark.parametrize("edges", [[[0, 1, 2], [1, 2, 3]], [[0, 1, 2, 3], [1, 2, 3, 0]], [[0, 0, 1], [0, 1, 2]]])
+@pytest.mark.parametrize("ends", [(0,), (1,), (0, 1)])
+def test_walks_end_at_nodes_and_not_at_rows_of_edges_that_a_layer_returns_beside(ends, edges):
+    x = torch.rand(4, 3, generator=torch.Generator().manual_seed(2))
+    chain = ww.trace(NodesOf(ReturnsEdges(ends)), x, torch.tensor(edges), index=1, target=0, rule="zero")
+    assert chain.num_layers == 1
+    last = ww.node_relevance(chain, layer=1)
+    assert last[1] != 0
+    assert last[[0, 2, 3]].tolist() == [0, 0, 0]
+    assert float(last.sum()) == pytest.approx(chain.input_relevance, rel=1e-5)
+
+
+class Blocks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.a, self.b = meta_layer(3), meta_layer(3)
+
+    def forward(self, x, edge_index, edge_attr):
+        x, edge_attr, _ = self.a(x, edge_index, edge_attr)
+        return self.b(x, edge_index, edge_attr)[0]
+
+
+def test_a_loop_is_no_row_of_its_node():
+    generator = torch.Generator().manual_seed(2)
+    x, edge_attr = torch.rand(3, 3, generator=generator), torch.rand(3, 3, generator=generator)
+    edges = torch.tensor([[0, 0, 1], [0, 1, 2]])
+    chain = ww.trace(Blocks(), x, edges, edge_attr=edge_attr, target=lambda out: out.sum(), rule="zero")
+    assert (ww.enumerate_walks(chain)[:, 2] >= 0).all()  # all walks end at a node
+    last = ww.node_relevance(chain, layer=2)
+    assert float(last.sum()) == pytest.approx(chain.input_relevance, rel=1e-5)
+
+
+class Named(MessagePassing):
+    """A layer that returns nodes and something of edges by name."""
+
+    def __init__(self):
+        super().__init__(aggr="add")
+
+    def forward(self, x, edge_index):
+        scores = (x[edge_index[0]] * x[edge_index[1]]).sum(1, keepdim=True)
+        return {"x": self.propagate(edge_index, x=x), "scores": scores}
+
+    def message(self, x_j):
+        return x_j
+
+
+class Plain(Named):
+    def forward(self, x, edge_index):
+        return self.propagate(edge_index, x=x)
+
+
+class Two(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.a, self.b = kind(), kind()
+
+    def forward(self, x, edge_index):
+        for layer in (self.a, self.b):
+            x = layer(x, edge_index)
+            x = x["x"] if isinstance(x, dict) else x
+        return x
+
+
+@pytest.mark.parametrize("edges", [[[0, 1, 2, 3], [1, 2, 3, 1]], [[0, 2], [2, 3]]])
+def test_names_in_what_a_layer_of_one_tensor_returns_are_no_types(edges):
+    x, edges = torch.rand(4, 3), torch.tensor(edges)
+    named, plain = (ww.trace(Two(kind), x, edges, index=3, target=0) for kind in (Named, Plain))
+    for layer in range(3):
+        torch.testing.assert_close(ww.node_relevance(named, layer=layer), ww.node_relevance(plain, layer=layer))
+
+
+def test_hyperedges_of_one_node_alone():
+    torch.manual_seed(0)
+    model = pyg.HypergraphConv(3, 2)
+    x, edges = torch.rand(4, 3), torch.tensor([[2, 2, 2], [0, 1, 2]])
+    chain = ww.trace(model, x, edges, index=2, target=0)
+    assert ww.node_relevance(chain)[[0, 1, 3]].tolist() == [0, 0, 0]
+
+
+class Products(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.both, self.b = GCNConv(1, 1), nn.Bilinear(1, 1, 1), pyg.SAGEConv(1, 1)
+
+    def forward(self, x, edge_index):
+        h = self.a(x, edge_index)
+        return self.b(self.both(h, x), edge_index)
+
+
+def test_several_walks_where_one_node_has_one_feature():
+    none = torch.empty(2, 0, dtype=torch.long)
+    chain = ww.trace(Products(), torch.ones(1, 1), none, index=0, target=0, rule="zero")
+    walks = ww.enumerate_walks(chain)
+    relevance = ww.walk_relevance(chain, walks)
+    assert float(relevance.sum()) == pytest.approx(chain.input_relevance)
+    assert ww.walk_relevance(chain, walks.repeat(2, 1)).tolist() == pytest.approx(relevance.repeat(2).tolist())
+    stays = ww.edge_relevance(chain, edge_index=torch.zeros(2, 1, dtype=torch.long))
+    assert len(stays) == 1
