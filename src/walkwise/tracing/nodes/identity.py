@@ -339,7 +339,7 @@ class Identities:
             return False
         if any(bool(((rows == every) | (rows == NOBODY)).all()) for every in fitting):
             return False
-        if listed and len(rows[rows >= 0].unique()) < 2:  # times of one node, say
+        if listed and len(torch.unique(rows[rows >= 0])) < 2:  # times of one node, say
             return False
         whole = any(torch.equal(rows.sort().values, every) for every in fitting)  # a permutation matrix, say
         return not whole or self._are_joined(rows)
