@@ -494,12 +494,6 @@ def _(s, x, e, a, t):
 
 
 # --- layers of one's own
-@idiom("edge rows, a loop over nodes")
-def _(s, x, e, a, t):
-    h = s.a(x, e).relu()
-    return s.out(s.b(torch.stack([h[e[0][e[1] == i]].sum(0) for i in range(len(h))]), e))
-
-
 class Own(MessagePassing):
     def __init__(self, f, n, **kw):
         super().__init__(aggr=kw.pop("aggr", "add"), **kw)

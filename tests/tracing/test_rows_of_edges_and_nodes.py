@@ -39,7 +39,10 @@ class AddsUp(nn.Module):
         return self.b(self.add(self.a(x, edge_index).relu(), edge_index), edge_index)
 
 
-@pytest.mark.parametrize("edges", [[[0, 1, 2, 3], [1, 2, 3, 0]], [[0, 1, 2], [1, 2, 3]], [[0, 0, 1], [1, 2, 3]]])
+@pytest.mark.parametrize(
+    "edges",
+    [[[0, 1, 2, 3], [1, 2, 3, 0]], [[0, 1, 2], [1, 2, 3]], [[0, 0, 1], [1, 2, 3]], [[1, 0, 2, 2], [0, 1, 1, 3]]],
+)
 @pytest.mark.parametrize("name", ADDED)
 def test_rows_of_neighbours_are_the_nodes_however_they_are_added_up(name, edges):
     x, edges = torch.rand(4, 3, generator=torch.Generator().manual_seed(2)), torch.tensor(edges)
@@ -179,3 +182,23 @@ def test_several_walks_where_one_node_has_one_feature():
     assert ww.walk_relevance(chain, walks.repeat(2, 1)).tolist() == pytest.approx(relevance.repeat(2).tolist())
     stays = ww.edge_relevance(chain, edge_index=torch.zeros(2, 1, dtype=torch.long))
     assert len(stays) == 1
+
+
+@pytest.mark.parametrize("kind", [pyg.GCNConv, pyg.SAGEConv])
+def test_as_many_times_as_two_nodes_that_send_to_themselves_alone(kind):
+    class Times(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.b = kind(3, 3), kind(3, 2)
+
+        def forward(self, x, edge_index):
+            h = torch.stack([x, 2 * x])  # (T, M, F)
+            return self.b(self.a(h, edge_index).tanh(), edge_index).sum(0)
+
+    x, loops = torch.rand(2, 3, generator=torch.Generator().manual_seed(2)), torch.tensor([[0, 1], [0, 1]])
+    for seed in range(8):
+        torch.manual_seed(seed)
+        chain = ww.trace(Times(), x, loops, index=seed % 2, target=0, rule="zero")
+        stays = ww.edge_relevance(chain, edge_index=torch.tensor([[0, 1], [0, 1]]), layer=0)
+        assert stays.tolist() == pytest.approx(ww.node_relevance(chain).tolist(), abs=1e-6)

@@ -326,7 +326,7 @@ class Identities:
 
     def _sends(self, op: Op, value: Tensor, ids: Tensor) -> bool:
         """Whether rows that a sum at all nodes has moved are those of nodes at others, as in a cycle or a tree."""
-        listed = _listed(op, len(value))
+        listed = _listed(op, value)
         by_number = listed or _added_along(op, value.dim()) == 0
         if not (by_number or op.word.name in _PRODUCTS) or value.dim() < 2 or self.reordered:
             return False
@@ -339,7 +339,7 @@ class Identities:
             return False
         if any(bool(((rows == every) | (rows == NOBODY)).all()) for every in fitting):
             return False
-        if listed and len(torch.unique(rows[rows >= 0])) < 2:  # times of one node, say
+        if listed and bool((rows == rows[0]).all()):  # times of one node, say
             return False
         whole = any(torch.equal(rows.sort().values, every) for every in fitting)  # a permutation matrix, say
         return not whole or self._are_joined(rows)
@@ -413,11 +413,12 @@ def _added_along(op: Op, dims: int) -> int | None:
     return dim if dim == 0 or dim < dims - 1 else None
 
 
-def _listed(op: Op, rows: int) -> bool:
+def _listed(op: Op, value: Tensor) -> bool:
     """Whether rows were made one by one: ``torch.stack([h[neighbours(i)].sum(0) for i in range(M)])``."""
     if op.word.name not in ("stack", "cat") or [*op.args[1:2], *op.kwargs.values()][:1] not in ([], [0]):
         return False
-    return rows > 2 and isinstance(op.args[0], (tuple, list)) and len(op.args[0]) == rows
+    parts = op.args[0]
+    return value.dim() > 0 and len(value) > 2 and isinstance(parts, (tuple, list)) and len(parts) == len(value)
 
 
 def _accumulates(op: Op) -> bool:

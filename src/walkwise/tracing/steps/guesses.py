@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -128,17 +129,23 @@ class Guesses:
             return None
         for constants in (True, False):
             guess, kept = (operator.by_rows(start, end, constants) for operator in (self.operator, self.given))
-            if guess is not None and kept is not None and all(self._same_on_some(guess) for _ in range(_TRIALS)):
+            if guess is not None and kept is not None and all(self._same_on_some(guess, rows) for rows in self._some()):
                 return (kept,)
         return None
 
-    def _same_on_some(self, guess: Operator) -> bool:
+    def _some(self) -> Iterator[Tensor]:
+        """Half of the rows, and the other half, several times."""
         K = self.start.rows
-        once = torch.randperm(K, generator=self.generator)[: max(1, min(K // 2, _TRIED))].to(self.like.device)
-        some = torch.cat([once, once[:1]])  # one of them also for a second query: a single row could be all there are
+        for _ in range(_TRIALS // 2):
+            order = torch.randperm(K, generator=self.generator).to(self.like.device)
+            for rows in (order, order.flip(0)):
+                yield rows[: max(1, min(K // 2, _TRIED))]
+
+    def _same_on_some(self, guess: Operator, once: Tensor) -> bool:
+        K = self.start.rows
+        some = once if K > 1 else once.repeat(2)  # of two queries: as many rows as there are would show nothing
         message, expected = self._random()
-        queries = torch.zeros_like(some)
-        queries[-1] = 1
+        queries = torch.zeros_like(some) if K > 1 else torch.arange(2).to(some)
         try:
             pulled = guess.pull(message[some].view(len(some), 1, 1, -1), OwnRows(K, 2, some, queries))
         except (RuntimeError, IndexError, ValueError):  # it asks for as many rows as there are
