@@ -208,7 +208,7 @@ def compared(name, trace, first, others):
     told = sends(name)
     chain = traced(lambda: trace(first))
     refused = isinstance(chain, WalkwiseError)
-    walks = None if refused else walks_of(chain)
+    walks = None if refused else walks_of(chain, 200 if told else 0)
     expected = None if refused else answers(chain, first, walks)
     for other in others:
         found = traced(lambda other=other: trace(other))
@@ -220,7 +220,7 @@ def compared(name, trace, first, others):
             continue
         assert [layer.name for layer in chain.layers] == [layer.name for layer in found.layers]
         assert chain.num_layers == found.num_layers
-        assert not told or said(chain) == said(found)
+        assert not told or said(found) <= said(chain) <= {*said(found), _OUTSIDE}  # a note too many does no harm
         got = answers(found, other, walks)
         expected = expected if told else {what: value for what, value in expected.items() if what in _WHEREVER}
         scale = max(float(value.abs().max()) for value in expected.values() if value.numel())

@@ -94,6 +94,36 @@ def test_walks_end_at_nodes_and_not_at_rows_of_edges_that_a_layer_returns_beside
     assert float(last.sum()) == pytest.approx(chain.input_relevance, rel=1e-5)
 
 
+class EdgesFirst(ReturnsEdges):
+    def forward(self, x, edge_index):
+        return super().forward(x, edge_index)[::-1]
+
+
+class NodesLast(nn.Module):
+    """Rows of edges go from layer to layer first, and are as wide as there are nodes."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = EdgesFirst((0, 1)), EdgesFirst((0, 1))
+
+    def forward(self, x, edge_index):
+        for layer in (self.a, self.b):
+            _, x = layer(x, edge_index)
+        return x
+
+
+def test_the_row_of_one_edge_is_no_vector_of_nodes():
+    x = torch.rand(3, 3, generator=torch.Generator().manual_seed(2))
+    chains = [
+        ww.trace(NodesLast(), torch.cat([x, more]), torch.tensor([[2], [1]]), index=1, target=0, rule="zero")
+        for more in (x[:0], x[:2])
+    ]
+    alone, beside = (ww.node_relevance(chain, layer=2)[:3] for chain in chains)
+    torch.testing.assert_close(alone, beside)
+    alone, beside = (ww.subgraph_relevance(chain, [[1], [1, 2], [0]]) for chain in chains)
+    torch.testing.assert_close(alone, beside)
+
+
 class Blocks(nn.Module):
     def __init__(self):
         super().__init__()

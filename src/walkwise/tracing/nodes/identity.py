@@ -222,7 +222,7 @@ class Identities:
         """A layer's result has the rows of its input, in as many dimensions or not."""
         across = self.across(given)
         ids = self.every if across else self.nodes(given)
-        dense = value.shape[:2] == (1, self.num_nodes) and self.natural(ids)  # (M, F) -> (1, M, F)
+        dense = value.dim() > 2 and value.shape[:2] == (1, self.num_nodes) and self.natural(ids)  # (M, F) -> (1, M, F)
         if dense or (across and value.shape[1:2] == (self.num_nodes,)):
             return self.every.view(-1, *[1] * (value.dim() - 2))
         return upright(ids, value.dim()) if len(ids) == value.shape[0] else _nobody(value)
