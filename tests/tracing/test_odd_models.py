@@ -276,7 +276,6 @@ def without_gradient(m, h):
 NOTED = {
     "part without gradients": (between(lambda m, h: h + without_gradient(m, h)), "no_grad"),
     "function of one's own": (between(lambda m, h: h + Doubled.apply(h)), "autograd.Function"),
-    "complex numbers": (between(lambda m, h: h + torch.fft.fft(h).real), "complex numbers"),
     "sparse matrix of features": (between(lambda m, h: h + h.to_sparse().to_dense()), "sparse matrix"),
     "Python": (between(lambda m, h: h + torch.tensor(h.tolist())), "NumPy or Python"),
     "scripted function": (
@@ -426,20 +425,6 @@ def test_all_places_of_what_is_noted_are_named():
 def test_what_has_no_rule_before_the_first_layer_is_said_to_stand_there():
     chain, _ = traced(Net(lambda m, x, e: m.last(m.first(torch.logaddexp(x, m.lin(x)), e), e)))
     assert "logaddexp in the code before the first layer has no rule; its plain gradient was used" in chain.notes
-
-
-@pytest.mark.parametrize(
-    "forward",
-    [
-        lambda m, x, e: m.last(m.first(torch.fft.ifft(torch.fft.fft(x)).real, e), e),
-        lambda m, x, e: m.last(torch.fft.ifft(torch.fft.fft(m.first(x, e))).real, e),
-        lambda m, x, e: torch.fft.fft(m.last(m.first(x, e), e)).real,
-    ],
-    ids=["before", "between", "after"],
-)
-def test_complex_numbers_are_refused_as_such(forward):
-    with pytest.raises(TraceError, match="Node features went into complex numbers, where they are not followed"):
-        ww.trace(Net(forward), torch.randn(M, 4, dtype=torch.float64), EDGES, target=0)
 
 
 class Relational(nn.Module):

@@ -210,6 +210,44 @@ class VectorFeatures(MessagePassing):
         return torch.cat([a.unsqueeze(1), b.unsqueeze(1) * towards + c.unsqueeze(1) * vectors_j], 1)
 
 
+class Compositions(MessagePassing):
+    """CompGCN: neighbours in circular correlation with relations, and weights by direction."""
+
+    def __init__(self):
+        super().__init__(aggr="add")
+        self.relations, self.own = nn.Parameter(torch.randn(2, N)), nn.Parameter(torch.randn(1, N))
+        self.along, self.against, self.loop = (nn.Linear(N, N, bias=False) for _ in range(3))
+
+    def forward(self, x, edge_index):
+        kinds, total = torch.arange(edge_index.shape[1]) % 2, self.loop(correlated(x, self.own))
+        for weight, edges in ((self.along, edge_index), (self.against, edge_index.flip(0))):
+            edges, norm = gcn_norm(edges, None, NODES, add_self_loops=False, dtype=x.dtype)
+            total = total + self.propagate(edges, x=x, relation=self.relations[kinds], weight=weight, norm=norm)
+        return total / 3
+
+    def message(self, x_j, relation, weight, norm):
+        return norm.view(-1, 1) * weight(correlated(x_j, relation))
+
+
+def correlated(a, b):
+    return torch.fft.irfft(torch.conj(torch.fft.rfft(a)) * torch.fft.rfft(b), n=a.shape[-1])
+
+
+class Rotations(MessagePassing):
+    """Messages as RotatE has relations: complex numbers, each turned by an angle of its own."""
+
+    def __init__(self):
+        super().__init__(aggr="add")
+        self.angles, self.into, self.out = nn.Parameter(torch.randn(N)), nn.Linear(N, 2 * N), nn.Linear(2 * N, N)
+
+    def forward(self, x, edge_index):
+        z = torch.view_as_complex(self.into(x).view(-1, N, 2))
+        return self.out(torch.view_as_real(self.propagate(edge_index, z=z)).flatten(1))
+
+    def message(self, z_j):
+        return z_j * torch.polar(torch.ones_like(self.angles), self.angles)
+
+
 class Geometric(nn.Module):
     """Two layers that carry something geometric along, and a read-out of the features."""
 

@@ -739,6 +739,8 @@ ZOO = [
     Entry("Messages against the edges", IDIOMS, by_hand(handmade.AgainstTheEdges)),
     Entry("Messages of edges to edges (DimeNet)", IDIOMS, by_hand(handmade.Triplets)),
     Entry("Gates at edges (GatedGCN)", IDIOMS, by_hand(handmade.GatedEdges)),
+    Entry("Circular correlation with relations (CompGCN)", IDIOMS, by_hand(handmade.Compositions)),
+    Entry("Complex messages turned by relations (RotatE)", IDIOMS, by_hand(handmade.Rotations)),
     Entry(
         "Places that move (EGNN)",
         IDIOMS,

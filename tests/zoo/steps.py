@@ -97,6 +97,13 @@ def between(m, x, e):
     return pooled(m.head(m.b(h, e)))
 
 
+def mixing(m, x, e):
+    """Features mixed by a Fourier transform between two layers, as FNet mixes tokens."""
+    h = m.a(x, e).relu()
+    h = h + torch.fft.fft(h, dim=-1).real
+    return pooled(m.head(m.b(h, e)))
+
+
 class Energies(pyg.MessagePassing):
     """A number for every node."""
 
@@ -132,5 +139,6 @@ STEPS = [
     Entry("Diffusion in steps (GRAND)", IDIOMS, ran(diffusing, into=lin(), attend=Attending)),
     Entry("Reversible halves", IDIOMS, ran(reversible, a=lambda: pyg.SAGEConv(2, 2), b=lambda: pyg.SAGEConv(2, 2))),
     Entry("Sums between layers, by hand", IDIOMS, ran(between, a=gcn, b=gcn)),
+    Entry("Fourier mixing of features (FNet)", IDIOMS, ran(mixing, a=gcn, b=gcn)),
     Entry("A layer that ends with a vector", IDIOMS, ran(energies, a=gcn, last=Energies)),
 ]

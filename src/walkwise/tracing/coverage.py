@@ -34,7 +34,7 @@ _PRODUCTS = frozenset({"matmul", "rmatmul", "sparse_mm", "bmm", "baddbmm", "eins
 #: Functions that may add up rows of nodes at nodes, also in a read-out.
 _SUMS = _PRODUCTS | {
     "scatter_add", "index_add", "scatter_reduce", "index_reduce", "index_put", "cumsum", "scaled_dot_product_attention",
-    "multi_head_attention_forward", "conv1d",
+    "multi_head_attention_forward", "conv1d", "fft",
 }  # fmt: skip
 
 

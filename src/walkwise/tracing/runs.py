@@ -15,6 +15,7 @@ from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.given.holders import in_main_memory
 from walkwise.tracing.given.inputs import check_input
 from walkwise.tracing.given.target import ExplainedScalar, Index, Target, explained
+from walkwise.tracing.meaning.pairs import write_pairs
 from walkwise.tracing.precision import widened
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.found import Search
@@ -79,6 +80,7 @@ class ModelRuns:
         finally:
             watch.release()
         tape.check_aliases()
+        write_pairs(tape)
         self.aside = tuple(watch.calls.aside)
         return tape, watch, scalar
 

@@ -225,7 +225,10 @@ def base_of(run: Interpreter, op: Op, flows: dict[int, Flow], output: int) -> Te
     if op.call is None and all(flow.settled for flow in flows.values()):
         return None
     given = leaves((op.args, op.kwargs))
-    if not any(a.is_floating_point() if isinstance(a, Tensor) else isinstance(a, float) and a for a in given):
+    numbers = (
+        a.is_floating_point() or a.is_complex() if isinstance(a, Tensor) else isinstance(a, float) and a for a in given
+    )
+    if not any(numbers):
         return None
     zero: Tensor = op.run(lambda slot: torch.zeros_like(run.values[slot]))[output]
     return flat(zero.detach())

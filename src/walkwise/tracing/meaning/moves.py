@@ -186,7 +186,7 @@ for _func in named(
     "replication_pad3d", "pad_sequence", "unsafe_index", "max_unpool1d", "max_unpool2d", "max_unpool3d",
     "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d",
     "upsample_trilinear3d", "index_put", "setitem", "pad", "where", "index_fill", "constant_pad_nd", "fill",
-    "fill_diagonal", "unsafe_index_put",
+    "fill_diagonal", "unsafe_index_put", "fft_fftshift", "fft_ifftshift",
 ):  # fmt: skip
     handles(_func)(structural)
 

@@ -24,9 +24,10 @@ _ENTRYWISE = frozenset({
     "add", "sub", "rsub", "mul", "div", "addcmul", "addcdiv", "lerp", "maximum", "minimum", "fmax", "fmin", "pow",
     "atan2", "hypot", "xlogy",
 })  # fmt: skip
-#: Functions that keep the entries of a tensor in their order.
+#: Functions that keep the entries of a tensor in their order, or mix those of each row.
 _RESHAPING = frozenset({
     "view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as",
+    "fft_of_columns",
 })  # fmt: skip
 #: Functions that give the rows of their first tensor, whatever is mixed inside.
 _AS_FIRST = frozenset({

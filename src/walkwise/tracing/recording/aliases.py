@@ -91,6 +91,8 @@ def overlap(a: Tensor, b: Tensor) -> bool:
     """
     if not a.numel() or not b.numel():
         return False
+    if a.dtype != b.dtype:  # the parts of complex numbers, say
+        return True
     if any(_covers(*pair) for pair in ((a, b), (b, a))):
         return True
     first = min(a.storage_offset(), b.storage_offset())
@@ -111,13 +113,15 @@ def differ(a: Tensor, b: Tensor) -> bool:
 
 
 def place_in(view: Tensor, root: Tensor) -> tuple[int | slice, ...] | None:
-    """The index of a view within a tensor; None if it is not made of slices, such as a transpose.
+    """The index of a view within a tensor; None if it is not made of slices, such as a transpose, or of other numbers.
 
     >>> import torch
     >>> root = torch.arange(12.0).view(3, 4)
     >>> place_in(root[1:, ::2], root), place_in(root.t(), root)
     ((slice(1, 3, 1), slice(0, 3, 2)), None)
     """
+    if view.dtype != root.dtype:
+        return None
     offset = rest = int(view.storage_offset() - root.storage_offset())
     starts = dict.fromkeys(range(root.dim()), 0)
     for dim in sorted(starts, key=root.stride, reverse=True):
@@ -141,4 +145,5 @@ def place_in(view: Tensor, root: Tensor) -> tuple[int | slice, ...] | None:
 
 def reshapes(view: Tensor, root: Tensor) -> bool:
     """Whether a view has all the entries of a tensor, in their order."""
-    return view.numel() == root.numel() and view.is_contiguous() and root.is_contiguous()
+    whole = view.is_contiguous() and root.is_contiguous()
+    return view.numel() == root.numel() and view.dtype == root.dtype and whole

@@ -42,7 +42,7 @@ _TRANSFORMED = (
 )
 _LOST = (
     "Node features went {}, where they are not followed. Without the result, relevance would be wrong: write it with "
-    "ordinary functions of real, dense tensors, or detach() what should be constant."
+    "ordinary functions of dense tensors, or detach() what should be constant."
 )
 _DIFFERENTIATED = (
     "The model differentiates something that it computes from node features (torch.autograd), which cannot be "
@@ -267,29 +267,30 @@ class Tape(TorchFunctionMode):
             outputs = (self.slots.new(result),)
         else:
             several: tuple[Any, ...] = tuple(result or ())
-            floating = [t if isinstance(t, Tensor) and t.is_floating_point() else None for t in several]
-            outputs = tuple(None if t is None else self.slots.new(t) for t in floating)
+            outputs = tuple(self.slots.new(t) if _is_numbers(t) else None for t in several)
         self.ops.append(Op(known, func, refs, named, inputs, outputs, self.active, len(self.calls)))
 
     def depends(self, known: Word, result: Any) -> bool:
         """Whether a result depends differentiably on the arguments."""
         if known.name in _DETACHING and not _within_utilities():
             self.cut = True
-        if known.constant or (self.normalising and known.statistic):
+        turned = known.name == "sgn" and isinstance(result, Tensor) and result.is_complex()  # z / |z|
+        if (known.constant and not turned) or (self.normalising and known.statistic):
             return False
         if isinstance(result, Tensor):
             if result.layout != torch.strided:
                 self.hidden.add("into a sparse matrix")
-            if result.is_complex():
-                self.hidden.add("into complex numbers")
-            return result.is_floating_point() and result.layout == torch.strided
-        return isinstance(result, (tuple, list)) and any(
-            isinstance(t, Tensor) and t.is_floating_point() for t in result
-        )
+            return _is_numbers(result) and result.layout == torch.strided
+        return isinstance(result, (tuple, list)) and any(map(_is_numbers, result))
 
     def check_aliases(self) -> None:
         """Refuse a model that has written into a followed tensor out of the tape's sight."""
         self.aliases.check()
+
+
+def _is_numbers(item: Any) -> bool:
+    """Whether an item is a tensor of real or complex numbers."""
+    return isinstance(item, Tensor) and (item.is_floating_point() or item.is_complex())
 
 
 def _within_utilities() -> bool:
