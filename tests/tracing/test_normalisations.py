@@ -2,8 +2,12 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
+from torch_geometric.nn import SAGEConv
+from torch_geometric.nn.aggr import GraphMultisetTransformer, SetTransformerAggregation
 
+import walkwise as ww
 from everywhere import check_same, detached, same, traced
 
 torch.manual_seed(5)
@@ -153,3 +157,30 @@ def test_the_normaliser_of_log_softmax_is_held_constant_and_it_is_said(place):
     theirs = traced(lambda w, h, held: w.a(h) - held(w.a(h).logsumexp(-1, keepdim=True)), place, detached, "zero")
     assert any("normaliser is held constant" in note for note in ours.notes)
     check_same(ours, theirs)
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize(
+    "aggregation", [lambda: SetTransformerAggregation(4, heads=2), lambda: GraphMultisetTransformer(4, k=2, heads=2)]
+)
+def test_attention_over_nothing_passes_nothing_on(aggregation, rule):
+    """PyG's layers put zeros where a node has no neighbours, and the softmax of nothing is NaN."""
+    torch.manual_seed(0)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = SAGEConv(4, 4, aggr=aggregation()), SAGEConv(4, 2)
+
+        def forward(self, x, edge_index):
+            return self.second(self.first(x, edge_index).relu(), edge_index)
+
+    model, x, edges = Model().double(), torch.rand(5, 4).double(), torch.tensor([[2, 0, 1, 0], [0, 1, 2, 3]])
+    for index in (3, 4):  # a node beside one without neighbours, and that one
+        chain = ww.trace(model, x, edges, index=index, target=0, rule=rule)
+        everywhere = ww.node_relevance(chain)
+        for position in range(chain.num_layers + 1):
+            found = ww.node_relevance(chain, layer=position)
+            torch.testing.assert_close(found.sum(), everywhere.sum())
+        torch.testing.assert_close(ww.subgraph_relevance(chain, [[4]])[0], everywhere[4] * (index == 4))
+        assert bool(ww.edge_relevance(chain).isfinite().all())

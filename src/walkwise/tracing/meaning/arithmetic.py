@@ -178,6 +178,7 @@ def scale(run: Interpreter, op: Op, slot: int, factor: Any) -> None:
     if not isinstance(factor, Tensor) and factor == 1:
         return run.write(op, flow)
     assert op.outputs[0] is not None
+    factor = without_nan(factor) if isinstance(factor, Tensor) else factor
     coefficients = flat_constant(factor, run.values[op.outputs[0]])
     if run.lasting and isinstance(factor, Tensor):
         coefficients = coefficients.clone()  # it may be a weight, which training may change
@@ -210,7 +211,7 @@ def product(run: Interpreter, op: Op) -> None:
         return scale(run, op, centred(run, op, ref.slot, refs[1 - moving[0]]), factors[1 - moving[0]])
     terms = []
     for i in moving:
-        factor = factors[1 - i].detach()
+        factor = without_nan(factors[1 - i].detach())
         if entrywise:
             flow = _spread(run, op, refs[i].slot, within=False)
             terms.append((flow, scaled(flat_constant(factor, run.values[op.outputs[0]]) / len(moving))))
@@ -218,6 +219,11 @@ def product(run: Interpreter, op: Op) -> None:
             flow = run.read(op, refs[i].slot, within=op.call is not None and len(moving) == 1)
             terms.append((flow, _bilinear(run, op, i, factor, 1 / len(moving))))
     run.combine(op, terms)
+
+
+def without_nan(factor: Tensor) -> Tensor:
+    """A copy of a factor, 0 where it is NaN: attention over nothing passes nothing on, whatever takes its place."""
+    return factor.nan_to_num(0.0, math.inf, -math.inf) if factor.is_floating_point() else factor.clone()
 
 
 @handles(torch.prod)

@@ -14,7 +14,7 @@ from walkwise.core.differential import MOVING, Differential, leaves
 from walkwise.core.edges import Edges
 from walkwise.core.operators import Aggregate, Operator, RowMap, Scale
 from walkwise.core.row_maps import Send
-from walkwise.tracing.meaning.arithmetic import flat_constant, product, scale
+from walkwise.tracing.meaning.arithmetic import flat_constant, product, scale, without_nan
 from walkwise.tracing.meaning.contractions import contraction
 from walkwise.tracing.meaning.interpreter import Interpreter, gradient, selection, structural
 from walkwise.tracing.recording.recorded import Op, Ref
@@ -182,10 +182,15 @@ def multilinear(run: Interpreter, op: Op) -> None:
         return run.derivative(op, ref.slot, swap={id(constant): coefficients})
 
     if found is None or (not found.entrywise and is_weight(run, constant, ref.slot, found.summed)):
-        return weighted(run, op, ref.slot, constant.detach(), make)
+        return weighted(run, op, ref.slot, _known(constant), make)
     if found.entrywise and found.in_order and shapes[0] == run.shape(op.outputs[0]):
         return scale(run, op, ref.slot, op.run(lambda slot: torch.ones_like(run.values[slot]))[0])
-    _data(run, op, ref.slot, Coefficients(make=make, tensor=constant.detach().clone()))
+    _data(run, op, ref.slot, Coefficients(make=make, tensor=without_nan(constant.detach())))
+
+
+def _known(constant: Tensor) -> Tensor:
+    """A constant, itself if all its entries are numbers."""
+    return without_nan(constant.detach()) if bool(constant.isnan().any()) else constant.detach()
 
 
 def of_product(run: Interpreter, op: Op) -> bool:
