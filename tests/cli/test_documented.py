@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,21 @@ def per_node():
     return Reader()
 """
 MODELS = "from torch_geometric.nn import GCN\n\ndef build():\n    return GCN(2, 8, num_layers=2, out_channels=3)\n"
+SOLUBILITY = """
+from torch import nn
+from torch_geometric.nn import GCN, global_add_pool
+
+class Solubility(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.atoms, self.gnn = nn.Embedding(119, 8), GCN(8, 8, num_layers=2, out_channels=1)
+
+    def forward(self, x, edge_index, batch):
+        return global_add_pool(self.gnn(self.atoms(x[:, 0]), edge_index), batch)
+
+def build():
+    return Solubility()
+"""
 
 
 @pytest.fixture
@@ -48,12 +64,14 @@ def folder(tmp_path, monkeypatch):
     """A folder with what the commands name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    for name in ("mypkg", "mypkg.data", "mypkg.models", "mypkg.readers"):
+    for name in ("mypkg", "mypkg.data", "mypkg.models", "mypkg.readers", "mypkg.solubility"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     Path("mypkg").mkdir()
     Path("mypkg/models.py").write_text(MODELS)
     Path("mypkg/data.py").write_text(DATA)
     Path("mypkg/readers.py").write_text(READERS)
+    Path("mypkg/solubility.py").write_text(SOLUBILITY)
+    torch.save(import_module("mypkg.solubility").build().state_dict(), "solubility.pt")
     torch.save([papers()], "papers.pt")
     torch.save([Data(torch.ones(3, 2), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))], "graphs.pt")
     save_weights(GCN(2, 8, num_layers=2, out_channels=3), "weights.safetensors")
