@@ -60,7 +60,7 @@ LINEAR = {
     "another type": lambda h: (h.to(torch.complex128) * C).real + (h.cdouble() * C).imag,
     "columns": lambda h: torch.cat([fft(h)[..., 2:], ifft(h)[:, :2]], -1).real,
     "pieces": lambda h: torch.stack(fft(h).unbind(1), 1).roll(1, -1).chunk(2, -1)[0].imag.repeat(1, 2),
-    "sums of columns": lambda h: h + fft(h).sum(-1, keepdim=True).real + fft(h).mean(1, keepdim=True).imag,
+    "sums of columns": lambda h: h + (fft(h) * C).sum(-1, keepdim=True).real + (fft(h) * C).mean(1, keepdim=True).imag,
     "stacked": lambda h: torch.stack([fft(h), h * C], 1).sum(1).real,
     "turned": lambda h: fft(h).T.T.imag + fft(h).H.T.imag + fft(h).mH.mT.imag,
     "picked": lambda h: fft(h)[torch.arange(len(h))].imag,
