@@ -12,6 +12,12 @@ def mlp(i, o):
     return nn.Sequential(nn.Linear(i, o), nn.ReLU(), nn.Linear(o, o))
 
 
+def incidence(x, ends):
+    B = torch.zeros(len(x), len(ends))
+    B[ends, torch.arange(len(ends))] = 1.0
+    return B
+
+
 class Edges(nn.Module):
     def __init__(self, f):
         super().__init__()
@@ -468,28 +474,21 @@ def _(s, x, e, a, t):
 )
 def _(s, x, e, a, t):
     h = s.a(x, e).relu()
-    B = torch.zeros(len(x), e.shape[1])
-    B[e[1], torch.arange(e.shape[1])] = 1.0
+    B = incidence(x, e[1])
     return s.out(s.b(h + B @ h[e[0]], e))
 
 
 @idiom("incidence both ways")
 def _(s, x, e, a, t):
     h = s.a(x, e).relu()
-    B = torch.zeros(len(x), e.shape[1])
-    B[e[1], torch.arange(e.shape[1])] = 1.0
-    C = torch.zeros(e.shape[1], len(x))
-    C[torch.arange(e.shape[1]), e[0]] = 1.0
+    B, C = incidence(x, e[1]), incidence(x, e[0]).t()
     return s.out(s.b(B @ (C @ h).relu() + h, e))
 
 
 @idiom("incidence, Linear between", m=lambda f, n: nn.Linear(f, f))
 def _(s, x, e, a, t):
     h = s.a(x, e).relu()
-    B = torch.zeros(len(x), e.shape[1])
-    B[e[1], torch.arange(e.shape[1])] = 1.0
-    C = torch.zeros(e.shape[1], len(x))
-    C[torch.arange(e.shape[1]), e[0]] = 1.0
+    B, C = incidence(x, e[1]), incidence(x, e[0]).t()
     return s.out(B @ s.m(C @ h).relu())
 
 

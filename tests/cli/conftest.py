@@ -62,6 +62,37 @@ number = 3
 """
 
 
+CHEMIST = """
+import torch
+from torch import nn
+from torch_geometric.nn import GCN, global_add_pool
+from torch_geometric.utils import from_smiles as graph_of
+
+class Solubility(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.atoms, self.gnn = nn.Embedding(119, 8), GCN(8, 8, num_layers=2, out_channels=2)
+
+    def forward(self, x, edge_index, batch):
+        return global_add_pool(self.gnn(self.atoms(x[:, 0]), edge_index), batch)
+
+def build():
+    torch.manual_seed(0)
+    return Solubility().eval()
+
+def broken(smiles):
+    return smiles[10_000]
+
+names = graph_of.__name__
+"""
+
+
+@pytest.fixture
+def chemist():
+    """The code of a model that takes molecules as PyG makes them."""
+    return CHEMIST
+
+
 @pytest.fixture
 def own(tmp_path, monkeypatch, request):
     """A module of the user's, in the current folder; its name comes back."""

@@ -266,31 +266,6 @@ def test_molecules_given_as_smiles(run):
     assert "RDKit cannot read" in wrong.err
 
 
-CHEMIST = """
-import torch
-from torch import nn
-from torch_geometric.nn import GCN, global_add_pool
-from torch_geometric.utils import from_smiles as graph_of
-
-class Solubility(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.atoms, self.gnn = nn.Embedding(119, 8), GCN(8, 8, num_layers=2, out_channels=2)
-
-    def forward(self, x, edge_index, batch):
-        return global_add_pool(self.gnn(self.atoms(x[:, 0]), edge_index), batch)
-
-def build():
-    torch.manual_seed(0)
-    return Solubility().eval()
-
-def broken(smiles):
-    return smiles[10_000]
-
-names = graph_of.__name__
-"""
-
-
 @pytest.mark.parametrize(
     ("command", "more"),
     [
@@ -301,9 +276,9 @@ names = graph_of.__name__
         ("compare", ["--method", "random"]),
     ],
 )
-def test_molecules_as_the_features_of_ones_own_model(run, tmp_path, monkeypatch, command, more):
+def test_molecules_as_the_features_of_ones_own_model(run, chemist, tmp_path, monkeypatch, command, more):
     pytest.importorskip("rdkit")
-    (tmp_path / "chemist.py").write_text(CHEMIST)
+    (tmp_path / "chemist.py").write_text(chemist)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     asked = [command, "chemist:build", *more, "--smiles", "CCC(=O)OC"]

@@ -115,6 +115,35 @@ def test_the_demo_writes_figures_and_one_page(run, tmp_path):
     assert base64.b64decode(page.pictures[0]["src"].partition(",")[2]) == shown
 
 
+def test_no_words_run_out_of_a_figure_at_its_sides(run, tmp_path, monkeypatch):
+    pytest.importorskip("rdkit")
+    pytest.importorskip("matplotlib")
+    from matplotlib.axis import Tick
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    from walkwise.cli import figures
+
+    seen, save = [], figures.Picture.save
+
+    def look_and_save(picture, folder):
+        saved = save(picture, folder)
+        figure = picture.figure
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        ticks = {id(words) for tick in figure.findobj(Tick) for words in tick.findobj(Text)}  # some beyond the axes
+        for words in figure.findobj(Text):
+            if words.get_visible() and words.get_text().strip() and id(words) not in ticks:
+                box = words.get_window_extent(renderer)
+                inside = box.x0 >= -1 and box.x1 <= figure.bbox.width + 1  # but for rounding
+                assert inside, f"{words.get_text()!r} runs out of {picture.name}"
+                seen.append(picture.name)
+        return saved
+
+    monkeypatch.setattr(figures.Picture, "save", look_and_save)
+    assert run("demo", "--graphs", 4, "--out", tmp_path).code == 0
+    assert len(set(seen)) == 10
+
+
 def test_without_rdkit_and_matplotlib_the_rest_is_shown(run, tmp_path, monkeypatch):
     def missing():
         raise MissingExtraError("Reading SMILES needs RDKit: pip install 'walkwise[chem]'.")

@@ -42,25 +42,10 @@ def per_node():
     return Reader()
 """
 MODELS = "from torch_geometric.nn import GCN\n\ndef build():\n    return GCN(2, 8, num_layers=2, out_channels=3)\n"
-SOLUBILITY = """
-from torch import nn
-from torch_geometric.nn import GCN, global_add_pool
-
-class Solubility(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.atoms, self.gnn = nn.Embedding(119, 8), GCN(8, 8, num_layers=2, out_channels=1)
-
-    def forward(self, x, edge_index, batch):
-        return global_add_pool(self.gnn(self.atoms(x[:, 0]), edge_index), batch)
-
-def build():
-    return Solubility()
-"""
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, chemist):
     """A folder with what the commands name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -70,7 +55,7 @@ def folder(tmp_path, monkeypatch):
     Path("mypkg/models.py").write_text(MODELS)
     Path("mypkg/data.py").write_text(DATA)
     Path("mypkg/readers.py").write_text(READERS)
-    Path("mypkg/solubility.py").write_text(SOLUBILITY)
+    Path("mypkg/solubility.py").write_text(chemist)
     torch.save(import_module("mypkg.solubility").build().state_dict(), "solubility.pt")
     torch.save([papers()], "papers.pt")
     torch.save([Data(torch.ones(3, 2), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))], "graphs.pt")

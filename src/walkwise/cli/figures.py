@@ -68,7 +68,7 @@ def overview(molecule: Molecule) -> Picture:
     axes.set_ylim(axes.get_ylim()[0] - 1.2, axes.get_ylim()[1])
     left.suptitle("The same group in two places: hot on the ring, pale on the chain", size=9.5)
     plotting.interaction_bars(_renamed(molecule.terms), max_bars=5, ax=right.subplots())
-    right.suptitle("Walks tell what counts alone, and what counts only together", size=9.5)
+    right.suptitle("What counts alone, and what counts only together", size=9.5)
     return Picture("overview", figure, "", "")
 
 

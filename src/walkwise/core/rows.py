@@ -263,9 +263,8 @@ class Dimension:
         """A tensor's entries, row by row, ``more`` dimensions at the end aside."""
         n, shape = self.number, tensor.shape
         rows = shape[n] // (self.outer * self.inner)
-        moved = tensor.reshape(*shape[:n], self.outer, rows, self.inner, *shape[n + 1 :]).movedim(
-            n + 1, 0
-        )  # (K, …, *more)
+        moved = tensor.reshape(*shape[:n], self.outer, rows, self.inner, *shape[n + 1 :])
+        moved = moved.movedim(n + 1, 0)  # (K, …, *more)
         return moved.reshape(rows, moved.shape[1 : moved.dim() - more].numel(), *shape[len(shape) - more :])
 
     def back(self, by_row: Tensor, shape: Sequence[int]) -> Tensor:
