@@ -11,7 +11,7 @@ from torch_geometric.nn import DeepGraphInfomax, GCNConv, LabelPropagation
 
 import walkwise as ww
 from walkwise.errors import InputError, TraceError
-from walkwise.tracing.given.arguments import given_as, of_graph, wants
+from walkwise.tracing.given.binding import given_as, of_graph, wants
 from walkwise.tracing.given.in_order import edges_first
 from walkwise.tracing.given.manners import Manner
 

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from walkwise.errors import Described, InputError, described
-from walkwise.tracing.given.arguments import Given, given_as, of_graph, wants
+from walkwise.tracing.given.arguments import Given
+from walkwise.tracing.given.binding import given_as, of_graph, wants
 from walkwise.tracing.given.inputs import check_dense
 from walkwise.tracing.given.misfits import by_name
 

@@ -22,7 +22,7 @@ from walkwise.evaluation.outputs import made_by, table
 from walkwise.evaluation.parts import carried
 from walkwise.evaluation.predictions import Prediction, at_rest, call, output_at
 from walkwise.evaluation.types import WITHOUT_PARTS
-from walkwise.tracing.given.arguments import wants
+from walkwise.tracing.given.binding import wants
 
 #: How much features are changed to see what rounding does, in units of their last digit; and how much more may come.
 _UNITS, _TIMES = 16, 16

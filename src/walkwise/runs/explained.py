@@ -23,7 +23,7 @@ from walkwise.rules import RuleLike
 from walkwise.runs.batches import AnyGraph, TypedRows, attribute, part_of, side_by_side
 from walkwise.runs.kinds import as_molecule, node_kinds
 from walkwise.tracing import trace
-from walkwise.tracing.given.arguments import of_graph
+from walkwise.tracing.given.binding import of_graph
 from walkwise.tracing.given.target import column_of
 
 #: Nodes of a batch, (G,); of heterogeneous graphs (type, i) of each graph.

@@ -25,7 +25,8 @@ from walkwise.errors import (
 )
 from walkwise.rules import RuleLike, Schedule, as_schedule
 from walkwise.tracing import linearize
-from walkwise.tracing.given.arguments import Given, given_as
+from walkwise.tracing.given.arguments import Given
+from walkwise.tracing.given.binding import given_as
 from walkwise.tracing.given.hetero import HeteroGiven
 from walkwise.tracing.given.inputs import check_call, check_edges, check_given, names_more
 from walkwise.tracing.given.target import ExplainedScalar, Index, OtherNodeError, Target
