@@ -6,7 +6,6 @@ import itertools
 import os
 import random
 import resource
-import shutil
 import signal
 import time
 
@@ -34,12 +33,14 @@ def many():
 class Slow(nn.Module):
     """Takes its time, so that a run can be interrupted."""
 
+    seconds = 0.004
+
     def __init__(self):
         super().__init__()
         self.inner = Pooled().double()
 
     def forward(self, x, edge_index, batch):
-        time.sleep(0.004)
+        time.sleep(self.seconds)
         return self.inner(x, edge_index, batch)
 
 
@@ -49,28 +50,27 @@ def slow():
 
 
 @pytest.fixture(scope="module")
-def timed(slow, many, tmp_path_factory):
-    """An undisturbed run, and the seconds it took."""
-    begun = time.monotonic()
-    made = runs.run(slow, many, ASKED, tmp_path_factory.mktemp("whole") / "out", workers=2, batch=4)
-    return runs.read(made), time.monotonic() - begun
+def undisturbed(slow, many, tmp_path_factory):
+    return runs.read(runs.run(slow, many, ASKED, tmp_path_factory.mktemp("whole") / "out", workers=2, batch=4))
 
 
-@pytest.fixture(scope="module")
-def undisturbed(timed):
-    return timed[0]
+def test_a_run_that_is_killed_again_and_again_ends_with_the_same_rows(slow, many, undisturbed, tmp_path):
+    chance, out = random.Random(0), tmp_path / "out"
 
+    def run():
+        Slow.seconds = 0.1  # in this process alone: many times what it takes to see that it is due
+        runs.run(slow, many, ASKED, out, workers=2, batch=4)
 
-def test_a_run_that_is_killed_again_and_again_ends_with_the_same_rows(slow, many, timed, tmp_path):
-    undisturbed, seconds = timed
-    chance, survived = random.Random(0), []
-    out = tmp_path / "out"
-    while len(survived) < 3 or not any(0 < count < len(many) for count in survived):
-        assert len(survived) < 40
-        delay = seconds * chance.uniform(0.05, 0.9)
-        if interrupted(lambda: runs.run(slow, many, ASKED, out, workers=2, batch=4), delay) == 0:
-            shutil.rmtree(out)  # it was done before it was killed
-        survived.append(sum(last - first for first, last in finished(out)))
+    for more in (0, 1, 3, 2, 1):
+        before = len(finished(out))
+
+        def is_due(wanted=before + more):
+            due = len(finished(out)) >= wanted
+            time.sleep(due * chance.uniform(0, 0.1))  # so that it is in the middle of something
+            return due
+
+        assert interrupted(run, is_due) == -signal.SIGKILL
+        assert before + more <= len(finished(out)) < len(many) / 4
     made = runs.run(slow, many, ASKED, out, workers=2, batch=4)
     assert made.complete
     same(runs.read(made), undisturbed)
@@ -83,20 +83,24 @@ def test_a_worker_that_is_killed_is_replaced_and_its_graphs_are_done_again(slow,
         import threading
 
         def kill():
-            for _ in range(2):
-                time.sleep(0.3)
-                for child in multiprocessing.active_children()[:1]:
-                    os.kill(child.pid, signal.SIGKILL)
+            out = tmp_path / "out"
+            while len(lost) < 2:
+                time.sleep(0.01)
+                if len(finished(out)) > len(lost):  # the workers are at work
+                    for child in multiprocessing.active_children()[:1]:
+                        os.kill(child.pid, signal.SIGKILL)
+                        lost.append(child.pid)
 
         threading.Thread(target=kill, daemon=True).start()
         return runs.run(slow, many, ASKED, tmp_path / "out", workers=2, batch=4)
 
+    lost: list[int] = []
     made = run_and_lose_workers()
-    assert (made.complete, made.failed) == (True, 0)
+    assert (made.complete, made.failed, len(lost)) == (True, 0, 2)
     same(runs.read(made), undisturbed)
 
 
-def test_ctrl_c_finishes_the_batches_under_way(slow, many, timed, tmp_path):
+def test_ctrl_c_finishes_the_batches_under_way(slow, many, undisturbed, tmp_path):
     out = tmp_path / "out"
 
     def run():
@@ -105,7 +109,7 @@ def test_ctrl_c_finishes_the_batches_under_way(slow, many, timed, tmp_path):
 
     assert interrupted(run, lambda: list(out.rglob("*.parquet")), signal.SIGINT) == 7
     assert sum(last - first for first, last in finished(out)) > 0
-    same(runs.read(runs.run(slow, many, ASKED, out, workers=2, batch=4)), timed[0])
+    same(runs.read(runs.run(slow, many, ASKED, out, workers=2, batch=4)), undisturbed)
 
 
 def test_a_full_disk_stops_the_run_and_loses_nothing(model, graphs, tmp_path):
