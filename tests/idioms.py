@@ -905,3 +905,55 @@ class POne(P):
 
 
 plain(POne)
+
+
+# --- loops over edges and nodes
+@idiom("a loop that adds", m=lambda f, n: nn.Linear(f, f))
+def _(s, x, e, a, t):
+    h, sums = s.m(s.a(x, e).relu()), torch.zeros(len(x), s.f)
+    for u, v in e.t().tolist():
+        sums[v] = sums[v] + h[u]
+    return s.out(s.b(h + sums, e))
+
+
+@idiom("a loop that adds in place", m=lambda f, n: nn.Linear(f, f))
+def _(s, x, e, a, t):
+    h, sums = s.m(s.a(x, e).relu()), torch.zeros(len(x), s.f)
+    for u, v in e.t():
+        sums[v] += h[u]
+    return s.out(s.b(sums, e))
+
+
+@idiom("a loop that adds to the rows themselves")
+def _(s, x, e, a, t):
+    h = s.a(x, e).relu()
+    sums = h.clone()
+    for u, v in e.t().tolist():
+        sums[v] = 0.5 * h[u] + sums[v]
+    return s.out(s.b(sums, e))
+
+
+@idiom("a loop that keeps the largest", m=lambda f, n: nn.Linear(f, f))
+def _(s, x, e, a, t):
+    h, most = s.m(s.a(x, e).relu()), torch.zeros(len(x), s.f)
+    for u, v in e.t().tolist():
+        most[v] = torch.maximum(most[v], h[u])
+    return s.out(s.b(h + most, e))
+
+
+@idiom("a loop over edges' own rows", m=lambda f, n: nn.Linear(f, f))
+def _(s, x, e, a, t):
+    h, sums = s.a(x, e).relu(), torch.zeros(len(x), s.f)
+    sent = s.m(h[e[0]])
+    for i, v in enumerate(e[1].tolist()):
+        sums[v] = sums[v] + sent[i]
+    return s.out(s.b(h + sums, e))
+
+
+@idiom("a loop over neighbours", m=lambda f, n: nn.Linear(f, f))
+def _(s, x, e, a, t):
+    h = s.m(s.a(x, e).relu())
+    rows = torch.zeros(len(x), s.f)
+    for v in range(len(x)):
+        rows[v] = h[e[0, e[1] == v]].sum(0)
+    return s.out(s.b(h + rows, e))

@@ -340,12 +340,43 @@ def by_a_part(h):
     return z.imag
 
 
+def of_constants(h):
+    z = torch.zeros(len(h), 4, dtype=torch.complex128)
+    z.real = h
+    return h + z.abs()
+
+
+def of_constant_rows(h):
+    z = torch.zeros(len(h), 4, dtype=torch.complex128)
+    z[:, 1:2].imag = h[0, 0]
+    return h + (h * z).imag
+
+
 @pytest.mark.parametrize(
-    ("change", "words"), [(through_a_view, "through another that shares its memory"), (by_a_part, "z.real = ...")]
+    ("change", "words"),
+    [
+        (through_a_view, "through another that shares its memory"),
+        (by_a_part, "z.real = ..."),
+        (of_constants, r"z.real = .*torch.complex\(real, imag\)"),
+        (of_constant_rows, "z.real = ..."),
+    ],
 )
 def test_writes_into_parts_are_refused(change, words):
     with pytest.raises(TraceError, match=words):
         ww.trace(between(lambda m, h: change(h))(), features(), EDGES, target=0)
+
+
+def test_parts_of_constants_may_be_set_to_constants():
+    def turned(h):
+        z = torch.zeros(4, dtype=torch.complex128)
+        z[0] = 3
+        z.mul_(2)
+        z.real, z.imag = PARTS
+        return (fft(h) * z).real
+
+    check_exact(between(lambda m, h: turned(h)))
+    one, other = (traced(between(lambda m, h, f=f: f(h))())[0] for f in (turned, lambda h: (fft(h) * C).real))
+    torch.testing.assert_close(ww.feature_relevance(one), ww.feature_relevance(other))
 
 
 def test_links_scored_by_rotation():

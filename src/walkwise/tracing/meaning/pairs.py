@@ -21,7 +21,7 @@ from walkwise.core.differential import leaves
 from walkwise.core.operators import RowMap
 from walkwise.tracing.meaning.by_row import maps_by_row
 from walkwise.tracing.meaning.interpreter import Interpreter, base_of, selection
-from walkwise.tracing.recording.aliases import unseen_write
+from walkwise.tracing.recording.aliases import unseen_part
 from walkwise.tracing.recording.recorded import Op, Ref, filled
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.recording.words import Word, word
@@ -125,7 +125,7 @@ class _Writer:
             value = self.tape.values[slot]
             most = 1e-3 * float(value.nan_to_num(0.0, 0.0, 0.0).abs().max()) + 1e-5
             if not torch.allclose(result.to(value), value, 1e-3, most, equal_nan=True):
-                raise unseen_write("z.real = ... or z.imag = ...")
+                raise unseen_part()
 
     def _word(self, op: Op) -> Word:
         """What is known of a function on pairs; there is no rule for one that is not linear."""

@@ -16,14 +16,10 @@ from torch import Tensor
 
 from walkwise.core.node_types import NodeTypes
 from walkwise.tracing.nodes.moved import NOBODY, SEVERAL, moved, upright
+from walkwise.tracing.nodes.sums import ENTRYWISE, added_along, one_by_one
 from walkwise.tracing.recording.recorded import Op, not_runnable, references
 from walkwise.tracing.recording.tape import Tape
 
-#: Functions of several tensors, entry by entry.
-_ENTRYWISE = frozenset({
-    "add", "sub", "rsub", "mul", "div", "addcmul", "addcdiv", "lerp", "maximum", "minimum", "fmax", "fmin", "pow",
-    "atan2", "hypot", "xlogy",
-})  # fmt: skip
 #: Functions that keep the entries of a tensor in their order, or mix those of each row.
 _RESHAPING = frozenset({
     "view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as",
@@ -41,10 +37,7 @@ _SEQUENCES = frozenset({"gru", "lstm", "rnn_tanh", "rnn_relu"})
 _OVER_ROWS = frozenset({
     "multi_head_attention_forward", "scaled_dot_product_attention", "gru", "lstm", "rnn_tanh", "rnn_relu",
 })  # fmt: skip
-#: Functions that add rows up by number, and products, which may do so with a matrix.
-_BY_NUMBER = frozenset({"scatter_add", "index_add", "scatter_reduce", "index_reduce"})
-#: Those of the first dimension alone, that may add up, and that do, rows one after the other.
-_PUTTING, _IN_ORDER = frozenset({"index_put", "unsafe_index_put"}), frozenset({"segment_reduce", "embedding_bag"})
+#: Products, which may add rows up with a matrix.
 _PRODUCTS = frozenset({"matmul", "rmatmul", "sparse_mm", "bmm", "baddbmm", "einsum", "addmm"})
 #: Rows of a result that are looked at to see whether nodes are mixed in it.
 _LOOKED_AT = 8
@@ -123,7 +116,7 @@ class Identities:
 
     def along_nodes(self, slot: int, dim: int) -> bool | None:
         """Whether a dimension of a tensor runs over nodes; None if it is unknown which entries are whose."""
-        if slot >= len(self.tape.values) or self.num_nodes == 1:
+        if slot >= len(self.tape.values):
             return None
         try:
             ids = self._of(slot)
@@ -134,6 +127,8 @@ class Identities:
         shape = self.tape.values[slot].shape
         if not shape.numel():
             return None
+        if self.num_nodes == 1:  # only a dimension of one entry can be that of the node
+            return None if shape[dim] == 1 else False
         ids = ids if ids.dim() == len(shape) else ids.expand(shape)
         return bool((ids != ids.narrow(dim, 0, 1)).any())
 
@@ -202,7 +197,7 @@ class Identities:
             return whole.narrow(dim, 0, value.shape[dim])
         if name in _RESHAPING and (ids := self._reshaped(op.inputs[0], value)) is not None:
             return ids
-        if name in _ENTRYWISE:
+        if name in ENTRYWISE:
             return self._merged(op, value)
         if name in _AS_FIRST:
             ids = self._remembered(op, value) if name in _SEQUENCES and output else self._as_first(op, value)
@@ -307,7 +302,7 @@ class Identities:
 
     def _added_up(self, op: Op, value: Tensor) -> Tensor:
         """Several rows in one: the row of its node if rows keep their nodes, or if there are as many as nodes."""
-        dim = _added_along(op, value.dim())
+        dim = 0 if one_by_one(op, value, self._maker) else added_along(op, value.dim())
         for slot in op.inputs if dim is None else ():
             before, ids = self.tape.values[slot], self._known[slot]
             if before.shape == value.shape:
@@ -327,8 +322,8 @@ class Identities:
 
     def _sends(self, op: Op, value: Tensor, ids: Tensor) -> bool:
         """Whether rows that a sum at all nodes has moved are those of nodes at others, as in a cycle or a tree."""
-        listed = _listed(op, value)
-        by_number = listed or _added_along(op, value.dim()) == 0
+        listed = one_by_one(op, value, self._maker)
+        by_number = listed or added_along(op, value.dim()) == 0
         if not (by_number or op.word.name in _PRODUCTS) or value.dim() < 2 or self.reordered:
             return False
         fitting = self._all(value.shape[0])
@@ -340,7 +335,7 @@ class Identities:
             return False
         if any(bool(((rows == every) | (rows == NOBODY)).all()) for every in fitting):
             return False
-        if listed and bool((rows == rows[0]).all()):  # times of one node, say
+        if listed and op.word.name != "setitem" and bool((rows == rows[0]).all()):  # times of one node, say
             return False
         whole = any(torch.equal(rows.sort().values, every) for every in fitting)  # a permutation matrix, say
         return not whole or self._are_joined(rows)
@@ -392,8 +387,8 @@ class Identities:
                 if gradient is not None
             ]
             nodes = torch.cat([*reached, owners[row, :1]])
-            nodes = nodes[nodes >= 0]
-            if bool((nodes != nodes[:1]).any()):
+            nodes = nodes[nodes != NOBODY]
+            if bool((nodes != nodes[:1]).any() or (nodes == SEVERAL).any()):
                 return True
         return False
 
@@ -401,30 +396,6 @@ class Identities:
         """Rows of several nodes, with no way to tell which belongs to which."""
         self._joining = op.word.name
         return torch.full_like(_nobody(value), SEVERAL)
-
-
-def _added_along(op: Op, dims: int) -> int | None:
-    """The dimension along which an operation adds rows up by number, and not columns."""
-    if op.word.name in _IN_ORDER or (op.word.name in _PUTTING and _accumulates(op)):
-        return 0 if dims else None
-    dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim")
-    if op.word.name not in _BY_NUMBER or not isinstance(dim, int) or not dims:
-        return None
-    dim %= dims
-    return dim if dim == 0 or dim < dims - 1 else None
-
-
-def _listed(op: Op, value: Tensor) -> bool:
-    """Whether rows were made one by one: ``torch.stack([h[neighbours(i)].sum(0) for i in range(M)])``."""
-    if op.word.name not in ("stack", "cat") or [*op.args[1:2], *op.kwargs.values()][:1] not in ([], [0]):
-        return False
-    parts = op.args[0]
-    return value.dim() > 0 and len(value) > 2 and isinstance(parts, (tuple, list)) and len(parts) == len(value)
-
-
-def _accumulates(op: Op) -> bool:
-    """Whether rows are put where others are, and added to them."""
-    return (op.args[3] if len(op.args) > 3 else op.kwargs.get("accumulate", False)) is True
 
 
 def _one_of(ids: Tensor) -> Tensor:

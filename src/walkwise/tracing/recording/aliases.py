@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -11,15 +11,21 @@ from torch import Tensor
 from torch_geometric import EdgeIndex, Index
 
 from walkwise.errors import TraceError
-from walkwise.tracing.private import base_of
+from walkwise.tracing.private import base_of, version_of
 
 
-def unseen_write(through: str) -> TraceError:
+def unseen_write(through: str, remedy: str = "") -> TraceError:
     """The error for a write that the tape does not see."""
     return TraceError(
         f"The model wrote into a node tensor through {through}, which cannot be followed.",
-        remedy="Write into a copy (h.detach().clone() instead of h.detach()), or use the out-of-place operation.",
+        remedy=remedy
+        or "Write into a copy (h.detach().clone() instead of h.detach()), or use the out-of-place operation.",
     )
+
+
+def unseen_part() -> TraceError:
+    """The error for a part of a complex tensor that was set."""
+    return unseen_write("z.real = ... or z.imag = ...", "Make z of its parts: torch.complex(real, imag).")
 
 
 class Aliases:
@@ -41,6 +47,35 @@ class Aliases:
     def renew(self) -> None:
         """Take their values as they are now."""
         self._known = [(alias, alias.clone()) for alias, _ in self._known]
+
+
+class ComplexConstants:
+    """Complex tensors that are not followed: torch tells no one when a part of them is set, ``z.real = h``."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._known: list[tuple[Tensor, int]] = []  # each with how often it has been written into
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._known)
+
+    def add(self, tensor: Tensor) -> None:
+        """Watch a tensor for being written into."""
+        self._known.append((tensor, version_of(tensor)))
+
+    def check(self, followed: Sequence[Tensor]) -> None:
+        """Refuse a model that has set a part of one of them to something that is followed; the values tell."""
+        for tensor, version in self._known:
+            if version_of(tensor) != version:
+                parts = tensor.detach().real, tensor.detach().imag
+                if any(_holds(part, value) for part in parts for value in followed):
+                    raise unseen_part()
+        self.renew()
+
+    def renew(self) -> None:
+        """Take them as they are now."""
+        self._known = [(tensor, version_of(tensor)) for tensor, _ in self._known]
 
 
 class ConstantViews:
@@ -73,6 +108,14 @@ class ConstantViews:
         views = [view for ref in self._views if (view := ref()) is not None]
         distinct = {id(other): other for other in (*others, *views) if other is not tensor}
         return [other for other in distinct.values() if self.root(other) is root]
+
+
+def _holds(part: Tensor, value: Tensor) -> bool:
+    """Whether a tensor holds the values of another, repeated where it has more dimensions."""
+    if value.is_complex() or value.dim() > part.dim():
+        return False
+    fits = all(size in (1, wide) for size, wide in zip(value.shape[::-1], part.shape[::-1], strict=False))
+    return fits and not differ(part, value.to(part).expand(part.shape))
 
 
 def memory_of(tensor: Tensor) -> int:

@@ -15,7 +15,7 @@ from walkwise.core.differential import leaves
 from walkwise.errors import TraceError
 from walkwise.tracing.linearize import Affine
 from walkwise.tracing.private import autocasting, base_of, innermost, transforming, unwatched, version_of
-from walkwise.tracing.recording.aliases import Aliases, ConstantViews, unseen_write
+from walkwise.tracing.recording.aliases import Aliases, ComplexConstants, ConstantViews, unseen_write
 from walkwise.tracing.recording.origins import Origins
 from walkwise.tracing.recording.recorded import Call, Made, Op, floating, not_runnable
 from walkwise.tracing.recording.slots import Referred, Slots
@@ -83,6 +83,7 @@ class Tape(TorchFunctionMode):
         self._outside = 0  # how many functions were called outside of layers
         self.aliases = Aliases()
         self.views = ConstantViews()
+        self.complex = ComplexConstants()
         self.origins = Origins()
 
     def follow(self, tensor: Tensor) -> int:
@@ -107,6 +108,15 @@ class Tape(TorchFunctionMode):
         known = word(func)
         if known.asks:
             return func(*args, **(kwargs or {}))
+        if not self.complex:
+            return self._run(known, func, args, kwargs)
+        with unwatched():
+            self.complex.check(self.values)
+        result = self._run(known, func, args, kwargs)
+        self.complex.renew()
+        return result
+
+    def _run(self, known: Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         if self.active is None:
             self._begin_outside(known.name, args, kwargs)
         if args and (known.writes or asked_to_write(known, args, kwargs or {})):
@@ -149,6 +159,8 @@ class Tape(TorchFunctionMode):
             raise TraceError(_TRANSFORMED[0], remedy=_TRANSFORMED[1])
         from_constant = args[0] if known.name in _DETACHING and args and not transforming() else None
         result = self.views.add(_ran(func, args, kwargs), from_constant)
+        if isinstance(result, Tensor) and result.is_complex():
+            self.complex.add(result)
         self.origins.passed_on(known, args, result)
         if self.outer and self.hangs_outside((args, kwargs)):
             self.keep_outside((result, args[:1] if known.writes else ()))

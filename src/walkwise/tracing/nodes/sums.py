@@ -1,0 +1,94 @@
+"""Which operations add rows up at other rows, and along which dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from walkwise.tracing.recording.recorded import Op, Ref
+
+#: The operations that made tensors, and which of their results these are, by slot.
+Makers = Mapping[int, tuple[Op, int]]
+#: Functions of several tensors, entry by entry.
+ENTRYWISE = frozenset({
+    "add", "sub", "rsub", "mul", "div", "addcmul", "addcdiv", "lerp", "maximum", "minimum", "fmax", "fmin", "pow",
+    "atan2", "hypot", "xlogy",
+})  # fmt: skip
+#: Functions that add rows up by number.
+_BY_NUMBER = frozenset({"scatter_add", "index_add", "scatter_reduce", "index_reduce"})
+#: Those of the first dimension alone, that may add up, and that do, rows one after the other.
+_PUTTING, _IN_ORDER = frozenset({"index_put", "unsafe_index_put"}), frozenset({"segment_reduce", "embedding_bag"})
+
+
+def added_along(op: Op, dims: int) -> int | None:
+    """The dimension along which an operation adds rows up by number, and not columns.
+
+    Args:
+        op: the operation.
+        dims: the number of dimensions of its result.
+    """
+    if op.word.name in _IN_ORDER or (op.word.name in _PUTTING and _accumulates(op)):
+        return 0 if dims else None
+    dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim")
+    if op.word.name not in _BY_NUMBER or not isinstance(dim, int) or not dims:
+        return None
+    dim %= dims
+    return dim if dim == 0 or dim < dims - 1 else None
+
+
+def one_by_one(op: Op, value: Tensor, makers: Makers) -> bool:
+    """Whether rows were made one by one: stacked, or added up in a loop, ``m[v] = m[v] + h[u]``.
+
+    Args:
+        op: the last operation.
+        value: its result.
+        makers: the operations that made other tensors, and which of their results these are, by slot.
+    """
+    return _stacked(op, value) or _adds_to_a_row(op, makers)
+
+
+def _stacked(op: Op, value: Tensor) -> bool:
+    """Whether rows were listed: ``torch.stack([h[neighbours(i)].sum(0) for i in range(M)])``."""
+    if op.word.name not in ("stack", "cat") or [*op.args[1:2], *op.kwargs.values()][:1] not in ([], [0]):
+        return False
+    parts = op.args[0]
+    return value.dim() > 0 and len(value) > 2 and isinstance(parts, (tuple, list)) and len(parts) == len(value)
+
+
+def _adds_to_a_row(op: Op, makers: Makers) -> bool:
+    """Whether something is added to one row of a tensor: of a constant one, or of one that was written before."""
+    if op.word.name != "setitem" or not _is_number(op.args[1]) or not isinstance(op.args[2], Ref):
+        return False
+    added = makers.get(op.args[2].slot)
+    if added is None or added[0].word.name not in ENTRYWISE:
+        return False
+    before = _states(op, makers)
+    for item in added[0].args[:2]:
+        if isinstance(item, Tensor):
+            return True
+        read = makers.get(item.slot) if isinstance(item, Ref) else None
+        if read is not None and read[0].word.name == "getitem" and read[0].inputs[0] in before:
+            return True
+    return False
+
+
+def _is_number(index: Any) -> bool:
+    """Whether an index is that of one row."""
+    first = index[0] if isinstance(index, tuple) and index else index
+    return isinstance(first, int) or (isinstance(first, Tensor) and first.dim() == 0)
+
+
+def _states(op: Op, makers: Makers) -> list[int]:
+    """The slots of a tensor before the last writes into it: ``m[v] += h[u]`` writes twice."""
+    states: list[int] = []
+    while len(states) < 3 and op.word.name == "setitem" and isinstance(op.args[0], Ref):
+        states.append(op.args[0].slot)
+        op = makers.get(states[-1], (op, 0))[0]
+    return states
+
+
+def _accumulates(op: Op) -> bool:
+    """Whether rows are put where others are, and added to them."""
+    return (op.args[3] if len(op.args) > 3 else op.kwargs.get("accumulate", False)) is True
