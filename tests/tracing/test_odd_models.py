@@ -220,12 +220,59 @@ def _unique_before_the_first(m, x, e):
 
 
 @pytest.mark.parametrize(
-    ("forward", "count"), [(_after_the_first, 1), (_before_the_first, 0), (_unique_before_the_first, 0)]
+    ("forward", "outside", "before"),
+    [(_after_the_first, 1, 0), (_before_the_first, 0, 1), (_unique_before_the_first, 0, 1)],
 )
-def test_where_a_sum_of_nodes_is_read_decides_whether_it_is_noted(forward, count):
+def test_where_a_sum_of_nodes_is_read_decides_how_it_is_noted(forward, outside, before):
     """Not where it is written: walks begin after what comes before the first layer."""
     chain, _ = traced(Net(forward))
-    assert len([note for note in chain.notes if "outside any message-passing layer" in note]) == count
+    assert len([note for note in chain.notes if "outside any message-passing layer" in note]) == outside
+    assert len([note for note in chain.notes if "adds up rows of nodes before the first layer" in note]) == before
+
+
+def _added(h):
+    return torch.zeros_like(h).index_add(0, EDGES[1], h[EDGES[0]])
+
+
+def _looped(h):
+    rows = torch.zeros_like(h)
+    for u, v in EDGES.t().tolist():
+        rows[v] = rows[v] + h[u]
+    return rows
+
+
+@pytest.mark.parametrize(("name", "change"), [("index_add", _added), ("setitem", _looped), ("matmul", MATRIX.mm)])
+def test_sums_by_hand_are_noted_wherever_they_stand(name, change):
+    """Before the first layer, walks begin at the sums; after the last, they end at all nodes that are read."""
+
+    def noted(forward, index):
+        return [note for note in ww.trace(Net(forward), features(), EDGES, target=0, index=index).notes if name in note]
+
+    (first,) = noted(lambda m, x, e: m.head(m.b(m.first(change(x), e), e)), 2)
+    assert f"{name} adds up rows of nodes before the first layer" in first
+    (between,) = noted(lambda m, x, e: m.head(m.b(change(m.first(x, e)), e)), 2)
+    assert "in the code between layers" in between
+    assert not noted(lambda m, x, e: m.head(m.b(m.first(x, e), e)), 2)
+
+
+@pytest.mark.parametrize(
+    ("read", "said"),
+    [
+        (lambda h: h + h.mean(0, keepdim=True), True),
+        (_looped, True),
+        (lambda h: h - h[[1, 2, 3, 4, 5, 0]], True),
+        (lambda h: F.layer_norm(h, (4,)), False),
+        (lambda h: h * h.mean(0).sigmoid().detach(), False),
+    ],
+)
+def test_a_note_says_where_walks_end_at_nodes_beside_the_explained_one(read, said):
+    model = Net(lambda m, x, e: m.head(read(m.b(m.first(x, e), e))))
+    chain = ww.trace(model, features(), EDGES, target=0, index=2, rule="zero")
+    ends = ww.node_relevance(chain, layer=2)
+    assert (ends.nonzero()[:, 0].tolist() != [2]) == said
+    assert [note for note in chain.notes if "walks end at these, too" in note] != [] or not said
+    whole = ww.trace(model, features(), EDGES, target=lambda out: out[:, 0].sum(), rule="zero")
+    assert not [note for note in whole.notes if "walks end at these, too" in note]
 
 
 @pytest.mark.parametrize(

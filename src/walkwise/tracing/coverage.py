@@ -10,8 +10,9 @@ from torch import Tensor
 
 from walkwise.core.chain import Hops
 from walkwise.core.differential import leaves
-from walkwise.core.operators import Step
+from walkwise.core.operators import Step, Visit
 from walkwise.errors import CoverageWarning
+from walkwise.tracing.nodes.identity import UnfollowedError
 from walkwise.tracing.recording.recorded import Op
 
 if TYPE_CHECKING:
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 _OUTSIDE = (
     "{} adds up rows of nodes outside any message-passing layer, in {}; walks do not stand at nodes there, and their "
     "steps need not follow edges. If it should be a layer, put it into a torch_geometric.nn.MessagePassing module"
+)
+_BEFORE = (
+    "{} adds up rows of nodes before the first layer; walks begin after it, at the nodes that the sums belong to, and "
+    "feature_relevance() goes on to the rows that they are made of"
+)
+_ENDING = (
+    "the explained row is that of a node, but the read-out also reads rows of other nodes (a mean of all, say); walks "
+    "end at these, too"
 )
 _PAST = (
     "the result of layer '{}' ({}) also bypasses all later positions on its way to the output (in a residual stream "
@@ -50,6 +59,9 @@ def notes_of_coverage(lowering: Lowering) -> tuple[str, ...]:
     notes += [_OUTSIDE.format(name, where) for name, where in _by_name(lowering, mixing)]
     for note in notes:
         warnings.warn(note + ".", CoverageWarning, stacklevel=5)
+    first = set() if found else set(map(id, lowering.parts.encoder))
+    earlier = lowering.positions.identities.mixing(lambda op: id(op) in first and _carries(lowering, op))
+    notes += [_BEFORE.format(name) for name, _ in _by_name(lowering, earlier)]
     return tuple(notes)
 
 
@@ -66,6 +78,26 @@ def notes_of_ends(lowering: Lowering, steps: Sequence[Step], seeds: Iterable[tup
             if call.handed[0] in lowering.positions.number:
                 found[_PAST.format(call.name, type(call.module).__name__)] = None
     return list(found)[::-1]
+
+
+def notes_of_rows(
+    lowering: Lowering, steps: Sequence[Step], seeds: Iterable[tuple[int, Tensor]], direction: Tensor
+) -> list[str]:
+    """A note where the explained rows are nodes, and walks end at others, too."""
+    identities, rows = lowering.positions.identities, direction.reshape(direction.shape[:1].numel(), -1)
+    others = ~rows.any(1)
+    if len(rows) != lowering.num_nodes or not bool(others.any()):
+        return []
+    try:
+        if not identities.natural(identities.nodes(lowering.output)):
+            return []
+    except UnfollowedError:
+        return []
+    visited = {step.target for step in steps if type(step.operators[0]) is Visit}
+    ends = [seed for slot, seed in seeds if slot in visited]
+    if not any(bool(seed[others].any()) for seed in ends):
+        return []
+    return [] if any(_mixes_nodes(lowering, op) for op in lowering.parts.readout) else [_ENDING]  # it is named then
 
 
 def note_of_distance(lowering: Lowering, hops: Hops | None, steps: Sequence[Step]) -> str | None:

@@ -13,7 +13,7 @@ from walkwise.core.operators import Step, Visit
 from walkwise.core.rows import AllNodes
 from walkwise.errors import TraceError
 from walkwise.rules import Schedule
-from walkwise.tracing.coverage import note_of_distance, notes_of_coverage, notes_of_ends
+from walkwise.tracing.coverage import note_of_distance, notes_of_coverage, notes_of_ends, notes_of_rows
 from walkwise.tracing.folding import fold_into_layers
 from walkwise.tracing.given.target import ExplainedScalar
 from walkwise.tracing.meaning.activations import SIGNED
@@ -159,6 +159,7 @@ class Lowering:
                 *self.positions.remarks,
                 *notes_of_coverage(self),
                 *notes_of_ends(self, steps, seeds),
+                *notes_of_rows(self, steps, seeds, scalar.direction),
                 *([_LATE] if any(slot in late for slot, _ in roots) else ()),
                 *notes,
             ),

@@ -380,7 +380,10 @@ class Identities:
         for row in range(0, len(rows), max(1, len(rows) // _LOOKED_AT)):
             uneven = torch.linspace(1, 2, columns).to(rows) * (owners[row] == owners[row, 0])
             part, leaves = (rows[row] * uneven).sum(), list(values.values())
-            found = torch.autograd.grad(part, leaves, retain_graph=True, allow_unused=True)
+            try:
+                found = torch.autograd.grad(part, leaves, retain_graph=True, allow_unused=True)
+            except NotImplementedError:  # nothing passes what has no derivative
+                return False
             reached = [
                 self._known[slot].expand(gradient.shape)[gradient != 0]
                 for slot, gradient in zip(values, found, strict=True)
