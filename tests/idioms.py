@@ -957,3 +957,9 @@ def _(s, x, e, a, t):
     for v in range(len(x)):
         rows[v] = h[e[0, e[1] == v]].sum(0)
     return s.out(s.b(h + rows, e))
+
+
+@idiom("sums by scatter", m=lambda f, n: nn.Linear(f, f))
+def _(s, x, e, a, t):
+    h, to = s.m(s.a(x, e).relu()), e[1][:, None].expand(-1, s.f)
+    return s.out(s.b(torch.zeros_like(h).scatter(0, to, h[e[0]], reduce="add"), e))

@@ -382,8 +382,8 @@ class Identities:
             part, leaves = (rows[row] * uneven).sum(), list(values.values())
             try:
                 found = torch.autograd.grad(part, leaves, retain_graph=True, allow_unused=True)
-            except NotImplementedError:  # nothing passes what has no derivative
-                return False
+            except RuntimeError:  # torch has no derivative, so that only its name tells
+                return added_along(op, result.dim()) is not None
             reached = [
                 self._known[slot].expand(gradient.shape)[gradient != 0]
                 for slot, gradient in zip(values, found, strict=True)

@@ -32,7 +32,8 @@ def added_along(op: Op, dims: int) -> int | None:
     if op.word.name in _IN_ORDER or (op.word.name in _PUTTING and _accumulates(op)):
         return 0 if dims else None
     dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim")
-    if op.word.name not in _BY_NUMBER or not isinstance(dim, int) or not dims:
+    by_number = op.word.name in _BY_NUMBER or (op.word.name == "scatter" and "reduce" in op.kwargs)
+    if not by_number or not isinstance(dim, int) or not dims:
         return None
     dim %= dims
     return dim if dim == 0 or dim < dims - 1 else None
