@@ -22,8 +22,7 @@ def fits(idiom, graph):
     M, pairs = GRAPHS[graph]
     if idiom.startswith("plain"):  # layers are not found, and refused, if rows of edges are as many as nodes, or none
         return len(pairs) != M and sends(graph)
-    # torch has no second derivative where sums cannot be told row by row
-    return not idiom.startswith("segments") or (M > 3 and len(pairs) > 1)
+    return True
 
 
 @pytest.fixture(autouse=True)

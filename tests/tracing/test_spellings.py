@@ -240,6 +240,25 @@ def test_a_weight_and_its_bias_between_layers_are_one_map(name):
         torch.testing.assert_close(*(ww.subgraph_relevance(chain, SETS) for chain in (plain, written)))
 
 
+BEGUN = 0.3
+COUNTS = STARTS.diff().double()[:, None]
+MEANS = {
+    "by hand": lambda m: (SUMS["index_add"](m) + BEGUN) / COUNTS,
+    "lengths": lambda m: torch.segment_reduce(m, "mean", lengths=STARTS.diff(), initial=BEGUN),
+    "offsets": lambda m: torch.segment_reduce(m, "mean", offsets=STARTS, initial=BEGUN),
+    "summed": lambda m: torch.segment_reduce(m, "sum", offsets=STARTS, initial=BEGUN) / COUNTS,
+}
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_means_of_segments_that_begin_with_a_number(name):
+    for rule in RULES:
+        found, expected = (
+            answers(PLAIN[0], lambda x, way=way: MEANS[way](x[SOURCE]), rule) for way in (name, "by hand")
+        )
+        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
+
+
 def test_products_in_scatter_are_refused():
     def multiplied(m):
         return torch.ones(M, 4).to(m).scatter(0, TARGET[:, None].expand_as(m), m, reduce="multiply")

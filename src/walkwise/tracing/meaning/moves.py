@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from walkwise.core.edges import Edges
 from walkwise.core.operators import Columns, Scale
-from walkwise.core.row_maps import Gather, Reshape, Scatter, SumRows
+from walkwise.core.row_maps import Gather, Reshape, Scatter, Send, SumRows
 from walkwise.errors import TraceError
 from walkwise.tracing.meaning.arithmetic import alike
 from walkwise.tracing.meaning.by_row import maps_by_row
@@ -153,6 +154,21 @@ def row_scatter(run: Interpreter, op: Op) -> tuple[int, Scatter] | None:
     if index.shape[0] != value.shape[0] or value.shape[1:] != base.shape[1:]:
         return None
     return source.slot, Scatter(index.clone(), base.shape[0])
+
+
+def segments(run: Interpreter, op: Op, reduce: str) -> None:
+    """Sums or means of rows that follow each other; torch has their derivative, but none of that."""
+    given, limits = op.args[0], op.kwargs.get("lengths", op.kwargs.get("offsets"))
+    if op.outputs[0] is None or len(op.inputs) > 1 or not isinstance(given, Ref) or limits is None or limits.dim() != 1:
+        return structural(run, op)
+    counts = limits.detach() if "lengths" in op.kwargs else limits.detach().diff()
+    index = torch.repeat_interleave(counts)
+    rows, value = len(index), run.value(given.slot)
+    weight = 1 / counts[index].to(value.dtype) if reduce == "mean" else None
+    edges = Edges(torch.arange(rows, device=index.device), index, max(len(value), len(counts)))
+    flow = run.read(op, given.slot, within=op.call is not None)
+    constant = base_of(run, op, {given.slot: flow}, 0)
+    run.combine(op, [(flow, moved(Send(edges, weight, len(value), len(counts))))], constant)
 
 
 def _same_in_every_column(index: Tensor) -> bool:

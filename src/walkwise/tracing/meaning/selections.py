@@ -19,7 +19,7 @@ from walkwise.core.row_maps import Scatter
 from walkwise.core.rows import AllNodes
 from walkwise.rules import divide
 from walkwise.tracing.meaning.interpreter import Interpreter, gradient, selection, structural
-from walkwise.tracing.meaning.moves import row_scatter
+from walkwise.tracing.meaning.moves import row_scatter, segments
 from walkwise.tracing.recording.recorded import Op, Ref
 from walkwise.tracing.recording.words import handles, named
 from walkwise.tracing.stretches.stretch import Flow
@@ -78,7 +78,7 @@ def _scatter_reduce(run: Interpreter, op: Op) -> None:
     """Sums and means move entries; maxima and minima select; the factors of a product get equal shares."""
     reduce = op.kwargs.get("reduce", next((a for a in op.args if isinstance(a, str)), None))
     if reduce in ("sum", "mean"):
-        return structural(run, op)
+        return segments(run, op, reduce) if op.word.name == "segment_reduce" else structural(run, op)
     if reduce == "prod":
         by_row = row_scatter(run, op)
         return gradient(run, op) if by_row is None else _multiplied(run, op, *by_row)
