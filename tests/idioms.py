@@ -963,3 +963,29 @@ def _(s, x, e, a, t):
 def _(s, x, e, a, t):
     h, to = s.m(s.a(x, e).relu()), e[1][:, None].expand(-1, s.f)
     return s.out(s.b(torch.zeros_like(h).scatter(0, to, h[e[0]], reduce="add"), e))
+
+
+# --- hyperedges
+def members(x, e):
+    """Every node's neighbours, and itself: a hyperedge."""
+    return add_self_loops(e, num_nodes=len(x))[0]
+
+
+@idiom(
+    "hyperedges that begin with zeros", m=lambda f, n: pyg.SAGEConv((f, f), f), k=lambda f, n: pyg.SAGEConv((f, f), f)
+)
+def _(s, x, e, a, t):
+    h, among = s.a(x, e).relu(), members(x, e)
+    z = s.m((h, torch.zeros(len(x), s.f)), among).relu()
+    return s.out(s.k((z, h), among.flip(0)))
+
+
+@idiom(
+    "hyperedges with nothing of their own",
+    m=lambda f, n: pyg.SAGEConv((f, f), f, root_weight=False),
+    k=lambda f, n: pyg.GATConv((f, f), f, add_self_loops=False),
+)
+def _(s, x, e, a, t):
+    h, among, M = s.a(x, e).relu(), members(x, e), len(x)
+    z = s.m((h, None), among, size=(M, M)).relu()
+    return s.out(s.k((z, h), among.flip(0)))

@@ -192,6 +192,46 @@ def test_hyperedges_of_one_node_alone():
     assert ww.node_relevance(chain)[[0, 1, 3]].tolist() == [0, 0, 0]
 
 
+class ThereAndBack(nn.Module):
+    """From nodes to hyperedges, which have nothing of their own, and back."""
+
+    def __init__(self, zeros=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.zeros, kinds = zeros, {"root_weight": False, "aggr": "add"}
+        self.a, self.out = GCNConv(3, 3), pyg.SAGEConv((3, 3), 2, **kinds)
+        self.into = pyg.SAGEConv((3, 3), 3, **kinds)
+
+    def forward(self, x, edge_index):
+        M, E = len(x), edge_index.shape[1]
+        members = torch.stack([edge_index.t().flatten(), torch.arange(E).repeat_interleave(2)])
+        begun = torch.zeros(E, 3) if self.zeros else None
+        h = self.into((self.a(x, edge_index).relu(), begun), members, size=(M, E)).relu()
+        return self.out((h, None), members.flip(0), size=(E, M))
+
+
+def test_hyperedges_are_no_nodes_though_there_may_be_as_many():
+    """Every edge is a hyperedge of its ends; another edge has its own number, and is otherwise of no account."""
+    edges, more = torch.tensor([[3, 0, 2, 0], [1, 1, 3, 3]]), torch.tensor([[4], [4]])
+    x = torch.rand(5, 3, generator=torch.Generator().manual_seed(2))
+    few, many = (
+        ww.trace(ThereAndBack(), x[:M], e, target=lambda out: out[:4, 0].sum(), rule="zero")
+        for M, e in ((4, edges), (5, torch.cat([edges, more, more], 1)))
+    )
+    assert few.notes == many.notes
+    assert "not nodes" in few.notes[0]
+    for layer in range(few.num_layers + 1):
+        torch.testing.assert_close(ww.node_relevance(few, layer=layer), ww.node_relevance(many, layer=layer)[:4])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("edges", [[[3, 0, 2, 0], [1, 1, 3, 3]], [[3, 0, 2], [1, 1, 3]]])
+def test_a_constant_second_side_is_no_lost_sight_of_the_first(edges):
+    x, edges = torch.rand(4, 3, generator=torch.Generator().manual_seed(2)), torch.tensor(edges)
+    ours, theirs = (ww.trace(ThereAndBack(zeros), x, edges, index=1, target=0) for zeros in (True, False))
+    torch.testing.assert_close(ww.node_relevance(ours, layer="start"), ww.node_relevance(theirs, layer="start"))
+
+
 class Products(nn.Module):
     def __init__(self):
         super().__init__()

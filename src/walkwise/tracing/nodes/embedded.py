@@ -54,8 +54,11 @@ _NUDGE, _LEAP = 1e-4, 0.02
 def rows_of_own(tape: Tape, given: Given, handed: Handed) -> tuple[dict[int, Tensor], list[str]]:
     """By slot, the node of every row of the tensors that a model computes from its numbers, (K,); and notes.
 
-    For tensors that are left out, the number of rows decides: all nodes in their order, or nobody.
+    For tensors that are left out, the number of rows decides: all nodes in their order, or nobody. Calls that were
+    handed (x, None) learn whether their edges are the graph's.
     """
+    for call in tape.calls:
+        call.leads_elsewhere = call.one_sided and given.types is None and _leads_elsewhere(call, given)
     own = _own_tensors(tape)
     others = {slot: torch.full((len(tape.values[slot]),), NOBODY) for slot in own if slot in tape.beside}
     own = {slot: place for slot, place in own.items() if slot not in others}
@@ -194,6 +197,19 @@ def _has_edges_of(call: Call, given: Given) -> bool:
     if any(torch.equal(a[:, : b.shape[1]], b) for a in ours for b in theirs if b.numel()):
         return True
     return any(_are_some_of(a, b, given.num_nodes) for a in ours for b in theirs)
+
+
+def _leads_elsewhere(call: Call, given: Given) -> bool:
+    """Whether the edges of a layer, loops aside, are not the graph's, all one way or all the other."""
+    known, M = _ends(given.edge_index), given.num_nodes
+    if known is None or any(item is given.edge_index for item in call.beside):
+        return False
+    numbered = [known[0] * M + known[1], known[1] * M + known[0]]
+    for edges in filter(is_edges, call.beside):
+        source, target = edges[:, edges[0] != edges[1]].to(known.device)
+        if not any(bool(torch.isin(source * M + target, pairs).all()) for pairs in numbered):
+            return True
+    return False
 
 
 def _are_some_of(edges: Tensor, known: Tensor, num_nodes: int) -> bool:

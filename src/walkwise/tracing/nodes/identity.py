@@ -90,6 +90,8 @@ class Identities:
         }
         self._rows_of = {slot: given for call in tape.calls for slot, given in call.rows_of.items()}
         self._of_edges = {slot for call in tape.calls for slot in call.of_edges}
+        #: What layers returned whose edges lead elsewhere, and from where: no nodes (but hyperedges, say) if that is.
+        self._led_from = {slot: call.handed[0] for call in tape.calls if call.leads_elsewhere for slot in call.ends}
 
     def nodes(self, slot: int) -> Tensor:
         """The node of every row of a tensor, NOBODY if it is none or several.  # (K,)"""
@@ -171,11 +173,15 @@ class Identities:
     def _needed(self, slot: int) -> Sequence[int]:
         if slot in self._rows_of:
             return [self._rows_of[slot]]
+        if slot in self._led_from:
+            return [self._led_from[slot], *self._maker[slot][0].inputs]
         return self._maker[slot][0].inputs if slot in self._maker else ()
 
     def _worked_out(self, slot: int) -> Tensor:
         value = self.tape.values[slot]
         if slot in self._of_edges:
+            return _nobody(value)
+        if slot in self._led_from and bool((self._known[self._led_from[slot]] >= 0).any()):
             return _nobody(value)
         if slot in self._rows_of:
             return self._returned(self._rows_of[slot], value)

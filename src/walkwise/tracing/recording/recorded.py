@@ -72,10 +72,12 @@ class Call:
     outputs: list[int] = field(default_factory=list)
     rows_of: dict[int, int] = field(default_factory=dict)  # the slots of what it returned, and whose rows they have
     of_edges: set[int | None] = field(default_factory=set)  # those whose rows are edges, though there are as many nodes
+    one_sided: bool = False  # whether it was handed (x, None): nothing says what its edges end at
+    leads_elsewhere: bool = False  # whether these are then not the graph's edges, and may lead to something else
     edge_index: Tensor | None = None  # (2, E) that it was given
     type_of: dict[int, str] = field(default_factory=dict)  # of slots handed to it: the node types they are said to be
     by_type: bool = False  # whether it returned a dictionary of node tensors
-    beside: tuple[Any, ...] = ()  # all it was given, if a tensor of the model's own is among that
+    beside: tuple[Any, ...] = ()  # all it was given, if a tensor of the model's own or None is among its nodes
     embeds: bool = False  # whether it has embedded its nodes itself
     sent: list[tuple[int, int]] = field(default_factory=list)  # of 3 dimensions or more, and which it sends along
     joined: tuple[Rows, Rows] | None = None  # what edges lead from and to, where those are tensors of their own

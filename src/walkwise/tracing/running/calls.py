@@ -60,7 +60,8 @@ class Calls:
         self.count = 0  # how many calls there were, those on other graphs among them
         self.aside: list[int] = []  # which of all calls were on other graphs than the explained one
         self.beside = False  # whether the call under way is
-        self.fresh: list[int] = []  # later calls that were handed a tensor nothing is known of
+        #: Later calls that were handed a tensor nothing is known of: of each of their tensors, whether it is one.
+        self.fresh: dict[int, list[bool]] = {}
 
     def follows(self, tensor: Any) -> bool:
         """Whether a tensor is followed."""
@@ -111,16 +112,19 @@ class Calls:
     def _call(self, name: str, module: Any, given: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A message-passing call that is given these nodes."""
         tensors = node_tensors(given) if self.tape.slot_of(given) is None else [given]
-        own = any(not (self.follows(tensor) or self.tape.hangs_outside(tensor)) for tensor in tensors)
+        distinct = {id(tensor): tensor for tensor in tensors}.values()
+        unknown = [not (self.follows(tensor) or self.tape.hangs_outside(tensor)) for tensor in distinct]
+        own = any(unknown)
         if self.tape.calls and own:
-            self.fresh.append(len(self.tape.calls))
+            self.fresh[len(self.tape.calls)] = unknown
         slots = [self.tape.follow(tensor) for tensor in tensors]
         handed = tuple(dict.fromkeys(slots))
         layer = self.found.get(name)
         edges = edge_index_of(args, kwargs) if layer is None else layer.edge_index((args, kwargs))
         first = None if any(call.edge_index is not None for call in self.tape.calls) else edges
         call = Call(name, module, handed, edge_index=first, type_of=types_said(name, given, slots))
-        call.beside = (*args, *kwargs.values(), edges) if own else ()
+        call.one_sided = isinstance(given, (tuple, list)) and len(given) == 2 and given[1] is None
+        call.beside = (*args, *kwargs.values(), edges) if own or call.one_sided else ()
         call.found = layer is not None
         self.num_edges = None if edges is None else edges.shape[1]
         self.tape.calls.append(call)
@@ -331,8 +335,9 @@ def check_fresh(calls: Calls, handed: Callable[[bool], list[list[Tensor]]]) -> N
     layer; an input may change only if it was followed.
     """
     undisturbed, disturbed = handed(False), handed(True)
-    for number in calls.fresh:
-        if not all(map(torch.equal, undisturbed[number], disturbed[number])):
+    for number, unknown in calls.fresh.items():
+        tensors = zip(unknown, undisturbed[number], disturbed[number], strict=True)
+        if not all(torch.equal(before, after) for own, before, after in tensors if own):
             name, module = calls.tape.calls[number].name, calls.tape.calls[number].module
             raise TraceError(
                 f"Layer '{name}' ({type(module).__name__}) received node features that depend on an earlier layer but "
