@@ -235,12 +235,17 @@ def test_rows_of_edges_are_none_of_nodes_where_there_are_as_many(edges):
         return m.b(m.a(Data(x=h, edge_index=edges, edge_attr=ATTRIBUTES[:M]))).x
 
     model = Model(Block(), Block(), run).double()
-    if torch.equal(edges[1], torch.arange(M)):  # edge i leads to node i: nothing tells them apart
-        with pytest.raises(TraceError, match="no message-passing layer"):
-            ww.trace(model, X, edges, target=0)
+    chain = ww.trace(model, X, edges, target=0, rule="zero")
+    if torch.equal(edges[1], torch.arange(M)):  # edge i leads to node i: no module tells them apart, but sums do
+        assert [layer.name for layer in chain.layers] == ["sum_1", "sum_2"]
+        allowed = {*zip(*edges.tolist(), strict=True), *((i, i) for i in range(M))}
+        steps = {step for walk in ww.enumerate_walks(chain).tolist() for step in itertools.pairwise(walk)}
+        assert {step for step in steps if -1 not in step} <= allowed  # features of edges pass the nodes by
     else:
-        chain = ww.trace(model, X, edges, target=0)
         assert [(layer.name, layer.kind) for layer in chain.layers] == [("a", "Block"), ("b", "Block")]
+    leaf = X.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(leaf, edges).sum(0)[0], leaf)
+    torch.testing.assert_close(ww.feature_relevance(chain), gradient * X, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
@@ -388,29 +393,9 @@ def test_what_is_learned_or_made_of_nodes_is_no_adjacency(frozen):
             return self.attention(self.query(x), self.key(x)).mean(0, keepdim=True)
 
     model = Wide().double().requires_grad_(not frozen)
-    with pytest.raises(TraceError, match="Wide has no message-passing layer"):
-        ww.trace(model, X, EDGES, target=0)
-
-
-def test_what_the_refusal_says_to_write_is_found():
-    class Plain(nn.Module):
-        def __init__(self, product):
-            super().__init__()
-            self.product, self.lin = product, nn.Linear(4, 2)
-
-        def forward(self, x, adj):
-            return self.product(self.lin(self.product(x, adj)).relu(), adj).mean(0, keepdim=True)
-
-    torch.manual_seed(0)
-    plain = Plain(lambda h, adj: adj @ h).double()
-    with pytest.raises(TraceError) as refused:
-        ww.trace(plain, X, ADJACENCY, target=0)
-    names = {"torch": torch}
-    exec("\n".join(str(refused.value).splitlines()[1:-1]), names)
-    model = Plain(names["Layer"]()).double()
-    with pytest.warns(CoverageWarning, match=r"counted as layers: product \(Layer\)"):
-        chain = ww.trace(model, X, ADJACENCY, target=0, rule="zero")
-    assert chain.num_layers == 2
+    with pytest.warns(CoverageWarning, match="Wide has no message-passing module; sums at nodes in its own code"):
+        chain = ww.trace(model, X, EDGES, target=0, rule="zero")
+    assert [layer.kind for layer in chain.layers] == ["Wide"]
 
 
 @pytest.mark.parametrize("where", ["before the first layer", "between layers", "the read-out"])

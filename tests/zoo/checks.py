@@ -65,7 +65,7 @@ def inputs(entry: Entry):
 
 
 @contextmanager
-def _double_precision():
+def double_precision():
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -76,7 +76,7 @@ def _double_precision():
 
 def checked(entry: Entry) -> Result:
     """The entry's line, after everything that is claimed of it was checked."""
-    with _double_precision(), warnings.catch_warnings():
+    with double_precision(), warnings.catch_warnings():
         model, (x, edges) = made(entry), inputs(entry)
         warnings.simplefilter("ignore")
         if entry.refused is not None:

@@ -179,13 +179,18 @@ _WRITTEN = {"gru_cell": held_gru, "instance_norm": _held_instance_norm, "layer_n
 
 def gradient_times_input(model, x, edge_index, scalar, gates):
     """x ⊙ ∂y/∂x of the model with all that held; of whole numbers, of the first embedding they become.  # (M, F)"""
-    embedded = []
+    embedded, hooks = [], []
     if not x.is_floating_point():
         table = next(module for module in model.modules() if isinstance(module, torch.nn.Embedding))
-        table.register_forward_hook(lambda module, given, made: embedded.append(made.detach()) or _leaf(embedded))
+        hook = table.register_forward_hook(
+            lambda module, given, made: embedded.append(made.detach()) or _leaf(embedded)
+        )
+        hooks.append(hook)
     leaf = x.clone().requires_grad_(True) if x.is_floating_point() else x
     with Held(model, gates):
         output = scalar(model(leaf, edge_index))
+    for hook in hooks:
+        hook.remove()
     leaf = embedded[0] if embedded else leaf
     (gradient,) = torch.autograd.grad(output, leaf)
     return gradient * leaf.detach()

@@ -755,11 +755,11 @@ ZOO = [
     Entry("Covariance read-out", IDIOMS, ran(covariance, a=gcn, b=gcn, out=lambda: nn.Linear(16, 2))),
     Entry("The best nodes, gated", IDIOMS, ran(best_nodes, a=gcn, score=lin(4, 1))),
     Entry("Adjacency matrix in a layer", IDIOMS, lambda: Stack(MatrixLayer(), MatrixLayer())),
+    Entry("GCN as products of matrices, without layers", IDIOMS, AdjacencyMatrix),
     Entry("DenseGCNConv in a layer", IDIOMS, lambda: Stack(*(DenseLayer(pyg.DenseGCNConv(4, 4)) for _ in range(2)))),
     Entry("DenseSAGEConv in a layer", IDIOMS, lambda: Stack(*(DenseLayer(pyg.DenseSAGEConv(4, 4)) for _ in range(2)))),
     Entry("DenseGINConv in a layer", IDIOMS, lambda: Stack(*(DenseLayer(pyg.DenseGINConv(mlp())) for _ in range(2)))),
     Entry("DenseGATConv in a layer", IDIOMS, lambda: Stack(*(DenseLayer(pyg.DenseGATConv(4, 4)) for _ in range(2)))),
-    Entry("GCN as a product of matrices", OUTSIDE, AdjacencyMatrix, refused="no message-passing layer"),
     Entry("MLP", OUTSIDE, lambda: nn.Sequential(nn.Linear(4, 2)), refused="no message-passing layer"),
     Entry(
         "Directed bonds as nodes (D-MPNN)", OUTSIDE, ran(line_graph, enc=lin(), conv=gcn), refused="which are not nodes"

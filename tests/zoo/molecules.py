@@ -53,14 +53,14 @@ class Layer(pyg.MessagePassing):
         return self.module(x, *rest, **named)
 
 
-def force_field():
+def force_field(layer=lambda block: block):
     """GNNFF: its node blocks take atoms and give atoms; edges are followed between them.
 
     Walks begin with what the first block is handed, which is a table of the numbers of atoms.
     """
     net = models.GNNFF(4, 4, 2)
     net.node_emb = nn.Embedding.from_pretrained(net.node_emb(torch.arange(95)).detach())
-    net.node_blocks = nn.ModuleList(map(Layer, net.node_blocks))
+    net.node_blocks = nn.ModuleList(map(layer, net.node_blocks))
     return Molecule(net, "gnnff")
 
 
@@ -112,7 +112,7 @@ def dimenet_pp():
 
 
 MOLECULES = [
-    Entry("GNNFF, its node blocks as layers", IDIOMS, force_field, graph="numbers"),
+    Entry("GNNFF, its node blocks as layers", IDIOMS, lambda: force_field(Layer), graph="numbers"),
     Entry("DimeNet in one layer", IDIOMS, lambda: Energy(dimenet()), graph="numbers"),
     Entry("DimeNet++ in one layer", IDIOMS, lambda: Energy(dimenet_pp()), graph="numbers"),
 ]

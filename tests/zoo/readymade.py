@@ -320,9 +320,8 @@ READYMADE = [
         BETWEEN,
         lambda: Stack(pyg.GPSConv(4, pyg.GINConv(mlp()), heads=2, attn_type="performer"), between=lambda h: h),
     ),
-    Entry("DimeNet", OUTSIDE, lambda: Molecule(dimenet(), "dimenet"), refused=_NO_LAYER, graph="numbers"),
-    Entry("DimeNet++", OUTSIDE, lambda: Molecule(dimenet_pp(), "dimenet"), refused=_NO_LAYER, graph="numbers"),
-    Entry("GNNFF", OUTSIDE, lambda: Molecule(models.GNNFF(4, 4, 2), "gnnff"), refused=_NO_LAYER, graph="numbers"),
+    Entry("DimeNet", READY, lambda: Molecule(dimenet(), "dimenet"), graph="numbers"),
+    Entry("DimeNet++", READY, lambda: Molecule(dimenet_pp(), "dimenet"), graph="numbers"),
     Entry("ARLinkPredictor", OUTSIDE, whole(lambda: models.ARLinkPredictor(4, 4), nodes), refused=_NO_LAYER),
     Entry("LabelPropagation", OUTSIDE, whole(lambda: models.LabelPropagation(2, 0.5), nodes), refused=_NO_GRADIENTS),
     Entry(

@@ -98,7 +98,13 @@ class Surveyor:
         """The neighbourhoods as far as the model looks, and how far that is; None if they have more nodes than that."""
         given, edge_index = self.given, self.given.edge_index
         plain = type(edge_index) is Tensor and edge_index.layout == torch.strided and edge_index.dtype == torch.long
-        if not isinstance(given.x, Tensor) or not plain or edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        if (
+            given.own_code
+            or not isinstance(given.x, Tensor)
+            or not plain
+            or edge_index.dim() != 2
+            or edge_index.shape[0] != 2
+        ):
             raise BeyondError("")
         if kept_index(edge_index, given.num_nodes) is None:
             self.check_edges(edge_index, given.num_nodes)

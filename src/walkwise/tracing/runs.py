@@ -11,14 +11,19 @@ import torch
 from torch import Tensor, nn
 
 from walkwise.core.lazy import cached_property
+from walkwise.errors import InputError
 from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.given.holders import in_main_memory
 from walkwise.tracing.given.inputs import check_input
 from walkwise.tracing.given.target import ExplainedScalar, Index, Target, explained
 from walkwise.tracing.meaning.pairs import write_pairs
+from walkwise.tracing.nodes.embedded import rows_of_beginnings
+from walkwise.tracing.nodes.identity import Identities
+from walkwise.tracing.nodes.own_layers import find_own_layers
+from walkwise.tracing.nodes.sources import embedded_nodes
 from walkwise.tracing.precision import widened
 from walkwise.tracing.recording.tape import Tape
-from walkwise.tracing.running.found import Search
+from walkwise.tracing.running.found import Search, ends_of, joins
 from walkwise.tracing.running.handed import EnoughError, note_handed
 from walkwise.tracing.running.modules import (
     Modules,
@@ -47,17 +52,36 @@ class ModelRuns:
     wide: bool  # whether a model in half precision runs in float32
     closed: bool = True  # whether layers are recorded by their closed forms
     aside: tuple[int, ...] = ()  # which of all calls of layers were on other graphs than the explained one
+    sums: Sequence[str] = ()  # the layers of a model's own code, in words
     early: tuple[tuple[int, str, int], ...] = ()  # where constants are first read, to be followed from there
 
     def run(self, suspects: Sequence[str] = ()) -> tuple[Tape, Watch, ExplainedScalar]:
         """The tape, and the explained scalar."""
         try:
-            return self._run(suspects)
+            tape, watch, scalar = self._run(suspects)
         except RuntimeError:
             if not self.wide:
                 raise
             self.wide = False  # the model itself casts to half precision
-            return self._run(suspects)
+            tape, watch, scalar = self._run(suspects)
+        if not self.given.own_code:
+            return tape, watch, scalar
+        if tape.making and self.early:  # embeddings, which are followed from now on
+            tape, watch, scalar = self._run(suspects)
+        self._find_layers(tape, watch, scalar)
+        return tape, watch, scalar
+
+    def _find_layers(self, tape: Tape, watch: Watch, scalar: ExplainedScalar) -> None:
+        """Put the layers of a model's own code onto the tape; a model without any is refused."""
+        slot = tape.slot_of(scalar.tensor)
+        M, edges = self.given.num_nodes, self.given.edge_index
+        if slot is not None:
+            with torch.no_grad():
+                identities = Identities(tape, M, None, rows_of_beginnings(tape))
+                ends = ends_of(edges) if joins(edges, M) else None
+                self.sums = find_own_layers(tape, slot, identities, self.given.model, ends)
+        if not tape.calls:
+            check_layers(watch.modules)
 
     def _run(self, suspects: Sequence[str]) -> tuple[Tape, Watch, ExplainedScalar]:
         model, modules, given = self._shadowed()
@@ -81,6 +105,8 @@ class ModelRuns:
             watch.release()
         tape.check_aliases()
         write_pairs(tape)
+        if given.own_code and tape.making:
+            self.early = tuple(embedded_nodes(tape, given.numbers(), given.num_nodes))
         self.aside = tuple(watch.calls.aside)
         return tape, watch, scalar
 
@@ -93,21 +119,23 @@ class ModelRuns:
     def found(self) -> Given:
         """The input, with the layers of a model that has no message-passing modules; one without layers is refused."""
         model, modules, given = self._shadowed()
-        candidates = searched(modules)
-        if modules.convs or not candidates or modules.scripts or given.types is not None:
+        if modules.convs or modules.scripts or given.types is not None:
             check_layers(modules)
             return self.given
+        candidates = searched(modules)
         exchange(modules, _learned)
         search = Search(candidates, given.num_nodes, given.x)
         try:
             with same_random_numbers(), torch.enable_grad():
                 given.run(model)
+        except InputError:
+            if not candidates:  # whatever it takes, it is no graph
+                check_layers(modules)
+            raise
         finally:
             search.release()
         layers = search.layers()
-        modules.convs += [(layer.name, model) for layer in layers]
-        check_layers(modules)
-        return replace(self.given, layers=layers)
+        return replace(self.given, layers=layers, own_code=not layers)
 
     def handed(self, disturbing: bool, last: int | None = None) -> list[list[Tensor]]:
         """The layers' inputs, up to a call, with the first one's output disturbed or not."""

@@ -156,6 +156,7 @@ def _with_layers(given: Given) -> Given:
     return ModelRuns(given, (None, None), None, half_of(given.model, given.features) is not None).found()
 
 
+_OWN_CODE = "{} has no message-passing module; sums at nodes in its own code count as layers: {}"
 _IDLE = "layer '{}' ({}) ran, but the explained output does not depend on it; no walk passes through it"
 _CROSSING = "edges join nodes that batch puts into different graphs, so walks cross from graph to graph"
 _HIDDEN = "node features went {}; the result counts as constant"
@@ -235,7 +236,14 @@ def lowered(
             remedy = _uncounted(given, len(tape.values[tape.calls[0].handed[0]]))
             return _otherwise(again if matrices else None, error, remedy)
         types = [] if half is None else [(WIDENED if runs.wide else CAST).format(half)]
-        notes = [*_notes(given, lowering, unsure), *whole.notes, *whole.masked, *notes, *scalar.notes, *types]
+        notes = [
+            *_notes(given, lowering, unsure, runs.sums),
+            *whole.notes,
+            *whole.masked,
+            *notes,
+            *scalar.notes,
+            *types,
+        ]
         return Recording(given, hoods, lowering, scalar, notes)
 
 
@@ -273,10 +281,11 @@ def _slot_of(scalar: ExplainedScalar, tape: Tape) -> int:
     return slot
 
 
-def _notes(given: Given, lowering: Lowering, unsure: Sequence[str]) -> list[str]:
+def _notes(given: Given, lowering: Lowering, unsure: Sequence[str], sums: Sequence[str]) -> list[str]:
     """Notes on the run for the reader of a chain; warnings if something changes its meaning."""
     tape = lowering.tape
     counted = [words_of(type(given.model).__name__, given.layers)] if given.layers else []
+    counted += [_OWN_CODE.format(type(given.model).__name__, ", ".join(sums))] if sums else []
     hidden = [_HIDDEN.format(where) for where in sorted(tape.hidden)]
     warned = [*counted, *modes_of_their_own(given.model), *hidden, *unsure]
     idle = [_IDLE.format(call.name, type(call.module).__name__) for call in lowering.idle]

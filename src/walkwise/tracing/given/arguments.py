@@ -60,6 +60,7 @@ class Given:
     static: bool = False  # whether the model takes x, (M, T, F) here, as T matrices on one graph, (T, M, F)
     here: bool = False  # whether it was brought into main memory, where the model is not
     layers: tuple[Found, ...] = ()  # that were found in a model without message-passing modules
+    own_code: bool = False  # whether none were found, so that sums in the model's own code count as layers
     missed: str | None = None  # what the model takes and the graph does not have, for which it gets x
 
     @property
@@ -121,6 +122,11 @@ class Given:
         )
         named = {"x": self.x, "edge_index": self.edge_index} | read
         return {name: value for name, value in named.items() if isinstance(value, Tensor)}
+
+    def numbers(self) -> list[Tensor]:
+        """Whole numbers, a row for every node, that the model computes with: atomic numbers, say."""
+        named = {n: t for n, t in self.tensors().items() if n not in ("batch", "ptr", "edge_index")}
+        return [t for t in named.values() if t.dtype == torch.long and t.shape[:1] == (self.num_nodes,)]
 
     def copied(self, dtype: torch.dtype | None = None) -> Given:
         """A copy of the input for one run, since a model may write into it; half precision becomes another type."""

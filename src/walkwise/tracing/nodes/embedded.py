@@ -51,12 +51,19 @@ Handed = Callable[[Any, int, Parts], Sequence[Sequence[Tensor]]]
 _NUDGE, _LEAP = 1e-4, 0.02
 
 
+def rows_of_beginnings(tape: Tape) -> dict[int, Tensor]:
+    """The nodes of the rows of tensors that were followed early and have one for every node, by slot.  # (M,)"""
+    return {slot: torch.arange(len(value := tape.values[slot]), device=value.device) for slot in tape.beginnings}
+
+
 def rows_of_own(tape: Tape, given: Given, handed: Handed) -> tuple[dict[int, Tensor], list[str]]:
     """By slot, the node of every row of the tensors that a model computes from its numbers, (K,); and notes.
 
     For tensors that are left out, the number of rows decides: all nodes in their order, or nobody. Calls that were
     handed (x, None) learn whether their edges are the graph's.
     """
+    if given.own_code:
+        return rows_of_beginnings(tape), []
     for call in tape.calls:
         call.leads_elsewhere = call.one_sided and given.types is None and _leads_elsewhere(call, given)
     own = _own_tensors(tape)

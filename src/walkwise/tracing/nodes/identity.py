@@ -16,7 +16,7 @@ from torch import Tensor
 
 from walkwise.core.node_types import NodeTypes
 from walkwise.tracing.nodes.moved import NOBODY, SEVERAL, moved, upright
-from walkwise.tracing.nodes.sums import ENTRYWISE, added_along, one_by_one
+from walkwise.tracing.nodes.sums import ENTRYWISE, PRODUCTS, added_along, one_by_one
 from walkwise.tracing.recording.recorded import Op, not_runnable, references
 from walkwise.tracing.recording.tape import Tape
 
@@ -37,8 +37,6 @@ _SEQUENCES = frozenset({"gru", "lstm", "rnn_tanh", "rnn_relu"})
 _OVER_ROWS = frozenset({
     "multi_head_attention_forward", "scaled_dot_product_attention", "gru", "lstm", "rnn_tanh", "rnn_relu",
 })  # fmt: skip
-#: Products, which may add rows up with a matrix.
-_PRODUCTS = frozenset({"matmul", "rmatmul", "sparse_mm", "bmm", "baddbmm", "einsum", "addmm"})
 #: Rows of a result that are looked at to see whether nodes are mixed in it.
 _LOOKED_AT = 8
 #: Functions that sort their input: substituted numbers do not show which row is which.
@@ -106,6 +104,12 @@ class Identities:
             raise UnfollowedError(self._joining)
         in_order = rows == self.num_nodes and bool(((alone == self.every) | (alone == NOBODY)).all())
         return self.every if in_order and bool((alone >= 0).any()) else alone  # a constant stands for its row's node
+
+    def take_for_nodes(self, slot: int) -> None:
+        """Learn that a tensor has a row for every node: of (M, …) and of (1, M, …)."""
+        dims = self.tape.values[slot].dim()
+        along_first = self.tape.values[slot].shape[:1] == (self.num_nodes,)
+        self._known[slot] = upright(self.every, dims) if along_first else upright(self.every, dims - 1).unsqueeze(0)
 
     def across(self, slot: int) -> bool:
         """Whether a tensor is several matrices on one static graph, (T, M, …), with a row for every node in each."""
@@ -330,7 +334,7 @@ class Identities:
         """Whether rows that a sum at all nodes has moved are those of nodes at others, as in a cycle or a tree."""
         listed = one_by_one(op, value, self._maker)
         by_number = listed or added_along(op, value.dim()) == 0
-        if not (by_number or op.word.name in _PRODUCTS) or value.dim() < 2 or self.reordered:
+        if not (by_number or op.word.name in PRODUCTS) or value.dim() < 2 or self.reordered:
             return False
         fitting = self._all(value.shape[0])
         if not fitting or ids.shape[:1] != value.shape[:1] or ids.numel() != len(value):

@@ -76,6 +76,38 @@ def read_around(tape: Tape, identities: Identities, partly: Collection[int] = ()
     return found
 
 
+def embedded_nodes(tape: Tape, numbers: Sequence[Tensor], num_nodes: int) -> list[Place]:
+    """Where embeddings of all nodes' numbers are first read; if there are none, a table with a row for every node.
+
+    Args:
+        tape: of a run in which nothing was followed.
+        numbers: whole numbers of the nodes that the model was given; if there are any, a table is not looked for.
+        num_nodes: M.
+    """
+    looked_up = [f for f in tape.made if any(_are_of(index, numbers) for index in f.numbers)]
+    embeddings = [t for f in looked_up for t in f.results if f.tensors and len(t) == num_nodes]
+    if not numbers:
+        joined = [f for f in tape.made if f.name == "cat" and all(_is_learned(t, tape) for _, t in f.tensors)]
+        parts = {id(t) for f in joined for _, t in f.tensors}
+        tables = [t for f in joined for t in f.results]
+        tables += [t for t, _ in tape.read.values() if _is_learned(t, tape) and id(t) not in parts]
+        embeddings = [t for t in tables if t.dim() == 2 and len(t) == num_nodes]
+    return [tape.read[id(t)][1][0] for t in embeddings if id(t) in tape.read]
+
+
+def _are_of(index: Tensor, numbers: Sequence[Tensor]) -> bool:
+    """Whether numbers are those of nodes, all of them and in order: a column, say."""
+    for given in numbers:
+        same = memory_of(index) == memory_of(given) and index.storage_offset() == given.storage_offset()
+        if index is given or (same and index.numel() == given.numel()) or _has_columns_of(index, given):
+            return True
+    return False
+
+
+def _is_learned(tensor: Tensor, tape: Tape) -> bool:
+    return tensor.layout == torch.strided and tensor.untyped_storage().data_ptr() in tape.parameters
+
+
 def _family(tensor: Tensor, maker: dict[int, Made], dim: int) -> _Family:
     """The tensors from which a tensor was computed, as far back as they have the same rows, along a dimension."""
     members, first, path, todo = {id(tensor): tensor}, [], set[int](), [tensor]

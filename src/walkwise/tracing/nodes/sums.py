@@ -16,6 +16,8 @@ ENTRYWISE = frozenset({
     "add", "sub", "rsub", "mul", "div", "addcmul", "addcdiv", "lerp", "maximum", "minimum", "fmax", "fmin", "pow",
     "atan2", "hypot", "xlogy",
 })  # fmt: skip
+#: Products, which may add rows up with a matrix.
+PRODUCTS = frozenset({"matmul", "rmatmul", "sparse_mm", "bmm", "baddbmm", "einsum", "addmm"})
 #: Functions that add rows up by number.
 _BY_NUMBER = frozenset({"scatter_add", "index_add", "scatter_reduce", "index_reduce"})
 #: Those of the first dimension alone, that may add up, and that do, rows one after the other.

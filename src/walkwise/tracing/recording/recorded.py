@@ -57,6 +57,7 @@ class Made:
     number: int  # of the function, among all outside of layers
     name: str
     tensors: list[tuple[int, Tensor]]  # what it was given of numbers that are no whole ones, and in which place
+    numbers: list[Tensor]  # and of whole ones
     results: list[Tensor]
 
 

@@ -169,7 +169,8 @@ class Tape(TorchFunctionMode):
                 tensors = list(floating((args, kwargs)))
                 results = [t for _, t in floating(result) if not any(t is given for _, given in tensors)]
             if results:
-                self.made.append(Made(self._outside, known.name, tensors, results))
+                numbers = [t for t in leaves((args, kwargs)) if isinstance(t, Tensor) and t.dtype == torch.long]
+                self.made.append(Made(self._outside, known.name, tensors, numbers, results))
         return result
 
     def hangs_outside(self, nested: Any) -> bool:

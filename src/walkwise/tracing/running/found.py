@@ -48,7 +48,7 @@ class Found:
         if self.edges is None:
             return None
         with unwatched():
-            ends = _ends(_edges_at(self.edges, given))
+            ends = ends_of(_edges_at(self.edges, given))
         return ends.flip(0) if self.turned and ends is not None else ends
 
     def results(self, result: Any) -> list[Tensor]:
@@ -130,16 +130,8 @@ class Search:
 
     def _are_edges(self, item: Any) -> bool:
         """Whether something is an edge index, its two rows, or an adjacency, and not learned or made from nodes."""
-        M = self._M
-        if isinstance(item, (tuple, list)):
-            long = [isinstance(part, Tensor) and part.dtype == torch.long and part.dim() == 1 for part in item]
-            return len(item) == 2 and all(long) and len(item[0]) == len(item[1])
-        if is_sparse(item):
-            return bool(item.size(0) == item.size(1) == M)
-        if not isinstance(item, Tensor) or item is self._x:
-            return False
-        square = item.shape[-2:] == (M, M) and (item.dim() == 2 or item.shape[:-2] == (1,))
-        return is_edges(item) or (square and not item.requires_grad)
+        learned = isinstance(item, Tensor) and item.layout == torch.strided and item.requires_grad
+        return item is not self._x and not learned and joins(item, self._M)
 
     def _are_features(self, item: Any) -> bool:
         """Whether something is the features, in another shape, say, which may have as many columns as rows."""
@@ -172,7 +164,7 @@ class Search:
         finally:
             self._looking = False
         item = _edges_at(edges, given)
-        ends, pairs = _ends(item), _are_pairs(item)
+        ends, pairs = ends_of(item), _are_pairs(item)
         for place, made in self._nodes(result):
             if not made.requires_grad or any(made is tensor for tensor in handed):
                 continue
@@ -183,7 +175,7 @@ class Search:
                 places = tuple(place for place, tensor in nodes if id(tensor) in sent)
                 told = pairs and len(edges) == 1
                 leaf = leaves[min(sent, key=list(leaves).index)]
-                there = None if told else _turned(rows, leaf, ends)
+                there = None if told else turned(rows, leaf, ends)
                 if len(edges) > 1 and (there is None or not _along(rows, leaf, ends)):
                     continue  # vectors of something else
                 known = told or there is not None
@@ -225,7 +217,18 @@ def is_edges(item: Any) -> bool:
     return isinstance(item, Tensor) and item.dtype == torch.long and item.dim() == 2 and item.shape[0] == 2
 
 
-def _ends(edges: Any) -> Tensor | None:
+def joins(item: Any, num_nodes: int) -> bool:
+    """Whether something is an edge index, its two rows, or an adjacency."""
+    if isinstance(item, (tuple, list)):
+        long = [isinstance(part, Tensor) and part.dtype == torch.long and part.dim() == 1 for part in item]
+        return len(item) == 2 and all(long) and len(item[0]) == len(item[1])
+    if is_sparse(item):
+        return bool(item.size(0) == item.size(1) == num_nodes)
+    square = isinstance(item, Tensor) and item.shape[-2:] == (num_nodes, num_nodes) and item.shape[:-2] in ((), (1,))
+    return square or is_edges(item)
+
+
+def ends_of(edges: Any) -> Tensor | None:
     """Sources and targets of edges; the rows of an adjacency are the receivers.  # (2, E)"""
     if isinstance(edges, (tuple, list)):
         return torch.stack(tuple(edges))
@@ -286,7 +289,7 @@ def _along(made: Tensor, leaf: Tensor, ends: Tensor | None) -> bool:
     return not bool((depends & ~joined[rows]).any())
 
 
-def _turned(made: Tensor, leaf: Tensor, ends: Tensor | None) -> bool | None:
+def turned(made: Tensor, leaf: Tensor, ends: Tensor | None) -> bool | None:
     """Whether the columns of an adjacency are the receivers; None if neither they nor its rows are, as in a mask."""
     if ends is None:
         return None

@@ -26,15 +26,6 @@ Named = list[tuple[str, Any]]
 _NOT_RUNNING = ("__init__", "reset_parameters", "__repr__")
 
 
-#: What to write if a model adds up neighbours outside its modules.
-_LAYER = """
-class Layer(torch.nn.Module):
-    def forward(self, h, adj):  # (M, F), (M, M)
-        return adj @ h
-
-"""
-
-
 _MODE = (
     "'{}' ({}) may do something special when it is switched to evaluation mode, and a trace does not switch it: call "
     "model.eval() first"
@@ -193,12 +184,10 @@ def check_layers(modules: Modules) -> None:
     if modules.scripts:
         raise torchscript(modules.scripts[0][0] or kind)
     raise TraceError(
-        f"{kind} has no message-passing layer: no torch_geometric.nn.MessagePassing, and no module that takes edges "
-        "and sends messages from node to node along them.",
-        remedy="If its own forward adds up neighbours, move that into a module that takes the features of the nodes, "
-        f"(M, F), and edge_index or an adjacency, and returns a row for each node.\n{_LAYER}"
-        "Modules that return rows of edges (as in DimeNet) belong together in one module that takes nodes and returns "
-        "nodes. For dense batches, (B, N, F), trace one graph at a time. A graph without edges shows no layers.",
+        f"{kind} has no message-passing layer: no torch_geometric.nn.MessagePassing, no module that takes edges and "
+        "sends messages from node to node along them, and no sum at the nodes in its own code.",
+        remedy="Tensors of nodes have a row for every node: (M, F), or (1, M, F). For dense batches, (B, N, F), trace "
+        "one graph at a time. A graph without edges shows no layers.",
     )
 
 

@@ -1,0 +1,200 @@
+"""The sums at nodes in a model's own code: operations that add up rows of edges, of pairs or of other nodes.
+
+A tensor is one of nodes if it has a row for every node, in order. It stays one through operations that map every row by
+itself. A sum at the nodes makes such a tensor of rows that are not theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from walkwise.tracing.nodes.identity import Identities, UnfollowedError
+from walkwise.tracing.nodes.sums import PRODUCTS, added_along, one_by_one
+from walkwise.tracing.recording.recorded import Op, Ref
+
+#: Functions that reduce a dimension; that look rows up by number; and that attend to rows.
+_REDUCING = frozenset({"sum", "mean", "max", "min", "amax", "amin", "logsumexp", "std", "var", "prod", "median"})
+_READING = frozenset({"getitem", "index_select", "gather", "take_along_dim"})
+#: Functions between a sum and what it divides, and those that make a divisor a factor.
+_ON_THE_WAY = _READING | {
+    "add", "clamp", "sqrt", "view", "reshape", "unsqueeze", "squeeze", "expand", "expand_as", "repeat_interleave", "to",
+}  # fmt: skip
+_TURNING = frozenset({"reciprocal", "rsqrt", "rdiv"})
+_ATTENDING = frozenset({"multi_head_attention_forward", "scaled_dot_product_attention"})
+#: How many rows to inspect one by one, to see which others they depend on.
+_LOOKED_AT = 16
+
+
+class OwnSums:
+    """The node tensors of a run, and the sums among them, in order."""
+
+    def __init__(self, ops: Sequence[Op], identities: Identities, begun: Sequence[int]) -> None:
+        """Follow node tensors through operations.
+
+        Args:
+            ops: those that the explained output depends on.
+            identities: which node every row is; learns that the rows of sums are nodes.
+            begun: the slots of features and embeddings.
+        """
+        self.ops, self.identities = ops, identities
+        self.values, self.num_nodes = identities.tape.values, identities.num_nodes
+        self.sums: list[int] = []  # slots
+        self.nodes = {slot for slot in begun if self._has_nodes(slot)}  # slots
+        self._counts: set[int] = set()  # how many rows of edges there are
+        self._makers = {s: (op, i) for op in ops for i, s in enumerate(op.outputs) if s is not None}
+        self._place = {id(op): place for place, op in enumerate(ops)}
+        self._written = {op.args[0].slot for op in ops if op.word.name == "setitem" and isinstance(op.args[0], Ref)}
+        for op in ops:
+            for slot in op.outputs:
+                if slot is not None:
+                    self._follow(op, slot)
+        self._leave_divisors_out()
+
+    def _follow(self, op: Op, slot: int) -> None:
+        """Say of a result whether it is a sum, or one of nodes, or of edges."""
+        if self._is_sum(op, slot):
+            self.identities.take_for_nodes(slot)
+            self.sums.append(slot)
+            self.nodes.add(slot)
+        elif self._has_nodes(slot):
+            self.nodes.add(slot)
+        elif op.word.name in _READING and self.values[slot].dim() == self.values[op.inputs[0]].dim():
+            self._counts.add(self.values[slot].shape[0])
+
+    def _leave_divisors_out(self) -> None:
+        """Forget the sums that only divide, as in a softmax: they are held constant."""
+        readers: dict[int, list[Op]] = {}
+        for op in self.ops:
+            for slot in op.inputs:
+                readers.setdefault(slot, []).append(op)
+        for summed in [*self.sums]:
+            seen, todo = {summed}, [summed]
+            while todo:
+                at = todo.pop()
+                on = [op for op in readers.get(at, ()) if not _divides(op, at)]
+                if at not in readers or any(len(op.inputs) > 1 or op.word.name not in _ON_THE_WAY for op in on):
+                    break
+                todo += [slot for op in on for slot in op.outputs if slot is not None]
+                seen.update(todo)
+            else:
+                self.sums.remove(summed)
+                self.nodes -= seen
+
+    def _has_nodes(self, slot: int) -> bool:
+        """Whether a tensor has a row for every node, in order."""
+        along = self._along(self.values[slot])
+        try:
+            if along == 0:
+                return self.identities.natural(self.identities.nodes(slot))
+            return along == 1 and self.identities.across(slot)
+        except UnfollowedError:
+            return False
+
+    def _along(self, value: Tensor) -> int | None:
+        """The dimension of a tensor that may run over nodes: the first, or the second of (1, M, …)."""
+        M = self.num_nodes
+        if value.dim() < 2 or M < 2:
+            return None
+        return 0 if value.shape[0] == M else 1 if value.shape[:2] == (1, M) and value.dim() > 2 else None
+
+    def _is_sum(self, op: Op, slot: int) -> bool:
+        """Whether an operation adds up rows at nodes; of rows that are written one by one, the last does."""
+        name, value = op.word.name, self.values[slot]
+        dim = self._along(value)
+        if dim is None or slot in self._written:
+            return False
+        if one_by_one(op, value, self._makers) or name == "setitem":
+            depends = self._on_nodes(slot, dim)
+            another_order = bool((depends.sum(1) == 1).all()) and bool((depends.sum(0) <= 1).all())
+            return self._any_other(depends) and not another_order
+        if added_along(op, value.dim()) == dim:
+            return self._any_other(self._on_nodes(slot, dim))
+        return name in PRODUCTS | _ATTENDING | _REDUCING and any(self._adds_up(op, slot, dim, g) for g in op.inputs)
+
+    def _adds_up(self, op: Op, slot: int, dim: int, given: int) -> bool:
+        """Whether rows of a result are made of rows of a tensor that are not their own."""
+        value, before = self.values[slot], self.values[given]
+        if op.word.name in PRODUCTS and self._are_pairs(op, slot, dim, given):
+            return False
+        if dim == 0 and before.dim() > value.dim() and self.identities.across(given):
+            return self._any_other(self._dependence([op], slot, dim, {given: 1}))
+        if before.shape[: dim + 1] != value.shape[: dim + 1]:
+            return True
+        if op.word.name in _REDUCING and before.dim() > value.dim() and given not in self.nodes:
+            return self.num_nodes not in self._counts  # (M, K, F) of neighbours, and not (E, H, F)
+        return self._any_other(self._dependence([op], slot, dim, {given: dim}))
+
+    @torch.enable_grad()
+    def _are_pairs(self, op: Op, slot: int, dim: int, given: int) -> bool:
+        """Whether a result has rows for nodes, and columns for the nodes of an operand: scores, q kᵀ."""
+        leaf, value = self.values[given].detach().clone().requires_grad_(), self.values[slot]
+        columns = [d for d in range(dim + 1, value.dim()) if value.shape[d] == self.num_nodes]
+        along = [d for d in range(leaf.dim()) if self.identities.along_nodes(given, d)]
+        if not columns or len(along) != 1:
+            return False
+        made = op.run(lambda slot: leaf if slot == given else self.values[slot].detach())[op.outputs.index(slot)]
+        for column in columns:
+            (gradient,) = torch.autograd.grad(made.select(column, 0).sum(), leaf, retain_graph=True, allow_unused=True)
+            if gradient is not None and not bool(gradient.transpose(0, along[0])[1:].any()):
+                return True
+        return False
+
+    def _on_nodes(self, slot: int, dim: int) -> Tensor:
+        """Which rows of the node tensors that it is made of rows of a tensor depend on.  # (K, M)"""
+        cone, read, todo = dict[int, Op](), dict[int, int](), [slot]
+        while todo:
+            at = todo.pop()
+            if at in self.nodes:
+                along = self._along(self.values[at])
+                assert along is not None
+                read[at] = along
+            elif at in self._makers and self._place[id(op := self._makers[at][0])] not in cone:
+                cone[self._place[id(op)]] = op
+                todo += op.inputs
+        return self._dependence([op for _, op in sorted(cone.items())], slot, dim, read)
+
+    @torch.enable_grad()
+    def _dependence(self, ops: Sequence[Op], slot: int, dim: int, read: Mapping[int, int]) -> Tensor:
+        """Which rows of tensors some rows of another depend on.  # (K, M)
+
+        Args:
+            ops: what makes one of the others.
+            slot: of the tensor.
+            dim: the dimension along which its rows lie.
+            read: the slots of the others, with the dimensions along which their rows lie.
+        """
+        leaves = {given: self.values[given].detach().clone().requires_grad_() for given in read}
+        made: dict[int, Tensor] = dict(leaves)
+        for op in ops:
+            results = op.run(lambda slot: made[slot] if slot in made else self.values[slot].detach())
+            made.update({s: t for s, t in zip(op.outputs, results, strict=True) if s is not None})
+        rows, found = made[slot].transpose(0, dim), []
+        for row in self._looked_at:
+            part = rows[row].flatten()
+            total = (part * torch.linspace(1, 2, len(part)).to(part)).sum()
+            reached = torch.zeros(self.num_nodes, dtype=torch.bool, device=part.device)
+            if total.requires_grad:
+                gradients = torch.autograd.grad(total, [*leaves.values()], retain_graph=True, allow_unused=True)
+                for gradient, along in zip(gradients, read.values(), strict=True):
+                    if gradient is not None:
+                        reached |= (gradient.transpose(0, along).flatten(1) != 0).any(1)
+            found.append(reached)
+        return torch.stack(found)
+
+    @property
+    def _looked_at(self) -> range:
+        return range(0, self.num_nodes, -(-self.num_nodes // _LOOKED_AT))
+
+    def _any_other(self, depends: Tensor) -> bool:
+        """Whether any row that was looked at depends on another than its own."""
+        own = torch.tensor([*self._looked_at], device=depends.device)
+        return bool(depends.scatter(1, own.view(-1, 1), False).any())
+
+
+def _divides(op: Op, slot: int) -> bool:
+    """Whether an operation divides by a tensor."""
+    divisor = op.args[1] if op.word.name == "div" and len(op.args) > 1 else None
+    return op.word.name in _TURNING or (isinstance(divisor, Ref) and divisor.slot == slot and op.args[0] != divisor)

@@ -1,0 +1,534 @@
+"""Models that pass messages in their own code, and in no module: every sum at the nodes is a layer."""
+
+import copy
+import re
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch import nn
+from torch_geometric.data import Batch, Data
+from torch_geometric.utils import scatter, softmax
+
+import walkwise as ww
+from walkwise import hooks
+from walkwise.errors import CoverageWarning, TraceError
+
+pytestmark = pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
+
+M = 6
+EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 0], [1, 0, 2, 1, 3, 2, 4, 3, 1, 2, 0]])  # some of them one way
+X = torch.randn(M, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+ADJACENCY = torch.zeros(M, M, dtype=torch.float64).index_put((EDGES[1], EDGES[0]), torch.tensor(1.0).double())
+SETS = [[0, 1], [2, 3, 4], [5], list(range(M))]
+
+
+def same(ours, theirs):
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+def gradient_times_input(model, *args, **kwargs):
+    leaf = X.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(leaf, *args, **kwargs)[0, 0], leaf)
+    return gradient * X
+
+
+class Model(nn.Module):
+    """Two layers, a read-out, and how the layers are written."""
+
+    def __init__(self, layer, bias=True):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b, self.out = nn.Linear(4, 5, bias), nn.Linear(5, 4, bias), nn.Linear(4, 2)
+        self.layer = [layer]
+        self.double().eval()
+
+    def forward(self, x, edge_index):
+        (layer,) = self.layer
+        h = layer(x, edge_index, self.a).relu()
+        h = layer(h, edge_index, self.b).relu()
+        return self.out(h.sum(0, keepdim=True))
+
+
+class Passing(pyg.MessagePassing):
+    """The same in a module."""
+
+    def __init__(self, lin, aggr, lin_first, itself):
+        super().__init__(aggr=aggr)
+        self.lin, self.lin_first, self.itself = lin, lin_first, itself
+
+    def forward(self, x, edge_index):
+        x = self.lin(x) if self.lin_first else x
+        out = self.propagate(edge_index, x=x) + (x if self.itself else 0)
+        return out if self.lin_first else self.lin(out)
+
+
+class Modules(nn.Module):
+    """The twin of a model, with modules for layers."""
+
+    def __init__(self, model, aggr, lin_first=True, itself=False):
+        super().__init__()
+        self.first, self.second = (Passing(lin, aggr, lin_first, itself) for lin in (model.a, model.b))
+        self.out = model.out
+        self.eval()
+
+    def forward(self, x, edge_index):
+        h = self.second(self.first(x, edge_index).relu(), edge_index).relu()
+        return self.out(h.sum(0, keepdim=True))
+
+
+def matrix(h):
+    return h.new_zeros(len(h), len(h)).index_put((EDGES[1], EDGES[0]), h.new_ones(()))
+
+
+def loop(x, e, lin):
+    h, rows = lin(x), []
+    for node in range(len(x)):
+        taken = [h[sender] for sender, receiver in e.t().tolist() if receiver == node]
+        rows.append(torch.stack(taken).sum(0) if taken else torch.zeros_like(h[0]))
+    return torch.stack(rows)
+
+
+def written_in_turn(x, e, lin):
+    h = lin(x)
+    made = torch.zeros_like(h)
+    for node in range(len(x)):
+        made[node] = h[e[0][e[1] == node]].sum(0)
+    return made
+
+
+def in_place(x, e, lin):
+    h = lin(x)
+    made = torch.zeros_like(h)
+    return made.index_add_(0, e[1], h[e[0]])
+
+
+def neighbours(x, e, lin):
+    """Padded lists of neighbours, (M, K)."""
+    h = lin(x)
+    lists = [e[0][e[1] == node] for node in range(len(x))]
+    padded = nn.utils.rnn.pad_sequence(lists, batch_first=True, padding_value=len(x))
+    return torch.cat([h, torch.zeros_like(h[:1])])[padded].sum(1)
+
+
+def pairs(x, e, lin):
+    h = lin(x)
+    return (matrix(x).unsqueeze(2) * h.unsqueeze(0)).sum(1)
+
+
+def scattered(x, e, lin):
+    rows = lin(x)[e[0]]
+    return torch.zeros_like(rows[: len(x)]).scatter_add(0, e[1].view(-1, 1).expand_as(rows), rows)
+
+
+#: How the same layer can be written.
+WAYS = {
+    "matmul": lambda x, e, lin: matrix(x) @ lin(x),
+    "matmul first": (lambda x, e, lin: lin(matrix(x) @ x), {"lin_first": False}),
+    "einsum": lambda x, e, lin: torch.einsum("ij,jk->ik", matrix(x), lin(x)),
+    "sparse": lambda x, e, lin: torch.sparse.mm(matrix(x).to_sparse(), lin(x)),
+    "bmm": lambda x, e, lin: torch.bmm(matrix(x).unsqueeze(0), lin(x).unsqueeze(0)).squeeze(0),
+    "and itself": (lambda x, e, lin: lin(x + matrix(x) @ x), {"lin_first": False, "itself": True}),
+    "index_add": lambda x, e, lin: torch.zeros_like(lin(x)).index_add(0, e[1], lin(x)[e[0]]),
+    "index_add_": in_place,
+    "scatter_add": scattered,
+    "scatter of PyG": lambda x, e, lin: scatter(lin(x)[e[0]], e[1], 0, len(x), reduce="sum"),
+    "mean": (lambda x, e, lin: scatter(lin(x)[e[0]], e[1], 0, len(x), reduce="mean"), {"aggr": "mean"}),
+    "max": (lambda x, e, lin: scatter(lin(x)[e[0]], e[1], 0, len(x), reduce="max"), {"aggr": "max"}),
+    "loop": loop,
+    "written in turn": written_in_turn,
+    "lists of neighbours": neighbours,
+    "pairs": pairs,
+}
+
+
+def twins(way):
+    layer, twin = WAYS[way] if isinstance(WAYS[way], tuple) else (WAYS[way], {})
+    model = Model(layer)
+    return model, Modules(model, **{"aggr": "sum", **twin})
+
+
+@pytest.mark.parametrize("rule", ["zero", "gamma", "auto"])
+@pytest.mark.parametrize("way", WAYS)
+def test_layers_are_those_of_the_same_model_with_modules(way, rule):
+    model, modules = twins(way)
+    chain, theirs = (ww.trace(each, X, EDGES, target=0, rule=rule) for each in (model, modules))
+    assert (chain.num_layers, chain.num_nodes) == (2, M)
+    assert set(map(tuple, chain.edge_index.t().tolist())) == set(map(tuple, EDGES.t().tolist()))
+    same(ww.subgraph_relevance(chain, SETS), ww.subgraph_relevance(theirs, SETS))
+    same(ww.subgraph_relevance(chain, SETS, alpha=0.3), ww.subgraph_relevance(theirs, SETS, alpha=0.3))
+    walks = ww.enumerate_walks(theirs)
+    same(ww.walk_relevance(chain, walks), ww.walk_relevance(theirs, walks))
+    same(ww.feature_relevance(chain), ww.feature_relevance(theirs))
+    same(ww.node_relevance(chain), ww.node_relevance(theirs))
+    if rule == "zero":
+        same(ww.feature_relevance(chain), gradient_times_input(model, EDGES))
+
+
+# -- layers of other kinds --------------------------------------------------------------------
+
+
+class Own(nn.Module):
+    """A model of these modules that runs a function."""
+
+    def __init__(self, run, **modules):
+        super().__init__()
+        torch.manual_seed(1)
+        for name, (width, out) in modules.items():
+            setattr(self, name, nn.Linear(width, out))
+        self.run = [run]
+        self.double().eval()
+
+    def forward(self, x, *rest, **named):
+        return self.run[0](self, x, *rest, **named).sum(0, keepdim=True)
+
+
+def received(rows, e, num_nodes=M):
+    return rows.new_zeros(num_nodes, *rows.shape[1:]).index_add(0, e[1], rows)
+
+
+def dense_attention(m, x, e, hold=lambda t: t):
+    h = x
+    for _ in range(2):
+        scores = m.q(h) @ m.k(h).t() / 2
+        h = h + m.out(hold(scores.masked_fill(ADJACENCY == 0, -9).softmax(1)) @ m.v(h)).relu()
+    return h
+
+
+def edge_attention(m, x, e, hold=lambda t: t):
+    h = x
+    for _ in range(2):
+        scores = (m.q(h)[e[1]] * m.k(h)[e[0]]).sum(1, keepdim=True)
+        h = m.out(received(hold(softmax(scores, e[1])) * m.v(h)[e[0]], e)).relu()
+    return h
+
+
+def softmax_by_hand(m, x, e, hold=lambda t: t):
+    """With a sum at the nodes below the fraction line."""
+    h = m.v(x)
+    scores = (m.q(h)[e[1]] + m.k(h)[e[0]]).tanh().exp()
+    below = received(scores, e)
+    return m.out(received(hold(scores / below[e[1]]) * h[e[0]], e))
+
+
+def gated(m, x, e, hold=lambda t: t):
+    h = x
+    for _ in range(2):
+        h = h + received(hold((m.q(h)[e[1]] + m.k(h)[e[0]]).sigmoid()) * m.v(h)[e[0]], e).relu()
+    return m.out(h)
+
+
+def transformer(m, x, e, hold=lambda t: t):
+    """All nodes attend to all, by torch's own function or by hand."""
+    q, k, v = m.q(x), m.k(x), m.v(x)
+    if hold(q) is q:
+        return m.out(nn.functional.scaled_dot_product_attention(q, k, v)).relu()
+    return m.out(hold((q @ k.t() / 2).softmax(1)) @ v).relu()
+
+
+def edge_states(m, x, e, hold=None):
+    """Edges keep features, as in MeshGraphNets."""
+    h, edge = x, m.q(x)[e[0]]
+    for _ in range(2):
+        edge = edge + m.k((h[e[0]] + h[e[1]]) + edge).relu()
+        h = h + m.v(received(edge, e)).relu()
+    return m.out(h)
+
+
+def directed_bonds(m, x, e, hold=None):
+    """Messages of bonds to bonds, and at last to atoms, as in chemprop."""
+    back = (e.flip(0).t().unsqueeze(1) == e.t().unsqueeze(0)).all(2).double()  # (E, E)
+    first = m.q(x[e[0]])
+    message = first.relu()
+    for _ in range(2):
+        message = (first + m.k(received(message, e)[e[0]] - back @ message)).relu()
+    return m.out(torch.relu(m.v(x) + received(message, e)))
+
+
+def diffusion(m, x, e, hold=None):
+    """Powers of a normalised adjacency, as in SGC, MixHop and DCRNN."""
+    walk = ADJACENCY / ADJACENCY.sum(1, keepdim=True).clamp(min=1)
+    return m.out((m.v(walk @ (walk @ x)) + m.k(walk.t() @ x) + m.q(x)).relu())
+
+
+def chebyshev(m, x, e, hold=None):
+    lap = torch.eye(M).double() - ADJACENCY / 3
+    first, second = x, lap @ x
+    third = 2 * lap @ second - first
+    return m.out((m.q(first) + m.k(second) + m.v(third)).relu())
+
+
+def joined(m, x, e, hold=None):
+    """The sum beside the node itself, as in GraphSAGE."""
+    h = x
+    for lin in (m.wide, m.wide):
+        h = lin(torch.cat([h, received(h[e[0]], e)], 1)).relu()
+    return h
+
+
+FOURS = {"q": (4, 4), "k": (4, 4), "v": (4, 4), "out": (4, 4)}
+KINDS = {
+    "dense attention": (dense_attention, FOURS, 2),
+    "attention along edges": (edge_attention, FOURS, 2),
+    "softmax by hand": (softmax_by_hand, FOURS, 1),
+    "gates": (gated, FOURS, 2),
+    "all to all": (transformer, FOURS, 1),
+    "features of edges": (edge_states, FOURS, 2),
+    "directed bonds": (directed_bonds, FOURS, 3),
+    "powers of a matrix": (diffusion, FOURS, 2),
+    "Chebyshev": (chebyshev, FOURS, 2),
+    "joined": (joined, {"wide": (8, 4)}, 2),
+}
+
+
+def kind_of(name):
+    run, modules, count = KINDS[name]
+    return Own(run, **modules), count
+
+
+def check_walks(chain):
+    """Walks, one by one, sum to what is asked of subgraphs, and to the whole."""
+    walks = ww.enumerate_walks(chain)
+    relevance = ww.walk_relevance(chain, walks)
+    assert float(relevance.abs().sum()) > 1e-6
+    assert float(relevance.sum()) == pytest.approx(chain.input_relevance, rel=1e-9)
+    table = dict(zip(map(tuple, walks.tolist()), relevance.tolist(), strict=True))
+    for alpha in (0.0, 0.4):
+        expected = [ww.reference.subgraph_relevance(table, nodes, alpha) for nodes in SETS]
+        assert ww.subgraph_relevance(chain, SETS, alpha=alpha).tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_features_are_gradient_times_input_with_what_is_held_detached(name):
+    model, count = kind_of(name)
+    chain = ww.trace(model, X, EDGES, target=0, rule="zero")
+    assert chain.num_layers == count
+    held = gradient_times_input(lambda x, e: KINDS[name][0](model, x, e, hold=torch.detach).sum(0, keepdim=True), EDGES)
+    same(ww.feature_relevance(chain), held)
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize("name", KINDS)
+def test_walks_sum_up_and_hooks_agree(name, rule):
+    model, _ = kind_of(name)
+    chain = ww.trace(model, X, EDGES, target=0, rule=rule)
+    assert chain.output == pytest.approx(float(model(X, EDGES)[0, 0].detach()), rel=1e-12)
+    check_walks(chain)
+    for nodes in SETS:
+        ours = float(ww.subgraph_relevance(chain, [nodes], alpha=0.3)[0])
+        hooked = hooks.subgraph_relevance(model, X, EDGES, nodes, alpha=0.3, target=0, rule=rule)
+        assert ours == pytest.approx(hooked, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize(
+    "name", [name for name in KINDS if name not in ("dense attention", "powers of a matrix", "Chebyshev")]
+)
+def test_nodes_in_another_order_have_the_same_relevance(name, rule):
+    model, _ = kind_of(name)
+    order = torch.tensor([3, 0, 5, 1, 4, 2])  # the new place of every node
+    x = torch.empty_like(X).index_copy(0, order, X)
+    chain = ww.trace(model, X, EDGES, target=0, rule=rule)
+    moved = ww.trace(model, x, order[EDGES], target=0, rule=rule)
+    same(ww.feature_relevance(moved)[order], ww.feature_relevance(chain))
+    same(ww.subgraph_relevance(moved, [order[nodes].tolist() for nodes in SETS]), ww.subgraph_relevance(chain, SETS))
+
+
+def test_the_chain_says_what_counts_as_a_layer():
+    model, _ = kind_of("gates")
+    said = "Own has no message-passing module; sums at nodes in its own code count as layers: sum_1 (index_add), sum_2"
+    with pytest.warns(CoverageWarning, match=re.escape(said)):
+        chain = ww.trace(model, X, EDGES, target=0)
+    assert [(layer.name, layer.kind) for layer in chain.layers] == [("sum_1", "Own"), ("sum_2", "Own")]
+    assert any(note.startswith(said) for note in chain.notes)
+    assert said in str(chain)
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+@pytest.mark.parametrize("given", ["edges", "ends", "matrix", "sparse"])
+def test_the_direction_of_edges_is_seen(given, flipped):
+    """Whether messages go along the edges that the model takes, or against them."""
+    here = {
+        "edges": EDGES,
+        "ends": tuple(EDGES),
+        "matrix": ADJACENCY,
+        "sparse": ADJACENCY.to_sparse(),
+    }[given]
+
+    def run(m, x, e):
+        if given in ("matrix", "sparse"):
+            dense = e if given == "matrix" else e.to_dense()
+            return m.b((dense.t() if flipped else dense) @ m.a(x).relu())
+        source, target = (e[1], e[0]) if flipped else (e[0], e[1])
+        return m.b(received(m.a(x).relu()[source], [source, target]))
+
+    chain = ww.trace(Own(run, a=(4, 4), b=(4, 4)), X, here, target=0)
+    expected = EDGES.flip(0) if flipped else EDGES
+    assert set(map(tuple, chain.edge_index.t().tolist())) == set(map(tuple, expected.t().tolist()))
+
+
+def test_one_graph_of_a_dense_batch():
+    """(1, M, F), and an adjacency (1, M, M)."""
+
+    def run(m, x, adj):
+        h = (adj @ m.a(x)).relu()
+        return m.b(adj @ h).relu().sum(-2).view(1, -1)
+
+    model = Own(run, a=(4, 4), b=(4, 4))
+    dense, chain = ww.trace(model, X[None], ADJACENCY[None], target=0), ww.trace(model, X, ADJACENCY, target=0)
+    same(ww.subgraph_relevance(dense, SETS), ww.subgraph_relevance(chain, SETS))
+    same(ww.feature_relevance(dense).view(M, 4), ww.feature_relevance(chain))
+
+
+class Classifier(nn.Module):
+    """Of graphs in a batch, with layers in its own code."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(2)
+        self.a, self.b, self.out = nn.Linear(4, 5), nn.Linear(5, 5), nn.Linear(5, 2)
+        self.double().eval()
+
+    def forward(self, x, edge_index, batch=None):
+        batch = x.new_zeros(len(x), dtype=torch.long) if batch is None else batch
+        h = received(self.a(x)[edge_index[0]], edge_index, len(x)).relu()
+        h = h + received(self.b(h)[edge_index[0]], edge_index, len(x)).relu()
+        return self.out(scatter(h, batch, 0, reduce="mean"))
+
+
+def test_graphs_of_a_batch_have_the_relevance_that_they_have_alone():
+    model = Classifier()
+    one, other = Data(x=X, edge_index=EDGES), Data(x=X[1:5] - 1, edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]))
+    chain = ww.trace(model, Batch.from_data_list([one, other]), target=[0, 1])
+    alone = [ww.trace(model, one, target=0), ww.trace(model, other, target=1)]
+    assert chain.num_layers == 2
+    same(ww.feature_relevance(chain), torch.cat([ww.feature_relevance(each) for each in alone]))
+    same(ww.subgraph_relevance(chain, [[0, 2, 3], [6, 7]]), torch.cat([
+        ww.subgraph_relevance(alone[0], [[0, 2, 3]]), ww.subgraph_relevance(alone[1], [[0, 1]]),
+    ]))  # fmt: skip
+
+
+def test_nodes_of_a_graph_are_explained_one_by_one():
+    class Nodes(Classifier):
+        def forward(self, x, edge_index):
+            h = received(self.a(x)[edge_index[0]], edge_index, len(x)).relu()
+            return self.out(received(self.b(h)[edge_index[0]], edge_index, len(x)))
+
+    model = Nodes()
+    chain = ww.trace(model, X, EDGES, index=2, target=1, rule="zero")
+    leaf = X.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(leaf, EDGES)[2, 1], leaf)
+    same(ww.feature_relevance(chain), gradient * X)
+    check_walks(chain)
+
+
+NUMBERS = torch.tensor([[3, 1], [0, 0], [3, 1], [2, 2], [1, 0], [0, 2]])
+
+
+class Atoms(nn.Module):
+    """Embeddings of atomic numbers, as SchNet-like models have them, or a sum of them, one for every column."""
+
+    def __init__(self, columns):
+        super().__init__()
+        torch.manual_seed(3)
+        self.tables = nn.ModuleList(nn.Embedding(5, 4) for _ in range(columns))
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+        self.out = nn.Linear(4, 2)
+        self.double().eval()
+
+    def embedded(self, z):
+        if z.dim() == 1:
+            return self.tables[0](z)
+        return sum(table(z[:, i]) for i, table in enumerate(self.tables))
+
+    def after(self, h, edge_index):
+        for lin in self.layers:
+            h = h + received(lin(h)[edge_index[0]], edge_index).relu()
+        return self.out(h.sum(0, keepdim=True))
+
+    def forward(self, z, edge_index):
+        return self.after(self.embedded(z), edge_index)
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize("z", [NUMBERS[:, 0], NUMBERS, NUMBERS[:, :1]], ids=["a vector", "columns", "one column"])
+def test_walks_begin_at_embeddings_of_numbers(z, rule):
+    model = Atoms(1 if z.dim() == 1 else z.shape[1])
+    chain = ww.trace(model, z, EDGES, target=0, rule=rule)
+    assert chain.num_layers == 2
+    check_walks(chain)
+    embedded = Own(lambda m, h, e: model.after(h, e))
+    theirs = ww.trace(embedded, model.embedded(z).detach(), EDGES, target=0, rule=rule)
+    same(ww.node_relevance(chain), ww.node_relevance(theirs))
+    same(ww.subgraph_relevance(chain, SETS), ww.subgraph_relevance(theirs, SETS))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_walks_begin_at_tables_of_users_and_items(frozen):
+    """LightGCN in plain torch: a row of one table or the other for every node."""
+
+    class Light(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(4)
+            self.users, self.items = nn.Embedding(2, 4), nn.Embedding(M - 2, 4)
+            self.double().eval()
+
+        def forward(self, adj, pairs):
+            layers = [torch.cat([self.users.weight, self.items.weight])]
+            for _ in range(2):
+                layers.append(torch.sparse.mm(adj, layers[-1]))
+            h = torch.stack(layers).mean(0)
+            return (h[pairs[0]] * h[pairs[1]]).sum(1)
+
+    model = Light().requires_grad_(not frozen)
+    data = Data(adj=ADJACENCY.to_sparse(), pairs=torch.tensor([[0, 1], [2, 4]]), edge_index=EDGES, num_nodes=M)
+    chain = ww.trace(model, data, index=1)
+    assert (chain.num_layers, chain.num_nodes) == (2, M)
+    assert chain.output == pytest.approx(float(model(data.adj, data.pairs)[1].detach()))
+    check_walks(chain)
+
+
+def test_rows_of_edges_are_none_of_nodes_though_there_are_as_many():
+    edges = EDGES[:, 1 : M + 1]
+    for name in ("attention along edges", "features of edges", "gates", "joined", "directed bonds"):
+        model, count = kind_of(name)
+        run = KINDS[name][0]
+        chain = ww.trace(model, X, edges, target=0, rule="zero")
+        assert chain.num_layers == count, name
+        held = gradient_times_input(
+            lambda x, e, m=model, run=run: run(m, x, e, hold=torch.detach).sum(0, keepdim=True), edges
+        )
+        same(ww.feature_relevance(chain), held)
+        check_walks(chain)
+
+
+@pytest.mark.parametrize("run", [
+    lambda m, x, e: m.a(x).relu(),
+    lambda m, x, e: m.b(m.a(x).relu()[torch.tensor([1, 0, 2, 3, 5, 4])]),
+    lambda m, x, e: torch.stack([m.a(x[node]) for node in (1, 2, 3, 0, 4, 5)]),
+    lambda m, x, e: m.a(x).mean(0, keepdim=True).expand(1, -1),
+], ids=["a perceptron", "another order", "another order, one by one", "a mean"])  # fmt: skip
+def test_models_without_sums_at_the_nodes_are_refused(run):
+    model = Own(run, a=(4, 4), b=(4, 4))
+    with pytest.raises(TraceError, match="no sum at the nodes in its own code"):
+        ww.trace(model, X, EDGES, target=0)
+
+
+def test_models_are_left_as_they_were():
+    model, _ = kind_of("edge_states" if "edge_states" in KINDS else "features of edges")
+    before = copy.deepcopy(model.state_dict())
+    x = X.clone()
+    for _ in range(2):
+        ww.trace(model, x, EDGES, target=0)
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert torch.equal(x, X)
+    assert all(not module._forward_hooks for module in model.modules())
+
+
+def test_questions_are_answered_as_for_layers_in_modules():
+    model, modules = twins("index_add")
+    chain, theirs = (ww.trace(each, X, EDGES, target=0) for each in (model, modules))
+    same(ww.edge_relevance(chain, edge_index=EDGES), ww.edge_relevance(theirs, edge_index=EDGES))
+    assert ww.top_walks(chain, 5).walks.tolist() == ww.top_walks(theirs, 5).walks.tolist()
+    assert ww.order_nodes(chain).tolist() == ww.order_nodes(theirs).tolist()
