@@ -438,3 +438,46 @@ def test_a_layer_may_end_with_a_vector(ending, rule):
     walks = ww.enumerate_walks(expected)
     assert ww.enumerate_walks(chain).tolist() == walks.tolist()
     assert ww.walk_relevance(chain, walks).tolist() == pytest.approx(ww.walk_relevance(expected, walks).tolist())
+
+
+class Returning(MessagePassing):
+    """A layer with a gate and a state, which it may return beside its result."""
+
+    def __init__(self, more):
+        super().__init__("mean")
+        self.gate, self.lin, self.more = nn.Linear(4, 4), nn.Linear(4, 4), more
+
+    def forward(self, x, edge_index, given=0):
+        received = self.propagate(edge_index, x=x)
+        gate = torch.sigmoid(self.gate(x) + given)
+        state = self.lin(received) * gate
+        beside = {"gate": (gate,), "state": (state,), "both": (gate, state), "": ()}[self.more]
+        return (x + state.tanh(), *beside)
+
+    def message(self, x_j):
+        return x_j
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize(("more", "handed_on"), [("gate", False), ("gate", True), ("state", False), ("both", False)])
+def test_what_a_layer_returns_besides_changes_nothing(more, rule, handed_on):
+    """Walks end at its result, not at the gate or the state that this is computed from."""
+
+    class Net(nn.Module):
+        def __init__(self, more):
+            super().__init__()
+            torch.manual_seed(6)
+            self.a, self.b, self.head = Returning(more), Returning(more), nn.Linear(4, 2)
+
+        def forward(self, x, edge_index):
+            h, *beside = self.a(x, edge_index)
+            gate = beside[0] if handed_on and beside else torch.sigmoid(self.a.gate(x)) if handed_on else 0
+            return self.head(self.b(h, edge_index, gate)[0])
+
+    x = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    plain, chain = (
+        ww.trace(Net(which).double().eval(), x, EDGES, target=0, index=1, rule=rule) for which in ("", more)
+    )
+    assert [layer.name for layer in chain.layers] == ["a", "b"]
+    sets = [[1], [0, 1], [1, 3], [0, 1, 2], list(range(6))]
+    torch.testing.assert_close(ww.subgraph_relevance(chain, sets), ww.subgraph_relevance(plain, sets))

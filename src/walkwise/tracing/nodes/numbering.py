@@ -31,7 +31,19 @@ def by_longest_way(ops: Sequence[Op], number: Mapping[int, int]) -> dict[int, in
 
 def first_of(ops: Sequence[Op], slots: Sequence[int]) -> list[int]:
     """The slots that are not computed from any other of them."""
-    if len(slots) < 2:
-        return list(slots)
-    made_of = {slot: {s for op in live(ops, {slot}) for s in op.inputs} for slot in slots}
+    made_of = _made_of(ops, slots)
     return [slot for slot in slots if made_of[slot].isdisjoint(slots)]
+
+
+def apart_from(ops: Sequence[Op], slots: Sequence[int], others: Sequence[int]) -> list[int]:
+    """The slots that no other slot is computed from (gates, say), nor they from those, nor from each other."""
+    made_of = _made_of(ops, [*slots, *others])
+    below = set[int]().union(*(made_of[slot] for slot in others))
+    return [slot for slot in first_of(ops, slots) if slot not in below and made_of[slot].isdisjoint(others)]
+
+
+def _made_of(ops: Sequence[Op], slots: Sequence[int]) -> dict[int, set[int]]:
+    """The slots that every slot is computed from."""
+    if len(slots) < 2:
+        return {slot: set() for slot in slots}
+    return {slot: {s for op in live(ops, {slot}) for s in op.inputs} for slot in slots}

@@ -13,7 +13,7 @@ from walkwise.core.operators import Operator, Scale, Visit
 from walkwise.core.row_maps import Gather, Scatter
 from walkwise.errors import TraceError
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
-from walkwise.tracing.nodes.numbering import by_longest_way, first_of, rising
+from walkwise.tracing.nodes.numbering import apart_from, by_longest_way, first_of, rising
 from walkwise.tracing.recording.recorded import Call, Op, live, not_runnable
 from walkwise.tracing.stretches.stretch import Builder, Flow
 
@@ -105,10 +105,10 @@ class Positions:
                 ends = [s for s in call.ends if s in self.number or self._are_nodes(s, call)]
                 if not ends and call.handed[0] in self.number:
                     self.remarks.append(_ENDS_BEFORE.format(call.name, type(call.module).__name__))
-                ends = [s for s in ends if s not in self.number]
+                ends = first_of(ops, [s for s in ends if s not in self.number])
                 more = [s for s in call.rows_of if s not in (*self.number, *call.ends)]  # and not rows of edges
-                ends += [s for s in more if s in call.outputs and self._has_nodes(s)]
-                self.number.update(dict.fromkeys(first_of(ops, ends), last))
+                ends += apart_from(ops, [s for s in more if s in call.outputs and self._has_nodes(s)], ends)
+                self.number.update(dict.fromkeys(ends, last))
         self.last = max(self.number.values())  # L
 
     # -- which tensors they are ---------------------------------------------------------------
