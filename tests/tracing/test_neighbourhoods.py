@@ -29,6 +29,7 @@ from walkwise.errors import InputError, TargetError
 from walkwise.questions.games import sampled_pair_interactions
 from walkwise.search.walksearch import top_walks_amp_ave, top_walks_emp_neu, top_walks_emp_neu_star
 from walkwise.tracing import neighbourhoods, reach
+from walkwise.tracing.runs import ModelRuns
 
 M, CENTRE = 120, 47
 
@@ -258,6 +259,70 @@ def test_a_model_that_begins_to_do_something_else_is_checked_again(many, monkeyp
     part, whole = both(model, x, edge_index, index=CENTRE, monkeypatch=monkeypatch)
     assert part.part is None
     close(ww.node_relevance(part), ww.node_relevance(whole))
+
+
+class Ranked(nn.Module):
+    """Adds to marked nodes the part of all nodes that have less: on a neighbourhood, another part."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = SAGEConv(3, 4), SAGEConv(4, 2)
+        self.double().eval()
+
+    def forward(self, x, edge_index):
+        part = (x[:, :1] < x[:, 0]).double().mean(0).view(-1, 1)
+        return self.second(self.first(x, edge_index).relu(), edge_index) + part * (x[:, 1:2] > 0.9)
+
+
+def marked(*nodes):
+    x = features() / 10
+    x[list(nodes), 1] = 1.0
+    return x
+
+
+def test_every_output_is_compared_with_that_on_the_whole_graph(many, monkeypatch):
+    """Not only those of the nodes with which the check began."""
+    edge_index = graph()
+    checked = {*neighbourhoods.graph_index(edge_index, M).examples(), CENTRE}
+    other = next(node for node in range(M) if node not in checked)
+    model, x = Ranked(), marked(other)
+    assert ww.trace(model, x, edge_index, index=CENTRE, target=0).part is not None
+    chain = ww.trace(model, x, edge_index, index=other, target=0)
+    assert chain.part is None
+    assert any("whole graph was traced" in note for note in chain.notes)
+    assert chain.output == pytest.approx(float(model(x, edge_index)[other, 0].detach()))
+    with pytest.raises(InputError, match="neighbourhoods alone"):
+        ww.trace(model, x, edge_index, index=[CENTRE, other], target=0)
+    several = Ranked()
+    with pytest.raises(InputError, match="neighbourhoods alone"):
+        ww.trace(several, x, edge_index, index=[CENTRE, other], target=0)
+
+
+def test_the_model_runs_on_the_whole_graph_once_for_each_input_and_weights(many, monkeypatch):
+    model, x, edge_index = Ranked(), marked(), graph()
+    runs, original = [], ModelRuns.output
+    monkeypatch.setattr(ModelRuns, "output", lambda one: runs.append(len(one.given.x)) or original(one))
+
+    def whole_runs(x):
+        runs.clear()
+        for index in (CENTRE, CENTRE + 1):
+            assert ww.trace(model, x, edge_index, index=index, target=0).part is not None
+        return runs.count(M)
+
+    assert whole_runs(x) == 1
+    assert whole_runs(x) == 0
+    assert whole_runs(x.clone()) == 1
+    x = marked()
+    assert whole_runs(x) == 1
+    x[0, 0] = 0.5
+    assert whole_runs(x) == 1
+    with torch.no_grad():
+        model.first.lin_l.weight += 0.1
+    assert whole_runs(x) == 1
+    model.first.lin_l.weight.data = model.first.lin_l.weight.data.clone()
+    assert whole_runs(x) == 1
+    assert whole_runs(x) == 0
 
 
 def test_the_graph_is_sorted_once_and_forgotten_with_its_edges(many, monkeypatch):

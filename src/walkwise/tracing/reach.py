@@ -1,4 +1,4 @@
-"""How far a model looks from a node: found on a small part of the graph, and checked once on the whole graph."""
+"""How far a model looks from a node: found on a small part of the graph, and checked against the whole graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from walkwise.tracing.neighbourhoods import (
     GraphIndex,
     Neighbourhoods,
     Reach,
-    agree,
     graph_index,
     hops_of,
     kept_index,
@@ -27,6 +26,7 @@ from walkwise.tracing.neighbourhoods import (
 )
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.watch import Watch
+from walkwise.tracing.whole_outputs import WholeOutputs
 
 #: From this many nodes on, the neighbourhood of a node is traced instead of the whole graph.
 _MANY_NODES = 4096
@@ -110,7 +110,7 @@ class Surveyor:
             self.check_edges(edge_index, given.num_nodes)
         graph = graph_index(edge_index, given.num_nodes)
         known = graph.reaches.get(given.model)
-        if known is None:
+        if known is None or (isinstance(known, Reach) and not known.outputs.still_hold(given)):
             try:
                 known = self._reach(graph, centres, most)
             except BeyondError as beyond:
@@ -132,9 +132,9 @@ class Surveyor:
             hoods = graph.cut([*centres[:1], *graph.examples()], reach, most) or graph.cut(centres[:1], reach, most)
             if hoods is None:
                 return None
-            whole = self._tried(self.runs(self.given, None).output) if whole is None else whole
-            if agree(whole, self._tried(self.runs(hoods.of(self.given), None).output), hoods):
-                return replace(reach, seen=what_ran(tape))
+            whole = whole or WholeOutputs.of(self.given, self._tried(self.runs(self.given, None).output))
+            if whole.agree(self._tried(self.runs(hoods.of(self.given), None).output), hoods):
+                return replace(reach, seen=what_ran(tape), outputs=whole)
         raise BeyondError(_GLOBAL)
 
     def _tried(self, run: Callable[[], Any]) -> Any:
@@ -157,14 +157,22 @@ def is_several(index: Any) -> bool:
     return isinstance(index, (list, tuple, range)) or getattr(index, "ndim", 0) > 0
 
 
-def ran_as_before(given: Given, tape: Tape) -> bool:
-    """Whether a model did the same as when its reach was checked; otherwise the reach is forgotten."""
+def ran_as_before(given: Given, hoods: Neighbourhoods, tape: Tape, output: Tensor) -> bool:
+    """Whether a model did the same as when its reach was checked, and gave these nodes what it gives them there.
+
+    Otherwise the reach is forgotten, or the model known to look further.
+    """
     reaches = graph_index(given.edge_index, given.num_nodes).reaches
     known = reaches.get(given.model)
-    if isinstance(known, Reach) and known.seen != what_ran(tape):
+    if not isinstance(known, Reach):
+        return True
+    if known.seen != what_ran(tape):
         del reaches[given.model]
-        return False
-    return True
+    elif not known.outputs.agree(output, hoods):
+        reaches[given.model] = _GLOBAL
+    else:
+        return True
+    return False
 
 
 def _centres(index: Any, num_nodes: int) -> list[int]:

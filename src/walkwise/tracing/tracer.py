@@ -198,7 +198,7 @@ def lowered(
     half = half_of(given.model, given.features)
     runs = ModelRuns(given, target, index if hoods is None else hoods.centres, half is not None, closed)
     tape, watch, scalar = runs.run()
-    if hoods is not None and not ran_as_before(whole, tape):
+    if hoods is not None and not ran_as_before(whole, hoods, tape, scalar.tensor):
         hoods, notes = _neighbourhoods(whole, target[0], index)
         return lowered(whole, target, index, schedule, hoods, notes, closed=closed)
     if unreached := watch.unreached():  # run again and check whether they lose track of their input
