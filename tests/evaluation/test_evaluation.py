@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from sklearn.metrics import roc_auc_score
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GCN, GATConv, GCNConv, GINEConv, global_add_pool
+from torch_geometric.nn import GCN, GATConv, GCNConv, GINEConv, SGConv, SSGConv, global_add_pool
 from torch_geometric.utils import remove_self_loops, subgraph, to_undirected
 
 import walkwise as ww
@@ -197,8 +197,11 @@ def test_node_level_models_keep_the_explained_node(batch):
         torch.testing.assert_close(value, expected)
 
 
-def test_caches_of_layers_do_not_answer_for_subgraphs():
+@pytest.mark.parametrize("conv", [None, SGConv, lambda *sizes, cached: SSGConv(*sizes, alpha=0.1, cached=cached)])
+def test_caches_of_layers_do_not_answer_for_subgraphs(conv):
     model, data = made(Classifier, cached=True).eval(), graph()
+    if conv is not None:
+        model.convs[0] = conv(4, 8, cached=True).double()
     fresh = copy.deepcopy(model)
     with torch.no_grad():
         model(data.x, data.edge_index, data.edge_weight)

@@ -133,3 +133,50 @@ def test_further_rows_of_nodes_are_nodes_and_of_edges_are_not_where_there_are_as
     sets = [[0, 1], [2], [0, 1, 2, 3]]
     expected = ww.subgraph_relevance(beside, sets).tolist()
     assert ww.subgraph_relevance(alone, sets).tolist() == pytest.approx(expected, abs=1e-12)
+
+
+class OfBonds(nn.Module):
+    """A layer from edge to edge on features of edges, which then go to nodes."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.between, self.first, self.second = GCNConv(3, 4), GCNConv(3, 4), GCNConv(4, 4)
+        self.enc, self.out = nn.Linear(3, 3), nn.Linear(4, 2)
+        self.double().eval()
+
+    def forward(self, x, edge_index, edge_attr):
+        source, target = edge_index
+        pairs = ((target[:, None] == source) & (source[:, None] != target)).nonzero().t()
+        bonds = self.between(self.enc(edge_attr).relu(), pairs).relu()
+        h = self.first(x, edge_index).relu() + bonds.new_zeros(len(x), 4).index_add(0, target, bonds)
+        return self.out(self.second(h, edge_index)).mean(0, keepdim=True)
+
+
+def with_loop(edges):
+    return torch.cat([edges, torch.tensor([[4], [4]])], 1)
+
+
+TREE = torch.tensor([[1, 2, 3, 4, 0], [0, 0, 1, 1, 0]])  # all nodes to their parents, and the root to itself
+
+
+@pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize("edges", [RING, TREE, RING[:, [2, 0, 4, 1, 3]], with_loop(RING)])
+def test_features_of_edges_are_none_of_nodes_where_there_are_as_many(edges, rule):
+    """In whatever order nodes and edges are listed."""
+    model, M, E = OfBonds(), 5, edges.shape[1]
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(M, 3, generator=generator, dtype=torch.float64)
+    attributes = torch.randn(E, 3, generator=generator, dtype=torch.float64)
+    chain = ww.trace(model, x, edges, edge_attr=attributes, target=0, rule=rule)
+    assert any("'between' (GCNConv) runs on rows that are not nodes" in note for note in chain.notes)
+    nodes, listed = torch.randperm(M, generator=generator), torch.randperm(E, generator=generator)
+    moved = nodes.argsort()[edges][:, listed]
+    again = ww.trace(model, x[nodes], moved, edge_attr=attributes[listed], target=0, rule=rule)
+    found, expected = ww.node_relevance(again, layer="start"), ww.node_relevance(chain, layer="start")[nodes]
+    torch.testing.assert_close(found, expected)
+    if rule == "zero":
+        leaf = x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(model(leaf, edges, attributes)[0, 0], leaf)
+        torch.testing.assert_close(ww.feature_relevance(chain), gradient * x)

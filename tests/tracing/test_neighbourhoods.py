@@ -20,6 +20,7 @@ from torch_geometric.nn import (
     PairNorm,
     RGCNConv,
     SAGEConv,
+    SGConv,
     TAGConv,
 )
 
@@ -323,6 +324,27 @@ def test_the_model_runs_on_the_whole_graph_once_for_each_input_and_weights(many,
     model.first.lin_l.weight.data = model.first.lin_l.weight.data.clone()
     assert whole_runs(x) == 1
     assert whole_runs(x) == 0
+
+
+@pytest.mark.parametrize("kind", [GCNConv, SGConv])
+def test_what_layers_have_cached_of_the_graph_is_not_used_for_its_parts(kind, many, monkeypatch):
+    class Cached(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.second = kind(3, 4, cached=True), GCNConv(4, 2, cached=True)
+            self.double().eval()
+
+        def forward(self, x, edge_index):
+            return self.second(self.first(x, edge_index).relu(), edge_index)
+
+    model, x, edge_index = Cached(), features(), graph()
+    model(x, edge_index)
+    part, whole = both(model, x, edge_index, index=CENTRE, target=0, monkeypatch=monkeypatch)
+    assert part.part is not None
+    close(ww.node_relevance(part), ww.node_relevance(whole))
+    several = ww.trace(model, x, edge_index, index=[CENTRE, 1], target=0)
+    close(several.outputs, model(x, edge_index)[[CENTRE, 1], 0].detach())
 
 
 def test_the_graph_is_sorted_once_and_forgotten_with_its_edges(many, monkeypatch):

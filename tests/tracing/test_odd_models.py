@@ -319,11 +319,17 @@ def without_gradient(m, h):
         return h + 2 * h
 
 
+def nested(h):
+    parts = torch.nested.as_nested_tensor([h[:2], h[2:]], layout=torch.jagged).unbind()
+    return torch.cat(list(parts))
+
+
 #: Each with a word of what is said of it.
 NOTED = {
     "part without gradients": (between(lambda m, h: h + without_gradient(m, h)), "no_grad"),
     "function of one's own": (between(lambda m, h: h + Doubled.apply(h)), "autograd.Function"),
     "sparse matrix of features": (between(lambda m, h: h + h.to_sparse().to_dense()), "sparse matrix"),
+    "nested tensor of features": (between(lambda m, h: h + nested(h)), "nested tensor"),
     "Python": (between(lambda m, h: h + torch.tensor(h.tolist())), "NumPy or Python"),
     "scripted function": (
         lambda: Net(

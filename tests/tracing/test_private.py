@@ -185,11 +185,34 @@ def test_all_message_hooks_are_known():
     assert found <= known | others, "torch_geometric has hooks around message passing that walkwise does not look at"
 
 
+CACHING = [
+    (name, conv)
+    for name, conv in vars(pyg).items()
+    if isinstance(conv, type) and "cached" in inspect.signature(conv.__init__).parameters
+]
+
+
+def remembered(name, conv):
+    """What a layer holds after a run that it did not hold before."""
+    more = {"APPNP": (2, 0.1), "GCN2Conv": (2, 0.1), "DNAConv": (2,), "FAConv": (2,), "SSGConv": (2, 2, 0.1)}
+    made = conv(*more.get(name, (2, 8) if name == "EGConv" else (2, 2)), cached=True)
+    before, x = dict(vars(made)), torch.ones(3, 1, 2) if name == "DNAConv" else torch.ones(3, 2)
+    made(x, *[x] * (name in ("GCN2Conv", "FAConv")), EDGES)
+    return {n for n, value in vars(made).items() if value is not None and before.get(n) is None}
+
+
 def test_remembered():
     """Without it a layer that has seen an input answers for that one, whatever it is handed."""
-    conv = pyg.SGConv(2, 2, cached=True)
-    conv(torch.ones(3, 2), EDGES)
-    assert isinstance(vars(conv).get(private.REMEMBERED), torch.Tensor), "SGConv remembers under another name"
+    for kind, name in (("SGConv", private.REMEMBERED[0]), ("SSGConv", private.REMEMBERED[1])):
+        assert name in remembered(kind, getattr(pyg, kind)), f"{kind} remembers under another name"
+
+
+@pytest.mark.parametrize(("name", "conv"), CACHING)
+def test_remembered_edges(name, conv):
+    """Without it a layer that has seen a graph passes messages along its edges, whatever graph comes."""
+    kept = remembered(name, conv)
+    assert kept, f"{name} remembers nothing, or in another place"
+    assert kept <= {*private.REMEMBERED, *private.REMEMBERED_EDGES}, f"{name} remembers under another name"
 
 
 def test_hooked():

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
-from torch_geometric.nn import GATConv, GCNConv, GraphConv, SGConv, SumAggregation, global_mean_pool
+from torch_geometric.nn import GATConv, GCNConv, GraphConv, SGConv, SSGConv, SumAggregation, global_mean_pool
 
 import walkwise as ww
 from walkwise.errors import InputError, TargetError, UnsupportedLayerError
@@ -251,7 +251,7 @@ def test_features_survive_a_model_that_writes_into_them(graph, unchanged):
 
 
 @pytest.mark.parametrize("filled", [True, False])
-@pytest.mark.parametrize("kind", [GCNConv, SGConv])
+@pytest.mark.parametrize("kind", [GCNConv, SGConv, lambda i, o, **named: SSGConv(i, o, 0.1, **named)])
 def test_caches_are_restored(net, graph, unchanged, kind, filled):
     model, (x, edge_index) = net(lambda i, o, bias: kind(i, o, cached=True)), graph()
     plain = net(lambda i, o, bias: kind(i, o))

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 #: An output column, or a function that makes a scalar from the model's whole output.
 Column = int | Callable[[Any], Tensor]
 
-#: What layers cache of the last graph they saw; it must not be used for another graph.
-_CACHES = {"cached": False, "_cached_x": None, "_cached_edge_index": None, "_cached_adj_t": None}
-
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
@@ -194,13 +191,10 @@ def call(model: nn.Module, x: Tensor, edge_index: Tensor, arguments: Mapping[str
 @contextmanager
 def at_rest(model: nn.Module) -> Iterator[nn.Module]:
     """A shadow of the model, in evaluation mode and with empty caches; the model itself is not touched."""
-    shadow = shadow_of(model).model
-    for module in shadow.modules():
-        for name, empty in _CACHES.items():
-            if name in module.__dict__:
-                module.__dict__[name] = empty
+    shadow = shadow_of(model)
+    shadow.forget()
     with same_random_numbers():
-        yield shadow
+        yield shadow.model
 
 
 def traced(prediction: Prediction, *, rule: RuleLike = "auto") -> RelevanceChain:

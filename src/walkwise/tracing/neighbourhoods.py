@@ -136,7 +136,7 @@ class Neighbourhoods:
     def of(self, given: Given) -> Given:
         """The model's arguments for the neighbourhoods, from its arguments for the graph."""
         arguments = {name: self._part(name, value) for name, value in given.arguments.items()}
-        return replace(given, x=self._rows(given.x), edge_index=self.edge_index, arguments=arguments)
+        return replace(given, x=self._rows(given.x), edge_index=self.edge_index, arguments=arguments, cut=True)
 
     def _rows(self, values: Tensor) -> Tensor:
         return values.index_select(0, self.origin.nodes)

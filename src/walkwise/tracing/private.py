@@ -144,8 +144,10 @@ MESSAGE_HOOKS = tuple(
 EDGE_HOOKS = ("_edge_update_forward_pre_hooks", "_edge_update_forward_hooks")
 #: The weights of edges that PyG's explainers put on a layer, by attribute.
 EDGE_MASK = "_edge_mask"
-#: What layers that propagate once for all remember of an earlier input (SGConv and its kin).
-REMEMBERED = "_cached_x"
+#: What layers that propagate once for all remember of an earlier input (SGConv and its kin), by attribute.
+REMEMBERED = ("_cached_x", "_cached_h")
+#: What layers remember of the edges of an earlier graph, by attribute.
+REMEMBERED_EDGES = ("_cached_edge_index", "_cached_adj_t")
 #: What a reentrant ``torch.utils.checkpoint`` runs its function in, by its name there.
 CHECKPOINT = "CheckpointFunction"
 #: What ``model.compile()`` has made of a module, and is called in its place.

@@ -167,6 +167,8 @@ class ModelRuns:
     def _shadowed(self, *, checked: bool = False) -> tuple[nn.Module, Modules, Given]:
         """The model's shadow, its modules and a copy of the input, which is checked unless it has been before."""
         shadow = shadow_of(self.given.model)
+        if self.given.cut:
+            shadow.forget()
         modules = modules_of(shadow, self.given.layers)
         if self.given.here:
             exchange(modules, _copied_here)

@@ -61,6 +61,7 @@ class Given:
     here: bool = False  # whether it was brought into main memory, where the model is not
     layers: tuple[Found, ...] = ()  # that were found in a model without message-passing modules
     own_code: bool = False  # whether none were found, so that sums in the model's own code count as layers
+    cut: bool = False  # whether this is a part of the graph that was given
     missed: str | None = None  # what the model takes and the graph does not have, for which it gets x
 
     @property

@@ -75,6 +75,9 @@ def rows_of_own(tape: Tape, given: Given, handed: Handed) -> tuple[dict[int, Ten
     parts = {name: part for name, part in given_parts.items() if isinstance(part, Tensor)}
     across = {s for s, (i, _) in own.items() if tape.calls[i].nodes_along(tape.values[s].shape, given.num_nodes)}
     probe = _Probe(own, parts, given, handed, across)
+    of_edges = probe.of_edges()
+    others |= {slot: torch.full((len(tape.values[slot]),), NOBODY) for slot in of_edges}
+    own = {slot: place for slot, place in own.items() if slot not in of_edges}
     if given.features and not tape.cut:
         _check_in_sight(tape, own, probe)
     codes, changed = probe.changes()
@@ -142,13 +145,13 @@ class _Probe:
             self._plain = self.run(self.parts)
         return self._plain
 
-    def run(self, parts: Parts) -> dict[int, Tensor]:
-        """The tensors that the model computes from other features."""
+    def run(self, parts: Parts, named: Parts | None = None) -> dict[int, Tensor]:
+        """The tensors that the model computes from other features, and other arguments."""
         if self.given.x is None:
-            tensors = self._handed(None, self._last, parts)
+            tensors = self._handed(None, self._last, parts | (named or {}))
         else:
             x = self.given.x | parts if isinstance(self.given.x, dict) else parts.get("")
-            tensors = self._handed(x, self._last, {})
+            tensors = self._handed(x, self._last, named or {})
         found = {slot: tensors[call][place] for slot, (call, place) in self.own.items()}
         return {slot: rows.transpose(0, 1) if slot in self._across else rows for slot, rows in found.items()}
 
@@ -171,6 +174,38 @@ class _Probe:
         except Exception:  # the model does not run on other numbers: edges have to tell
             return codes, {}
         return codes, changed
+
+    def of_edges(self) -> set[int]:
+        """The slots whose rows are those of edges, though there are as many nodes: they change as features of edges do.
+
+        An edge is looked at that does not end at the node of its number, nor begin there, if there is one.
+        """
+        given, edges = self.given, _ends(self.given.edge_index)
+        M = given.num_nodes
+        if given.types is not None or edges is None or edges.shape[1] != M:
+            return set()
+        named = {n: v for n, v in given.arguments.items() if n.startswith("edge") and isinstance(v, Tensor)}
+        named = {n: v for n, v in named.items() if v.layout == torch.strided and v.dim() and len(v) == M}
+        every = torch.arange(M, device=edges.device)
+        ends_elsewhere = edges[1] != every
+        apart = (ends_elsewhere & (edges[0] != every)).nonzero().flatten().tolist()
+        chosen = (apart or ends_elsewhere.nonzero().flatten().tolist())[:3]
+        if not named or not chosen:
+            return set()
+        found = set(self.own)
+        try:
+            plain = self.plain()
+            for edge in chosen:
+                other = {
+                    n: v.index_copy(0, every[edge : edge + 1], _others(v)[edge : edge + 1]) for n, v in named.items()
+                }
+                run = self.run(self.parts, other)
+                found = {
+                    slot for slot in found if _differ(plain[slot], run[slot]).nonzero().flatten().tolist() == [edge]
+                }
+        except Exception:  # the model does not run on other numbers
+            return set()
+        return found
 
 
 def _check_in_sight(tape: Tape, own: dict[int, tuple[int, int]], probe: _Probe) -> None:

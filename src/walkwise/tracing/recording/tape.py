@@ -292,7 +292,7 @@ class Tape(TorchFunctionMode):
             return False
         if isinstance(result, Tensor):
             if result.layout != torch.strided:
-                self.hidden.add("into a sparse matrix")
+                self.hidden.add("into a nested tensor" if result.is_nested else "into a sparse matrix")
             return _is_numbers(result) and result.layout == torch.strided
         return isinstance(result, (tuple, list)) and any(map(_is_numbers, result))
 

@@ -20,7 +20,16 @@ from torch.nn.parameter import is_lazy
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.nn.models import GroupAddRev
 
-from walkwise.tracing.private import BUFFERS, COMPILED, MODULES, PARAMETERS, REMEMBERED, uncompiled, wrapped_in
+from walkwise.tracing.private import (
+    BUFFERS,
+    COMPILED,
+    MODULES,
+    PARAMETERS,
+    REMEMBERED,
+    REMEMBERED_EDGES,
+    uncompiled,
+    wrapped_in,
+)
 
 _HOLDERS = (list, tuple, dict)
 _CALLABLES = (MethodType, functools.partial, FunctionType, torch.jit.ScriptFunction)
@@ -64,6 +73,14 @@ class Shadow:
     def own(self) -> nn.Module:
         """The shadow of the user's own model, whatever wraps it."""
         return self.model.model if isinstance(self.model, Front) else self.model
+
+    def forget(self) -> None:
+        """Empty what layers have cached of earlier graphs, and let them cache no more: they take any graph."""
+        for module in (*self.model.modules(), *(stray for _, stray in self.strays)):
+            own = module.__dict__
+            own.update({name: None for name in (*REMEMBERED, *REMEMBERED_EDGES) if name in own})
+            if "cached" in own:
+                own["cached"] = False
 
 
 #: Modules that hold nothing and do the same in training and evaluation: one serves the model and its shadow.
@@ -137,8 +154,9 @@ class _Shadows:
         own.pop(COMPILED, None)
         if isinstance(module, GroupAddRev):
             own["disable"] = True  # its trick to save memory runs out of sight
-        if own.get(REMEMBERED) is not None:  # SGConv and its kin would ignore their input
-            own[REMEMBERED] = None
+        for name in REMEMBERED:
+            if own.get(name) is not None:  # SGConv and its kin would ignore their input
+                own[name] = None
         return twin
 
     def _buffer(self, buffer: Tensor | None) -> Tensor | None:
