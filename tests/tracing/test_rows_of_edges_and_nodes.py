@@ -1,10 +1,12 @@
 """Rows of edges are none of nodes, and sums at nodes are, wherever the graph's form or size could mislead."""
 
+import itertools
+
 import pytest
 import torch
 import torch_geometric.nn as pyg
 from torch import nn
-from torch_geometric.nn import GCNConv, MessagePassing
+from torch_geometric.nn import GCNConv, GraphConv, MessagePassing
 
 import walkwise as ww
 from idioms import meta_layer
@@ -272,3 +274,95 @@ def test_as_many_times_as_two_nodes_that_send_to_themselves_alone(kind):
         chain = ww.trace(Times(), x, loops, index=seed % 2, target=0, rule="zero")
         stays = ww.edge_relevance(chain, edge_index=torch.tensor([[0, 1], [0, 1]]), layer=0)
         assert stays.tolist() == pytest.approx(ww.node_relevance(chain).tolist(), abs=1e-6)
+
+
+# -- back from edges and hyperedges to nodes --------------------------------------------------
+
+
+class Half(MessagePassing):
+    """From nodes to hyperedges, or back."""
+
+    def __init__(self):
+        super().__init__(aggr="mean")
+        self.lin = nn.Linear(4, 4)
+
+    def forward(self, x, edge_index, size):
+        return self.propagate(edge_index, x=(self.lin(x), None), size=(len(x), size)).relu()
+
+    def message(self, x_j):
+        return x_j
+
+
+class AllSet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.into, self.back = nn.ModuleList([Half(), Half()]), nn.ModuleList([Half(), Half()])
+        self.head = nn.Linear(4, 3)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, 0, 0.5)
+        self.double().eval()
+
+    def forward(self, x, incidence):
+        for into, back in zip(self.into, self.back, strict=True):
+            x = back(into(x, incidence, 3), incidence.flip(0), len(x))
+        return self.head(x)
+
+
+INCIDENCE = torch.tensor([[0, 1, 2, 2, 3, 4, 4, 5, 0], [0, 0, 0, 1, 1, 1, 2, 2, 2]])
+
+
+@pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+def test_walks_stand_at_nodes_between_two_visits_to_hyperedges(rule):
+    model, x = AllSet(), torch.rand(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    chain = ww.trace(model, x, INCIDENCE, target=0, index=2, rule=rule)
+    assert chain.num_layers == 2
+    assert not any("end before" in note for note in chain.notes)
+    sharing = INCIDENCE[1] == INCIDENCE[1].view(-1, 1)
+    near = {(int(INCIDENCE[0, i]), int(INCIDENCE[0, j])) for i, j in sharing.nonzero().tolist()}
+    walks = ww.enumerate_walks(chain)
+    relevance = ww.walk_relevance(chain, walks)
+    passed = {tuple(step) for walk in walks[relevance.abs() > 1e-12].tolist() for step in itertools.pairwise(walk)}
+    assert passed <= near
+    assert {walk[-1] for walk in walks.tolist()} == {2}
+    assert float(relevance.sum()) == pytest.approx(chain.input_relevance, rel=1e-9)
+    if rule == "zero":
+        leaf = x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(model(leaf, INCIDENCE)[2, 0], leaf)
+        torch.testing.assert_close(ww.feature_relevance(chain), gradient * x)
+
+
+class OverBonds(nn.Module):
+    """A layer on nodes, one on the edges between, and another on nodes, which the edges were added up at."""
+
+    def __init__(self, added):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.between, self.last = GraphConv(4, 4), GraphConv(4, 4), GraphConv(4, 3)
+        self.both, self.added = nn.Linear(8, 4), added
+        self.double().eval()
+
+    def forward(self, x, edge_index):
+        source, target = edge_index
+        h = self.first(x, edge_index).relu()
+        pairs = ((target[:, None] == source) & (source[:, None] != target)).nonzero().t()
+        bonds = h[source] + h[target] if self.added == "added" else self.both(torch.cat([h[source], h[target]], 1))
+        bonds = self.between(bonds, pairs).relu()
+        return self.last(h.new_zeros(len(x), 4).index_add(0, target, bonds), edge_index)
+
+
+@pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
+@pytest.mark.parametrize("added", ["added", "joined"])
+def test_rows_of_edges_that_are_added_up_at_their_ends_are_nodes_again(added):
+    edges = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 0], [1, 0, 2, 1, 3, 2, 4, 3, 5, 4, 0, 5]])
+    model, x = OverBonds(added), torch.rand(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    chain = ww.trace(model, x, edges, target=0, index=2, rule="zero")
+    assert chain.num_layers == 3 - 1  # the one between two layers is none of nodes
+    assert [note.split("'")[1] for note in chain.notes if "not nodes" in note] == ["between"]
+    walks = ww.enumerate_walks(chain)
+    relevance = ww.walk_relevance(chain, walks)
+    assert {abs(a - b) % 6 in (0, 1, 5) for _, a, b in walks[relevance.abs() > 1e-12].tolist()} == {True}
+    leaf = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(leaf, edges)[2, 0], leaf)
+    torch.testing.assert_close(ww.feature_relevance(chain), gradient * x)

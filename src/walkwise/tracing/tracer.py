@@ -50,7 +50,7 @@ from walkwise.tracing.reach import Surveyor, is_several, ran_as_before
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.calls import check_fresh
 from walkwise.tracing.running.checkpoints import checkpoints_in_sight
-from walkwise.tracing.running.found import words_of
+from walkwise.tracing.running.found import ends_of, joins, words_of
 from walkwise.tracing.running.modules import has_layers, modes_of_their_own
 from walkwise.tracing.runs import ModelRuns
 
@@ -209,7 +209,8 @@ def lowered(
     slot = _slot_of(scalar, tape)
     with torch.no_grad(), _differentiable():
         own, unsure = rows_of_own(tape, given, runs.handed_for)
-        identities = Identities(tape, given.num_nodes, given.types, own)
+        edges = ends_of(given.edge_index) if joins(given.edge_index, given.num_nodes) else None
+        identities = Identities(tape, given.num_nodes, given.types, own, edges)
         partly = {slot: ids for slot, ids in own.items() if slot not in tape.beside and bool((ids < 0).any())}
         if early := read_around(tape, identities, partly):
             places = [(*_place_of(tape, slot), ids) for slot, ids in partly.items()]
@@ -218,7 +219,7 @@ def lowered(
             slot = _slot_of(scalar, tape)
             own = rows_of_own(tape, given, runs.handed_for)[0]
             own |= _followed_early(tape, early)
-            identities = Identities(tape, given.num_nodes, given.types, own)
+            identities = Identities(tape, given.num_nodes, given.types, own, edges)
             for call, place, ids in places:
                 check_rows(identities, tape.calls[call], tape.calls[call].handed[place], ids)
 

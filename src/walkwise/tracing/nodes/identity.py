@@ -9,6 +9,7 @@ node).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -53,7 +54,12 @@ class Identities:
     """The node of every row of a tape's tensors."""
 
     def __init__(
-        self, tape: Tape, num_nodes: int, types: NodeTypes | None = None, own: dict[int, Tensor] | None = None
+        self,
+        tape: Tape,
+        num_nodes: int,
+        types: NodeTypes | None = None,
+        own: dict[int, Tensor] | None = None,
+        edges: Tensor | None = None,
     ) -> None:
         """At first it is only known that features have a row for every node, or for every node of their type.
 
@@ -63,6 +69,7 @@ class Identities:
             types: of a heterogeneous graph.
             own: the nodes of the rows of tensors that the model computes from whole numbers, by slot, (K,); (1, M) if
                 they are along the second dimension.
+            edges: those of the graph, (2, E): what is added up at their ends are rows of nodes.
         """
         self.tape = tape
         self.num_nodes = num_nodes
@@ -70,6 +77,7 @@ class Identities:
         self._joining = ""  # an operation that has put rows of several nodes together
         self._mixing: list[Op] = []  # operations that carry something from node to node
         self._putting: list[tuple[Op, int, Tensor]] = []  # those that may, one of their outputs, and its ids
+        self._edges = edges
         self.every = torch.arange(num_nodes, device=tape.values[0].device)
         self.types = types
         self._known: dict[int, Tensor] = {}
@@ -86,6 +94,7 @@ class Identities:
         self._maker = {
             slot: (op, output) for op in tape.ops for output, slot in enumerate(op.outputs) if slot is not None
         }
+        self._call_of = {slot: call for call in tape.calls for slot in call.rows_of}
         self._rows_of = {slot: given for call in tape.calls for slot, given in call.rows_of.items()}
         self._of_edges = {slot for call in tape.calls for slot in call.of_edges}
         #: What layers returned whose edges lead elsewhere, and from where: no nodes (but hyperedges, say) if that is.
@@ -188,7 +197,10 @@ class Identities:
         if slot in self._led_from and bool((self._known[self._led_from[slot]] >= 0).any()):
             return _nobody(value)
         if slot in self._rows_of:
-            return self._returned(self._rows_of[slot], value)
+            given = self._rows_of[slot]
+            from_nobody = bool((self._known[given] < 0).all())  # hyperedges, say
+            at_nodes = from_nobody and self._are_ends((self._call_of[slot].along,), value)
+            return upright(self.every, value.dim()) if at_nodes else self._returned(given, value)
         if slot not in self._maker and self.types is not None:
             return self._own(slot, value)
         if slot not in self._maker:  # a tensor of the model's own
@@ -212,6 +224,8 @@ class Identities:
         if name in _AS_FIRST:
             ids = self._remembered(op, value) if name in _SEQUENCES and output else self._as_first(op, value)
             return self._told_apart(op, output, ids) if name in _OVER_ROWS else ids
+        if added_along(op, value.dim()) == 0 and not self.reordered and self._are_ends(op.args, value):
+            return self._told_apart(op, output, upright(self.every, value.dim()))
         there = moved(op, output, value, self.tape.values, self._known, self.num_nodes)
         if there is None and name in _ORDERING:
             return self._several(op, value)
@@ -227,7 +241,12 @@ class Identities:
     def _returned(self, given: int, value: Tensor) -> Tensor:
         """A layer's result has the rows of its input, in as many dimensions or not."""
         across = self.across(given)
-        ids = self.every if across else self.nodes(given)
+        try:
+            ids = self.every if across else self.nodes(given)
+        except UnfollowedError:
+            if len(value) <= self.num_nodes:  # more than there are nodes: of edges, say
+                raise
+            return _nobody(value)
         dense = value.dim() > 2 and value.shape[:2] == (1, self.num_nodes) and self.natural(ids)  # (M, F) -> (1, M, F)
         if dense or (across and value.shape[1:2] == (self.num_nodes,)):
             return self.every.view(-1, *[1] * (value.dim() - 2))
@@ -329,6 +348,17 @@ class Identities:
             return _nobody(value)
         along = fitting[0].view([-1 if d == dim else 1 for d in range(value.dim())])
         return self._several(op, value) if self.reordered else along
+
+    def _are_ends(self, given: Sequence[Any], value: Tensor) -> bool:
+        """Whether rows of a result are numbered by an end of every edge of the graph."""
+        if self._edges is None or not self._edges.numel() or value.dim() < 2 or len(value) != self.num_nodes:
+            return False
+        for item in itertools.chain.from_iterable(g if isinstance(g, tuple) else (g,) for g in given):
+            if isinstance(item, Tensor) and item.dtype == torch.long and item.numel():
+                rows = item[1:] if item.shape == self._edges.shape else item.reshape(len(item), -1)[:, :1].t()
+                if any(rows[0].shape == end.shape and bool((rows[0] == end).all()) for end in self._edges):
+                    return True
+        return False
 
     def _sends(self, op: Op, value: Tensor, ids: Tensor) -> bool:
         """Whether rows that a sum at all nodes has moved are those of nodes at others, as in a cycle or a tree."""

@@ -100,15 +100,18 @@ class Positions:
             self.number = by_longest_way(ops, self.number)
         feeding = {op.call for op in live(ops, set(self.number))}
         last = max(self.number.values()) + 1
+        without: list[tuple[int, Call]] = []  # calls at whose ends no walk stands
         for index, call in calls:
             if index not in feeding:
                 ends = [s for s in call.ends if s in self.number or self._are_nodes(s, call)]
                 if not ends and call.handed[0] in self.number:
-                    self.remarks.append(_ENDS_BEFORE.format(call.name, type(call.module).__name__))
+                    without.append((index, call))
                 ends = first_of(ops, [s for s in ends if s not in self.number])
                 more = [s for s in call.rows_of if s not in (*self.number, *call.ends)]  # and not rows of edges
                 ends += apart_from(ops, [s for s in more if s in call.outputs and self._has_nodes(s)], ends)
                 self.number.update(dict.fromkeys(ends, last))
+        feeding = {op.call for op in live(ops, set(self.number))} if without else set()
+        self.remarks += [_ENDS_BEFORE.format(c.name, type(c.module).__name__) for i, c in without if i not in feeding]
         self.last = max(self.number.values())  # L
 
     # -- which tensors they are ---------------------------------------------------------------

@@ -75,7 +75,8 @@ class Call:
     of_edges: set[int | None] = field(default_factory=set)  # those whose rows are edges, though there are as many nodes
     one_sided: bool = False  # whether it was handed (x, None): nothing says what its edges end at
     leads_elsewhere: bool = False  # whether these are then not the graph's edges, and may lead to something else
-    edge_index: Tensor | None = None  # (2, E) that it was given
+    edge_index: Tensor | None = None  # (2, E) that it was given, if it is the first that was given any
+    along: Any = None  # what it was given for edges, whether it is the first or not
     type_of: dict[int, str] = field(default_factory=dict)  # of slots handed to it: the node types they are said to be
     by_type: bool = False  # whether it returned a dictionary of node tensors
     beside: tuple[Any, ...] = ()  # all it was given, if a tensor of the model's own or None is among its nodes

@@ -122,7 +122,7 @@ class Calls:
         layer = self.found.get(name)
         edges = edge_index_of(args, kwargs) if layer is None else layer.edge_index((args, kwargs))
         first = None if any(call.edge_index is not None for call in self.tape.calls) else edges
-        call = Call(name, module, handed, edge_index=first, type_of=types_said(name, given, slots))
+        call = Call(name, module, handed, edge_index=first, along=edges, type_of=types_said(name, given, slots))
         call.one_sided = isinstance(given, (tuple, list)) and len(given) == 2 and given[1] is None
         call.beside = (*args, *kwargs.values(), edges) if own or call.one_sided else ()
         call.found = layer is not None
