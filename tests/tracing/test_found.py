@@ -550,3 +550,51 @@ def test_as_many_features_as_nodes_are_no_adjacency(shaped):
     assert chain.edge_index.tolist() == expected.edge_index.tolist()
     found = ww.subgraph_relevance(chain, SETS).tolist()
     assert found == pytest.approx(ww.subgraph_relevance(expected, SETS).tolist(), abs=1e-12)
+
+
+class Token(nn.Module):
+    """Layers run on the nodes and a row for all of them together, which edges join to each (Exphormer, say)."""
+
+    def __init__(self, layer):
+        super().__init__()
+        torch.manual_seed(0)
+        self.enc, self.a, self.b, self.out = nn.Linear(4, 4), layer(), layer(), nn.Linear(4, 2)
+        self.token = nn.Embedding(1, 4)
+        self.double().eval()
+
+    def forward(self, x, edge_index):
+        every, last = torch.arange(len(x)), torch.full((len(x),), len(x))
+        edges = torch.cat([edge_index, torch.stack([every, last]), torch.stack([last, every])], 1)
+        h = self.b(self.a(torch.cat([self.enc(x), self.token.weight]), edges).relu(), edges)
+        return self.out(h[: len(x)]).mean(0, keepdim=True)
+
+
+class Sending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+
+    def forward(self, h, edge_index):
+        return sums(self.lin(h)[edge_index[0]], edge_index[1], len(h))
+
+
+class SendingOfPyG(pyg.MessagePassing):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+
+    def forward(self, h, edge_index):
+        return self.propagate(edge_index, h=self.lin(h))
+
+    def message(self, h_j):
+        return h_j
+
+
+@pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+def test_edges_may_lead_to_rows_that_are_no_nodes(rule):
+    chain, theirs = (ww.trace(Token(layer), X, EDGES, target=0, rule=rule) for layer in (Sending, SendingOfPyG))
+    assert [layer.name for layer in chain.layers] == ["a", "b"]
+    assert any("also runs on rows that are not nodes" in note for note in chain.notes)
+    torch.testing.assert_close(ww.subgraph_relevance(chain, SETS), ww.subgraph_relevance(theirs, SETS))
+    torch.testing.assert_close(ww.feature_relevance(chain), ww.feature_relevance(theirs))

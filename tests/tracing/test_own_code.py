@@ -532,3 +532,57 @@ def test_questions_are_answered_as_for_layers_in_modules():
     same(ww.edge_relevance(chain, edge_index=EDGES), ww.edge_relevance(theirs, edge_index=EDGES))
     assert ww.top_walks(chain, 5).walks.tolist() == ww.top_walks(theirs, 5).walks.tolist()
     assert ww.order_nodes(chain).tolist() == ww.order_nodes(theirs).tolist()
+
+
+class AtOnce(Model):
+    """The read-out's weights come right after the last layer's."""
+
+    def forward(self, x, edge_index):
+        (layer,) = self.layer
+        h = layer(layer(x, edge_index, self.a).relu(), edge_index, self.b)
+        return self.out(h).sum(0, keepdim=True)
+
+
+class ModulesAtOnce(Modules):
+    def forward(self, x, edge_index):
+        return self.out(self.second(self.first(x, edge_index).relu(), edge_index)).sum(0, keepdim=True)
+
+
+@pytest.mark.parametrize("rule", ["zero", "gamma", "auto"])
+@pytest.mark.parametrize("way", ["matmul", "index_add", "lists of neighbours"])
+def test_the_read_out_s_weights_are_none_of_the_last_layer_s(way, rule):
+    model = AtOnce(WAYS[way])
+    chain, theirs = (ww.trace(each, X, EDGES, target=0, rule=rule) for each in (model, ModulesAtOnce(model, "sum")))
+    same(ww.subgraph_relevance(chain, SETS), ww.subgraph_relevance(theirs, SETS))
+    same(ww.feature_relevance(chain), ww.feature_relevance(theirs))
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize("edges", [[[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]], [[0, 1, 2, 3, 4, 5], [0, 0, 0, 1, 1, 2]]])
+def test_the_order_of_edges_makes_no_difference(edges, rule):
+    """Though in this order edge i leaves node i, where a module's rows of edges and of nodes look the same."""
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(4, 4)
+
+        def forward(self, h, edge_index):
+            return received(self.lin(h)[edge_index[0]], edge_index)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.b, self.out = Layer(), Layer(), nn.Linear(4, 2)
+            self.double().eval()
+
+        def forward(self, x, edge_index):
+            return self.out(self.b(self.a(x, edge_index).relu(), edge_index)).mean(0, keepdim=True)
+
+    model, edges = Net(), torch.tensor(edges)
+    chain, shuffled = (
+        ww.trace(model, X, listed, target=0, rule=rule) for listed in (edges, edges[:, [3, 1, 0, 5, 2, 4]])
+    )
+    same(ww.feature_relevance(chain), ww.feature_relevance(shuffled))
+    same(ww.subgraph_relevance(chain, SETS), ww.subgraph_relevance(shuffled, SETS))

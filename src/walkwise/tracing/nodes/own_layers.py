@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from walkwise.core.differential import leaves
 from walkwise.tracing.nodes.identity import Identities
 from walkwise.tracing.nodes.own_sums import OwnSums
 from walkwise.tracing.recording.recorded import Call, Op, live
@@ -75,7 +76,7 @@ class _Layers:
     """Looks for the layers of one run."""
 
     def __init__(self, tape: Tape, output: int, identities: Identities) -> None:
-        self.output = output
+        self.output, self.parameters = output, tape.parameters
         self.place = {id(op): place for place, op in enumerate(tape.ops)}
         self.ops = live(tape.ops, {output})
         found = OwnSums(self.ops, identities, [*tape.features, *tape.beginnings])
@@ -165,14 +166,19 @@ class _Layers:
             taken.update(ops)
 
     def _go_on(self, layer: OwnLayer, taken: set[int]) -> None:
-        """Let a layer of one sum go on through weights, and joined with what it is made of: ``a(sum) + b(h)``."""
+        """Let a layer of one sum go on through weights, unless it has some, and joined: ``a(sum) + b(h)``."""
         (last, *more) = layer.sums
+        weighted = any(map(self._is_weighted, layer.ops.values()))
         while not more and self.readers[last] == 1 and last != self.output:
             reader = next(op for op in self.ops if last in op.inputs)
             inside = {slot for op in layer.ops.values() for slot in op.outputs if slot is not None}
             made, ops = reader.outputs[0], self._joined(reader, last, self.read(layer) | inside)
             if made not in self.nodes or made in self.sums or ops is None or not taken.isdisjoint(ops):
                 return
+            if self._is_weighted(reader):
+                if weighted:
+                    return  # of the read-out, say
+                weighted = True
             layer.ops |= ops
             taken.update(ops)
             layer.sums = [last := made]
@@ -191,6 +197,12 @@ class _Layers:
                 found[self.place[id(op)]] = op
                 todo += op.inputs
         return found
+
+    def _is_weighted(self, op: Op) -> bool:
+        """Whether an operation multiplies with weights."""
+        tensors = (item for item in leaves((op.args, op.kwargs)) if isinstance(item, Tensor))
+        learned = (t for t in tensors if t.layout == torch.strided and t.dim() > 1)
+        return any(tensor.untyped_storage().data_ptr() in self.parameters for tensor in learned)
 
     def _is_linear(self, slot: int) -> bool:
         """Whether a node tensor is a linear map of another, row by row."""

@@ -115,7 +115,7 @@ class Search:
         there = [(place, item) for place, item in items_in(given) if len(place) > 1 and self._are_edges(item)]
         found = [place for place, item in there if not self._are_features(item)] or [place for place, _ in there]
         edges = tuple(found[:1]) or self._two_ends(given)
-        if edges and any(True for _ in self._nodes(given, found)):
+        if edges and any(True for _ in self._nodes(given, self._count(_edges_at(edges, given)), found)):
             return [edges]
         return [(place,) for place in reversed(found)] if len(found) > 1 else []  # h, (M, M), may look like adj
 
@@ -139,9 +139,14 @@ class Search:
         dense = isinstance(item, Tensor) and isinstance(x, Tensor) and item.layout == x.layout == torch.strided
         return dense and item.numel() == x.numel() and torch.equal(item.detach().reshape(x.shape).to(x), x)
 
-    def _nodes(self, given: Any, edges: Sequence[Place] = ()) -> Iterator[tuple[Place, Tensor]]:
+    def _count(self, edges: Any) -> int:
+        """How many rows nodes have: more than there are nodes if edges lead to others (a token of the whole graph)."""
+        named = int(edges.max()) + 1 if is_edges(edges) and edges.numel() else 0
+        return max(self._M, named)
+
+    def _nodes(self, given: Any, count: int, edges: Sequence[Place] = ()) -> Iterator[tuple[Place, Tensor]]:
         """The tensors with a row for each node, and their places."""
-        return ((p, t) for p, t in tensors_in(given) if p not in edges and _rows(t, self._M) is not None)
+        return ((p, t) for p, t in tensors_in(given) if p not in edges and _rows(t, count) is not None)
 
     # -- what it does with it -----------------------------------------------------------------
 
@@ -149,7 +154,9 @@ class Search:
         self, name: str, module: Any, original: Any, given: tuple[Any, ...], edges: tuple[Place, ...]
     ) -> Found | None:
         """The module as a layer, if its result for a node depends on other nodes."""
-        nodes = list(self._nodes(given, edges))
+        item = _edges_at(edges, given)
+        count = self._count(item)
+        nodes = list(self._nodes(given, count, edges))
         leaves = {id(tensor): tensor.detach().requires_grad_() for _, tensor in nodes}
         handed: list[Tensor] = []
 
@@ -163,12 +170,11 @@ class Search:
             result = original(*args, **kwargs)
         finally:
             self._looking = False
-        item = _edges_at(edges, given)
         ends, pairs = ends_of(item), _are_pairs(item)
-        for place, made in self._nodes(result):
+        for place, made in self._nodes(result, count):
             if not made.requires_grad or any(made is tensor for tensor in handed):
                 continue
-            rows = _rows(made, self._M)
+            rows = _rows(made, count)
             assert rows is not None
             sent = {known for known, leaf in leaves.items() if self._sends(rows, leaf, ends if pairs else None)}
             if sent:
@@ -184,7 +190,7 @@ class Search:
 
     def _sends(self, made: Tensor, leaf: Tensor, pairs: Tensor | None) -> bool:
         """Whether rows depend on rows of a tensor other than their own. Any two nodes differ in some bit."""
-        M = self._M
+        M = len(made)
         if pairs is not None and pairs.shape[1] == M:  # rows of edges must not be taken for those of nodes
             return _between_nodes(made, leaf, pairs)
         ids = torch.arange(M, device=made.device)
