@@ -124,6 +124,10 @@ def test_the_page_takes_and_shows_nodes_by_type(chromium, session):
         page.fill("#nodes", "venue 0 author 1, 2")
         page.press("#nodes", "Enter")
         expect(page.locator("#nodes")).to_have_value("author 1, 2, venue 0")
+        expect(page.locator("#relevance-words")).to_contain_text("R of 3 nodes")
+        page.wait_for_function(
+            "!document.querySelector('[data-dash-is-loading=true]')"
+        )  # or it may replace what is typed
         page.fill("#nodes", "author 1")
         page.press("#nodes", "Enter")
         expect(page.locator("#relevance-words")).to_contain_text("R of 1 node")
