@@ -13,6 +13,7 @@ from torch_geometric.utils import scatter, softmax
 import walkwise as ww
 from walkwise import hooks
 from walkwise.errors import CoverageWarning, TraceError
+from walkwise.tracing import reach
 
 pytestmark = pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
 
@@ -586,3 +587,51 @@ def test_the_order_of_edges_makes_no_difference(edges, rule):
     )
     same(ww.feature_relevance(chain), ww.feature_relevance(shuffled))
     same(ww.subgraph_relevance(chain, SETS), ww.subgraph_relevance(shuffled, SETS))
+
+
+class Large(nn.Module):
+    """A classifier of nodes, for graphs of many."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b, self.out = nn.Linear(4, 5), nn.Linear(5, 5), nn.Linear(5, 2)
+        self.double().eval()
+
+    def forward(self, x, edge_index):
+        h = received(self.a(x)[edge_index[0]], edge_index, len(x)).relu()
+        return self.out(h + received(self.b(h)[edge_index[0]], edge_index, len(x)).relu())
+
+
+@pytest.fixture
+def many():
+    """A graph of many nodes, of which the last has no neighbours."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 4, generator=generator, dtype=torch.float64)
+    ends = torch.randint(0, 59, (2, 80), generator=generator)
+    return x, torch.cat([ends, ends.flip(0)], 1)
+
+
+@pytest.mark.parametrize("index", [3, 17, 41, 59])
+def test_one_node_of_a_large_graph_is_traced_on_its_neighbourhood(many, index, monkeypatch):
+    whole = ww.trace(Large(), *many, index=index, target=0)
+    monkeypatch.setattr(reach, "_MANY_NODES", 10)
+    monkeypatch.setattr(reach, "_MOST_PART", 1)
+    model = Large()
+    for asked in (5, index):
+        chain = ww.trace(model, *many, index=asked, target=0)
+    assert (chain.part is None) == (index == 59)  # without neighbours, it shows no layers
+    same(ww.node_relevance(chain), ww.node_relevance(whole))
+    same(ww.subgraph_relevance(chain, [[index], [index, 1, 2], [*range(60)]]), ww.subgraph_relevance(
+        whole, [[index], [index, 1, 2], [*range(60)]]
+    ))  # fmt: skip
+
+
+def test_several_nodes_are_traced_on_their_neighbourhoods(many):
+    chain = ww.trace(Large(), *many, index=[3, 17, 59], target=0)
+    same(chain.outputs, Large()(*many)[[3, 17, 59], 0].detach())
+    alone = [ww.trace(Large(), *many, index=index, target=0) for index in (3, 17, 59)]
+    relevance = ww.node_relevance(chain)
+    for number, one in enumerate(alone):
+        rows = chain.origin.graphs == number
+        same(relevance[rows], ww.node_relevance(one)[chain.origin.nodes[rows]])

@@ -98,13 +98,7 @@ class Surveyor:
         """The neighbourhoods as far as the model looks, and how far that is; None if they have more nodes than that."""
         given, edge_index = self.given, self.given.edge_index
         plain = type(edge_index) is Tensor and edge_index.layout == torch.strided and edge_index.dtype == torch.long
-        if (
-            given.own_code
-            or not isinstance(given.x, Tensor)
-            or not plain
-            or edge_index.dim() != 2
-            or edge_index.shape[0] != 2
-        ):
+        if not isinstance(given.x, Tensor) or not plain or edge_index.dim() != 2 or edge_index.shape[0] != 2:
             raise BeyondError("")
         if kept_index(edge_index, given.num_nodes) is None:
             self.check_edges(edge_index, given.num_nodes)
@@ -124,7 +118,8 @@ class Surveyor:
 
     def _reach(self, graph: GraphIndex, centres: list[int], most: int) -> Reach | None:
         """How far the model looks, checked against its outputs on the whole graph; None if that is too far."""
-        one_step = graph.cut(centres[:1], Reach(1))
+        begun = graph.examples()[:1] if self.given.own_code else []  # without neighbours, such a model shows no layers
+        one_step = graph.cut(begun or centres[:1], Reach(1))
         assert one_step is not None
         tape, watch, scalar = self._tried(lambda: self.runs(one_step.of(self.given), one_step.centres).run())
         hops, whole = hops_of(tape, tape.slot_of(scalar.tensor)), None
@@ -166,10 +161,10 @@ def ran_as_before(given: Given, hoods: Neighbourhoods, tape: Tape, output: Tenso
     known = reaches.get(given.model)
     if not isinstance(known, Reach):
         return True
-    if known.seen != what_ran(tape):
-        del reaches[given.model]
-    elif not known.outputs.agree(output, hoods):
+    if not known.outputs.agree(output, hoods):
         reaches[given.model] = _GLOBAL
+    elif known.seen != what_ran(tape):
+        del reaches[given.model]
     else:
         return True
     return False

@@ -51,7 +51,8 @@ from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.calls import check_fresh
 from walkwise.tracing.running.checkpoints import checkpoints_in_sight
 from walkwise.tracing.running.found import ends_of, joins, words_of
-from walkwise.tracing.running.modules import has_layers, modes_of_their_own
+from walkwise.tracing.running.modules import NoLayersError, has_layers, modes_of_their_own
+from walkwise.tracing.running.watch import Watch
 from walkwise.tracing.runs import ModelRuns
 
 
@@ -194,13 +195,9 @@ def lowered(
     closed: bool = True,
 ) -> Recording:
     """Record a run of the model, on a graph or on neighbourhoods in it, with closed forms of layers or without."""
-    given = whole if hoods is None else hoods.of(whole)
+    runs, (tape, watch, scalar), hoods, notes = _run(whole, target, index, hoods, notes, closed)
+    given = runs.given
     half = half_of(given.model, given.features)
-    runs = ModelRuns(given, target, index if hoods is None else hoods.centres, half is not None, closed)
-    tape, watch, scalar = runs.run()
-    if hoods is not None and not ran_as_before(whole, hoods, tape, scalar.tensor):
-        hoods, notes = _neighbourhoods(whole, target[0], index)
-        return lowered(whole, target, index, schedule, hoods, notes, closed=closed)
     if unreached := watch.unreached():  # run again and check whether they lose track of their input
         tape, watch, scalar = runs.run(unreached)
     if watch.calls.fresh and not tape.cut:
@@ -246,6 +243,33 @@ def lowered(
             *types,
         ]
         return Recording(given, hoods, lowering, scalar, notes)
+
+
+def _run(
+    whole: Given,
+    target: tuple[Target, Target],
+    index: Index,
+    hoods: Neighbourhoods | None,
+    notes: Sequence[str],
+    closed: bool,
+) -> tuple[ModelRuns, tuple[Tape, Watch, ExplainedScalar], Neighbourhoods | None, Sequence[str]]:
+    """A run on the graph, or on neighbourhoods, if these show the model's layers and give the same outputs."""
+    for tries_left in (2, 1, 0):
+        given = whole if hoods is None else hoods.of(whole)
+        half = half_of(given.model, given.features) is not None
+        runs = ModelRuns(given, target, index if hoods is None else hoods.centres, half, closed)
+        try:
+            ran = runs.run()
+        except NoLayersError:
+            if hoods is None or is_several(index):
+                raise
+            hoods, notes = None, ()  # the node has no neighbours
+            continue
+        if hoods is None or ran_as_before(whole, hoods, ran[0], ran[2].tensor) or not tries_left:
+            break
+        again = tries_left > 1 or is_several(index)
+        hoods, notes = _neighbourhoods(whole, target[0], index) if again else (None, ())
+    return runs, ran, hoods, notes
 
 
 def _uncounted(given: Given, rows: int) -> str | None:

@@ -59,7 +59,7 @@ def find_own_layers(
     tape.ops[:] = order
     for number, layer in enumerate(layers):
         handed = tuple(sorted(search.read(layer), reverse=True))
-        call = Call(f"sum_{number + 1}", model, handed, outputs=layer.sums, found=True)
+        call = Call(f"sum_{number + 1}", model, handed, closed=False, outputs=layer.sums, found=True)
         call.rows_of = dict.fromkeys(layer.sums, handed[0])
         tape.calls.append(call)
         for op in layer.ops.values():
