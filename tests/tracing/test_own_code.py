@@ -287,7 +287,7 @@ def kind_of(name):
     return Own(run, **modules), count
 
 
-def check_walks(chain):
+def check_walks(chain, sets=SETS):
     """Walks, one by one, sum to what is asked of subgraphs, and to the whole."""
     walks = ww.enumerate_walks(chain)
     relevance = ww.walk_relevance(chain, walks)
@@ -295,8 +295,8 @@ def check_walks(chain):
     assert float(relevance.sum()) == pytest.approx(chain.input_relevance, rel=1e-9)
     table = dict(zip(map(tuple, walks.tolist()), relevance.tolist(), strict=True))
     for alpha in (0.0, 0.4):
-        expected = [ww.reference.subgraph_relevance(table, nodes, alpha) for nodes in SETS]
-        assert ww.subgraph_relevance(chain, SETS, alpha=alpha).tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        expected = [ww.reference.subgraph_relevance(table, nodes, alpha) for nodes in sets]
+        assert ww.subgraph_relevance(chain, sets, alpha=alpha).tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -620,7 +620,7 @@ def test_one_node_of_a_large_graph_is_traced_on_its_neighbourhood(many, index, m
     model = Large()
     for asked in (5, index):
         chain = ww.trace(model, *many, index=asked, target=0)
-    assert (chain.part is None) == (index == 59)  # without neighbours, it shows no layers
+    assert chain.part is not None
     same(ww.node_relevance(chain), ww.node_relevance(whole))
     same(ww.subgraph_relevance(chain, [[index], [index, 1, 2], [*range(60)]]), ww.subgraph_relevance(
         whole, [[index], [index, 1, 2], [*range(60)]]
@@ -635,3 +635,79 @@ def test_several_nodes_are_traced_on_their_neighbourhoods(many):
     for number, one in enumerate(alone):
         rows = chain.origin.graphs == number
         same(relevance[rows], ww.node_relevance(one)[chain.origin.nodes[rows]])
+
+
+# -- as many edges as nodes -------------------------------------------------------------------
+
+
+def matrices_of_edges(m, x, e):
+    """A matrix for every edge, as in NNConv."""
+    h, weights = x, m.wide(ATTRIBUTES[: e.shape[1]]).view(-1, 4, 4)
+    for _ in range(2):
+        h = (m.a(h) + received(torch.bmm(weights, h[e[0]].unsqueeze(2)).squeeze(2), e, len(x))).relu()
+    return m.b(h)
+
+
+def messages_between_edges(m, x, e):
+    """Sums at edges, over pairs of them, as in DimeNet."""
+    message = m.joined(torch.cat([x[e[1]], x[e[0]]], 1)).relu()
+    first, second = ((e[1][:, None] == e[0]) & (e[0][:, None] != e[1])).nonzero().t()
+    for _ in range(2):
+        message = message + torch.zeros_like(message).index_add(0, second, m.a(message)[first]).relu()
+    return m.b(received(message, e, len(x)))
+
+
+def lists_of_bonds(m, x, e):
+    """As chemprop has them: bonds are numbered from 1 on, and row 0 is none."""
+    into = [[bond + 1 for bond in range(e.shape[1]) if int(e[1, bond]) == node] for node in range(len(x))]
+    longest = max(map(len, into))
+    bonds = torch.tensor([row + [0] * (longest - len(row)) for row in into])
+    first = m.a(torch.cat([x.new_zeros(1, 4), x[e[0]]]))
+    message = first.relu()
+    for _ in range(2):
+        atoms = message[bonds].sum(1)
+        message = (first + m.b(torch.cat([x.new_zeros(1, 4), atoms[e[0]]]))).relu()
+    return m.c(torch.cat([x, message[bonds].sum(1)], 1))
+
+
+ATTRIBUTES = torch.randn(12, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+OF_EDGES = {
+    "matrices of edges": (matrices_of_edges, {"wide": (3, 16), "a": (4, 4), "b": (4, 4)}, 2),
+    "messages between edges": (messages_between_edges, {"joined": (8, 4), "a": (4, 4), "b": (4, 4)}, 1),
+    "lists of bonds": (lists_of_bonds, {"a": (4, 4), "b": (4, 4), "c": (8, 4)}, 3),
+}
+RINGS = {
+    "ring": [[0, 1, 2, 3, 4], [1, 2, 3, 4, 0]],
+    "ring, from the ends": [[1, 2, 3, 4, 0], [0, 1, 2, 3, 4]],
+    "tree": [[0, 1, 2, 3, 4], [0, 0, 0, 1, 1]],
+    "two ways": [[0, 1, 2, 1, 2], [1, 2, 0, 0, 1]],
+    "two nodes": [[0, 1], [1, 0]],
+}
+
+
+@pytest.mark.parametrize("ring", RINGS)
+@pytest.mark.parametrize("name", OF_EDGES)
+def test_layers_are_the_same_with_as_many_edges_as_nodes(name, ring):
+    """As they are with one node more, which nothing joins to the others."""
+    run, modules, count = OF_EDGES[name]
+    model, edges = Own(run, **modules), torch.tensor(RINGS[ring])
+    M = edges.shape[1]
+    x, sets = X[:M], [[0, 1], [1], [*range(M)]]
+    chain = ww.trace(model, x, edges, target=0, rule="zero")
+    assert chain.num_layers == count
+    check_walks(chain, sets)
+    leaf = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(leaf, edges)[0, 0], leaf)
+    same(ww.feature_relevance(chain), gradient * x)
+    beside = Own(lambda m, x, e: run(m, x, e)[:M], **modules)
+    larger = ww.trace(beside, torch.cat([x, X[:1]]), edges, target=0, rule="zero")
+    same(ww.subgraph_relevance(chain, sets), ww.subgraph_relevance(larger, sets))
+
+
+@pytest.mark.parametrize("edges", [torch.empty(2, 0, dtype=torch.long), torch.tensor([[0], [0]])])
+@pytest.mark.parametrize("name", ["index_add", "scatter of PyG", "mean"])
+def test_graphs_of_one_node_have_the_layers_of_larger_ones(name, edges):
+    model, modules = twins(name)
+    chain, theirs = (ww.trace(each, X[:1], edges, target=0) for each in (model, modules))
+    assert chain.num_layers == theirs.num_layers == 2
+    same(ww.feature_relevance(chain), ww.feature_relevance(theirs))

@@ -118,8 +118,7 @@ class Surveyor:
 
     def _reach(self, graph: GraphIndex, centres: list[int], most: int) -> Reach | None:
         """How far the model looks, checked against its outputs on the whole graph; None if that is too far."""
-        begun = graph.examples()[:1] if self.given.own_code else []  # without neighbours, such a model shows no layers
-        one_step = graph.cut(begun or centres[:1], Reach(1))
+        one_step = graph.cut(centres[:1], Reach(1))
         assert one_step is not None
         tape, watch, scalar = self._tried(lambda: self.runs(one_step.of(self.given), one_step.centres).run())
         hops, whole = hops_of(tape, tape.slot_of(scalar.tensor)), None

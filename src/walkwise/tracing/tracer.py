@@ -51,7 +51,7 @@ from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.calls import check_fresh
 from walkwise.tracing.running.checkpoints import checkpoints_in_sight
 from walkwise.tracing.running.found import ends_of, joins, words_of
-from walkwise.tracing.running.modules import NoLayersError, has_layers, modes_of_their_own
+from walkwise.tracing.running.modules import has_layers, modes_of_their_own
 from walkwise.tracing.running.watch import Watch
 from walkwise.tracing.runs import ModelRuns
 
@@ -258,13 +258,7 @@ def _run(
         given = whole if hoods is None else hoods.of(whole)
         half = half_of(given.model, given.features) is not None
         runs = ModelRuns(given, target, index if hoods is None else hoods.centres, half, closed)
-        try:
-            ran = runs.run()
-        except NoLayersError:
-            if hoods is None or is_several(index):
-                raise
-            hoods, notes = None, ()  # the node has no neighbours
-            continue
+        ran = runs.run()
         if hoods is None or ran_as_before(whole, hoods, ran[0], ran[2].tensor) or not tries_left:
             break
         again = tries_left > 1 or is_several(index)

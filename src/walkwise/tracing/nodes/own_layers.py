@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from walkwise.core.differential import leaves
-from walkwise.tracing.nodes.identity import Identities
-from walkwise.tracing.nodes.own_sums import OwnSums
+from walkwise.tracing.nodes.own_sums import NodeTensors
 from walkwise.tracing.recording.recorded import Call, Op, live
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.found import turned
@@ -39,19 +38,17 @@ class OwnLayer:
     sums: list[int]
 
 
-def find_own_layers(
-    tape: Tape, output: int, identities: Identities, model: nn.Module, edges: Tensor | None
-) -> list[str]:
+def find_own_layers(tape: Tape, output: int, found: NodeTensors, model: nn.Module, edges: Tensor | None) -> list[str]:
     """Put the layers that an output depends on onto the tape, as calls of the model itself; and say what they add by.
 
     Args:
         tape: what was recorded.
         output: the slot of the explained output.
-        identities: which node every row is; learns that the rows of sums are nodes.
+        found: the node tensors, and the sums among them.
         model: the model.
         edges: those that it was given, (2, E), in either direction.
     """
-    search = _Layers(tape, output, identities)
+    search = _Layers(tape, output, found)
     layers = search.layers()
     order = _in_order(tape.ops, layers)
     if order is None:
@@ -61,6 +58,7 @@ def find_own_layers(
         handed = tuple(sorted(search.read(layer), reverse=True))
         call = Call(f"sum_{number + 1}", model, handed, closed=False, outputs=layer.sums, found=True)
         call.rows_of = dict.fromkeys(layer.sums, handed[0])
+        call.of_edges = search.carried(layer)
         tape.calls.append(call)
         for op in layer.ops.values():
             op.call = number
@@ -75,11 +73,10 @@ def find_own_layers(
 class _Layers:
     """Looks for the layers of one run."""
 
-    def __init__(self, tape: Tape, output: int, identities: Identities) -> None:
+    def __init__(self, tape: Tape, output: int, found: NodeTensors) -> None:
         self.output, self.parameters = output, tape.parameters
         self.place = {id(op): place for place, op in enumerate(tape.ops)}
         self.ops = live(tape.ops, {output})
-        found = OwnSums(self.ops, identities, [*tape.features, *tape.beginnings])
         self.nodes, self.sums = found.nodes, found.sums
         self.maker = {slot: op for op in self.ops for slot in op.outputs if slot is not None}
         self.readers = Counter(slot for op in self.ops for slot in op.inputs)
@@ -112,7 +109,13 @@ class _Layers:
     def functions(self, layer: OwnLayer) -> str:
         """What adds up at the nodes in a layer."""
         made = [self.maker[slot] for slot in self.sums]
-        return ", ".join(dict.fromkeys(op.word.name for op in made if op in layer.ops.values()))
+        return ", ".join(dict.fromkeys(op.word.name for op in made if self.place[id(op)] in layer.ops))
+
+    def carried(self, layer: OwnLayer) -> set[int | None]:
+        """The slots of tensors of edges, say, that operations outside a layer read."""
+        made = {slot for op in layer.ops.values() for slot in op.outputs} - self.nodes
+        outside = (op for op in self.ops if self.place[id(op)] not in layer.ops)
+        return {slot for op in outside for slot in op.inputs if slot in made}
 
     def read(self, layer: OwnLayer) -> set[int]:
         """The slots of the node tensors that a layer is made of."""

@@ -7,13 +7,16 @@ itself. A sum at the nodes makes such a tensor of rows that are not theirs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from walkwise.core.differential import leaves
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
 from walkwise.tracing.nodes.sums import PRODUCTS, added_along, one_by_one
-from walkwise.tracing.recording.recorded import Op, Ref
+from walkwise.tracing.recording.recorded import Op, Ref, live
+from walkwise.tracing.recording.tape import Tape
 
 #: Functions that reduce a dimension; that look rows up by number; and that attend to rows.
 _REDUCING = frozenset({"sum", "mean", "max", "min", "amax", "amin", "logsumexp", "std", "var", "prod", "median"})
@@ -28,21 +31,43 @@ _ATTENDING = frozenset({"multi_head_attention_forward", "scaled_dot_product_atte
 _LOOKED_AT = 16
 
 
-class OwnSums:
-    """The node tensors of a run, and the sums among them, in order."""
+@dataclass(frozen=True)
+class NodeTensors:
+    """The tensors with a row for every node, and the sums among them, in order; by slot."""
 
-    def __init__(self, ops: Sequence[Op], identities: Identities, begun: Sequence[int]) -> None:
-        """Follow node tensors through operations.
+    nodes: set[int]
+    sums: list[int]
+    unsure: bool = False  # whether rows may be something else's, of which there are as many
 
-        Args:
-            ops: those that the explained output depends on.
-            identities: which node every row is; learns that the rows of sums are nodes.
-            begun: the slots of features and embeddings.
-        """
+
+def node_tensors(tape: Tape, output: int, num_nodes: int) -> NodeTensors:
+    """The node tensors that an output depends on."""
+    begun = {slot: torch.arange(num_nodes, device=tape.values[slot].device) for slot in tape.beginnings}
+    found = _OwnSums(live(tape.ops, {output}), Identities(tape, num_nodes, None, begun), tape)
+    return NodeTensors(found.nodes, found.sums, found.unsure)
+
+
+def on_another_tape(found: NodeTensors, tapes: tuple[Tape, Tape], outputs: tuple[int, int]) -> NodeTensors | None:
+    """The same tensors on the tape of another run of a model, the second; None if it did not do the same."""
+    ran, again = (live(tape.ops, {output}) for tape, output in zip(tapes, outputs, strict=True))
+    if [(op.word.name, len(op.outputs)) for op in ran] != [(op.word.name, len(op.outputs)) for op in again]:
+        return None
+    slots = dict(zip(tapes[0].features + tapes[0].beginnings, tapes[1].features + tapes[1].beginnings, strict=True))
+    for op, other in zip(ran, again, strict=True):
+        slots.update(zip(op.outputs, other.outputs, strict=True))  # type: ignore[arg-type]
+    return NodeTensors({slots[slot] for slot in found.nodes}, [slots[slot] for slot in found.sums])
+
+
+class _OwnSums:
+    """Looks for the node tensors of a run, and the sums among them."""
+
+    def __init__(self, ops: Sequence[Op], identities: Identities, tape: Tape) -> None:
+        """Follow node tensors through operations, from features and embeddings on."""
         self.ops, self.identities = ops, identities
         self.values, self.num_nodes = identities.tape.values, identities.num_nodes
         self.sums: list[int] = []  # slots
-        self.nodes = {slot for slot in begun if self._has_nodes(slot)}  # slots
+        self.nodes = {slot for slot in (*tape.features, *tape.beginnings) if self._has_nodes(slot)}  # slots
+        self.unsure = False
         self._counts: set[int] = set()  # how many rows of edges there are
         self._makers = {s: (op, i) for op in ops for i, s in enumerate(op.outputs) if s is not None}
         self._place = {id(op): place for place, op in enumerate(ops)}
@@ -63,6 +88,8 @@ class OwnSums:
             self.nodes.add(slot)
         elif op.word.name in _READING and self.values[slot].dim() == self.values[op.inputs[0]].dim():
             self._counts.add(self.values[slot].shape[0])
+        if op.word.name in _READING and self.values[slot].shape[:1] == (self.num_nodes,):
+            self.unsure |= any(isinstance(item, Tensor) for item in leaves((op.args, op.kwargs)))
 
     def _leave_divisors_out(self) -> None:
         """Forget the sums that only divide, as in a softmax: they are held constant."""
