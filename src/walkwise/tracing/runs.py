@@ -20,7 +20,7 @@ from walkwise.tracing.given.inputs import check_input
 from walkwise.tracing.given.target import ExplainedScalar, Index, Target, explained
 from walkwise.tracing.meaning.pairs import write_pairs
 from walkwise.tracing.nodes.own_layers import find_own_layers
-from walkwise.tracing.nodes.own_sums import NodeTensors, node_tensors, on_another_tape
+from walkwise.tracing.nodes.own_sums import NodeTensors, is_of_more_nodes, node_tensors, same_slots
 from walkwise.tracing.nodes.sources import embedded_nodes
 from walkwise.tracing.precision import widened
 from walkwise.tracing.recording.tape import Tape
@@ -78,27 +78,29 @@ class ModelRuns:
         M, edges = self.given.num_nodes, self.given.edge_index
         if slot is not None:
             with torch.no_grad():
-                found = node_tensors(tape, slot, M)
-                if found.unsure or not found.sums:
-                    found = self._seen_on_more_nodes(tape, slot) or found
+                found = self._seen_on_more_nodes(tape, slot) or node_tensors(tape, slot, M, certain=False)
                 ends = ends_of(edges) if joins(edges, M) else None
-                self.sums = find_own_layers(tape, slot, found, self.given.model, ends)
+                self.sums = find_own_layers(tape, slot, found, M, self.given.model, ends)
         if not tape.calls:
             check_layers(watch.modules)
 
     def _seen_on_more_nodes(self, tape: Tape, slot: int) -> NodeTensors | None:
         """The node tensors, seen in a run with more nodes, of which there are as many as of nothing else."""
-        sizes = {size for value in tape.values for size in value.shape[:2]}
-        more = next(more for more in itertools.count(3) if self.given.num_nodes + more not in sizes)
-        larger = enlarged(self.given, more)
-        if larger is None:
-            return None
-        with suppress(Exception):  # the model does not run on more nodes, or does something else there
-            other, _, scalar = replace(self, given=larger)._run(())
-            output = other.slot_of(scalar.tensor)
-            if output is not None:
-                found = node_tensors(other, output, larger.num_nodes)
-                return on_another_tape(found, (other, tape), (output, slot))
+        M = self.given.num_nodes
+        sizes = {size for value in tape.values for size in value.shape}
+        for joined, square, more in itertools.product((True, False), (False, True), range(3, 7)):
+            larger = None if M + more in sizes else enlarged(self.given, more, joined, square)
+            if larger is None:
+                continue
+            with suppress(Exception):  # the model does not run on more nodes, or does something else there
+                other, _, scalar = replace(self, given=larger)._run(())
+                output = other.slot_of(scalar.tensor)
+                assert output is not None
+                slots = same_slots((other, tape), (output, slot))
+                if is_of_more_nodes((other, tape), slots, (M + more, M)):
+                    found = node_tensors(other, output, M + more, certain=True)
+                    if found.sums:
+                        return found.elsewhere(slots)
         return None
 
     def _run(self, suspects: Sequence[str]) -> tuple[Tape, Watch, ExplainedScalar]:

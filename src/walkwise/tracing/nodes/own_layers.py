@@ -38,13 +38,16 @@ class OwnLayer:
     sums: list[int]
 
 
-def find_own_layers(tape: Tape, output: int, found: NodeTensors, model: nn.Module, edges: Tensor | None) -> list[str]:
+def find_own_layers(
+    tape: Tape, output: int, found: NodeTensors, num_nodes: int, model: nn.Module, edges: Tensor | None
+) -> list[str]:
     """Put the layers that an output depends on onto the tape, as calls of the model itself; and say what they add by.
 
     Args:
         tape: what was recorded.
         output: the slot of the explained output.
         found: the node tensors, and the sums among them.
+        num_nodes: M.
         model: the model.
         edges: those that it was given, (2, E), in either direction.
     """
@@ -59,6 +62,7 @@ def find_own_layers(tape: Tape, output: int, found: NodeTensors, model: nn.Modul
         call = Call(f"sum_{number + 1}", model, handed, closed=False, outputs=layer.sums, found=True)
         call.rows_of = dict.fromkeys(layer.sums, handed[0])
         call.of_edges = search.carried(layer)
+        call.matrices = len(tape.values[handed[0]]) != num_nodes
         tape.calls.append(call)
         for op in layer.ops.values():
             op.call = number
@@ -102,7 +106,7 @@ class _Layers:
             taken.update(ops)
             layers.append(OwnLayer(ops, self._leaving(ops, [self.sums[n] for n in sorted(group)])))
         for layer in layers:
-            self._begin(layer, taken, {slot for other in layers if other is not layer for slot in self.read(other)})
+            self._begin(layer, taken)
             self._go_on(layer, taken)
         return layers
 
@@ -153,14 +157,16 @@ class _Layers:
         inside = Counter(slot for op in ops.values() for slot in op.inputs)
         return [slot for slot in sums if slot == self.output or self.readers[slot] > inside[slot]]
 
-    def _begin(self, layer: OwnLayer, taken: set[int], others: set[int]) -> None:
+    def _begin(self, layer: OwnLayer, taken: set[int]) -> None:
         """Let a layer begin before its weights, and at one node tensor, if all that it reads is made of one row by row.
 
-        Other layers may read what is in ``others``: it is in none.
+        What anything else reads is in no layer.
         """
         ops = dict(layer.ops)
         while len(read := self._read_by(ops.values())) > 1 or self._is_linear(max(read)):
-            op, fixed = self.maker.get(max(read)), max(read) in self.sums or max(read) in others
+            last = max(read)
+            inside = sum(op.inputs.count(last) for op in ops.values())
+            op, fixed = self.maker.get(last), last in self.sums or self.readers[last] > inside
             if op is None or fixed or self.place[id(op)] in taken:
                 break
             ops |= self._cone([op])

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from walkwise.core.differential import leaves
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
 from walkwise.tracing.nodes.sums import PRODUCTS, added_along, one_by_one
 from walkwise.tracing.recording.recorded import Op, Ref, live
@@ -37,37 +36,65 @@ class NodeTensors:
 
     nodes: set[int]
     sums: list[int]
-    unsure: bool = False  # whether rows may be something else's, of which there are as many
+
+    def elsewhere(self, slots: Mapping[int, int]) -> NodeTensors:
+        """The same tensors by other slots."""
+        return NodeTensors({slots[slot] for slot in self.nodes}, [slots[slot] for slot in self.sums])
 
 
-def node_tensors(tape: Tape, output: int, num_nodes: int) -> NodeTensors:
-    """The node tensors that an output depends on."""
+def node_tensors(tape: Tape, output: int, num_nodes: int, certain: bool) -> NodeTensors:
+    """The node tensors that an output depends on.
+
+    Args:
+        tape: what was recorded.
+        output: the slot of the output.
+        num_nodes: M.
+        certain: whether there are as many of nothing else, so that every dimension of this size runs over nodes.
+    """
     begun = {slot: torch.arange(num_nodes, device=tape.values[slot].device) for slot in tape.beginnings}
-    found = _OwnSums(live(tape.ops, {output}), Identities(tape, num_nodes, None, begun), tape)
-    return NodeTensors(found.nodes, found.sums, found.unsure)
+    found = _OwnSums(live(tape.ops, {output}), Identities(tape, num_nodes, None, begun), tape, certain)
+    return NodeTensors(found.nodes, found.sums)
 
 
-def on_another_tape(found: NodeTensors, tapes: tuple[Tape, Tape], outputs: tuple[int, int]) -> NodeTensors | None:
-    """The same tensors on the tape of another run of a model, the second; None if it did not do the same."""
+def same_slots(tapes: tuple[Tape, Tape], outputs: tuple[int, int]) -> dict[int, int]:
+    """The slots of two runs of a model that did the same, by those of the first; it is an error if they did not."""
     ran, again = (live(tape.ops, {output}) for tape, output in zip(tapes, outputs, strict=True))
-    if [(op.word.name, len(op.outputs)) for op in ran] != [(op.word.name, len(op.outputs)) for op in again]:
-        return None
-    slots = dict(zip(tapes[0].features + tapes[0].beginnings, tapes[1].features + tapes[1].beginnings, strict=True))
+    begun, begun_again = ([*tape.features, *tape.beginnings] for tape in tapes)
+    slots = dict(zip(begun, begun_again, strict=True))
     for op, other in zip(ran, again, strict=True):
-        slots.update(zip(op.outputs, other.outputs, strict=True))  # type: ignore[arg-type]
-    return NodeTensors({slots[slot] for slot in found.nodes}, [slots[slot] for slot in found.sums])
+        if op.word.name != other.word.name:
+            raise ValueError(op.word.name)
+        slots.update({s: t for s, t in zip(op.outputs, other.outputs, strict=True) if s is not None and t is not None})
+    return slots
+
+
+def is_of_more_nodes(tapes: tuple[Tape, Tape], slots: Mapping[int, int], counts: tuple[int, int]) -> bool:
+    """Whether a run shows which tensors of another, of fewer nodes, have a row for every node.
+
+    It does not if there are as many of something else, or if the model has edges of its own: new nodes are then at no
+    end of any, and sums of as many rows as the largest number at an end has are as long as before.
+    """
+    lengths = {
+        t: (len(tapes[0].values[s]), len(tapes[1].values[t])) for s, t in slots.items() if tapes[1].values[t].dim()
+    }
+    if any(more == counts[0] and fewer != counts[1] for more, fewer in lengths.values()):
+        return False
+    has_others = any(more not in (counts[0], fewer) for more, fewer in lengths.values())
+    added = [slot for op in tapes[1].ops for slot in op.outputs if added_along(op, 2) == 0 and slot in lengths]
+    return has_others or all(lengths[slot] != (counts[1], counts[1]) for slot in added)
 
 
 class _OwnSums:
     """Looks for the node tensors of a run, and the sums among them."""
 
-    def __init__(self, ops: Sequence[Op], identities: Identities, tape: Tape) -> None:
+    def __init__(self, ops: Sequence[Op], identities: Identities, tape: Tape, certain: bool) -> None:
         """Follow node tensors through operations, from features and embeddings on."""
+        self.certain = certain
         self.ops, self.identities = ops, identities
         self.values, self.num_nodes = identities.tape.values, identities.num_nodes
         self.sums: list[int] = []  # slots
         self.nodes = {slot for slot in (*tape.features, *tape.beginnings) if self._has_nodes(slot)}  # slots
-        self.unsure = False
+        self.pairs: set[int] = set()
         self._counts: set[int] = set()  # how many rows of edges there are
         self._makers = {s: (op, i) for op in ops for i, s in enumerate(op.outputs) if s is not None}
         self._place = {id(op): place for place, op in enumerate(ops)}
@@ -79,8 +106,10 @@ class _OwnSums:
         self._leave_divisors_out()
 
     def _follow(self, op: Op, slot: int) -> None:
-        """Say of a result whether it is a sum, or one of nodes, or of edges."""
-        if self._is_sum(op, slot):
+        """Say of a result whether it is one of pairs, a sum, one of nodes, or of edges."""
+        if self._has_pairs(op, slot):
+            self.pairs.add(slot)
+        elif self._is_sum(op, slot):
             self.identities.take_for_nodes(slot)
             self.sums.append(slot)
             self.nodes.add(slot)
@@ -88,8 +117,6 @@ class _OwnSums:
             self.nodes.add(slot)
         elif op.word.name in _READING and self.values[slot].dim() == self.values[op.inputs[0]].dim():
             self._counts.add(self.values[slot].shape[0])
-        if op.word.name in _READING and self.values[slot].shape[:1] == (self.num_nodes,):
-            self.unsure |= any(isinstance(item, Tensor) for item in leaves((op.args, op.kwargs)))
 
     def _leave_divisors_out(self) -> None:
         """Forget the sums that only divide, as in a softmax: they are held constant."""
@@ -121,11 +148,23 @@ class _OwnSums:
             return False
 
     def _along(self, value: Tensor) -> int | None:
-        """The dimension of a tensor that may run over nodes: the first, or the second of (1, M, …)."""
+        """The dimension of a tensor that may run over nodes: the first, or the second of three or more."""
         M = self.num_nodes
         if value.dim() < 2 or M < 2:
             return None
-        return 0 if value.shape[0] == M else 1 if value.shape[:2] == (1, M) and value.dim() > 2 else None
+        return 0 if value.shape[0] == M else 1 if value.dim() > 2 and value.shape[1] == M else None
+
+    def _has_pairs(self, op: Op, slot: int) -> bool:
+        """Whether a tensor has an entry for every pair of nodes."""
+        value = self.values[slot]
+        if value.shape.count(self.num_nodes) < 2:
+            return False
+        if self.certain or any(given in self.pairs for given in op.inputs):
+            return True
+        dim = self._along(value)
+        if dim is None or value.dim() > 2:
+            return value.dim() > 2
+        return op.word.name in PRODUCTS and any(self._are_pairs(op, slot, dim, given) for given in op.inputs)
 
     def _is_sum(self, op: Op, slot: int) -> bool:
         """Whether an operation adds up rows at nodes; of rows that are written one by one, the last does."""
@@ -144,8 +183,8 @@ class _OwnSums:
     def _adds_up(self, op: Op, slot: int, dim: int, given: int) -> bool:
         """Whether rows of a result are made of rows of a tensor that are not their own."""
         value, before = self.values[slot], self.values[given]
-        if op.word.name in PRODUCTS and self._are_pairs(op, slot, dim, given):
-            return False
+        if given in self.pairs:
+            return True
         if dim == 0 and before.dim() > value.dim() and self.identities.across(given):
             return self._any_other(self._dependence([op], slot, dim, {given: 1}))
         if before.shape[: dim + 1] != value.shape[: dim + 1]:

@@ -84,6 +84,7 @@ class Call:
     sent: list[tuple[int, int]] = field(default_factory=list)  # of 3 dimensions or more, and which it sends along
     joined: tuple[Rows, Rows] | None = None  # what edges lead from and to, where those are tensors of their own
     noted: tuple[int, ...] = ()  # what was taken for its nodes when it began, where that is not what it is handed
+    matrices: bool = False  # whether it is handed several matrices on one static graph, (T, M, F), or one
     found: bool = False  # whether its module is no message-passing one, and counts as a layer
 
     @property
@@ -99,7 +100,7 @@ class Call:
     def takes_matrices(self, shape: Sequence[int]) -> bool:
         """Whether it reads a tensor as several matrices on one static graph, (T, M, F)."""
         one = self.found and shape[0] == 1  # as dense layers take a graph
-        return len(shape) == 3 and (one or getattr(self.module, "node_dim", 0) in (-2, 1))
+        return len(shape) == 3 and (one or self.matrices or getattr(self.module, "node_dim", 0) in (-2, 1))
 
     def nodes_along(self, shape: Sequence[int], num_nodes: int) -> int:
         """The dimension of its input that runs over nodes: the second of (T, M, F)."""
