@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
-from walkwise.tracing.nodes.sums import PRODUCTS, added_along, one_by_one
+from walkwise.tracing.nodes.sums import ENTRYWISE, PRODUCTS, added_along, one_by_one
 from walkwise.tracing.recording.recorded import Op, Ref, live
 from walkwise.tracing.recording.tape import Tape
 
@@ -28,6 +28,8 @@ _TURNING = frozenset({"reciprocal", "rsqrt", "rdiv"})
 _ATTENDING = frozenset({"multi_head_attention_forward", "scaled_dot_product_attention"})
 #: How many rows to inspect one by one, to see which others they depend on.
 _LOOKED_AT = 16
+#: How often to split rows into two halves, to see whether they depend on each other.
+_SPLITS = 3
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,10 @@ class NodeTensors:
         return NodeTensors({slots[slot] for slot in self.nodes}, [slots[slot] for slot in self.sums])
 
 
+class ReorderedError(Exception):
+    """A model puts nodes into another order."""
+
+
 def node_tensors(tape: Tape, output: int, num_nodes: int, certain: bool) -> NodeTensors:
     """The node tensors that an output depends on.
 
@@ -50,9 +56,12 @@ def node_tensors(tape: Tape, output: int, num_nodes: int, certain: bool) -> Node
         output: the slot of the output.
         num_nodes: M.
         certain: whether there are as many of nothing else, so that every dimension of this size runs over nodes.
+            Otherwise it also matters what an operation is.
     """
     begun = {slot: torch.arange(num_nodes, device=tape.values[slot].device) for slot in tape.beginnings}
-    found = _OwnSums(live(tape.ops, {output}), Identities(tape, num_nodes, None, begun), tape, certain)
+    identities = Identities(tape, num_nodes, None, begun)
+    found = (_SumsByRows if certain else _SumsByName)(live(tape.ops, {output}), identities, tape)
+    found.leave_divisors_out()
     return NodeTensors(found.nodes, found.sums)
 
 
@@ -84,41 +93,37 @@ def is_of_more_nodes(tapes: tuple[Tape, Tape], slots: Mapping[int, int], counts:
     return has_others or all(lengths[slot] != (counts[1], counts[1]) for slot in added)
 
 
-class _OwnSums:
-    """Looks for the node tensors of a run, and the sums among them."""
+class _Sums:
+    """Follows the node tensors of a run through operations, from features and embeddings on, and finds the sums."""
 
-    def __init__(self, ops: Sequence[Op], identities: Identities, tape: Tape, certain: bool) -> None:
-        """Follow node tensors through operations, from features and embeddings on."""
-        self.certain = certain
+    def __init__(self, ops: Sequence[Op], identities: Identities, tape: Tape) -> None:
+        """Follow them."""
         self.ops, self.identities = ops, identities
         self.values, self.num_nodes = identities.tape.values, identities.num_nodes
         self.sums: list[int] = []  # slots
         self.nodes = {slot for slot in (*tape.features, *tape.beginnings) if self._has_nodes(slot)}  # slots
-        self.pairs: set[int] = set()
-        self._counts: set[int] = set()  # how many rows of edges there are
         self._makers = {s: (op, i) for op in ops for i, s in enumerate(op.outputs) if s is not None}
         self._place = {id(op): place for place, op in enumerate(ops)}
         self._written = {op.args[0].slot for op in ops if op.word.name == "setitem" and isinstance(op.args[0], Ref)}
+        self._begin()
         for op in ops:
             for slot in op.outputs:
                 if slot is not None:
                     self._follow(op, slot)
-        self._leave_divisors_out()
+
+    def _begin(self) -> None:
+        """Prepare what is special to a way of looking."""
 
     def _follow(self, op: Op, slot: int) -> None:
-        """Say of a result whether it is one of pairs, a sum, one of nodes, or of edges."""
-        if self._has_pairs(op, slot):
-            self.pairs.add(slot)
-        elif self._is_sum(op, slot):
-            self.identities.take_for_nodes(slot)
-            self.sums.append(slot)
-            self.nodes.add(slot)
-        elif self._has_nodes(slot):
-            self.nodes.add(slot)
-        elif op.word.name in _READING and self.values[slot].dim() == self.values[op.inputs[0]].dim():
-            self._counts.add(self.values[slot].shape[0])
+        """Say of a result whether it is a sum, or one of nodes."""
+        raise NotImplementedError
 
-    def _leave_divisors_out(self) -> None:
+    def _take(self, slot: int) -> None:
+        """Remember a sum."""
+        self.sums.append(slot)
+        self.nodes.add(slot)
+
+    def leave_divisors_out(self) -> None:
         """Forget the sums that only divide, as in a softmax: they are held constant."""
         readers: dict[int, list[Op]] = {}
         for op in self.ops:
@@ -128,7 +133,8 @@ class _OwnSums:
             seen, todo = {summed}, [summed]
             while todo:
                 at = todo.pop()
-                on = [op for op in readers.get(at, ()) if not _divides(op, at)]
+                reading = readers.get(at, ())
+                on = [op for op in reading if not (_divides(op, at) or _shifts(op, at, readers))]
                 if at not in readers or any(len(op.inputs) > 1 or op.word.name not in _ON_THE_WAY for op in on):
                     break
                 todo += [slot for op in on for slot in op.outputs if slot is not None]
@@ -154,12 +160,156 @@ class _OwnSums:
             return None
         return 0 if value.shape[0] == M else 1 if value.dim() > 2 and value.shape[1] == M else None
 
+    def _cone(self, slot: int) -> tuple[list[Op], dict[int, int]]:
+        """What makes a tensor of node tensors, and the slots of these, with the dimensions along which nodes lie."""
+        cone, read, todo = dict[int, Op](), dict[int, int](), [slot]
+        while todo:
+            at = todo.pop()
+            if at in self.nodes:
+                along = self._along(self.values[at])
+                assert along is not None
+                read[at] = along
+            elif at in self._makers and self._place[id(op := self._makers[at][0])] not in cone:
+                cone[self._place[id(op)]] = op
+                todo += op.inputs
+        return [op for _, op in sorted(cone.items())], read
+
+    def _on_nodes(self, slot: int, dim: int) -> Tensor:
+        """Which rows of the node tensors that it is made of rows of a tensor depend on.  # (K, M)"""
+        return self._dependence(*self._cone(slot), slot, dim)
+
+    def _made(self, ops: Sequence[Op], read: Mapping[int, int], slot: int) -> tuple[Tensor, list[tuple[Tensor, int]]]:
+        """A tensor, made again, and what it was made of, with the dimensions along which nodes lie."""
+        leaves = {given: self.values[given].detach().clone().requires_grad_() for given in read}
+        made: dict[int, Tensor] = dict(leaves)
+        for op in ops:
+            results = op.run(lambda slot: made[slot] if slot in made else self.values[slot].detach())
+            made.update({s: t for s, t in zip(op.outputs, results, strict=True) if s is not None})
+        return made[slot], [(leaf, read[given]) for given, leaf in leaves.items()]
+
+    def _rows_of(self, total: Tensor, leaves: Sequence[tuple[Tensor, int]]) -> Tensor:
+        """Which rows of some tensors a number depends on.  # (M,)"""
+        reached = torch.zeros(self.num_nodes, dtype=torch.bool, device=total.device)
+        if total.requires_grad:
+            tensors = [leaf for leaf, _ in leaves]
+            gradients = torch.autograd.grad(total, tensors, retain_graph=True, allow_unused=True)
+            for gradient, (_, along) in zip(gradients, leaves, strict=True):
+                if gradient is not None:
+                    reached |= (gradient.transpose(0, along).flatten(1) != 0).any(1)
+        return reached
+
+    @torch.enable_grad()
+    def _dependence(self, ops: Sequence[Op], read: Mapping[int, int], slot: int, dim: int) -> Tensor:
+        """Which rows of tensors some rows of another depend on.  # (K, M)
+
+        Args:
+            ops: what makes one of the others.
+            read: the slots of the others, with the dimensions along which their rows lie.
+            slot: of the tensor.
+            dim: the dimension along which its rows lie.
+        """
+        made, leaves = self._made(ops, read, slot)
+        rows, found = made.transpose(0, dim), []
+        for row in self._looked_at:
+            part = rows[row].flatten()
+            found.append(self._rows_of((part * torch.linspace(1, 2, len(part)).to(part)).sum(), leaves))
+        return torch.stack(found)
+
+    @property
+    def _looked_at(self) -> range:
+        return range(0, self.num_nodes, -(-self.num_nodes // _LOOKED_AT))
+
+    def _any_other(self, depends: Tensor) -> bool:
+        """Whether any row that was looked at depends on another than its own."""
+        own = torch.tensor([*self._looked_at], device=depends.device)
+        return bool(depends.scatter(1, own.view(-1, 1), False).any())
+
+
+class _SumsByRows(_Sums):
+    """Whatever an operation is: a node tensor whose rows are made of other rows of node tensors is a sum.
+
+    This takes a run in which there are as many of nothing else as of nodes. What has more dimensions than the features
+    (lists of neighbours, pairs, heads) lies within a layer.
+    """
+
+    def _begin(self) -> None:
+        self._rank = max((self._dims(slot) for slot in self.nodes), default=2)
+
+    def _dims(self, slot: int) -> int:
+        value = self.values[slot]
+        return value.dim() - (value.dim() > 2 and value.shape[0] == 1)
+
+    def _follow(self, op: Op, slot: int) -> None:
+        value = self.values[slot]
+        dim = self._along(value)
+        if dim is None or value.shape.count(self.num_nodes) > 1 or slot in self._written:
+            return
+        if self._is_row_by_row(op, slot):
+            self.nodes.add(slot)
+        elif not self._mixes(slot, dim):
+            if self._any(slot, dim):
+                self.nodes.add(slot)
+        elif self._dims(slot) <= self._rank:
+            depends = self._on_nodes(slot, dim)
+            if bool((depends.sum(1) == 1).all()) and bool((depends.sum(0) <= 1).all()):
+                raise ReorderedError(op.word.name)
+            self._take(slot)
+
+    def _is_row_by_row(self, op: Op, slot: int) -> bool:
+        """Whether an operation is known to map every row of node tensors by itself."""
+        value, given = self.values[slot], [self.values[s] for s in op.inputs]
+        by_entry = op.word.pointwise or op.word.name in ENTRYWISE or op.word.name == "linear"
+        alike = all(t.dim() == value.dim() and t.shape[:-1] == value.shape[:-1] for t in given)
+        return by_entry and alike and all(s in self.nodes for s in op.inputs)
+
+    def _mixes(self, slot: int, dim: int) -> bool:
+        """Whether rows depend on other rows of node tensors than their own: two halves of them on each other's."""
+        generator = torch.Generator().manual_seed(0)
+        ids = torch.arange(self.num_nodes)
+        halves = [ids % 2 == 0, *(torch.rand(self.num_nodes, generator=generator) < 0.5 for _ in range(_SPLITS))]
+        for half in halves:
+            for chosen in (half, ~half):
+                if bool((self._reached(slot, dim, chosen) & ~chosen).any()):
+                    return True
+        return False
+
+    def _any(self, slot: int, dim: int) -> bool:
+        """Whether rows depend on node tensors at all."""
+        return bool(self._reached(slot, dim, torch.ones(self.num_nodes, dtype=torch.bool)).any())
+
+    @torch.enable_grad()
+    def _reached(self, slot: int, dim: int, chosen: Tensor) -> Tensor:
+        """Which rows of node tensors some rows of a tensor depend on.  # (M,)"""
+        made, leaves = self._made(*self._cone(slot), slot)
+        chosen = chosen.to(made.device)
+        part = made.transpose(0, dim)[chosen].flatten()
+        return self._rows_of((part * torch.linspace(1, 2, len(part)).to(part)).sum(), leaves).cpu()
+
+
+class _SumsByName(_Sums):
+    """By what operations are: products, sums, means and so on, of tensors with as many rows as nodes."""
+
+    def _begin(self) -> None:
+        self.pairs: set[int] = set()
+        self._counts: set[int] = set()  # how many rows of edges there are
+
+    def _follow(self, op: Op, slot: int) -> None:
+        if self._has_pairs(op, slot):
+            self.pairs.add(slot)
+        elif self._is_sum(op, slot):
+            self.identities.take_for_nodes(slot)
+            self._take(slot)
+        elif self._has_nodes(slot):
+            self.nodes.add(slot)
+        elif op.word.name in _READING and self.values[slot].dim() == self.values[op.inputs[0]].dim():
+            self._counts.add(self.values[slot].shape[0])
+
     def _has_pairs(self, op: Op, slot: int) -> bool:
         """Whether a tensor has an entry for every pair of nodes."""
         value = self.values[slot]
         if value.shape.count(self.num_nodes) < 2:
             return False
-        if self.certain or any(given in self.pairs for given in op.inputs):
+        if any(given in self.pairs for given in op.inputs):
             return True
         dim = self._along(value)
         if dim is None or value.dim() > 2:
@@ -186,12 +336,12 @@ class _OwnSums:
         if given in self.pairs:
             return True
         if dim == 0 and before.dim() > value.dim() and self.identities.across(given):
-            return self._any_other(self._dependence([op], slot, dim, {given: 1}))
+            return self._any_other(self._dependence([op], {given: 1}, slot, dim))
         if before.shape[: dim + 1] != value.shape[: dim + 1]:
             return True
         if op.word.name in _REDUCING and before.dim() > value.dim() and given not in self.nodes:
             return self.num_nodes not in self._counts  # (M, K, F) of neighbours, and not (E, H, F)
-        return self._any_other(self._dependence([op], slot, dim, {given: dim}))
+        return self._any_other(self._dependence([op], {given: dim}, slot, dim))
 
     @torch.enable_grad()
     def _are_pairs(self, op: Op, slot: int, dim: int, given: int) -> bool:
@@ -208,59 +358,16 @@ class _OwnSums:
                 return True
         return False
 
-    def _on_nodes(self, slot: int, dim: int) -> Tensor:
-        """Which rows of the node tensors that it is made of rows of a tensor depend on.  # (K, M)"""
-        cone, read, todo = dict[int, Op](), dict[int, int](), [slot]
-        while todo:
-            at = todo.pop()
-            if at in self.nodes:
-                along = self._along(self.values[at])
-                assert along is not None
-                read[at] = along
-            elif at in self._makers and self._place[id(op := self._makers[at][0])] not in cone:
-                cone[self._place[id(op)]] = op
-                todo += op.inputs
-        return self._dependence([op for _, op in sorted(cone.items())], slot, dim, read)
-
-    @torch.enable_grad()
-    def _dependence(self, ops: Sequence[Op], slot: int, dim: int, read: Mapping[int, int]) -> Tensor:
-        """Which rows of tensors some rows of another depend on.  # (K, M)
-
-        Args:
-            ops: what makes one of the others.
-            slot: of the tensor.
-            dim: the dimension along which its rows lie.
-            read: the slots of the others, with the dimensions along which their rows lie.
-        """
-        leaves = {given: self.values[given].detach().clone().requires_grad_() for given in read}
-        made: dict[int, Tensor] = dict(leaves)
-        for op in ops:
-            results = op.run(lambda slot: made[slot] if slot in made else self.values[slot].detach())
-            made.update({s: t for s, t in zip(op.outputs, results, strict=True) if s is not None})
-        rows, found = made[slot].transpose(0, dim), []
-        for row in self._looked_at:
-            part = rows[row].flatten()
-            total = (part * torch.linspace(1, 2, len(part)).to(part)).sum()
-            reached = torch.zeros(self.num_nodes, dtype=torch.bool, device=part.device)
-            if total.requires_grad:
-                gradients = torch.autograd.grad(total, [*leaves.values()], retain_graph=True, allow_unused=True)
-                for gradient, along in zip(gradients, read.values(), strict=True):
-                    if gradient is not None:
-                        reached |= (gradient.transpose(0, along).flatten(1) != 0).any(1)
-            found.append(reached)
-        return torch.stack(found)
-
-    @property
-    def _looked_at(self) -> range:
-        return range(0, self.num_nodes, -(-self.num_nodes // _LOOKED_AT))
-
-    def _any_other(self, depends: Tensor) -> bool:
-        """Whether any row that was looked at depends on another than its own."""
-        own = torch.tensor([*self._looked_at], device=depends.device)
-        return bool(depends.scatter(1, own.view(-1, 1), False).any())
-
 
 def _divides(op: Op, slot: int) -> bool:
     """Whether an operation divides by a tensor."""
     divisor = op.args[1] if op.word.name == "div" and len(op.args) > 1 else None
     return op.word.name in _TURNING or (isinstance(divisor, Ref) and divisor.slot == slot and op.args[0] != divisor)
+
+
+def _shifts(op: Op, slot: int, readers: Mapping[int, Sequence[Op]]) -> bool:
+    """Whether a tensor is subtracted from exponents alone, as the largest is in a softmax."""
+    if op.word.name != "sub" or not isinstance(op.args[1], Ref) or op.args[1].slot != slot or op.args[0] == op.args[1]:
+        return False
+    made = op.outputs[0]
+    return made is not None and all(reader.word.name == "exp" for reader in readers.get(made, ()))

@@ -86,6 +86,8 @@ def embedded_nodes(tape: Tape, numbers: Sequence[Tensor], num_nodes: int) -> lis
     """
     looked_up = [f for f in tape.made if any(_are_of(index, numbers) for index in f.numbers)]
     embeddings = [t for f in looked_up for t in f.results if f.tensors and len(t) == num_nodes]
+    hot = [f for f in tape.made if not f.tensors and [n.dim() for n in f.numbers] == [2]] if numbers else []
+    embeddings += [t for f in hot for t in f.results if t.dim() == 2 and len(t) == len(f.numbers[0]) == num_nodes]
     if not numbers:
         joined = [f for f in tape.made if f.name == "cat" and all(_is_learned(t, tape) for _, t in f.tensors)]
         parts = {id(t) for f in joined for _, t in f.tensors}
