@@ -112,6 +112,29 @@ def neighbours(x, e, lin):
     return torch.cat([h, torch.zeros_like(h[:1])])[padded].sum(1)
 
 
+def lists_of(x, e):
+    """Padded lists of neighbours, and which entries are some.  # (M, K), (M, K)"""
+    into = [e[0][e[1] == node] for node in range(len(x))]
+    lists = nn.utils.rnn.pad_sequence(into, batch_first=True, padding_value=-1)
+    return lists.clamp(min=0), (lists >= 0).to(x)
+
+
+def by_einsum(x, e, lin):
+    lists, some = lists_of(x, e)
+    return torch.einsum("nk,nkf->nf", some, lin(x)[lists])
+
+
+def by_gather(x, e, lin):
+    h, (lists, some) = lin(x), lists_of(x, e)
+    rows = h[None].expand(len(x), -1, -1).gather(1, lists[..., None].expand(-1, -1, h.shape[1]))
+    return (rows * some[..., None]).sum(1)
+
+
+def column_by_column(x, e, lin):
+    h, (lists, some) = lin(x), lists_of(x, e)
+    return sum(h[lists[:, k]] * some[:, k : k + 1] for k in range(lists.shape[1]))
+
+
 def pairs(x, e, lin):
     h = lin(x)
     return (matrix(x).unsqueeze(2) * h.unsqueeze(0)).sum(1)
@@ -139,6 +162,11 @@ WAYS = {
     "loop": loop,
     "written in turn": written_in_turn,
     "lists of neighbours": neighbours,
+    "lists by einsum": by_einsum,
+    "lists by gather": by_gather,
+    "tensordot": lambda x, e, lin: torch.tensordot(matrix(x), lin(x), dims=1),
+    "features first": lambda x, e, lin: (lin(x).t() @ matrix(x).t()).t(),
+    "matrix as weights": lambda x, e, lin: nn.functional.linear(lin(x).t(), matrix(x)).t(),
     "pairs": pairs,
 }
 
@@ -227,6 +255,74 @@ def transformer(m, x, e, hold=lambda t: t):
     return m.out(hold((q @ k.t() / 2).softmax(1)) @ v).relu()
 
 
+def heads(m, x, e, hold=lambda t: t):
+    """Two heads, which come before the nodes."""
+    h = x
+    for _ in range(2):
+        q, k, v = (lin(h).view(len(x), 2, 2).transpose(0, 1) for lin in (m.q, m.k, m.v))
+        scores = (q @ k.transpose(1, 2)).masked_fill(ADJACENCY == 0, -9).softmax(-1)
+        h = h + m.out((hold(scores) @ v).transpose(0, 1).reshape(len(x), 4)).relu()
+    return h
+
+
+def heads_last(m, x, e, hold=lambda t: t):
+    h = x
+    for _ in range(2):
+        q, k, v = (lin(h).view(len(x), 2, 2) for lin in (m.q, m.k, m.v))
+        scores = torch.einsum("ihd,jhd->ijh", q, k).masked_fill(ADJACENCY[..., None] == 0, -9).softmax(1)
+        h = h + m.out(torch.einsum("ijh,jhd->ihd", hold(scores), v).reshape(len(x), 4)).relu()
+    return h
+
+
+def over_pairs(m, x, e, hold=lambda t: t):
+    """Scores from pairs, and a sum over them."""
+    scores = (m.q(x)[:, None] * m.k(x)[None]).sum(-1).masked_fill(ADJACENCY == 0, -9).softmax(1)
+    return m.out((hold(scores)[..., None] * m.v(x)[None]).sum(1).relu())
+
+
+def edge_conv(m, x, e, hold=None):
+    """The largest over neighbours in lists, as in DGCNN and ParticleNet."""
+    h = x
+    for _ in range(2):
+        lists, some = lists_of(h, torch.cat([torch.arange(len(x)).expand(2, -1), e], 1))
+        lists = torch.where(some > 0, lists, torch.arange(len(x))[:, None])
+        own = h[:, None].expand(*lists.shape, 4)
+        h = m.wide(torch.cat([own, h[lists] - own], -1)).relu().amax(1)
+    return h
+
+
+def shifted_softmax(m, x, e, hold=lambda t: t):
+    """The largest score at every node is subtracted first."""
+    h = x
+    for _ in range(2):
+        h = m.v(h)
+        scores = m.q(h)[e[0]] + m.k(h)[e[1]]
+        top = scores.new_full(h.shape, -9.0).scatter_reduce(0, e[1].view(-1, 1).expand_as(scores), scores, "amax")
+        scores = (scores - top[e[1]]).exp()
+        h = received(hold(scores / received(scores, e, len(x))[e[1]]) * h[e[0]], e, len(x)).relu()
+    return m.out(h)
+
+
+def normalised(m, x, e, hold=lambda t: t):
+    """What all nodes have in common is no message."""
+    h = x
+    for lin in (m.a, m.b):
+        h = received(lin(h)[e[0]], e, len(x))
+        centred = h - hold(h.mean(0))
+        h = centred / hold(centred.square().mean(0).add(1e-5).sqrt())
+        h = h.relu()
+    return m.out(h) * hold(m.c(h).softmax(0))
+
+
+def parallel(m, x, e, hold=None):
+    """Sums side by side: along edges and against them."""
+    h = x
+    for _ in range(2):
+        there, back = received(m.a(h)[e[0]], e, len(x)), received(m.b(h)[e[1]], e.flip(0), len(x))
+        h = nn.functional.leaky_relu(m.c(torch.cat([there, back, h], 1)), 0.3)
+    return h
+
+
 def edge_states(m, x, e, hold=None):
     """Edges keep features, as in MeshGraphNets."""
     h, edge = x, m.q(x)[e[0]]
@@ -279,6 +375,13 @@ KINDS = {
     "powers of a matrix": (diffusion, FOURS, 2),
     "Chebyshev": (chebyshev, FOURS, 2),
     "joined": (joined, {"wide": (8, 4)}, 2),
+    "heads first": (heads, FOURS, 2),
+    "heads last": (heads_last, FOURS, 2),
+    "over pairs": (over_pairs, FOURS, 1),
+    "EdgeConv": (edge_conv, {"wide": (8, 4)}, 2),
+    "softmax, shifted": (shifted_softmax, FOURS, 2),
+    "normalised": (normalised, {"a": (4, 4), "b": (4, 4), "c": (4, 1), "out": (4, 4)}, 2),
+    "side by side": (parallel, {"a": (4, 4), "b": (4, 4), "c": (12, 4)}, 2),
 }
 
 
@@ -322,9 +425,7 @@ def test_walks_sum_up_and_hooks_agree(name, rule):
 
 
 @pytest.mark.parametrize("rule", ["zero", "auto"])
-@pytest.mark.parametrize(
-    "name", [name for name in KINDS if name not in ("dense attention", "powers of a matrix", "Chebyshev")]
-)
+@pytest.mark.parametrize("name", [name for name in KINDS if "ADJACENCY" not in KINDS[name][0].__code__.co_names])
 def test_nodes_in_another_order_have_the_same_relevance(name, rule):
     model, _ = kind_of(name)
     order = torch.tensor([3, 0, 5, 1, 4, 2])  # the new place of every node
@@ -711,3 +812,81 @@ def test_graphs_of_one_node_have_the_layers_of_larger_ones(name, edges):
     chain, theirs = (ww.trace(each, X[:1], edges, target=0) for each in (model, modules))
     assert chain.num_layers == theirs.num_layers == 2
     same(ww.feature_relevance(chain), ww.feature_relevance(theirs))
+
+
+@pytest.mark.parametrize("columns", [[0, 1, 2, 3, 4, 5], [3, 0, 4, 1, 5, 2], [0, 1, 2, 3, 4]])
+def test_hyperedges_are_no_nodes_though_there_are_as_many(columns):
+    """Nor are the coefficients of eigenvectors."""
+    incidence = (ADJACENCY + torch.eye(M).double())[:, columns]
+
+    def run(m, x, incidence):
+        h = x
+        for lin in (m.a, m.b):
+            h = (incidence @ (incidence.t() @ lin(h)) / 9).relu()
+        return m.out(h)
+
+    def at_once(m, x, incidence):
+        h = x
+        for lin in (m.a, m.b):
+            h = ((incidence @ incidence.t() / 9) @ lin(h)).relu()
+        return m.out(h)
+
+    modules = {"a": (4, 4), "b": (4, 4), "out": (4, 4)}
+    chain, theirs = (ww.trace(Own(way, **modules), X, incidence, target=0) for way in (run, at_once))
+    assert chain.num_layers == 2
+    same(ww.subgraph_relevance(chain, SETS), ww.subgraph_relevance(theirs, SETS))
+
+
+@pytest.mark.parametrize("rule", ["zero", "gamma", "auto"])
+def test_all_layers_take_their_weights_on_the_same_side(rule):
+    """Though the first one follows an encoder without an activation."""
+
+    class Net(nn.Module):
+        def __init__(self, own):
+            super().__init__()
+            torch.manual_seed(0)
+            self.enc, self.a, self.b, self.out = (nn.Linear(4, 4) for _ in range(4))
+            self.double().eval()
+            self.own, self.layers = own, [Passing(lin, "sum", False, False).eval() for lin in (self.a, self.b)]
+
+        def forward(self, x, edge_index):
+            h = self.enc(x)
+            for lin, layer in zip((self.a, self.b), self.layers, strict=True):
+                h = (lin(received(h[edge_index[0]], edge_index)) if self.own else layer(h, edge_index)).relu()
+            return self.out(h.sum(0, keepdim=True))
+
+    own, modules = Net(True), Net(False)
+    own.layers = [None, None]
+    chain, theirs = (ww.trace(each, X, EDGES, target=0, rule=rule) for each in (own, modules))
+    same(ww.feature_relevance(chain), ww.feature_relevance(theirs))
+    same(ww.subgraph_relevance(chain, SETS), ww.subgraph_relevance(theirs, SETS))
+
+
+@pytest.mark.parametrize("hub", [0, 1, 17, 39])
+def test_a_single_node_that_receives_is_seen(hub):
+    x = torch.randn(40, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    star = torch.zeros(40, 40, dtype=torch.float64).index_fill(0, torch.tensor([hub]), 1.0)
+    model = Own(lambda m, x, adj: m.b((x + adj @ m.a(x)).relu()), a=(4, 4), b=(4, 4))
+    assert ww.trace(model, x, star, target=0).num_layers == 1
+
+
+def test_kinds_of_atoms_may_be_one_hot():
+    def run(m, z, e):
+        h = nn.functional.one_hot(z, 5).to(X)
+        return m.b(received(m.a(h)[e[0]], e, len(z)).relu())
+
+    z = NUMBERS[:, 0]
+    modules = {"a": (5, 4), "b": (4, 4)}
+    chain = ww.trace(Own(run, **modules), z, EDGES, target=0)
+    hot = nn.functional.one_hot(z, 5).to(X)
+    theirs = ww.trace(Own(lambda m, h, e: m.b(received(m.a(h)[e[0]], e).relu()), **modules), hot, EDGES, target=0)
+    same(ww.node_relevance(chain), ww.node_relevance(theirs))
+    same(ww.subgraph_relevance(chain, SETS), ww.subgraph_relevance(theirs, SETS))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_an_adjacency_in_half_precision_is_read_as_the_features_are(dtype):
+    model = Own(lambda m, x, adj: m.b((adj @ m.a(x)).relu()), a=(4, 4), b=(4, 4)).to(dtype)
+    chain = ww.trace(model, X.to(dtype), ADJACENCY.to(dtype), target=0)
+    assert chain.num_layers == 1
+    assert chain.output == pytest.approx(float(model(X.to(dtype), ADJACENCY.to(dtype))[0, 0].detach()), rel=0.05)

@@ -87,6 +87,7 @@ class ModelRuns:
     def _seen_on_more_nodes(self, tape: Tape, slot: int) -> NodeTensors | None:
         """The node tensors, seen in a run with more nodes, of which there are as many as of nothing else."""
         M = self.given.num_nodes
+        unsure = None
         sizes = {size for value in tape.values for size in value.shape}
         for joined, square, more in itertools.product((True, False), (False, True), range(3, 7)):
             larger = None if M + more in sizes else enlarged(self.given, more, joined, square)
@@ -99,9 +100,10 @@ class ModelRuns:
                 slots = same_slots((other, tape), (output, slot))
                 if is_of_more_nodes((other, tape), slots, (M + more, M)):
                     found = node_tensors(other, output, M + more, certain=True)
-                    if found.sums:
+                    if found.sums and not found.unsure:
                         return found.elsewhere(slots)
-        return None
+                    unsure = unsure or (found.elsewhere(slots) if found.sums else None)
+        return unsure
 
     def _run(self, suspects: Sequence[str]) -> tuple[Tape, Watch, ExplainedScalar]:
         model, modules, given = self._shadowed()

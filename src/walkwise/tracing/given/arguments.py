@@ -134,7 +134,11 @@ class Given:
         x = self.x if self.x is None else again(self.x.detach(), dtype)
         x = x.clone() if x is not None and x.data_ptr() == self.x.data_ptr() else x
         arguments = {name: x if value is self.x else again(value, dtype) for name, value in self.arguments.items()}
-        return replace(self, x=x, edge_index=self.edge_index, arguments=arguments)
+        edges = self.edge_index
+        dense = (
+            isinstance(edges, Tensor) and edges.layout == torch.strided and edges.is_floating_point()
+        )  # an adjacency
+        return replace(self, x=x, edge_index=again(edges, dtype) if dense else edges, arguments=arguments)
 
     def in_main_memory(self) -> Given:
         """The same input in main memory, wherever the model is."""

@@ -105,8 +105,11 @@ class _Layers:
             ops = {place: op for n in group for place, op in cones[n].items() if place not in taken}
             taken.update(ops)
             layers.append(OwnLayer(ops, self._leaving(ops, [self.sums[n] for n in sorted(group)])))
-        for layer in layers:
-            self._begin(layer, taken)
+        weighted = [(self._weights_before(layer), self._weights_after(layer)) for layer in layers]
+        later = sum(b and not a for a, b in weighted) > sum(a and not b for a, b in weighted)  # those of most layers
+        for layer, sides in zip(layers, weighted, strict=True):
+            if not (later and all(sides) and len(self.read(layer)) == 1):
+                self._begin(layer, taken)
             self._go_on(layer, taken)
         return layers
 
@@ -191,6 +194,16 @@ class _Layers:
             layer.ops |= ops
             taken.update(ops)
             layer.sums = [last := made]
+
+    def _weights_before(self, layer: OwnLayer) -> bool:
+        """Whether what a layer is made of was multiplied with weights right before."""
+        return any(self._is_weighted(self.maker[slot]) for slot in self.read(layer) if self._is_linear(slot))
+
+    def _weights_after(self, layer: OwnLayer) -> bool:
+        """Whether nothing but weights reads what a layer makes."""
+        slot = layer.sums[0] if len(layer.sums) == 1 else self.output
+        readers = [op for op in self.ops if slot in op.inputs]
+        return slot != self.output and len(readers) == 1 and self._is_weighted(readers[0])
 
     def _joined(self, reader: Op, last: int, known: set[int]) -> dict[int, Op] | None:
         """A linear operation on a sum, and those that make its other inputs of what its layer has; None if not."""

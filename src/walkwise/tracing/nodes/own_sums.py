@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from walkwise.core.differential import leaves
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
 from walkwise.tracing.nodes.sums import ENTRYWISE, PRODUCTS, added_along, one_by_one
 from walkwise.tracing.recording.recorded import Op, Ref, live
@@ -25,6 +27,10 @@ _ON_THE_WAY = _READING | {
     "add", "clamp", "sqrt", "view", "reshape", "unsqueeze", "squeeze", "expand", "expand_as", "repeat_interleave", "to",
 }  # fmt: skip
 _TURNING = frozenset({"reciprocal", "rsqrt", "rdiv"})
+#: Functions that divide by what they make of all rows.
+_NORMALISING = frozenset({
+    "softmax", "log_softmax", "softmin", "normalize", "layer_norm", "batch_norm", "instance_norm", "group_norm",
+})  # fmt: skip
 _ATTENDING = frozenset({"multi_head_attention_forward", "scaled_dot_product_attention"})
 #: How many rows to inspect one by one, to see which others they depend on.
 _LOOKED_AT = 16
@@ -38,6 +44,7 @@ class NodeTensors:
 
     nodes: set[int]
     sums: list[int]
+    unsure: bool = False  # whether some rows may be something else's, of which there happen to be as many
 
     def elsewhere(self, slots: Mapping[int, int]) -> NodeTensors:
         """The same tensors by other slots."""
@@ -62,7 +69,7 @@ def node_tensors(tape: Tape, output: int, num_nodes: int, certain: bool) -> Node
     identities = Identities(tape, num_nodes, None, begun)
     found = (_SumsByRows if certain else _SumsByName)(live(tape.ops, {output}), identities, tape)
     found.leave_divisors_out()
-    return NodeTensors(found.nodes, found.sums)
+    return NodeTensors(found.nodes, found.sums, found.unsure)
 
 
 def same_slots(tapes: tuple[Tape, Tape], outputs: tuple[int, int]) -> dict[int, int]:
@@ -101,6 +108,7 @@ class _Sums:
         self.ops, self.identities = ops, identities
         self.values, self.num_nodes = identities.tape.values, identities.num_nodes
         self.sums: list[int] = []  # slots
+        self.unsure = False  # whether rows are read by as many numbers as there are nodes
         self.nodes = {slot for slot in (*tape.features, *tape.beginnings) if self._has_nodes(slot)}  # slots
         self._makers = {s: (op, i) for op in ops for i, s in enumerate(op.outputs) if s is not None}
         self._place = {id(op): place for place, op in enumerate(ops)}
@@ -180,20 +188,20 @@ class _Sums:
 
     def _made(self, ops: Sequence[Op], read: Mapping[int, int], slot: int) -> tuple[Tensor, list[tuple[Tensor, int]]]:
         """A tensor, made again, and what it was made of, with the dimensions along which nodes lie."""
-        leaves = {given: self.values[given].detach().clone().requires_grad_() for given in read}
-        made: dict[int, Tensor] = dict(leaves)
+        begun = {given: self.values[given].detach().clone().requires_grad_() for given in read}
+        made: dict[int, Tensor] = dict(begun)
         for op in ops:
             results = op.run(lambda slot: made[slot] if slot in made else self.values[slot].detach())
             made.update({s: t for s, t in zip(op.outputs, results, strict=True) if s is not None})
-        return made[slot], [(leaf, read[given]) for given, leaf in leaves.items()]
+        return made[slot], [(leaf, read[given]) for given, leaf in begun.items()]
 
-    def _rows_of(self, total: Tensor, leaves: Sequence[tuple[Tensor, int]]) -> Tensor:
+    def _rows_of(self, total: Tensor, begun: Sequence[tuple[Tensor, int]]) -> Tensor:
         """Which rows of some tensors a number depends on.  # (M,)"""
         reached = torch.zeros(self.num_nodes, dtype=torch.bool, device=total.device)
         if total.requires_grad:
-            tensors = [leaf for leaf, _ in leaves]
+            tensors = [leaf for leaf, _ in begun]
             gradients = torch.autograd.grad(total, tensors, retain_graph=True, allow_unused=True)
-            for gradient, (_, along) in zip(gradients, leaves, strict=True):
+            for gradient, (_, along) in zip(gradients, begun, strict=True):
                 if gradient is not None:
                     reached |= (gradient.transpose(0, along).flatten(1) != 0).any(1)
         return reached
@@ -208,11 +216,11 @@ class _Sums:
             slot: of the tensor.
             dim: the dimension along which its rows lie.
         """
-        made, leaves = self._made(ops, read, slot)
+        made, begun = self._made(ops, read, slot)
         rows, found = made.transpose(0, dim), []
         for row in self._looked_at:
             part = rows[row].flatten()
-            found.append(self._rows_of((part * torch.linspace(1, 2, len(part)).to(part)).sum(), leaves))
+            found.append(self._rows_of((part * torch.linspace(1, 2, len(part)).to(part)).sum(), begun))
         return torch.stack(found)
 
     @property
@@ -229,11 +237,13 @@ class _SumsByRows(_Sums):
     """Whatever an operation is: a node tensor whose rows are made of other rows of node tensors is a sum.
 
     This takes a run in which there are as many of nothing else as of nodes. What has more dimensions than the features
-    (lists of neighbours, pairs, heads) lies within a layer.
+    (lists of neighbours, pairs, heads) lies within a layer. What all nodes get of all of them together (a mean that is
+    subtracted, a virtual node, the divisor of a softmax over all) is no message of one to another.
     """
 
     def _begin(self) -> None:
         self._rank = max((self._dims(slot) for slot in self.nodes), default=2)
+        self._of_all: set[int] = set()  # slots of what is made of all nodes together, or of all of a graph
 
     def _dims(self, slot: int) -> int:
         value = self.values[slot]
@@ -242,8 +252,12 @@ class _SumsByRows(_Sums):
     def _follow(self, op: Op, slot: int) -> None:
         value = self.values[slot]
         dim = self._along(value)
+        if self.num_nodes not in value.shape and self._is_of_all(op, value):
+            self._of_all.add(slot)
         if dim is None or value.shape.count(self.num_nodes) > 1 or slot in self._written:
             return
+        if op.word.name in _READING:
+            self.unsure |= any(_is_index(item) and len(item) == self.num_nodes for item in leaves(op.args))
         if self._is_row_by_row(op, slot):
             self.nodes.add(slot)
         elif not self._mixes(slot, dim):
@@ -258,9 +272,18 @@ class _SumsByRows(_Sums):
     def _is_row_by_row(self, op: Op, slot: int) -> bool:
         """Whether an operation is known to map every row of node tensors by itself."""
         value, given = self.values[slot], [self.values[s] for s in op.inputs]
+        if op.word.name in _NORMALISING or any(s in self._of_all for s in op.inputs):
+            return all(s in self.nodes or s in self._of_all for s in op.inputs)
         by_entry = op.word.pointwise or op.word.name in ENTRYWISE or op.word.name == "linear"
         alike = all(t.dim() == value.dim() and t.shape[:-1] == value.shape[:-1] for t in given)
         return by_entry and alike and all(s in self.nodes for s in op.inputs)
+
+    def _is_of_all(self, op: Op, value: Tensor) -> bool:
+        """Whether a tensor without rows of nodes is a sum or mean of them, or made of one."""
+        if all(s in self._of_all for s in op.inputs):
+            return True
+        pooled = op.word.name in _REDUCING or added_along(op, value.dim()) == 0
+        return pooled and all(s in self.nodes or s in self._of_all for s in op.inputs)
 
     def _mixes(self, slot: int, dim: int) -> bool:
         """Whether rows depend on other rows of node tensors than their own: two halves of them on each other's."""
@@ -280,10 +303,10 @@ class _SumsByRows(_Sums):
     @torch.enable_grad()
     def _reached(self, slot: int, dim: int, chosen: Tensor) -> Tensor:
         """Which rows of node tensors some rows of a tensor depend on.  # (M,)"""
-        made, leaves = self._made(*self._cone(slot), slot)
+        made, begun = self._made(*self._cone(slot), slot)
         chosen = chosen.to(made.device)
         part = made.transpose(0, dim)[chosen].flatten()
-        return self._rows_of((part * torch.linspace(1, 2, len(part)).to(part)).sum(), leaves).cpu()
+        return self._rows_of((part * torch.linspace(1, 2, len(part)).to(part)).sum(), begun).cpu()
 
 
 class _SumsByName(_Sums):
@@ -357,6 +380,11 @@ class _SumsByName(_Sums):
             if gradient is not None and not bool(gradient.transpose(0, along[0])[1:].any()):
                 return True
         return False
+
+
+def _is_index(item: Any) -> bool:
+    """Whether something is numbers of rows."""
+    return isinstance(item, Tensor) and item.dtype == torch.long and item.dim() == 1
 
 
 def _divides(op: Op, slot: int) -> bool:
