@@ -613,8 +613,42 @@ def test_rows_of_edges_are_none_of_nodes_though_there_are_as_many():
 ], ids=["a perceptron", "another order", "another order, one by one", "a mean"])  # fmt: skip
 def test_models_without_sums_at_the_nodes_are_refused(run):
     model = Own(run, a=(4, 4), b=(4, 4))
-    with pytest.raises(TraceError, match="no sum at the nodes in its own code"):
+    with pytest.raises(TraceError, match=r"no sum at the nodes in its own code|puts its nodes into another order"):
         ww.trace(model, X, EDGES, target=0)
+
+
+@pytest.mark.parametrize("order", [[5, 4, 3, 2, 1, 0], [2, 0, 4, 1, 3, 5]])
+def test_nodes_in_another_order_are_refused(order):
+    """Rows of sums are then those of other nodes than their numbers say."""
+
+    def run(m, x, e):
+        p = torch.tensor(order)
+        h, e = m.a(x[torch.cat([p, torch.arange(6, len(x))])]), torch.cat([p.argsort(), torch.arange(6, len(x))])[e]
+        return m.b(h + received(h[e[0]], e, len(x))).relu()
+
+    with pytest.raises(TraceError, match=r"Own puts its nodes into another order \(getitem\) before it adds rows up"):
+        ww.trace(Own(run, a=(4, 4), b=(4, 4)), X, EDGES, target=0)
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+def test_several_matrices_on_one_graph(rule):
+    """Times on a road network, (T, M, F), as (M, T · F)."""
+
+    def run(m, x, e):
+        h = x
+        for lin in (m.a, m.b):
+            h = (ADJACENCY @ lin(h)).relu()
+        return m.out(h.mean((0, 1)))[None]
+
+    model = Own(run, a=(4, 4), b=(4, 4), out=(4, 2))
+    x = torch.randn(3, M, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    chain = ww.trace(model, x, EDGES, target=0, rule=rule)
+    assert (chain.num_layers, chain.num_nodes) == (2, M)
+    check_walks(chain)
+    if rule == "zero":
+        leaf = x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(model(leaf, EDGES)[0, 0], leaf)
+        same(ww.feature_relevance(chain), (gradient * x).transpose(0, 1).reshape(M, -1))
 
 
 def test_models_are_left_as_they_were():

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from walkwise.core.lazy import cached_property
-from walkwise.errors import InputError
+from walkwise.errors import InputError, TraceError
 from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.given.enlarged import enlarged
 from walkwise.tracing.given.holders import in_main_memory
@@ -20,7 +20,7 @@ from walkwise.tracing.given.inputs import check_input
 from walkwise.tracing.given.target import ExplainedScalar, Index, Target, explained
 from walkwise.tracing.meaning.pairs import write_pairs
 from walkwise.tracing.nodes.own_layers import find_own_layers
-from walkwise.tracing.nodes.own_sums import NodeTensors, is_of_more_nodes, node_tensors, same_slots
+from walkwise.tracing.nodes.own_sums import NodeTensors, ReorderedError, is_of_more_nodes, node_tensors, same_slots
 from walkwise.tracing.nodes.sources import embedded_nodes
 from walkwise.tracing.precision import widened
 from walkwise.tracing.recording.tape import Tape
@@ -40,6 +40,11 @@ from walkwise.tracing.running.watch import Watch
 _RANDOM = (
     "the model draws random numbers even in evaluation mode (a dropout that is always on, say): this chain is that of "
     "one run, and another run may give a different output"
+)
+
+_REORDERED = (
+    "{} puts its nodes into another order ({}) before it adds rows up at them, and Walkwise cannot tell which row is "
+    "which node."
 )
 
 
@@ -76,10 +81,14 @@ class ModelRuns:
         """Put the layers of a model's own code onto the tape; a model without any is refused."""
         slot = tape.slot_of(scalar.tensor)
         M, edges = self.given.num_nodes, self.given.edge_index
+        ends = ends_of(edges) if joins(edges, M) else None
         if slot is not None:
             with torch.no_grad():
-                found = self._seen_on_more_nodes(tape, slot) or node_tensors(tape, slot, M, certain=False)
-                ends = ends_of(edges) if joins(edges, M) else None
+                try:
+                    found = self._seen_on_more_nodes(tape, slot) or node_tensors(tape, slot, M, ends)
+                except ReorderedError as function:
+                    problem = _REORDERED.format(type(self.given.model).__name__, function)
+                    raise TraceError(problem, remedy="Put the graph into that order before tracing it.") from None
                 self.sums = find_own_layers(tape, slot, found, M, self.given.model, ends)
         if not tape.calls:
             check_layers(watch.modules)
@@ -93,16 +102,21 @@ class ModelRuns:
             larger = None if M + more in sizes else enlarged(self.given, more, joined, square)
             if larger is None:
                 continue
-            with suppress(Exception):  # the model does not run on more nodes, or does something else there
+            try:
                 other, _, scalar = replace(self, given=larger)._run(())
                 output = other.slot_of(scalar.tensor)
                 assert output is not None
                 slots = same_slots((other, tape), (output, slot))
-                if is_of_more_nodes((other, tape), slots, (M + more, M)):
-                    found = node_tensors(other, output, M + more, certain=True)
-                    if found.sums and not found.unsure:
-                        return found.elsewhere(slots)
-                    unsure = unsure or (found.elsewhere(slots) if found.sums else None)
+                if not is_of_more_nodes((other, tape), slots, (M + more, M)):
+                    continue
+                found = node_tensors(other, output, M + more, certain=True)
+            except ReorderedError:
+                raise
+            except Exception:  # the model does not run on more nodes, or does something else there
+                continue
+            if found.sums and not found.unsure:
+                return found.elsewhere(slots)
+            unsure = unsure or (found.elsewhere(slots) if found.sums else None)
         return unsure
 
     def _run(self, suspects: Sequence[str]) -> tuple[Tape, Watch, ExplainedScalar]:

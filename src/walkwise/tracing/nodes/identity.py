@@ -200,7 +200,7 @@ class Identities:
         if slot in self._rows_of:
             given = self._rows_of[slot]
             from_nobody = bool((self._known[given] < 0).all())  # hyperedges, say
-            at_nodes = from_nobody and self._are_ends((self._call_of[slot].along,), value)
+            at_nodes = from_nobody and self.are_ends((self._call_of[slot].along,), value)
             return upright(self.every, value.dim()) if at_nodes else self._returned(given, value)
         if slot not in self._maker and self.types is not None:
             return self._own(slot, value)
@@ -225,7 +225,7 @@ class Identities:
         if name in _AS_FIRST:
             ids = self._remembered(op, value) if name in _SEQUENCES and output else self._as_first(op, value)
             return self._told_apart(op, output, ids) if name in _OVER_ROWS else ids
-        if added_along(op, value.dim()) == 0 and not self.reordered and self._are_ends(op.args, value):
+        if added_along(op, value.dim()) == 0 and not self.reordered and self.are_ends(op.args, value):
             return self._told_apart(op, output, upright(self.every, value.dim()))
         there = moved(op, output, value, self.tape.values, self._known, self.num_nodes)
         if there is None and name in _ORDERING:
@@ -248,7 +248,8 @@ class Identities:
             if len(value) <= self.num_nodes:  # more than there are nodes: of edges, say
                 raise
             return _nobody(value)
-        dense = value.dim() > 2 and value.shape[:2] == (1, self.num_nodes) and self.natural(ids)  # (M, F) -> (1, M, F)
+        second = value.dim() > 2 and value.shape[1] == self.num_nodes != value.shape[0]
+        dense = second and self.natural(ids)  # (M, F) -> (1, M, F)
         if dense or (across and value.shape[1:2] == (self.num_nodes,)):
             return self.every.view(-1, *[1] * (value.dim() - 2))
         return upright(ids, value.dim()) if len(ids) == value.shape[0] else _nobody(value)
@@ -350,7 +351,7 @@ class Identities:
         along = fitting[0].view([-1 if d == dim else 1 for d in range(value.dim())])
         return self._several(op, value) if self.reordered else along
 
-    def _are_ends(self, given: Sequence[Any], value: Tensor) -> bool:
+    def are_ends(self, given: Sequence[Any], value: Tensor) -> bool:
         """Whether rows of a result are numbered by an end of every edge of the graph."""
         if self._edges is None or not self._edges.numel() or value.dim() < 2 or len(value) != self.num_nodes:
             return False

@@ -67,7 +67,7 @@ def find_own_layers(
         for op in layer.ops.values():
             op.call = number
     if edges is not None and layers:
-        tape.calls[0].edge_index = _directed(edges, layers[0], tape)
+        tape.calls[0].edge_index = _directed(edges, layers[0], tape, num_nodes)
     begun = 0
     for op in tape.ops:
         op.era = begun = begun if op.call is None else max(begun, op.call + 1)
@@ -234,16 +234,16 @@ class _Layers:
 
 
 @torch.enable_grad()
-def _directed(edges: Tensor, layer: OwnLayer, tape: Tape) -> Tensor | None:
+def _directed(edges: Tensor, layer: OwnLayer, tape: Tape, num_nodes: int) -> Tensor | None:
     """The edges from senders to receivers; None if messages are not sent along them.  # (2, E)"""
-    handed = tape.calls[0].handed[0]
-    values = {handed: tape.values[handed].detach().clone().requires_grad_()}
+    handed, made = tape.calls[0].handed[0], layer.sums[0]
+    along, across = (int(len(tape.values[slot]) != num_nodes) for slot in (handed, made))
+    leaf = tape.values[handed].detach().transpose(0, along).clone().requires_grad_()
+    values = {handed: leaf.transpose(0, along)}
     for _, op in sorted(layer.ops.items()):
-        made = op.run(lambda slot: values[slot] if slot in values else tape.values[slot].detach())
-        values.update({slot: t for slot, t in zip(op.outputs, made, strict=True) if slot is not None})
-    rows, leaf = values[layer.sums[0]], values[handed]
-    if rows.dim() > 2 and rows.shape[0] == 1:
-        rows = rows[0]
+        results = op.run(lambda slot: values[slot] if slot in values else tape.values[slot].detach())
+        values.update({slot: t for slot, t in zip(op.outputs, results, strict=True) if slot is not None})
+    rows = values[made].transpose(0, across)
     flipped = turned(rows, leaf, edges)
     return None if flipped is None else edges.flip(0) if flipped else edges
 

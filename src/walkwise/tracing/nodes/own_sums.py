@@ -7,6 +7,7 @@ itself. A sum at the nodes makes such a tensor of rows that are not theirs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,18 +56,21 @@ class ReorderedError(Exception):
     """A model puts nodes into another order."""
 
 
-def node_tensors(tape: Tape, output: int, num_nodes: int, certain: bool) -> NodeTensors:
+def node_tensors(
+    tape: Tape, output: int, num_nodes: int, edges: Tensor | None = None, *, certain: bool = False
+) -> NodeTensors:
     """The node tensors that an output depends on.
 
     Args:
         tape: what was recorded.
         output: the slot of the output.
         num_nodes: M.
+        edges: those of the graph, (2, E).
         certain: whether there are as many of nothing else, so that every dimension of this size runs over nodes.
             Otherwise it also matters what an operation is.
     """
     begun = {slot: torch.arange(num_nodes, device=tape.values[slot].device) for slot in tape.beginnings}
-    identities = Identities(tape, num_nodes, None, begun)
+    identities = Identities(tape, num_nodes, None, begun, edges)
     found = (_SumsByRows if certain else _SumsByName)(live(tape.ops, {output}), identities, tape)
     found.leave_divisors_out()
     return NodeTensors(found.nodes, found.sums, found.unsure)
@@ -325,7 +329,17 @@ class _SumsByName(_Sums):
         elif self._has_nodes(slot):
             self.nodes.add(slot)
         elif op.word.name in _READING and self.values[slot].dim() == self.values[op.inputs[0]].dim():
+            self._check_order(op, slot)
             self._counts.add(self.values[slot].shape[0])
+
+    def _check_order(self, op: Op, slot: int) -> None:
+        """Refuse nodes in another order, if these are not the ends of edges, of which there are as many."""
+        if self.identities.are_ends(op.args, self.values[slot]):
+            return
+        with suppress(UnfollowedError):
+            ids = self.identities.nodes(slot)
+            if len(ids) == self.num_nodes and torch.equal(ids.sort().values, self.identities.every):
+                raise ReorderedError(op.word.name)
 
     def _has_pairs(self, op: Op, slot: int) -> bool:
         """Whether a tensor has an entry for every pair of nodes."""
