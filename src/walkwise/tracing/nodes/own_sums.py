@@ -104,7 +104,7 @@ def is_of_more_nodes(tapes: tuple[Tape, Tape], slots: Mapping[int, int], counts:
     return has_others or all(lengths[slot] != (counts[1], counts[1]) for slot in added)
 
 
-class _Sums:
+class _OwnSums:
     """Follows the node tensors of a run through operations, from features and embeddings on, and finds the sums."""
 
     def __init__(self, ops: Sequence[Op], identities: Identities, tape: Tape) -> None:
@@ -237,7 +237,7 @@ class _Sums:
         return bool(depends.scatter(1, own.view(-1, 1), False).any())
 
 
-class _SumsByRows(_Sums):
+class _SumsByRows(_OwnSums):
     """Whatever an operation is: a node tensor whose rows are made of other rows of node tensors is a sum.
 
     This takes a run in which there are as many of nothing else as of nodes. What has more dimensions than the features
@@ -313,7 +313,7 @@ class _SumsByRows(_Sums):
         return self._rows_of((part * torch.linspace(1, 2, len(part)).to(part)).sum(), begun).cpu()
 
 
-class _SumsByName(_Sums):
+class _SumsByName(_OwnSums):
     """By what operations are: products, sums, means and so on, of tensors with as many rows as nodes."""
 
     def _begin(self) -> None:
