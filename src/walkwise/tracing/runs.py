@@ -125,6 +125,7 @@ class ModelRuns:
         tape.parameters = where_parameters_lie(modules)
         tape.early, tape.making = dict.fromkeys(self.early), not self.early and not given.has_all_features
         watch = Watch(tape, modules, suspects, self.closed)
+        tape.know_numbers(given.numbers())
         tape.keep_outside(given.outside)
         for features in given.features.values():
             tape.follow_features(features)
@@ -142,7 +143,7 @@ class ModelRuns:
         tape.check_aliases()
         write_pairs(tape)
         if given.own_code and tape.making:
-            self.early = tuple(embedded_nodes(tape, given.numbers(), given.num_nodes))
+            self.early = tuple(embedded_nodes(tape, given.num_nodes))
         self.aside = tuple(watch.calls.aside)
         return tape, watch, scalar
 

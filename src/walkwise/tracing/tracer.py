@@ -210,7 +210,7 @@ def lowered(
         identities = Identities(tape, given.num_nodes, given.types, own, edges)
         partly = {slot: ids for slot, ids in own.items() if slot not in tape.beside and bool((ids < 0).any())}
         if early := read_around(tape, identities, partly):
-            places = [(*_place_of(tape, slot), ids) for slot, ids in partly.items()]
+            places = [(*_place_of(tape, slot), ids) for slot, ids in own.items() if ids.dim() == 1]
             runs.early = tuple(early)
             tape, watch, scalar = runs.run()
             slot = _slot_of(scalar, tape)

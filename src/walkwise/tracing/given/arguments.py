@@ -126,8 +126,11 @@ class Given:
 
     def numbers(self) -> list[Tensor]:
         """Whole numbers, a row for every node, that the model computes with: atomic numbers, say."""
-        named = {n: t for n, t in self.tensors().items() if n not in ("batch", "ptr", "edge_index")}
-        return [t for t in named.values() if t.dtype == torch.long and t.shape[:1] == (self.num_nodes,)]
+        named = {
+            n: t for n, t in ({"x": self.x} | self.arguments).items() if n not in ("batch", "ptr") and n[:4] != "edge"
+        }
+        whole = [t for t in named.values() if isinstance(t, Tensor) and t.dtype == torch.long]
+        return [t for t in whole if t.shape[:1] == (self.num_nodes,)]
 
     def copied(self, dtype: torch.dtype | None = None) -> Given:
         """A copy of the input for one run, since a model may write into it; half precision becomes another type."""

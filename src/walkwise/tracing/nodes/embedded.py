@@ -19,6 +19,7 @@ from torch_geometric.utils import is_sparse
 from walkwise.errors import TraceError
 from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
+from walkwise.tracing.nodes.looked_up import of_nodes_in_order
 from walkwise.tracing.nodes.moved import NOBODY, SEVERAL
 from walkwise.tracing.recording.recorded import Call
 from walkwise.tracing.recording.tape import Tape
@@ -80,8 +81,10 @@ def rows_of_own(tape: Tape, given: Given, handed: Handed) -> tuple[dict[int, Ten
     own = {slot: place for slot, place in own.items() if slot not in of_edges}
     if given.features and not tape.cut:
         _check_in_sight(tape, own, probe)
-    codes, changed = probe.changes()
-    found = {slot: _decoded(bits, codes) for slot, bits in changed.items()}
+    in_order = _in_order(tape, own, given)
+    own = {slot: place for slot, place in own.items() if slot not in in_order}
+    codes, changed = probe.changes() if own else (torch.empty(0), {})
+    found = in_order | {slot: _decoded(bits, codes) for slot, bits in changed.items() if slot in own}
     unsure = []
     for slot, (number, _) in own.items():
         call, ids = tape.calls[number], found.get(slot)
@@ -97,6 +100,15 @@ def rows_of_own(tape: Tape, given: Given, handed: Handed) -> tuple[dict[int, Ten
     device = tape.values[0].device
     found |= others
     return {slot: ids.to(device) for slot, ids in found.items() if ids is not None and len(ids)}, unsure
+
+
+def _in_order(tape: Tape, own: Collection[int], given: Given) -> dict[int, Tensor]:
+    """The nodes of the tensors that are seen to have a row for every node, in order, by slot.  # (M,)"""
+    if given.types is not None:
+        return {}
+    seen = zip(tape.own, of_nodes_in_order(tape, tape.own, given.num_nodes), strict=True)
+    slots = {tape.slots.last(tensor) for tensor, in_order in seen if in_order}
+    return {slot: torch.arange(given.num_nodes) for slot in own if slot in slots}
 
 
 def check_rows(identities: Identities, call: Call, slot: int, ids: Tensor) -> None:

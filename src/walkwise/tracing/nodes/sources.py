@@ -16,8 +16,7 @@ from torch import Tensor
 
 from walkwise.core.differential import leaves
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
-from walkwise.tracing.private import base_of
-from walkwise.tracing.recording.aliases import memory_of
+from walkwise.tracing.nodes.looked_up import are_of, has_columns_of, of_nodes_in_order
 from walkwise.tracing.recording.recorded import Made
 from walkwise.tracing.recording.tape import Tape
 
@@ -71,22 +70,23 @@ def read_around(tape: Tape, identities: Identities, partly: Collection[int] = ()
             except UnfollowedError:
                 continue
             begun = [first for first in family.first if id(first) in tape.read]
-            found |= {
-                tape.read[id(first)][1][0]: ids.view(1, -1) if dim and first.dim() > 2 else ids for first in begun
-            }
+            in_order = of_nodes_in_order(tape, begun, identities.num_nodes)  # whatever was written into what is made
+            for first, known in zip(begun, in_order, strict=True):
+                rows = identities.every if known else ids
+                found[tape.read[id(first)][1][0]] = rows.view(1, -1) if dim and first.dim() > 2 else rows
     tape.made, tape.read = [], {}
     return found
 
 
-def embedded_nodes(tape: Tape, numbers: Sequence[Tensor], num_nodes: int) -> list[Place]:
+def embedded_nodes(tape: Tape, num_nodes: int) -> list[Place]:
     """Where embeddings of all nodes' numbers are first read; if there are none, a table with a row for every node.
 
     Args:
-        tape: of a run in which nothing was followed.
-        numbers: whole numbers of the nodes that the model was given; if there are any, a table is not looked for.
+        tape: of a run in which nothing was followed; if it has numbers of the nodes, a table is not looked for.
         num_nodes: M.
     """
-    looked_up = [f for f in tape.made if any(_are_of(index, numbers) for index in f.numbers)]
+    numbers = tape.numbers
+    looked_up = [f for f in tape.made if any(are_of(index, numbers) for index in f.numbers)]
     embeddings = [t for f in looked_up for t in f.results if f.tensors and len(t) == num_nodes]
     hot = [f for f in tape.made if f.name in _CASTS and [n.dim() for n in f.numbers] == [2]] if numbers else []
     embeddings += [t for f in hot for t in f.results if t.dim() == 2 and len(t) == len(f.numbers[0]) == num_nodes]
@@ -97,15 +97,6 @@ def embedded_nodes(tape: Tape, numbers: Sequence[Tensor], num_nodes: int) -> lis
         tables += [t for t, _ in tape.read.values() if _is_learned(t, tape) and id(t) not in parts]
         embeddings = [t for t in tables if t.dim() == 2 and len(t) == num_nodes]
     return [tape.read[id(t)][1][0] for t in embeddings if id(t) in tape.read]
-
-
-def _are_of(index: Tensor, numbers: Sequence[Tensor]) -> bool:
-    """Whether numbers are those of nodes, all of them and in order: a column, say."""
-    for given in numbers:
-        same = memory_of(index) == memory_of(given) and index.storage_offset() == given.storage_offset()
-        if index is given or (same and index.numel() == given.numel()) or _has_columns_of(index, given):
-            return True
-    return False
 
 
 def _is_learned(tensor: Tensor, tape: Tape) -> bool:
@@ -157,20 +148,12 @@ def _twins(made: Sequence[Made]) -> dict[int, list[Tensor]]:
 def _parents(function: Made, rows: int, dim: int) -> Iterator[Tensor]:
     """The arguments of a function that have the rows of its result."""
     if function.name in _LOOKED_UP:
-        yield from (t for _, t in function.tensors for result in function.results if _has_columns_of(result, t))
+        yield from (t for _, t in function.tensors for result in function.results if has_columns_of(result, t))
         return
     matrices = [tensor for _, tensor in function.tensors if tensor.dim() > 1]
     for tensor in matrices[:1] if function.name in _WEIGHTED else matrices:
         if tensor.shape[dim] == rows:
             yield tensor
-
-
-def _has_columns_of(part: Tensor, whole: Tensor) -> bool:
-    """Whether a tensor is a view of columns of another, with all of its rows."""
-    if base_of(part) is None or memory_of(part) != memory_of(whole) or part.shape[:1] != whole.shape[:1]:
-        return False
-    offset = int(part.storage_offset() - whole.storage_offset())
-    return whole.dim() > 1 and part.stride(0) == whole.stride(0) and 0 <= offset < whole.stride(0)
 
 
 def _is_read(family: _Family, handed: Tensor, tape: Tape) -> bool:

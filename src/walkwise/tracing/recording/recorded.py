@@ -55,10 +55,15 @@ class Made:
     """The result of a function of constants outside layers."""
 
     number: int  # of the function, among all outside of layers
-    name: str
+    word: Word
     tensors: list[tuple[int, Tensor]]  # what it was given of numbers that are no whole ones, and in which place
     numbers: list[Tensor]  # and of whole ones
     results: list[Tensor]
+
+    @property
+    def name(self) -> str:
+        """The function's."""
+        return self.word.name
 
 
 @dataclass(eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -75,6 +76,7 @@ class Tape(TorchFunctionMode):
         self.own: list[Tensor] = []  # tensors about which nothing was known when a layer took them
         self.made: list[Made] = []  # what was made of constants outside of layers, if that is asked for
         self.making = False  # whether it is
+        self._numbers: list[tuple[Tensor, int]] = []  # whole numbers of all nodes, and how often they were written into
         #: Constants that functions outside of layers read, by identity, and where those were; if that is asked for.
         self.read: dict[int, tuple[Tensor, list[tuple[int, str, int]]]] = {}
         self.early: dict[tuple[int, str, int], int | None] = {}  # constants to follow, by that place: their slots
@@ -96,6 +98,15 @@ class Tape(TorchFunctionMode):
             with unwatched():
                 self.values[slot] = self.values[slot].clone()  # it may be a weight, which training may change
         return slot
+
+    def know_numbers(self, tensors: Sequence[Tensor]) -> None:
+        """Remember whole numbers that the model is given: those of all nodes, in order."""
+        self._numbers = [(tensor, version_of(tensor)) for tensor in tensors]
+
+    @property
+    def numbers(self) -> list[Tensor]:
+        """Those that the model has not written into."""
+        return [tensor for tensor, version in self._numbers if version_of(tensor) == version]
 
     def follow_features(self, tensor: Tensor) -> None:
         """Follow the model's input features."""
@@ -170,7 +181,7 @@ class Tape(TorchFunctionMode):
                 results = [t for _, t in floating(result) if not any(t is given for _, given in tensors)]
             if results:
                 numbers = [t for t in leaves((args, kwargs)) if isinstance(t, Tensor) and t.dtype == torch.long]
-                self.made.append(Made(self._outside, known.name, tensors, numbers, results))
+                self.made.append(Made(self._outside, known, tensors, numbers, results))
         return result
 
     def hangs_outside(self, nested: Any) -> bool:
