@@ -210,7 +210,8 @@ def lowered(
         identities = Identities(tape, given.num_nodes, given.types, own, edges)
         partly = {slot: ids for slot, ids in own.items() if slot not in tape.beside and bool((ids < 0).any())}
         if early := read_around(tape, identities, partly):
-            places = [(*_place_of(tape, slot), ids) for slot, ids in own.items() if ids.dim() == 1]
+            rows = {slot: ids for slot, ids in own.items() if slot in partly or tape.values[slot].dim() == 2}
+            places = [(*_place_of(tape, slot), ids) for slot, ids in rows.items()]
             runs.early = tuple(early)
             tape, watch, scalar = runs.run()
             slot = _slot_of(scalar, tape)

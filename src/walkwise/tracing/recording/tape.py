@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from walkwise.core.differential import leaves
@@ -71,6 +72,7 @@ class Tape(TorchFunctionMode):
         self.normalising = 0  # depth of normalisation modules
         self.features: list[int] = []  # the slots of the input features
         self.parameters: frozenset[int] = frozenset()  # where the model's parameters lie in memory
+        self.weights_of_constants: set[int] = set()  # weights that functions of constants were given, by identity
         self.cut = False  # whether the model has detached something, other than what a softmax subtracts
         self.hidden: set[str] = set()  # where followed tensors went out of sight
         self.own: list[Tensor] = []  # tensors about which nothing was known when a layer took them
@@ -166,6 +168,7 @@ class Tape(TorchFunctionMode):
 
     def _of_constants(self, known: Word, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function without followed arguments."""
+        self.weights_of_constants.update(id(item) for item in args if type(item) is Parameter)
         if transforming() and self.follows(map(innermost, args)):
             raise TraceError(_TRANSFORMED[0], remedy=_TRANSFORMED[1])
         from_constant = args[0] if known.name in _DETACHING and args and not transforming() else None

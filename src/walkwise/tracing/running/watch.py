@@ -68,8 +68,9 @@ class Watch:
                 module.__dict__.pop(name, None)
 
     def unreached(self) -> list[str]:
-        """Linear modules whose weight met no followed tensor: not called, run on constants, or run out of sight."""
+        """Linear modules of whose weight nothing was seen: not called, or run out of sight."""
         used = {id(argument) for op in self.tape.ops for argument in op.args if argument is not None}
+        used |= self.tape.weights_of_constants
         linears = self.modules.linears  # a weight that a parametrization makes is not a parameter: look closer
         return [name for name, linear in linears if id(parameters_of(linear).get("weight")) not in used]
 
