@@ -4,11 +4,43 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch_geometric.nn import MessagePassing, TransformerConv
+from torch_geometric.nn import GCNConv, MessagePassing, TransformerConv
 
 import walkwise as ww
 from everywhere import EDGES, SETS, Model, check_same, detached, same, traced
 from walkwise.rules import AlphaBeta, Epsilon, Gamma, GeneralisedGamma
+
+#: What a recurrent cell is given as its last state, say.
+STATE = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+
+
+def gate_of_a_state(w, h, held):
+    z = held(torch.sigmoid(w.a(h)))
+    return z * STATE + (1 - z) * w.b(h)
+
+
+def gate_of_a_state_alone(w, h, held):
+    return w.b(h) + w.c(held(torch.sigmoid(w.a(h))) * STATE)
+
+
+def scores_of_a_sum(w, h, held):
+    scores = held(w.scores(h).softmax(0))
+    return scores * h + scores * STATE
+
+
+def attention_over_others(w, h, held):
+    """Another graph's nodes, which are constant."""
+    return h + held((w.a(h) @ STATE.t()).softmax(-1)) @ STATE
+
+
+def attention_over_others_by_einsum(w, h, held):
+    scores = held(torch.einsum("md,nd->mn", w.a(h), STATE).softmax(-1))
+    return h + torch.einsum("mn,nd->md", scores, STATE)
+
+
+def weighted_scores(w, h, held):
+    """A gate that is weighted, and weighs then."""
+    return held(w.scores(h).softmax(0)) * STATE[:, :1] * h
 
 
 def attention(w, h, held):
@@ -81,7 +113,8 @@ def unit(w, h, held):
 
 WRITTEN = [
     attention, attention_by_entry, gate, gate_of_itself, scores_of_itself, gated_linear_unit, broadcast, divided,
-    normalised, unit,
+    normalised, unit, gate_of_a_state, gate_of_a_state_alone, scores_of_a_sum, weighted_scores,
+    attention_over_others, attention_over_others_by_einsum,
 ]  # fmt: skip
 LIBRARY = [layer_norm, group_norm, instance_norm]
 
@@ -169,6 +202,24 @@ def test_a_constant_in_the_shape_or_type_of_node_features_is_constant(taken):
         for how in (taken, lambda constant, h: constant)
     )
     check_same(ours, theirs)
+
+
+@pytest.mark.parametrize("head", [lambda p: p @ torch.arange(4.0).double(), lambda p: (p * torch.arange(4.0)).sum(-1)])
+def test_probabilities_times_numbers_are_followed(head):
+    """An expected value is what is explained, and no gate of the numbers that it is made of."""
+
+    class Expecting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.conv = GCNConv(4, 4)
+
+        def forward(self, x, edges):
+            return head(self.conv(x, edges).sum(0, keepdim=True).softmax(-1)).view(1, 1)
+
+    x = torch.randn(5, 4, dtype=torch.float64)
+    chain = ww.trace(Expecting().double().eval(), x, EDGES, target=0, rule="zero")
+    assert abs(chain.input_relevance) > 0.01
 
 
 def test_a_factor_that_is_broadcast_is_said_to_be_held_constant():

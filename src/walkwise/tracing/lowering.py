@@ -17,6 +17,7 @@ from walkwise.tracing.coverage import note_of_distance, notes_of_coverage, notes
 from walkwise.tracing.folding import fold_into_layers
 from walkwise.tracing.given.target import ExplainedScalar
 from walkwise.tracing.meaning.activations import SIGNED
+from walkwise.tracing.meaning.gating import gating
 from walkwise.tracing.meaning.interpreter import Interpreter, flat
 from walkwise.tracing.nodes.identity import Identities
 from walkwise.tracing.nodes.positions import Positions
@@ -182,7 +183,7 @@ class Lowering:
         self.run = run = Interpreter(self.tape.values, builder)
         run.along_nodes, run.parameters = self.positions.identities.along_nodes, self.tape.parameters
         run.origins, run.made, run.standing = self.tape.origins, dict(self.made), self.positions.number
-        run.missing = self._around
+        run.missing, run.gating = self._around, gating(self.ops, self.made)
         self.gates: dict[int, int] = {}  # how much the part before the first layer looks like a gate
         source = []
         for features in self.tape.features:

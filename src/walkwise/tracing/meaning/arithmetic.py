@@ -16,6 +16,7 @@ from walkwise.rules import divide
 from walkwise.tracing.meaning.activations import SIGNED, pointwise
 from walkwise.tracing.meaning.centring import centred
 from walkwise.tracing.meaning.contractions import contraction
+from walkwise.tracing.meaning.gating import gates_constant
 from walkwise.tracing.meaning.interpreter import Interpreter, flat, gradient, selection
 from walkwise.tracing.recording.recorded import Op, Ref
 from walkwise.tracing.recording.words import handles
@@ -154,6 +155,8 @@ def _mul(run: Interpreter, op: Op) -> None:
     if op.outputs[0] is None or not (isinstance(left, Ref) or isinstance(right, Ref)):
         return gradient(run, op)
     ref, factor = (left, right) if isinstance(left, Ref) else (right, left)
+    if isinstance(factor, Tensor) and gates_constant(run, ref.slot, factor, factor.shape == run.shape(op.outputs[0])):
+        return run.hold(op)
     if isinstance(factor, Tensor) and factor.dim() and run.learned(factor) and op.outputs[0] not in run.standing:
         run.factors[op.outputs[0]] = ref.slot, factor
     scale(run, op, centred(run, op, ref.slot, factor) if isinstance(factor, Tensor) else ref.slot, factor)

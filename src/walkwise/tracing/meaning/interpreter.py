@@ -36,6 +36,8 @@ class Interpreter:
         self.parameters: frozenset[int] = frozenset()  # where the model's parameters lie in memory
         self.origins = Origins()  # of the constants that are made of followed tensors
         self.made: dict[int | None, Op] = {}  # the operations of the run, by what they made
+        self.gating: frozenset[int] = frozenset()  # the slots of gates that multiply something followed
+        self.held: set[int] = set()  # slots that count as constant: products of such a gate with a constant
         self.standing: Container[int] = ()  # the slots at which walks stand
         self.lasting = True  # whether what is made must outlive later changes of the model's weights
         self.uncovered: list[tuple[Op, int]] = []  # operations without a rule, and the slots they emit
@@ -48,9 +50,36 @@ class Interpreter:
 
     def run(self, op: Op) -> None:
         """Make the flows of an operation's outputs."""
+        if not self.held.isdisjoint(op.inputs):
+            op = self._without_held(op)
+            if not op.inputs:
+                return
         (op.word.handler or gradient)(self, op)
         if op.word.pointwise or op.word.name in MERGING:
             as_activation(self, op)
+
+    def hold(self, op: Op) -> None:
+        """Count what an operation makes as constant."""
+        self.held.update(slot for slot in op.outputs if slot is not None)
+
+    def _without_held(self, op: Op) -> Op:
+        """An operation with constants in the place of what counts as constant; if nothing else is left, held itself."""
+
+        def fill(slot: int) -> Any:
+            return self.values[slot].detach() if slot in self.held else Ref(slot)
+
+        args, kwargs = filled((op.args, op.kwargs), fill, {})
+        left = tuple(slot for slot in op.inputs if slot not in self.held)
+        if not left:
+            self.hold(op)
+        terms, constant = [], op.constant
+        for slot, operator in op.terms:
+            if slot in self.held:
+                added = operator.push(self.value(slot))
+                constant = added if constant is None else constant + added
+            else:
+                terms.append((slot, operator))
+        return replace(op, args=args, kwargs=kwargs, inputs=left, terms=tuple(terms), constant=constant)
 
     def written(self, op: Op, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Write one of the functions that an operation consists of; a function of constants is a constant."""
@@ -85,13 +114,17 @@ class Interpreter:
 
     def learned(self, constant: Tensor) -> bool:
         """Whether a constant is a parameter or computed from parameters; frozen ones are known by their address."""
-        if constant.requires_grad or not self.parameters or constant.layout != torch.strided:
-            return constant.requires_grad
-        return constant.untyped_storage().data_ptr() in self.parameters
+        return constant.requires_grad or self.is_parameter(constant)
+
+    def is_parameter(self, constant: Tensor) -> bool:
+        """Whether a constant is a parameter, or a part of one."""
+        return constant.layout == torch.strided and constant.untyped_storage().data_ptr() in self.parameters
 
     def flow(self, slot: int) -> Flow:
         """The flow in a slot, whatever its state."""
         flow = self.flows.get(slot)
+        if flow is None and slot in self.held:
+            return Flow(self.value(slot), self.builder.new_slot())
         if flow is None:
             assert self.missing is not None
             flow = self.flows[slot] = self.missing(slot)
