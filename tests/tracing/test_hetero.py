@@ -231,6 +231,23 @@ def test_a_model_that_takes_the_graph_itself(data):
     assert data["user"].x.grad is None
 
 
+def test_a_model_that_takes_the_graph_and_more_by_name(data):
+    """As models for relational databases do: ``forward(batch, entity_table)``."""
+
+    class Whole(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Convs()
+
+        def forward(self, batch, sign, also=None):
+            return sign * self.inner(batch.x_dict, batch.edge_index_dict)
+
+    model = Whole()
+    ours = ww.trace(model, data, sign=-1, index=0, target=1)
+    theirs = ww.trace(model.inner, data, index=0, target=1)
+    torch.testing.assert_close(-ww.subgraph_relevance(ours, SETS), ww.subgraph_relevance(theirs, SETS))
+
+
 def test_calls_that_do_not_fit(data):
     model = lazily(pyg.to_hetero(Plain(), data.metadata()), data)
     with pytest.raises(TargetError, match=r"a dict \('user', 'item'\).*index=\(type, i\)"):

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch_geometric.nn as pyg
 from torch import nn
-from torch_geometric.utils import degree, scatter, to_dense_batch, to_torch_csr_tensor, to_undirected
+from torch_geometric.utils import add_self_loops, degree, scatter, to_dense_batch, to_torch_csr_tensor, to_undirected
 
 import walkwise as ww
 from walkwise.errors import CoverageWarning, TraceError
@@ -466,3 +466,87 @@ def test_rows_that_neighbours_send_are_the_receivers(graph, before, how):
     sets = [[0, 1], [0, 1, 3], [2], list(range(6))]
     torch.testing.assert_close(ww.subgraph_relevance(alone, sets), ww.subgraph_relevance(both, sets))
     assert alone.notes == both.notes or before
+
+
+ENDS = {
+    "the graph's": lambda e: e,
+    "with loops": lambda e: add_self_loops(e, num_nodes=M)[0],
+    "both ways": to_undirected,
+    "some": lambda e: e[:, :6],
+    "with one loop": lambda e: torch.cat([e, torch.tensor([[3], [3]])], 1),
+}
+
+
+@pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS)
+def test_rows_to_which_pairs_of_nodes_send_are_the_receivers(ends):
+    """The layer after it runs on nodes; subgraphs are those of masked gradients."""
+
+    class Pairs(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(1)
+            self.a, self.b = pyg.GCNConv(3, 4, bias=False), pyg.SAGEConv(4, 2, bias=False)
+            self.pair = nn.Linear(8, 4, bias=False)
+
+        def forward(self, x, edge_index, mask=None):
+            def cut(h):
+                return h if mask is None else h * mask + (h * (1 - mask)).detach()
+
+            h = self.a(cut(x), edge_index).relu()
+            source, target = ends(edge_index)
+            sent = self.pair(torch.cat([h[source], h[target]], 1)).relu()
+            h = torch.zeros_like(h).index_add(0, target, sent)
+            return cut(self.b(cut(h), edge_index)).sum(0, keepdim=True)
+
+    model, x = Pairs().double().eval(), torch.rand(M, 3, dtype=torch.float64)
+    with pytest.warns(CoverageWarning, match="index_add adds up rows of nodes outside"):
+        chain = ww.trace(model, x, EDGES, target=0, rule="zero")
+    assert [layer.name for layer in chain.layers] == ["a", "b"]
+    for nodes, found in zip(SETS, ww.subgraph_relevance(chain, SETS).tolist(), strict=True):
+        leaf = x.clone().requires_grad_()
+        mask = torch.zeros(M, 1, dtype=torch.float64).index_fill(0, torch.tensor(nodes), 1.0)
+        (gradient,) = torch.autograd.grad(model(leaf, EDGES, mask)[0, 0], leaf)
+        assert found == pytest.approx(float((gradient * x).sum()), abs=1e-12)
+
+
+@pytest.mark.parametrize("kept", [M, 4])
+def test_sums_at_the_nodes_that_are_left_are_named(kept):
+    """Nobody says that they are a layer; so a note says that they are none."""
+
+    class Left(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.head = pyg.GCNConv(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x, edge_index):
+            h, inside = self.conv(x, edge_index).relu()[:kept], edge_index[:, (edge_index < kept).all(0)]
+            h = torch.zeros_like(h).index_add(0, inside[1], self.head.weight.sum() * h[inside[0]]).relu()
+            return self.head(h).mean(0, keepdim=True)
+
+    with pytest.warns(CoverageWarning, match="index_add adds up rows of nodes outside"):
+        ww.trace(Left().double().eval(), torch.rand(M, 3, dtype=torch.float64), EDGES, target=0)
+
+
+@pytest.mark.parametrize("pick", [lambda s: torch.topk(s, 4), lambda s: [t[:4] for t in s.sort(descending=True)]])
+def test_values_that_were_sorted_are_those_of_the_nodes_at_their_places(pick):
+    """Graph U-Nets, as published, multiply rows with the values that top-k gives; values at its places do the same."""
+
+    class Picked(nn.Module):
+        def __init__(self, by_place):
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.b, self.score, self.by_place = pyg.GCNConv(3, 4), pyg.GCNConv(4, 2), nn.Linear(4, 1), by_place
+
+        def forward(self, x, edge_index):
+            h = self.a(x, edge_index).relu()
+            scores = torch.sigmoid(self.score(h).squeeze())
+            values, places = pick(scores)
+            values = scores[places] if self.by_place else values
+            h, row = h[places] * values.unsqueeze(1), torch.full((M,), -1).index_put((places,), torch.arange(4))
+            edge_index = row[edge_index]
+            return self.b(h, edge_index[:, (edge_index >= 0).all(0)]).mean(0, keepdim=True)
+
+    x = torch.rand(M, 3, dtype=torch.float64)
+    ours, theirs = (ww.trace(Picked(by).double().eval(), x, EDGES, target=0) for by in (False, True))
+    assert ours.num_layers == 2
+    torch.testing.assert_close(ww.subgraph_relevance(ours, SETS), ww.subgraph_relevance(theirs, SETS))

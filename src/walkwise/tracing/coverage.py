@@ -130,11 +130,10 @@ def _mixes_nodes(lowering: Lowering, op: Op) -> bool:
     """Whether an operation of the read-out carries messages from nodes to nodes."""
     if op.call is not None or op.word.name not in _SUMS or not _carries(lowering, op):
         return False
-    shapes = [lowering.tape.values[slot].shape for slot in op.outputs if slot is not None]
-    constants = [item.shape for item in leaves((op.args, op.kwargs)) if isinstance(item, Tensor)]
-    product = len(op.inputs) == 1 and op.word.name in _PRODUCTS  # h @ weights mixes nothing
     identities = lowering.positions.identities
-    counts = {lowering.num_nodes, *(identities.types.counts.values() if identities.types else ())}
-    if not any(counts.intersection(shape) for shape in (constants if product else shapes)):
-        return False
+    if len(op.inputs) == 1 and op.word.name in _PRODUCTS:  # h @ weights mixes nothing
+        constants = [item.shape for item in leaves((op.args, op.kwargs)) if isinstance(item, Tensor)]
+        counts = {lowering.num_nodes, *(identities.types.counts.values() if identities.types else ())}
+        if not any(counts.intersection(shape) for shape in constants):
+            return False
     return identities.mixes(op)

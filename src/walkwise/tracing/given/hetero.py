@@ -170,9 +170,9 @@ def of_hetero_graph(model: nn.Module, data: HeteroData, given: Mapping[str, Any]
     parameters = parameters_of(model)
     names = [p.name for p in parameters]
     left = [p for p in parameters if not is_graph(given.get(p.name))]  # other graphs have their places
-    whole = len([p for p in left if p.default is p.empty]) == 1 and not any(n.endswith(_DICT) for n in names)
-    if whole:
-        place = left[0].name if left[0] is not parameters[0] else None
+    needed = [p for p in left if p.default is p.empty and p.name not in given]
+    if len(needed) == 1 and not any(n.endswith(_DICT) for n in names):
+        place = needed[0].name if needed[0] is not parameters[0] else None
         manner: Manner = _Graph("x", "edge_index", False, data, frozenset(given), name=place)
         return HeteroGiven(model, x, edges, dict(given), manner, data)  # type: ignore[arg-type]
     by_type = made_by_type(model)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from walkwise.core.node_types import NodeTypes
 from walkwise.tracing.nodes.moved import NOBODY, SEVERAL, moved, upright
-from walkwise.tracing.nodes.sums import ENTRYWISE, PRODUCTS, added_along, one_by_one
+from walkwise.tracing.nodes.sums import ENTRYWISE, PRODUCTS, added_along, one_by_one, reads_rows
 from walkwise.tracing.recording.recorded import Op, not_runnable, references
 from walkwise.tracing.recording.tape import Tape
 
@@ -41,6 +41,8 @@ _OVER_ROWS = frozenset({
 })  # fmt: skip
 #: Rows of a result that are looked at to see whether nodes are mixed in it.
 _LOOKED_AT = 8
+#: Functions that sort their input and tell where each entry was, and what they take after it, in order.
+_SORTING = {"sort": ("dim", "descending"), "topk": ("k", "dim")}
 #: Functions that sort their input: substituted numbers do not show which row is which.
 _ORDERING = frozenset({
     "sort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode", "quantile", "nanquantile", "quantiles",
@@ -81,6 +83,7 @@ class Identities:
         self._edges = edges
         self.every = torch.arange(num_nodes, device=tape.values[0].device)
         self.types = types
+        self._counts = {num_nodes} if types is None else set(types.counts.values())
         self._known: dict[int, Tensor] = {}
         #: Tensors of the model's own that are several matrices on one static graph, (T, M, F).
         handed = ((call, slot) for call in tape.calls for slot in call.handed if slot not in tape.features)
@@ -225,14 +228,34 @@ class Identities:
         if name in _AS_FIRST:
             ids = self._remembered(op, value) if name in _SEQUENCES and output else self._as_first(op, value)
             return self._told_apart(op, output, ids) if name in _OVER_ROWS else ids
-        if added_along(op, value.dim()) == 0 and not self.reordered and self.are_ends(op.args, value):
-            return self._told_apart(op, output, upright(self.every, value.dim()))
+        if name in _SORTING and output == 0:
+            return self._sorted(op, value)
+        if value.dim() > 1 and added_along(op, value.dim()) == 0 and (rows := self._receivers(op, value)) is not None:
+            return self._told_apart(op, output, upright(rows, value.dim()))
         there = moved(op, output, value, self.tape.values, self._known, self.num_nodes)
         if there is None and name in _ORDERING:
             return self._several(op, value)
         if there is not None and self._sends(op, value, there):  # each node to one other: no new order, but messages
             there = None
         return self._told_apart(op, output, self._added_up(op, value)) if there is None else there
+
+    def _receivers(self, op: Op, value: Tensor) -> Tensor | None:
+        """The nodes of rows at which others are added up by number, where their numbers or their origin tell."""
+        of_nobody = all(bool((self._known[slot] < 0).all()) for slot in op.inputs)  # of pairs of nodes, say
+        ends = not self.reordered and self.are_ends(op.args, value)
+        rows = self.every if ends else self._read_from(op, len(value)) if of_nobody else None
+        if rows is not None and of_nobody and op.call is None:
+            self._mixing.append(op)
+        return rows
+
+    def _sorted(self, op: Op, value: Tensor) -> Tensor:
+        """The nodes of sorted entries, of which the operation tells where they were, if no row has several."""
+        before = self.tape.values[op.inputs[0]].detach()
+        _, places = op.run(lambda _: before)
+        dim = dict(zip(_SORTING[op.word.name], op.args[1:], strict=False)) | op.kwargs
+        ids = self._known[op.inputs[0]].expand(before.shape).gather(dim.get("dim", -1), places)
+        rows = ids.reshape(len(ids), -1) if ids.numel() else ids
+        return ids if bool((rows == rows[:, :1]).all()) else self._several(op, value)
 
     def _laid_out(self, slot: int, ids: Tensor) -> Tensor:
         """Nodes along the dimension of a tensor of the model's own that runs over them: of (T, M, F), the second."""
@@ -344,12 +367,38 @@ class Identities:
                 if slot == op.inputs[0] and bool(((one := _one_of(ids)) >= 0).all()):  # heads first, (H, M, D)
                     return one
         nodes = any(bool((self._known[slot] != NOBODY).any()) for slot in op.inputs)
+        if dim == 0 and nodes and len(value) not in self._counts:  # of a pooled graph
+            return (
+                upright(rows, value.dim()) if (rows := self._read_from(op, len(value))) is not None else _nobody(value)
+            )
         dim = dim or 0
         fitting = self._all(value.shape[dim]) if value.dim() > 1 and nodes else []
         if len(fitting) != 1:
             return _nobody(value)
         along = fitting[0].view([-1 if d == dim else 1 for d in range(value.dim())])
         return self._several(op, value) if self.reordered else along
+
+    def _read_from(self, op: Op, rows: int) -> Tensor | None:
+        """The nodes of the rows, so many, from which those were read by number that an operation adds up.
+
+        These are nodes of a pooled graph, say, or such of which pairs send messages; None if they are not.
+        """
+        found: list[Tensor] = []
+        todo, seen = [*op.inputs], set[int]()
+        while todo:
+            slot = todo.pop()
+            made = self._maker.get(slot)
+            if slot in seen or made is None or slot in self._rows_of:
+                continue
+            seen.add(slot)
+            if reads_rows(made[0]):
+                found += [self._known[s] for s in made[0].inputs[:1] if self.tape.values[s].shape[:1] == (rows,)]
+            todo += made[0].inputs
+        alone = [ids.flatten() for ids in found if ids.numel() == rows]
+        if not found or len(alone) < len(found) or any(not torch.equal(ids, alone[0]) for ids in alone):
+            return None
+        each_once = bool((alone[0] >= 0).all()) and int(torch.bincount(alone[0]).max()) == 1
+        return alone[0] if each_once else None
 
     def are_ends(self, given: Sequence[Any], value: Tensor) -> bool:
         """Whether rows of a result are numbered by an end of every edge of the graph."""

@@ -18,6 +18,8 @@ ENTRYWISE = frozenset({
 })  # fmt: skip
 #: Products, which may add rows up with a matrix.
 PRODUCTS = frozenset({"matmul", "rmatmul", "sparse_mm", "bmm", "baddbmm", "einsum", "addmm"})
+#: Functions that look rows up by number.
+READING = frozenset({"getitem", "index_select", "gather", "take_along_dim"})
 #: Functions that add rows up by number.
 _BY_NUMBER = frozenset({"scatter_add", "index_add", "scatter_reduce", "index_reduce"})
 #: Those of the first dimension alone, that may add up, and that do, rows one after the other.
@@ -39,6 +41,14 @@ def added_along(op: Op, dims: int) -> int | None:
         return None
     dim %= dims
     return dim if dim == 0 or dim < dims - 1 else None
+
+
+def reads_rows(op: Op) -> bool:
+    """Whether an operation looks rows up by number, and not columns: ``h[rows]``, but not ``h[:, None]``."""
+    if op.word.name != "getitem":
+        return op.word.name in READING
+    index = op.args[1] if len(op.args) > 1 else None
+    return isinstance(index[0] if isinstance(index, tuple) and index else index, Tensor)
 
 
 def one_by_one(op: Op, value: Tensor, makers: Makers) -> bool:
