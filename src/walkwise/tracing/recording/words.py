@@ -67,7 +67,7 @@ SAME = named(
 
 #: What a normalisation module computes of its input in the first place: its statistics, held constant.
 STATISTICS = named(
-    "mean", "sum", "var", "std", "norm", "var_mean", "std_mean", "amax", "max", "vector_norm", "linalg_vector_norm",
+    "mean", "sum", "var", "std", "norm", "var_mean", "std_mean", "amax", "max", "linalg_vector_norm",
     "scatter_add", "scatter_reduce", "index_add", "scatter", "segment_reduce",
 )  # fmt: skip
 
