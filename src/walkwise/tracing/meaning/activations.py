@@ -73,7 +73,7 @@ def pointwise(run: Interpreter, op: Op) -> None:
 def divides(op: Op) -> bool:
     """Whether a function is one over something: a reciprocal, or a negative power."""
     if op.word.name in ("pow", "float_power"):
-        power = op.args[1] if len(op.args) > 1 else op.kwargs.get("exponent")
+        power = op.given("exponent").get("exponent")
         return isinstance(power, (int, float)) and power < 0
     over = op.word.name == "div" and not isinstance(op.args[0], Ref)
     return over or op.word.name in ("reciprocal", "rsqrt", "rdiv")

@@ -48,7 +48,7 @@ def _without(run: Interpreter, op: Op, slot: int, dim: int) -> int | None:
 def reduce_stack(run: Interpreter, op: Op) -> bool:
     """Write the sum or mean of tensors that were put on top of each other; whether that is what is asked for."""
     dim, slots = run.stacks.get(op.inputs[0], (None, ()))
-    given = dict(zip(("dim", "keepdim"), op.args[1:], strict=False)) | op.kwargs
+    given = op.given("dim", "keepdim")
     over = given.get("dim")
     over = over[0] if isinstance(over, (list, tuple)) and len(over) == 1 else over
     if dim is None or op.outputs[0] is None or not isinstance(over, int) or given.keys() - {"dim", "keepdim"}:

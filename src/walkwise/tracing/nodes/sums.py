@@ -15,7 +15,7 @@ Makers = Mapping[int, tuple[Op, int]]
 
 
 def added_along(op: Op, dims: int) -> int | None:
-    """The dimension along which an operation adds rows up by number, and not columns.
+    """The dimension along which an operation adds rows up at others (scatter_add and its kin); None if it adds none.
 
     Args:
         op: the operation.

@@ -114,11 +114,6 @@ def word(func: Function) -> Word:
     )
 
 
-def handled() -> dict[Function, Handler]:
-    """Every function that has a handler."""
-    return dict(_HANDLERS)
-
-
 def asked_to_write(word: Word, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether an activation was called with inplace=True."""
     return word.pointwise and (kwargs.get("inplace", False) is True or any(arg is True for arg in args[1:]))
