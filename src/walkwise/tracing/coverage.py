@@ -41,7 +41,7 @@ _FAR = "questions about subgraphs cost a pass over the whole graph, because {}"
 #: Graphs in which that is worth a note.
 _MANY_NODES = 1000
 #: Functions that may add up rows of nodes at nodes, also in a read-out.
-_SUMS = PRODUCTS | ADDING | ATTENDING | {"cumsum", "conv1d", "fft"}
+_MIXING = PRODUCTS | ADDING | ATTENDING | {"cumsum", "conv1d", "fft"}
 
 
 def notes_of_coverage(lowering: Lowering) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ def _carries(lowering: Lowering, op: Op) -> bool:
 
 def _mixes_nodes(lowering: Lowering, op: Op) -> bool:
     """Whether an operation of the read-out carries messages from nodes to nodes."""
-    if op.call is not None or op.word.name not in _SUMS or not _carries(lowering, op):
+    if op.call is not None or op.word.name not in _MIXING or not _carries(lowering, op):
         return False
     shapes = [lowering.tape.values[slot].shape for slot in op.outputs if slot is not None]
     constants = [item.shape for item in leaves((op.args, op.kwargs)) if isinstance(item, Tensor)]

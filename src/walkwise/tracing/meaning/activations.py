@@ -23,7 +23,7 @@ SIGNED = 1
 _DIVISOR = 3
 
 #: What stays a gate if it was one: what bounds it, and the roots and reciprocals that normalise an assignment.
-_NORMALISING = frozenset({
+_KEEPING_GATES = frozenset({
     "clamp", "hardtanh", "relu6", "threshold", "pow", "sqrt", "rsqrt", "reciprocal", "rdiv", "div", "square", "abs",
 })  # fmt: skip
 
@@ -61,7 +61,7 @@ def pointwise(run: Interpreter, op: Op) -> None:
         return op.run(lambda _: z.view(shape))[0].reshape(z.shape)  # type: ignore[no-any-return]
 
     made = run.builder.activated(flow, value, lambda z: held_ratio(value, z, image))
-    kept = flow.gate if op.word.name in _NORMALISING else 0
+    kept = flow.gate if op.word.name in _KEEPING_GATES else 0
     made.call, made.gate = op.call, max(GATES.get(op.word.name, 0), kept) or _DIVISOR * divides(op)
     run.flows[output] = made
     if op.word.name == "sigmoid" and op.call is None:
