@@ -32,7 +32,10 @@ ORDERING = frozenset({
 # -- functions that mix what is within a row, and perhaps rows
 
 #: Products, which may add rows up with a matrix.
-PRODUCTS = frozenset({"matmul", "rmatmul", "sparse_mm", "bmm", "baddbmm", "einsum", "addmm"})
+PRODUCTS = frozenset({
+    "matmul", "rmatmul", "sparse_mm", "mv", "bmm", "einsum", "tensordot", "inner", "chain_matmul", "linalg_multi_dot",
+    "addmm", "addmv", "baddbmm", "addbmm",
+})  # fmt: skip
 #: Functions that divide by what they make of a row, or of all rows.
 NORMALISING = frozenset({
     "softmax", "log_softmax", "softmin", "gumbel_softmax", "normalize", "layer_norm", "batch_norm", "instance_norm",
