@@ -61,6 +61,9 @@ NORMALISATIONS = {
         lambda w, h: (h - mean(h)) / spread(h),
         lambda w, h: (h - mean(h)) * (1 / spread(h)),
         lambda w, h: (h - mean(h).expand_as(h)) / spread(h).expand_as(h),
+        lambda w, h: (
+            (h - mean(h).ravel().unflatten(0, (-1, 1))) / spread(h).permute(1, 0).movedim(0, 1).view_as(h[:, :1])
+        ),
         lambda w, h: by_var_mean(h),
         lambda w, h: by_squares(h),
         lambda w, h: by_rows(h),

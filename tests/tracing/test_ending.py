@@ -30,6 +30,8 @@ def found(make):
         (torch.sigmoid, scores),
         (nn.Sigmoid(), scores),
         (lambda z: z.sigmoid().view(-1), scores.view(-1)),
+        (lambda z: z.sigmoid().ravel(), scores.view(-1)),
+        (lambda z: z.sigmoid().unflatten(1, (3, 1)), scores[:, :, None]),
         (lambda z: z.unsqueeze(0).softmax(-1).squeeze(0).clone(), scores),
         (lambda z: z.sigmoid()[:, 1], scores[:, 1]),
         (lambda z: (2 * z).sigmoid()[:, 1:].flatten(), 2 * scores[:, 1:].flatten()),

@@ -9,7 +9,7 @@ from walkwise.core.operators import Columns, Identity, RowMap
 from walkwise.rules import AlphaBeta, Gamma, PositivePart
 from walkwise.tracing.lowering import Lowering
 from walkwise.tracing.stretches import expressions
-from walkwise.tracing.stretches.expressions import SAME, Coefficients, Plain, Term, moved, one_sided, scaled
+from walkwise.tracing.stretches.expressions import SAME, Coefficients, Plain, Term, nonnegative_map, one_sided, scaled
 from walkwise.tracing.stretches.lifted import Lifted
 from walkwise.tracing.stretches.signs import Signs
 from walkwise.tracing.stretches.sizes import Sizes
@@ -110,7 +110,7 @@ def test_coefficients_by_sign():
     for nonnegative in (W[:0], 0 * W):
         assert learned(nonnegative).signed()[1] is None
     assert learned(torch.tensor([[0.0, -1.0]])).signed()[0] is None
-    assert moved(Identity()).signed() == (Identity(), None)
+    assert nonnegative_map(Identity()).signed() == (Identity(), None)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_lifted_expressions():
     chain = Chain()
     joined = Term(
         torch.zeros(2, 4).double(),
-        maps=[(term, moved(Columns.placed(0, 2, 4))), (term, moved(Columns.placed(2, 2, 4)))],
+        maps=[(term, nonnegative_map(Columns.placed(0, 2, 4))), (term, nonnegative_map(Columns.placed(2, 2, 4)))],
     )
     turn = torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64)
     part = Lifted(chain.emit, rule).part(joined, turn)

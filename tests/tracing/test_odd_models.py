@@ -436,12 +436,26 @@ IN_THE_READ_OUT = {
     "scaled_dot_product_attention": lambda m, h: h + F.scaled_dot_product_attention(h[None], h[None], h[None])[0],
     "einsum": lambda m, h: torch.einsum("ij,jk->ik", MATRIX, h),
     "sparse_mm": lambda m, h: torch.sparse.mm(MATRIX.to_sparse(), h),
+    "addmm": lambda m, h: torch.addmm(m.lin.weight[0], MATRIX, h),
+    "tensordot": lambda m, h: torch.tensordot(MATRIX, h, 1),
+    "inner": lambda m, h: torch.inner(MATRIX, h.t()),
+    "mv": lambda m, h: h + torch.mv(MATRIX, h[:, 0])[:, None],
+    "addmv": lambda m, h: h + torch.addmv(MATRIX[0], MATRIX, h[:, 0])[:, None],
+    "addbmm": lambda m, h: torch.addbmm(m.lin.weight[0], MATRIX[None], h[None]),
+    "chain_matmul": lambda m, h: torch.chain_matmul(MATRIX, h, m.lin.weight),
+    "linalg_multi_dot": lambda m, h: torch.linalg.multi_dot([MATRIX, h, m.lin.weight]),
     "index_add": lambda m, h: torch.zeros_like(h).index_add(0, EDGES[1], h[EDGES[0]]),
+    "scatter": lambda m, h: torch.scatter(h, 0, torch.tensor([[1, 2, 3, 0]]), h[:1], reduce="add"),
+    "segment_reduce": lambda m, h: torch.segment_reduce(h.repeat(2, 1), "sum", lengths=torch.full((M,), 2)),
     "conv1d": lambda m, h: F.conv1d(h.t()[None], torch.ones(4, 4, 3).double(), padding=1)[0].t(),
 }
 #: And what carries nothing from node to node.
 NOT_BETWEEN_NODES = {
     "a weight": lambda m, h: h @ m.lin.weight,
+    "weights of several ways": lambda m, h: torch.linalg.multi_dot(
+        [torch.tensordot(h, m.lin.weight, 1), MATRIX[:4, :4]]
+    ),
+    "a weight and a bias": lambda m, h: torch.addmm(m.lin.weight[0], h, m.lin.weight),
     "a square weight": lambda m, h: (torch.cat([h, h[:, :2]], 1) @ MATRIX)[:, :4],
     "attention of neurons": lambda m, h: torch.einsum("ij,ik->ij", h, h.softmax(-1)),
     "a sum of all": lambda m, h: torch.zeros(1, 4).double().index_add(0, torch.zeros(M).long(), h),

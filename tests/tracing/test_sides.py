@@ -82,6 +82,17 @@ class Stacked(Layer):
         return (self.left(x_i) + self.edge(attr) + self.right(x_j)).relu()
 
 
+class Normalised(Layer):
+    """Changes both sides row by row before it sends."""
+
+    def forward(self, left, edges, attr, right):
+        sides = nn.functional.normalize(self.left(left)), torch.maximum(self.right(right), right).view_as(right)
+        return self.finish(self.propagate(edges, x=sides, attr=attr), right)
+
+    def message(self, x_i, x_j, attr):
+        return (x_i + self.edge(attr) + x_j).relu()
+
+
 def named(kind, manner, forward):
     """A layer that is called in another manner; PyG tells layers apart by their names."""
     return type(f"{kind.__name__}{manner}", (kind,), {"forward": forward})()
@@ -114,7 +125,7 @@ CALLS = {
     "the second side first": (turned, lambda layer, left, edges, attr, right: layer(right, left, edges, attr)),
 }
 PAIR = (as_pair, lambda layer, left, edges, attr, right: layer((left, right), edges, attr))
-KINDS = [Gasse, Sized, Attention, Stacked]
+KINDS = [Gasse, Sized, Attention, Stacked, Normalised]
 
 
 class Policy(nn.Module):

@@ -5,13 +5,17 @@ it means for relevance: give it a handler, or put its name where it belongs. Nam
 matter.
 """
 
+import importlib
+import pkgutil
 from pathlib import Path
 
 import pytest
 import torch
 from torch.overrides import get_overridable_functions
 
+from walkwise import tracing
 from walkwise.tracing.private import overridable_functions
+from walkwise.tracing.recording import spellings
 from walkwise.tracing.recording.spellings import by_name, plain_name, writes
 from walkwise.tracing.recording.words import word
 
@@ -32,7 +36,21 @@ def decided():
     return kinds
 
 
+#: Names of what is recorded in a function's place: a layer's ``propagate``, transforms of pairs, and quantiles.
+OURS = {"propagate", "fft", "fft_of_columns", "quantiles"}
+#: Where names are those of functions.
+RUNNING = ("running.calls", "running.ending", "running.sides")
+ROOMS = ("recording", "meaning", *RUNNING, "nodes", "coverage", "folding", "precision")
+
 DECIDED = decided()
+
+
+def sets_of_names():
+    """The sets of functions by name, and where they stand."""
+    for found in pkgutil.walk_packages(tracing.__path__, "walkwise.tracing."):
+        for name, value in vars(importlib.import_module(found.name)).items():
+            if isinstance(value, frozenset) and value and all(isinstance(item, str) for item in value):
+                yield f"{found.name}.{name}", value
 
 
 def kinds_of(name):
@@ -71,6 +89,18 @@ def test_the_table_says_what_was_decided(kind):
     expected = {"unhandled"} if kind in UNHANDLED else {kind}
     found = {name: kinds_of(name) for name in DECIDED[kind] if name in by_name()}
     assert {name: kinds for name, kinds in found.items() if kinds != expected} == {}
+
+
+def test_every_kind_of_functions_holds_names_that_torch_has():
+    rooms = tuple(f"walkwise.tracing.{room}." for room in ROOMS)
+    unknown = {kind: names - by_name().keys() - OURS for kind, names in sets_of_names() if kind.startswith(rooms)}
+    assert len(unknown) > 20
+    assert {kind: names for kind, names in unknown.items() if names} == {}
+
+
+def test_every_other_name_is_that_of_a_function():
+    known = {getattr(func, "__name__", "").strip("_") for func in overridable_functions()}
+    assert sorted(spellings._ALIASES.keys() - known - {"spmm"}) == []  # torch.spmm equals torch.mm
 
 
 def test_the_functions_that_write_are_known():

@@ -141,6 +141,14 @@ class Edges:
             and bool(torch.equal(self.source, other.source) and torch.equal(self.target, other.target))
         )
 
+    def shared(self, known: list[Edges]) -> Edges:
+        """The one of some known edges that is the same, so that what is computed for it is shared; else these."""
+        for other in known:
+            if other.same_as(self):
+                return other
+        known.append(self)
+        return self
+
 
 @dataclass(frozen=True)
 class LightEnds:

@@ -13,6 +13,7 @@ from walkwise.core.differential import leaves
 from walkwise.core.operators import Step, Visit
 from walkwise.errors import CoverageWarning
 from walkwise.tracing.nodes.identity import UnfollowedError
+from walkwise.tracing.recording.kinds import ADDING, ATTENDING, PRODUCTS
 from walkwise.tracing.recording.recorded import Op
 
 if TYPE_CHECKING:
@@ -39,12 +40,8 @@ _WITHOUT = "{} in {} has no rule; its plain gradient was used"
 _FAR = "questions about subgraphs cost a pass over the whole graph, because {}"
 #: Graphs in which that is worth a note.
 _MANY_NODES = 1000
-_PRODUCTS = frozenset({"matmul", "rmatmul", "sparse_mm", "bmm", "baddbmm", "einsum"})
 #: Functions that may add up rows of nodes at nodes, also in a read-out.
-_SUMS = _PRODUCTS | {
-    "scatter_add", "index_add", "scatter_reduce", "index_reduce", "index_put", "cumsum", "scaled_dot_product_attention",
-    "multi_head_attention_forward", "conv1d", "fft",
-}  # fmt: skip
+_MIXING = PRODUCTS | ADDING | ATTENDING | {"cumsum", "conv1d", "fft"}
 
 
 def notes_of_coverage(lowering: Lowering) -> tuple[str, ...]:
@@ -128,10 +125,10 @@ def _carries(lowering: Lowering, op: Op) -> bool:
 
 def _mixes_nodes(lowering: Lowering, op: Op) -> bool:
     """Whether an operation of the read-out carries messages from nodes to nodes."""
-    if op.call is not None or op.word.name not in _SUMS or not _carries(lowering, op):
+    if op.call is not None or op.word.name not in _MIXING or not _carries(lowering, op):
         return False
     identities = lowering.positions.identities
-    if len(op.inputs) == 1 and op.word.name in _PRODUCTS:  # h @ weights mixes nothing
+    if len(op.inputs) == 1 and op.word.name in PRODUCTS:  # h @ weights mixes nothing
         constants = [item.shape for item in leaves((op.args, op.kwargs)) if isinstance(item, Tensor)]
         counts = {lowering.num_nodes, *(identities.types.counts.values() if identities.types else ())}
         if not any(counts.intersection(shape) for shape in constants):

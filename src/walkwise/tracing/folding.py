@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from walkwise.tracing.recording.recorded import Call, Op
+from walkwise.tracing.recording.recorded import Call, Op, makers
 
 _FOLDED = frozenset({"batch_norm", "relu"})
 
@@ -16,7 +16,7 @@ def fold_into_layers(ops: Sequence[Op], calls: Sequence[Call]) -> None:
     A normalisation's weights become the layer's. With a ReLU, a negative sum passes nothing on, so the rule need not
     say how to share it.
     """
-    producer = {slot: op for op in ops for slot in op.outputs}
+    producer = makers(ops)
     readers = Counter(slot for op in ops for slot in op.inputs)
     for op in ops:
         before = producer.get(op.inputs[0]) if op.call is None and op.word.name in _FOLDED else None

@@ -105,7 +105,7 @@ def _own_propagate(conv: torch.nn.Module) -> bool:
 class EdgeShelf:
     """Hands out one Edges for equal edges, so that layers share what is computed for them."""
 
-    _made: list[tuple[Any, int, str, Edges]] = field(default_factory=list)
+    _made: list[Edges] = field(default_factory=list)
     _once: dict[Any, tuple[tuple[Any, ...], Any]] = field(default_factory=dict)
 
     def once(self, name: tuple[Hashable, ...], given: tuple[Tensor | None, ...], make: Callable[[], T]) -> T:
@@ -118,18 +118,12 @@ class EdgeShelf:
 
     def get(self, edge_index: Tensor, num_nodes: int, flow: str) -> Edges:
         """The edges of an edge index (2, E), source to target."""
-        version = version_of(edge_index)  # a model may write into its edges
-        for key, written, way, edges in self._made:
-            if key is edge_index and written == version and way == flow and edges.num_nodes == num_nodes:
-                return edges
-        source, target = (edge_index.clone() if flow == "source_to_target" else edge_index.flip(0)).unbind(0)
-        fresh = Edges(source.contiguous(), target.contiguous(), num_nodes)
-        for _, _, _, edges in self._made:
-            if edges.same_as(fresh):
-                fresh = edges
-                break
-        self._made.append((edge_index, version, flow, fresh))
-        return fresh
+
+        def make() -> Edges:
+            source, target = (edge_index.clone() if flow == "source_to_target" else edge_index.flip(0)).unbind(0)
+            return Edges(source.contiguous(), target.contiguous(), num_nodes).shared(self._made)
+
+        return self.once(("edges", num_nodes, flow), (edge_index,), make)
 
 
 @dataclass(frozen=True, eq=False)

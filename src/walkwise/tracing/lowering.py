@@ -21,7 +21,7 @@ from walkwise.tracing.meaning.gating import gating
 from walkwise.tracing.meaning.interpreter import Interpreter, flat
 from walkwise.tracing.nodes.identity import Identities
 from walkwise.tracing.nodes.positions import Positions
-from walkwise.tracing.recording.recorded import Op, live
+from walkwise.tracing.recording.recorded import Op, live, makers
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.sorting import sorted_ops
 from walkwise.tracing.steps.locality import nearest
@@ -81,6 +81,10 @@ class Lowering:
         """
         self.slots_of: dict[int, range] = {}  # that a call has made
         self.part_of: dict[int, int] = {}  # slots within a stretch, and where that ends
+        self.run: Interpreter  # what writes the chain, once ``encode`` has begun
+        self.encoded: dict[int, Flow] = {}  # the flows before the first layer, by slot
+        self.gates: dict[int, int] = {}  # how much these look like a gate
+        self.reached: set[int] = set()  # the slots of the chain that relevance comes to
         self.tape = tape
         self.output = output
         self.silent = silent
@@ -88,7 +92,7 @@ class Lowering:
         self.num_nodes = identities.num_nodes
         ops = [replace(op, call=None) if op.call in silent else op for op in tape.ops]
         self.ops = live(ops, {output})
-        self.made = {slot: op for op in ops for slot in op.outputs}
+        self.made = makers(ops)
         calls_run = {op.call for op in self.ops}
         self.calls = [(i, call) for i, call in enumerate(tape.calls) if i in calls_run]
         #: Layers that ran, but not for the explained output.
@@ -180,11 +184,15 @@ class Lowering:
 
     def encode(self, builder: Builder) -> Beginning:
         """Write what comes before the first layer, and return where walks begin."""
-        self.run = run = Interpreter(self.tape.values, builder)
-        run.along_nodes, run.parameters = self.positions.identities.along_nodes, self.tape.parameters
-        run.origins, run.made, run.standing = self.tape.origins, dict(self.made), self.positions.number
-        run.missing, run.gating = self._around, gating(self.ops, self.made)
-        self.gates: dict[int, int] = {}  # how much the part before the first layer looks like a gate
+        self.run = run = Interpreter(
+            self.tape,
+            builder,
+            made=self.made,
+            standing=self.positions.number,
+            along_nodes=self.positions.identities.along_nodes,
+            missing=self._around,
+            gating=gating(self.ops, self.made),
+        )
         source = []
         for features in self.tape.features:
             source.append((builder.new_slot(), run.value(features)))

@@ -27,7 +27,7 @@ CAST = "the model computes in {}; the relevance of that part is in torch.float32
 #: This many numbers are put together faster than each tensor is added up by itself.
 _FEW = 1 << 16
 #: Maps that make no infinite number on purpose, as a mask before a softmax does.
-_LINEAR = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "propagate", "batch_norm"}
+_LINEAR = frozenset({"linear", "matmul", "bmm", "addmm", "baddbmm", "propagate", "batch_norm"})
 #: A stabiliser swallows features smaller than this, and relevance this small counts as none.
 _TINY, _NOTHING = 1e-8, 1e-6
 _SWALLOWED = (

@@ -140,7 +140,7 @@ class ModelRuns:
                     scalar = replace(scalar, notes=(*scalar.notes, _RANDOM))
         finally:
             watch.release()
-        tape.check_aliases()
+        tape.aliases.check()
         write_pairs(tape)
         if given.own_code and tape.making:
             self.early = tuple(embedded_nodes(tape, given.num_nodes))

@@ -23,7 +23,7 @@ SIGNED = 1
 _DIVISOR = 3
 
 #: What stays a gate if it was one: what bounds it, and the roots and reciprocals that normalise an assignment.
-_NORMALISING = frozenset({
+_KEEPING_GATES = frozenset({
     "clamp", "hardtanh", "relu6", "threshold", "pow", "sqrt", "rsqrt", "reciprocal", "rdiv", "div", "square", "abs",
 })  # fmt: skip
 
@@ -61,7 +61,7 @@ def pointwise(run: Interpreter, op: Op) -> None:
         return op.run(lambda _: z.view(shape))[0].reshape(z.shape)  # type: ignore[no-any-return]
 
     made = run.builder.activated(flow, value, lambda z: held_ratio(value, z, image))
-    kept = flow.gate if op.word.name in _NORMALISING else 0
+    kept = flow.gate if op.word.name in _KEEPING_GATES else 0
     made.call, made.gate = op.call, max(GATES.get(op.word.name, 0), kept) or _DIVISOR * divides(op)
     run.flows[output] = made
     if op.word.name == "sigmoid" and op.call is None:
@@ -73,7 +73,7 @@ def pointwise(run: Interpreter, op: Op) -> None:
 def divides(op: Op) -> bool:
     """Whether a function is one over something: a reciprocal, or a negative power."""
     if op.word.name in ("pow", "float_power"):
-        power = op.args[1] if len(op.args) > 1 else op.kwargs.get("exponent")
+        power = op.given("exponent").get("exponent")
         return isinstance(power, (int, float)) and power < 0
     over = op.word.name == "div" and not isinstance(op.args[0], Ref)
     return over or op.word.name in ("reciprocal", "rsqrt", "rdiv")

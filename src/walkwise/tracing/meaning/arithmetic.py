@@ -20,14 +20,14 @@ from walkwise.tracing.meaning.gating import gates_constant
 from walkwise.tracing.meaning.interpreter import Interpreter, flat, gradient, selection
 from walkwise.tracing.recording.recorded import Op, Ref
 from walkwise.tracing.recording.words import handles
-from walkwise.tracing.stretches.expressions import SAME, Coefficients, Term, moved, scaled
+from walkwise.tracing.stretches.expressions import SAME, Coefficients, Term, nonnegative_map, scaled
 from walkwise.tracing.stretches.stretch import Flow
 
 _BROADCAST_GATE = "a factor that is broadcast over neurons is held constant, as a gate"
 
 
 def _sides(op: Op) -> tuple[Any, Any]:
-    return op.args[0], op.args[1] if len(op.args) > 1 else op.kwargs["other"]
+    return op.args[0], op.given("other")["other"]
 
 
 @handles(torch.add)
@@ -125,7 +125,7 @@ def _spread(run: Interpreter, op: Op, slot: int, *, within: bool) -> Flow:
         return Flow(value, run.builder.emit([spread], [flow.slot]), gate=flow.gate)
     return Flow(
         value,
-        term=Term(value, maps=[(flow.term, moved(spread))]),
+        term=Term(value, maps=[(flow.term, nonnegative_map(spread))]),
         rule=flow.rule,
         weighted=flow.weighted,
         gate=flow.gate,

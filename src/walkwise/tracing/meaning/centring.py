@@ -15,17 +15,12 @@ from torch import Tensor
 from walkwise.core.differential import leaves
 from walkwise.tracing.meaning.activations import divides
 from walkwise.tracing.meaning.interpreter import Interpreter
+from walkwise.tracing.recording.kinds import BY_NUMBER, READING, REPEATING, RESHAPING, TRANSPOSING
 from walkwise.tracing.recording.recorded import Op, Ref
 
-_MOVES = frozenset({
-    "unsqueeze", "squeeze", "view", "reshape", "expand", "expand_as", "broadcast_to", "getitem", "index_select", "t",
-    "transpose", "repeat", "repeat_interleave", "flatten", "gather", "tile",
-})  # fmt: skip
-_AVERAGES = frozenset({
-    "mean", "sum", "var_mean", "std_mean", "scatter_add", "index_add", "scatter_reduce", "scatter", "segment_reduce",
-    "matmul", "einsum",
-})  # fmt: skip
-_MEASURES = _AVERAGES | {"var", "std", "norm", "vector_norm", "linalg_vector_norm", "linalg_norm"}
+_MOVES = RESHAPING | TRANSPOSING | REPEATING | READING
+_AVERAGES = BY_NUMBER | {"mean", "sum", "var_mean", "std_mean", "scatter", "segment_reduce", "matmul", "einsum"}
+_MEASURES = _AVERAGES | {"var", "std", "norm", "linalg_vector_norm", "linalg_norm"}
 #: What spreads are made with.
 _SPREADS = _MOVES | _MEASURES | {
     "div", "mul", "pow", "square", "add", "sub", "sqrt", "rsqrt", "reciprocal", "rdiv", "abs", "clamp", "float_power",

@@ -103,18 +103,11 @@ handles(*named("sparse_addmm"))(_base_and(lambda w, a, b: w(torch.matmul, a, b))
 handles(torch.addbmm)(_base_and(lambda w, a, b: w(torch.sum, w(torch.bmm, a, b), 0)))
 
 
-@handles(torch.chain_matmul)
+@handles(torch.chain_matmul, torch.linalg.multi_dot)
 @written_out
-def _chain_matmul(w: Written, *matrices: Any) -> Any:
+def _chain_matmul(w: Written, *matrices: Any, tensors: Any = ()) -> Any:
     """One product after the other."""
-    return functools.reduce(lambda left, right: w(torch.matmul, left, right), matrices)
-
-
-@handles(torch.linalg.multi_dot)
-@written_out
-def _multi_dot(w: Written, tensors: Any) -> Any:
-    """One product after the other."""
-    return functools.reduce(lambda left, right: w(torch.matmul, left, right), tensors)
+    return functools.reduce(lambda left, right: w(torch.matmul, left, right), leaves((matrices, tensors)))
 
 
 @handles(torch.einsum)

@@ -79,7 +79,7 @@ def _root(run: Interpreter, op: Op) -> int | None:
 
 
 def _before_a_number(run: Interpreter, op: Op, slot: int) -> int | None:
-    """What a power was made of to which a number was added: of ``1 / (1 + exp(-x))`` it is ``-x``.
+    """For ``1 / (1 + exp(-x))``, the tensor inside ``exp``: what a power was made of to which a number was added.
 
     A number that is added to other functions, ``relu(x) + 1e-7``, is a constant, and gets its share.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +12,10 @@ from torch import Tensor
 from walkwise.core.cast import mapped
 from walkwise.core.differential import MOVING, Differential, leaves
 from walkwise.tracing.meaning.entrywise import MERGING, as_activation
-from walkwise.tracing.recording.origins import Origins
 from walkwise.tracing.recording.recorded import Op, Ref, filled
+from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.recording.words import word
-from walkwise.tracing.stretches.expressions import Coefficients, Term, moved
+from walkwise.tracing.stretches.expressions import Coefficients, Term, nonnegative_map
 from walkwise.tracing.stretches.stretch import Builder, Flow
 
 
@@ -25,20 +25,36 @@ class Interpreter:
     Values and messages are flat here: a tensor of shape (K, …) is (K, N), whatever its rows are.
     """
 
-    def __init__(self, values: Sequence[Tensor], builder: Builder) -> None:
-        """An interpreter that knows the recorded values, and writes with a builder."""
-        self.values = values
+    def __init__(
+        self,
+        tape: Tape,
+        builder: Builder,
+        *,
+        made: Mapping[int | None, Op],
+        standing: Container[int],
+        along_nodes: Callable[[int, int], bool | None],
+        missing: Callable[[int], Flow],
+        gating: frozenset[int],
+    ) -> None:
+        """An interpreter that knows what was recorded, and writes with a builder.
+
+        Args:
+            tape: what was recorded.
+            builder: what to write with.
+            made: the operations of the run, by the slots of what they made.
+            standing: the slots at which walks stand.
+            along_nodes: whether a dimension of a slot runs over nodes; None where nobody knows.
+            missing: makes the flow of a slot that nothing here has made.
+            gating: the slots of gates that multiply something followed.
+        """
+        self.values: Sequence[Tensor] = tape.values
+        self.origins, self.parameters = tape.origins, tape.parameters
         self.builder = builder
+        self.made, self.standing, self.along_nodes = dict(made), standing, along_nodes
+        self.gating = gating
+        self.held: set[int] = set()  # slots that count as constant: products of a gate with constant features
+        self.missing: Callable[[int], Flow] | None = missing
         self.flows: dict[int, Flow] = {}
-        self.missing: Callable[[int], Flow] | None = None  # makes the flow of a slot that nothing here has made
-        #: Whether a dimension of a slot runs over nodes; None where nobody knows.
-        self.along_nodes: Callable[[int, int], bool | None] = lambda slot, dim: None
-        self.parameters: frozenset[int] = frozenset()  # where the model's parameters lie in memory
-        self.origins = Origins()  # of the constants that are made of followed tensors
-        self.made: dict[int | None, Op] = {}  # the operations of the run, by what they made
-        self.gating: frozenset[int] = frozenset()  # the slots of gates that multiply something followed
-        self.held: set[int] = set()  # slots that count as constant: products of such a gate with a constant
-        self.standing: Container[int] = ()  # the slots at which walks stand
         self.lasting = True  # whether what is made must outlive later changes of the model's weights
         self.uncovered: list[tuple[Op, int]] = []  # operations without a rule, and the slots they emit
         self.remarks: dict[str, None] = {}
@@ -184,7 +200,7 @@ class Interpreter:
         convert = Differential(Tensor.to, (MOVING, dtype), {}, flow.value, 0, value.shape)
         return Flow(value, self.builder.emit([convert], [flow.slot]), call=flow.call, gate=flow.gate)
 
-    def settled(self, op: Op, value: Tensor, operators: Sequence[tuple[Flow, Any]], *, gate: int = 0) -> None:
+    def settled(self, op: Op, value: Tensor, operators: Sequence[tuple[Flow, Any]], *, gate: int) -> None:
         """Write Σ operator(flow) of settled flows as it is, whatever the rule."""
         slot = self.builder.emit([operator for _, operator in operators], [flow.slot for flow, _ in operators])
         assert op.outputs[0] is not None
@@ -248,12 +264,13 @@ def structural(run: Interpreter, op: Op, *, within: bool = False) -> None:
         if slot is None:
             continue
         maps = [
-            (flow, moved(run.derivative(op, source, output, others_zero=several))) for source, flow in flows.items()
+            (flow, nonnegative_map(run.derivative(op, source, output, others_zero=several)))
+            for source, flow in flows.items()
         ]
-        run.combine(op, maps, base_of(run, op, flows, output), output)
+        run.combine(op, maps, result_at_zero(run, op, flows, output), output)
 
 
-def base_of(run: Interpreter, op: Op, flows: dict[int, Flow], output: int) -> Tensor | None:
+def result_at_zero(run: Interpreter, op: Op, flows: dict[int, Flow], output: int) -> Tensor | None:
     """An operation's result for zero inputs, if a stretch needs it."""
     if op.call is None and all(flow.settled for flow in flows.values()):
         return None

@@ -14,12 +14,12 @@ from walkwise.core.row_maps import Gather, Reshape, Scatter, Send, SumRows
 from walkwise.errors import TraceError
 from walkwise.tracing.meaning.arithmetic import alike
 from walkwise.tracing.meaning.by_row import maps_by_row
-from walkwise.tracing.meaning.interpreter import Interpreter, base_of, flat, gradient, structural
+from walkwise.tracing.meaning.interpreter import Interpreter, flat, gradient, result_at_zero, structural
 from walkwise.tracing.meaning.stacks import note_joined, note_stack, reduce_stack
 from walkwise.tracing.meaning.weights import of_product
 from walkwise.tracing.recording.recorded import Op, Ref
 from walkwise.tracing.recording.words import handles, named, word
-from walkwise.tracing.stretches.expressions import moved
+from walkwise.tracing.stretches.expressions import nonnegative_map
 
 
 @handles(
@@ -35,14 +35,14 @@ def _reshape(run: Interpreter, op: Op) -> None:
     value = run.value(output)
     if value.shape == flow.value.shape:
         return run.write(op, flow)
-    run.combine(op, [(flow, moved(Reshape(flow.value.shape, value.shape)))])
+    run.combine(op, [(flow, nonnegative_map(Reshape(flow.value.shape, value.shape)))])
 
 
 @handles(torch.cat)
 def _cat(run: Interpreter, op: Op) -> None:
     """Columns side by side; other things that are put together are moved."""
-    tensors = op.args[0] if op.args else op.kwargs["tensors"]
-    dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim", op.kwargs.get("axis", 0))
+    given = op.given("tensors", "dim", first=0)
+    tensors, dim = given["tensors"], given.get("dim", given.get("axis", 0))
     natural = [run.values[t.slot] if isinstance(t, Ref) else t for t in tensors]
     output = op.outputs[0]
     note_joined(run, op, tensors, dim)
@@ -51,11 +51,11 @@ def _cat(run: Interpreter, op: Op) -> None:
     within = op.call is not None or alike(run, op, [t.slot for t in tensors if isinstance(t, Ref)])
     width, start, terms = run.shape(output)[1], 0, []
     constant = torch.zeros_like(run.values[output]) if within else None
-    for given, tensor in zip(tensors, natural, strict=True):
+    for part, tensor in zip(tensors, natural, strict=True):
         length = tensor.shape[1]
-        if isinstance(given, Ref):
-            flow = run.read(op, given.slot, within=within)
-            terms.append((flow, moved(Columns.placed(start, length, width))))
+        if isinstance(part, Ref):
+            flow = run.read(op, part.slot, within=within)
+            terms.append((flow, nonnegative_map(Columns.placed(start, length, width))))
         elif constant is not None:
             constant[:, start : start + length] = tensor.detach()
         start += length
@@ -71,7 +71,7 @@ def _pick(run: Interpreter, op: Op) -> None:
     flow = run.read(op, op.inputs[0], within=run.moves_on(op))
     rows = flow.value.shape[0]
     index = torch.where(index < 0, index + rows, index)  # a copy, too
-    run.combine(op, [(flow, moved(Gather(index, rows)))])
+    run.combine(op, [(flow, nonnegative_map(Gather(index, rows)))])
 
 
 def row_index(op: Op, dims: int) -> Tensor | None:
@@ -96,8 +96,8 @@ def _within_rows(run: Interpreter, op: Op) -> None:
         return structural(run, op, within=within)
     flows = {slot: run.read(op, slot, within=within) for slot in op.inputs}
     for output, by_input in found.items():
-        maps = [(flows[slot], moved(operator)) for slot, operator in by_input.items()]
-        run.combine(op, maps, base_of(run, op, flows, output), output)
+        maps = [(flows[slot], nonnegative_map(operator)) for slot, operator in by_input.items()]
+        run.combine(op, maps, result_at_zero(run, op, flows, output), output)
 
 
 @handles(torch.sum, torch.mean)
@@ -105,22 +105,21 @@ def _reduce(run: Interpreter, op: Op) -> None:
     """A sum or mean over the rows, or over parts of every row."""
     if reduce_stack(run, op) or of_product(run, op):
         return None
-    given = dict(zip(("dim", "keepdim"), op.args[1:], strict=False)) | op.kwargs
+    given = op.given("dim", "keepdim")
     value, output = run.values[op.inputs[0]], op.outputs[0]
     over_rows = given.get("dim") in (0, -2, (0,), [0], (-2,), [-2]) and value.dim() == 2
     if output is None or not over_rows or given.get("dtype") is not None or not value.shape[0]:
         return _within_rows(run, op)
     flow = run.read(op, op.inputs[0], within=op.call is not None)
     share = 1 / value.shape[0] if op.word.name == "mean" else 1.0
-    run.combine(
-        op, [(flow, moved(SumRows(value.shape[0], share, run.shape(output)[0] != 1 or not given.get("keepdim"))))]
-    )
+    as_rows = run.shape(output)[0] != 1 or not given.get("keepdim")
+    run.combine(op, [(flow, nonnegative_map(SumRows(value.shape[0], share, as_rows)))])
 
 
 @handles(torch.stack)
 def _stack(run: Interpreter, op: Op) -> None:
     """Tensors on top of each other, or side by side, of which a sum or mean is perhaps to be made."""
-    given = dict(zip(("tensors", "dim"), op.args, strict=False)) | op.kwargs
+    given = op.given("tensors", "dim", first=0)
     note_stack(run, op, given["tensors"], given.get("dim", 0))
     _within_rows(run, op)
 
@@ -134,7 +133,7 @@ def _scatter(run: Interpreter, op: Op) -> None:
     slot, operator = found
     flow = run.read(op, slot, within=op.call is not None)
     constant = flat(op.args[0].detach()).clone() if op.call is not None else None
-    run.combine(op, [(flow, moved(operator))], constant)
+    run.combine(op, [(flow, nonnegative_map(operator))], constant)
 
 
 def row_scatter(run: Interpreter, op: Op) -> tuple[int, Scatter] | None:
@@ -156,6 +155,12 @@ def row_scatter(run: Interpreter, op: Op) -> tuple[int, Scatter] | None:
     return source.slot, Scatter(index.clone(), base.shape[0])
 
 
+def reduction(op: Op) -> str | None:
+    """How an operation puts together what comes to one place ("sum", "amax"), if it says so."""
+    found: str | None = op.kwargs.get("reduce", next((a for a in op.args if isinstance(a, str)), None))
+    return found
+
+
 def segments(run: Interpreter, op: Op, reduce: str) -> None:
     """Sums or means of rows that follow each other; torch has their derivative, but none of that."""
     given, limits = op.args[0], op.kwargs.get("lengths", op.kwargs.get("offsets"))
@@ -167,8 +172,8 @@ def segments(run: Interpreter, op: Op, reduce: str) -> None:
     weight = 1 / counts[index].to(value.dtype) if reduce == "mean" else None
     edges = Edges(torch.arange(rows, device=index.device), index, max(len(value), len(counts)))
     flow = run.read(op, given.slot, within=op.call is not None)
-    constant = base_of(run, op, {given.slot: flow}, 0)
-    run.combine(op, [(flow, moved(Send(edges, weight, len(value), len(counts))))], constant)
+    constant = result_at_zero(run, op, {given.slot: flow}, 0)
+    run.combine(op, [(flow, nonnegative_map(Send(edges, weight, len(value), len(counts))))], constant)
 
 
 def _same_in_every_column(index: Tensor) -> bool:
@@ -231,7 +236,8 @@ def _masked(run: Interpreter, op: Op) -> None:
         return structural(run, op)
     flow = run.read(op, given.slot, within=op.call is not None)
     hidden = flat(mask).to(flow.value.dtype)
-    run.combine(op, [(flow, moved(Scale(1 - hidden)))], hidden * number if op.call is not None and number else None)
+    constant = hidden * number if op.call is not None and number else None
+    run.combine(op, [(flow, nonnegative_map(Scale(1 - hidden)))], constant)
 
 
 _NO_PRODUCTS = 'scatter(..., reduce="multiply") has no derivative in torch, so relevance cannot pass it.'
@@ -240,7 +246,7 @@ _NO_PRODUCTS = 'scatter(..., reduce="multiply") has no derivative in torch, so r
 @handles(torch.scatter)
 def _scattered(run: Interpreter, op: Op) -> None:
     """Entries put in the places of others, or added to them; torch has no derivative of the product of both."""
-    reduce = op.kwargs.get("reduce", next((a for a in op.args if isinstance(a, str)), None))
+    reduce = reduction(op)
     if reduce == "multiply":
         raise TraceError(_NO_PRODUCTS, remedy='Use scatter_reduce(..., reduce="prod").')
     if reduce is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -17,28 +18,29 @@ from walkwise.tracing.meaning.activations import GATES, SQUASHED, rescaled
 from walkwise.tracing.meaning.arithmetic import scale as multiplied
 from walkwise.tracing.meaning.composites import Written, written_out
 from walkwise.tracing.meaning.interpreter import Interpreter, gradient
-from walkwise.tracing.recording.recorded import Op, Ref
-from walkwise.tracing.recording.words import handles
+from walkwise.tracing.recording.recorded import Op, Ref, references
+from walkwise.tracing.recording.words import Handler, handles
 from walkwise.tracing.stretches.expressions import scaled
 
 _LOGIT = "remove the softmax from forward, or write log_softmax instead"
 
 
-def _alone(op: Op) -> bool:
-    """Whether just the first argument is followed."""
-    return len(op.inputs) == 1 and op.outputs[0] is not None and bool(op.args) and isinstance(op.args[0], Ref)
+def _of_one(handler: Handler) -> Handler:
+    """The handler where just an operation's first argument is followed; for others, the plain gradient."""
 
+    @functools.wraps(handler)
+    def handled(run: Interpreter, op: Op) -> None:
+        first = bool(op.args) and isinstance(op.args[0], Ref)
+        alone = first and len([*references(op)]) == 1 and op.outputs[0] is not None
+        handler(run, op) if alone else gradient(run, op)
 
-def _given(op: Op, *names: str) -> dict[str, Any]:
-    """The arguments after the first, by name."""
-    return dict(zip(names, op.args[1:], strict=False)) | op.kwargs
+    return handled
 
 
 @handles(torch.softmax, F.softmin, F.gumbel_softmax)
+@_of_one
 def _softmax(run: Interpreter, op: Op) -> None:
     """As an output, the logit scaled; in a product, a gate."""
-    if not _alone(op):
-        return gradient(run, op)
     assert op.outputs[0] is not None
     rescaled(run, op, divide(run.value(op.outputs[0]), run.value(op.inputs[0])), gate=GATES["softmax"])
     if op.call is None:
@@ -46,10 +48,9 @@ def _softmax(run: Interpreter, op: Op) -> None:
 
 
 @handles(torch.log_softmax)
+@_of_one
 def _log_softmax(run: Interpreter, op: Op) -> None:
     """The logit; the normaliser is a statistic and held constant."""
-    if not _alone(op):
-        return gradient(run, op)
     run.remarks["log_softmax's normaliser is held constant, so the logit is explained"] = None
     rescaled(run, op, torch.ones_like(run.value(op.inputs[0])))
 
@@ -68,36 +69,33 @@ def _standard(w: Written, given: Any, mean: Any, scale: Tensor, weight: Any = No
 
 
 @handles(F.layer_norm)
+@_of_one
 @written_out
 def _layer_norm(
     w: Written, input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
 ) -> Any:
     """Mean and variance are held constant."""
-    if any(isinstance(item, Ref) for item in (weight, bias)):
-        return None
     dims = tuple(range(-len(normalized_shape), 0))
     return _standard(w, input, *_statistics(w.value(input), dims, eps), weight, bias)
 
 
 @handles(F.rms_norm)
+@_of_one
 @written_out
 def _rms_norm(w: Written, input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
     """The mean square is held constant."""
-    if isinstance(weight, Ref):
-        return None
     z, dims = w.value(input), tuple(range(-len(normalized_shape), 0))
     eps = torch.finfo(z.dtype).eps if eps is None else eps
     return _standard(w, input, None, (z.square().mean(dims, keepdim=True) + eps).rsqrt(), weight)
 
 
 @handles(F.group_norm)
+@_of_one
 @written_out
 def _group_norm(
     w: Written, input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
 ) -> Any:
     """Mean and variance of every group of channels are held constant."""
-    if any(isinstance(item, Ref) for item in (weight, bias)):
-        return None
     z = w.value(input)
     grouped = z.reshape(z.shape[0], num_groups, -1)
     mean, scale = (t.expand_as(grouped).reshape(z.shape) for t in _statistics(grouped, (-1,), eps))
@@ -105,14 +103,13 @@ def _group_norm(
 
 
 @handles(F.instance_norm)
+@_of_one
 @written_out
 def _instance_norm(
     w: Written, input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
     use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5, *_: Any,
 ) -> Any:  # fmt: skip
     """Mean and variance of every instance (or the running ones) are held constant."""
-    if any(isinstance(item, Ref) for item in (running_mean, running_var, weight, bias)):
-        return None
     z = w.value(input)
     if use_input_stats:
         mean, scale = _statistics(z, tuple(range(2, z.dim())), eps)
@@ -127,23 +124,21 @@ def _per_channel(z: Tensor, numbers: Any) -> Any:
 
 
 @handles(F.normalize)
+@_of_one
 def _normalize(run: Interpreter, op: Op) -> None:
     """The norm is held constant, as where one divides by it."""
-    given = _given(op, "p", "dim", "eps")
-    if not _alone(op):
-        return gradient(run, op)
+    given = op.given("p", "dim", "eps")
     norm = run.values[op.inputs[0]].norm(given["p"], given["dim"], keepdim=True)
     multiplied(run, op, op.inputs[0], norm.clamp(min=given["eps"]).reciprocal())
 
 
 @handles(F.batch_norm)
+@_of_one
 def _batch_norm(run: Interpreter, op: Op) -> None:
     """In evaluation an affine map per neuron, folded into the linear map before it."""
-    given = _given(op, "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
+    given = op.given("running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
     mean, var, weight, bias = (given.get(name) for name in ("running_mean", "running_var", "weight", "bias"))
     eps, z = given["eps"], run.values[op.inputs[0]]
-    if not _alone(op):
-        return gradient(run, op)
     if mean is None or given["training"]:  # batch statistics: held constant
         w = Written(run, op)
         statistics = _statistics(z, (0, *range(2, z.dim())), eps)

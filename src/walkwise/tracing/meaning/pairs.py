@@ -20,12 +20,12 @@ from walkwise.core.cast import mapped
 from walkwise.core.differential import leaves
 from walkwise.core.operators import RowMap
 from walkwise.tracing.meaning.by_row import maps_by_row
-from walkwise.tracing.meaning.interpreter import Interpreter, base_of, selection
+from walkwise.tracing.meaning.interpreter import Interpreter, result_at_zero, selection
 from walkwise.tracing.recording.aliases import unseen_part
 from walkwise.tracing.recording.recorded import Op, Ref, filled
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.recording.words import Word, word
-from walkwise.tracing.stretches.expressions import Coefficients, moved
+from walkwise.tracing.stretches.expressions import Coefficients, nonnegative_map
 
 #: Functions that take real numbers for complex ones.
 _TO_REAL = frozenset({"fft_irfft", "fft_irfft2", "fft_irfftn", "fft_hfft", "fft_hfft2", "fft_hfftn"})
@@ -89,10 +89,11 @@ def _linear(run: Interpreter, op: Op) -> None:
     flows = {slot: run.read(op, slot, within=op.call is not None) for slot in op.inputs}
     for output, by_input in found.items():
         signed = {
-            slot: Coefficients(make=RowMap, tensor=each.matrix) if isinstance(each, RowMap) else moved(each)
+            slot: Coefficients(make=RowMap, tensor=each.matrix) if isinstance(each, RowMap) else nonnegative_map(each)
             for slot, each in by_input.items()
         }
-        run.combine(op, [(flows[slot], each) for slot, each in signed.items()], base_of(run, op, flows, output), output)
+        terms = [(flows[slot], each) for slot, each in signed.items()]
+        run.combine(op, terms, result_at_zero(run, op, flows, output), output)
 
 
 class _Writer:

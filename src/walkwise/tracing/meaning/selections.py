@@ -19,7 +19,7 @@ from walkwise.core.row_maps import Scatter
 from walkwise.core.rows import AllNodes
 from walkwise.rules import divide
 from walkwise.tracing.meaning.interpreter import Interpreter, gradient, selection, structural
-from walkwise.tracing.meaning.moves import row_scatter, segments
+from walkwise.tracing.meaning.moves import reduction, row_scatter, segments
 from walkwise.tracing.recording.recorded import Op, Ref
 from walkwise.tracing.recording.words import handles, named
 from walkwise.tracing.stretches.stretch import Flow
@@ -48,7 +48,7 @@ def _picked(run: Interpreter, op: Op, slot: int, best: Tensor) -> None:
 @handles(torch.max, torch.min, torch.amax, torch.amin)
 def _extreme(run: Interpreter, op: Op) -> None:
     """The largest along some dimensions, the larger of two, or the largest of all, which torch shares out."""
-    given = dict(zip(("dim", "keepdim"), op.args[1:], strict=False)) | op.kwargs
+    given = op.given("dim", "keepdim")
     dim, func = given.get("dim", given.get("axis", ())), _EXTREMES[op.word.name[-3:]]
     if isinstance(dim, (Tensor, Ref)):
         return _extreme_of_two(run, op)
@@ -76,7 +76,7 @@ def _extreme_of_two(run: Interpreter, op: Op) -> None:
 @handles(torch.scatter_reduce, torch.index_reduce, torch.segment_reduce)
 def _scatter_reduce(run: Interpreter, op: Op) -> None:
     """Sums and means move entries; maxima and minima select; the factors of a product get equal shares."""
-    reduce = op.kwargs.get("reduce", next((a for a in op.args if isinstance(a, str)), None))
+    reduce = reduction(op)
     if reduce in ("sum", "mean"):
         return segments(run, op, reduce) if op.word.name == "segment_reduce" else structural(run, op)
     if reduce == "prod":
@@ -128,8 +128,7 @@ def _without_itself(op: Op, last: float) -> Op:
 @handles(torch.sort, torch.topk, torch.kthvalue, torch.median, torch.nanmedian, torch.cummax, torch.cummin)
 def _ranked(run: Interpreter, op: Op) -> None:
     """Selected by rank along a dimension, after evening out equal values."""
-    names = ("k", "dim") if op.word.name in ("topk", "kthvalue") else ("dim",)
-    given = dict(zip(names, op.args[1:], strict=False)) | op.kwargs
+    given = op.given("k", "dim") if op.word.name in ("topk", "kthvalue") else op.given("dim")
     whole = op.word.name in ("median", "nanmedian")
     _evened_before(run, op, given.get("dim", None if whole else -1))
 
@@ -141,8 +140,7 @@ def _sorted_rows(run: Interpreter, op: Op) -> None:
 
 @handles(torch.quantile, torch.nanquantile)
 def _quantile(run: Interpreter, op: Op) -> None:
-    given = dict(zip(("q", "dim"), op.args[1:], strict=False)) | op.kwargs
-    _evened_before(run, op, given.get("dim"))
+    _evened_before(run, op, op.given("q", "dim").get("dim"))
 
 
 def _evened_before(run: Interpreter, op: Op, dim: int | None) -> None:
@@ -192,7 +190,7 @@ _WINDOWS = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 @handles(torch.max_pool1d, torch.max_pool2d, torch.max_pool3d, *named(*(f"{name}_with_indices" for name in _POOLS)))
 def _max_pool(run: Interpreter, op: Op) -> None:
     """The largest in every window, without padding."""
-    given: dict[str, Any] = dict(zip(_WINDOWS, op.args[1:], strict=False)) | op.kwargs
+    given = op.given(*_WINDOWS)
     lengths = _lengths(op.word.name, run.shape(op.inputs[0]))
     kernel = _each(given["kernel_size"], lengths)
     stride, padding = _each(given.get("stride") or kernel, lengths), _each(given.get("padding", 0), lengths)
@@ -208,7 +206,7 @@ _ADAPTIVE = tuple(f"adaptive_{name}" for name in _POOLS)
 def _adaptive_max_pool(run: Interpreter, op: Op) -> None:
     """The largest in every one of so many windows."""
     lengths = _lengths(op.word.name, run.shape(op.inputs[0]))
-    sizes = _each(op.args[1] if len(op.args) > 1 else op.kwargs["output_size"], lengths)
+    sizes = _each(op.given("output_size")["output_size"], lengths)
     _pooled(run, op, [_parts(length, size or length) for length, size in zip(lengths, sizes, strict=True)])
 
 

@@ -10,11 +10,9 @@ from torch import Tensor
 from walkwise.core.differential import leaves
 from walkwise.tracing.meaning.arithmetic import weighed_together
 from walkwise.tracing.meaning.interpreter import Interpreter
+from walkwise.tracing.recording.kinds import RESHAPING
 from walkwise.tracing.recording.recorded import Op, Ref
 from walkwise.tracing.stretches.expressions import SAME, scaled
-
-#: Functions that put a new dimension in and leave entries in their order.
-_WIDENING = frozenset({"unsqueeze", "reshape", "view", "unflatten"})
 
 
 def note_stack(run: Interpreter, op: Op, tensors: Sequence[Any], dim: int) -> None:
@@ -44,13 +42,13 @@ def _without(run: Interpreter, op: Op, slot: int, dim: int) -> int | None:
     plain = all(i is None or i is Ellipsis or i == slice(None) for i in (index if type(index) is tuple else [index]))
     if shape.pop(dim) != 1 or list(run.shape(made.inputs[0])) != shape or not plain:
         return None
-    return made.inputs[0] if name in _WIDENING or name == "getitem" else None
+    return made.inputs[0] if name in RESHAPING or name == "getitem" else None
 
 
 def reduce_stack(run: Interpreter, op: Op) -> bool:
     """Write the sum or mean of tensors that were put on top of each other; whether that is what is asked for."""
     dim, slots = run.stacks.get(op.inputs[0], (None, ()))
-    given = dict(zip(("dim", "keepdim"), op.args[1:], strict=False)) | op.kwargs
+    given = op.given("dim", "keepdim")
     over = given.get("dim")
     over = over[0] if isinstance(over, (list, tuple)) and len(over) == 1 else over
     if dim is None or op.outputs[0] is None or not isinstance(over, int) or given.keys() - {"dim", "keepdim"}:

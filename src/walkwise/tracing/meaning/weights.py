@@ -20,7 +20,7 @@ from walkwise.tracing.meaning.gating import gates_constant
 from walkwise.tracing.meaning.interpreter import Interpreter, gradient, selection, structural
 from walkwise.tracing.recording.recorded import Op, Ref
 from walkwise.tracing.recording.words import handles, word
-from walkwise.tracing.stretches.expressions import Coefficients, moved, scaled
+from walkwise.tracing.stretches.expressions import Coefficients, nonnegative_map, scaled
 
 
 @handles(F.linear)
@@ -113,7 +113,7 @@ def _data(run: Interpreter, op: Op, slot: int, coefficients: Coefficients) -> No
 @handles(torch.sparse.mm)
 def _sparse_product(run: Interpreter, op: Op) -> None:
     left, right = op.args[:2]
-    reduce = op.args[2] if len(op.args) > 2 else op.kwargs.get("reduce", "sum")
+    reduce = op.given("mat2", "reduce").get("reduce", "sum")
     if reduce in ("amax", "amin", "max", "min"):  # a value that was picked gets it all
         return selection(run, op)
     if isinstance(left, Ref) or not isinstance(right, Ref) or reduce not in ("sum", "mean"):
@@ -203,7 +203,7 @@ def of_product(run: Interpreter, op: Op) -> bool:
     slot, factor = run.factors.get(op.inputs[0], (-1, None))
     if factor is None or op.outputs[0] is None or op.word.name != "sum":
         return False
-    given = dict(zip(("dim", "keepdim"), op.args[1:], strict=False)) | op.kwargs
+    given = op.given("dim", "keepdim")
     whole = run.shape(op.inputs[0])
     over = given.get("dim", given.get("axis"))
     over = [over] if isinstance(over, int) else list(over or range(len(whole)))
@@ -233,7 +233,7 @@ def _edge_map(operator: Operator) -> Coefficients:
     if isinstance(operator, Aggregate) and operator.weight is not None:
         edges, root = operator.edges, operator.root
         if root:
-            return moved(operator)
+            return nonnegative_map(operator)
         return Coefficients(
             make=lambda w: operator if w is operator.weight else Aggregate(edges, w), tensor=operator.weight
         )
@@ -241,4 +241,4 @@ def _edge_map(operator: Operator) -> Coefficients:
         return Coefficients(make=lambda w: replace(operator, weight=w), tensor=operator.weight)
     if isinstance(operator, Scale):
         return scaled(operator.factor)
-    return moved(operator)
+    return nonnegative_map(operator)

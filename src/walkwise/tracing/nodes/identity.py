@@ -18,35 +18,17 @@ from torch import Tensor
 
 from walkwise.core.node_types import NodeTypes
 from walkwise.tracing.nodes.moved import NOBODY, SEVERAL, moved, upright
-from walkwise.tracing.nodes.sums import ENTRYWISE, PRODUCTS, added_along, one_by_one, reads_rows
+from walkwise.tracing.nodes.sums import added_along, one_by_one, reads_rows
+from walkwise.tracing.recording.kinds import AS_FIRST, ENTRYWISE, ORDERING, OVER_ROWS, PRODUCTS, RESHAPING, SEQUENCES
 from walkwise.tracing.recording.recorded import Op, not_runnable, references
 from walkwise.tracing.recording.tape import Tape
 
 #: Functions that keep the entries of a tensor in their order, or mix those of each row.
-_RESHAPING = frozenset({
-    "view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as",
-    "fft_of_columns",
-})  # fmt: skip
-#: Functions that give the rows of their first tensor, whatever is mixed inside.
-_AS_FIRST = frozenset({
-    "linear", "layer_norm", "batch_norm", "instance_norm", "group_norm", "rms_norm", "normalize", "softmax",
-    "log_softmax", "softmin", "gumbel_softmax", "multi_head_attention_forward", "scaled_dot_product_attention",
-    "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell", "gru", "lstm", "rnn_tanh", "rnn_relu", "bilinear",
-})  # fmt: skip
-#: Recurrent networks along a sequence.
-_SEQUENCES = frozenset({"gru", "lstm", "rnn_tanh", "rnn_relu"})
-#: Those of them that may mix rows.
-_OVER_ROWS = frozenset({
-    "multi_head_attention_forward", "scaled_dot_product_attention", "gru", "lstm", "rnn_tanh", "rnn_relu",
-})  # fmt: skip
+_IN_PLACE = RESHAPING | {"fft_of_columns"}
 #: Rows of a result that are looked at to see whether nodes are mixed in it.
 _LOOKED_AT = 8
 #: Functions that sort their input and tell where each entry was, and what they take after it, in order.
 _SORTING = {"sort": ("dim", "descending"), "topk": ("k", "dim")}
-#: Functions that sort their input: substituted numbers do not show which row is which.
-_ORDERING = frozenset({
-    "sort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode", "quantile", "nanquantile", "quantiles",
-})  # fmt: skip
 
 
 class UnfollowedError(Exception):
@@ -221,19 +203,19 @@ class Identities:
             dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim", -1)
             whole = self._known[op.inputs[0]].expand(self.tape.values[op.inputs[0]].shape)
             return whole.narrow(dim, 0, value.shape[dim])
-        if name in _RESHAPING and (ids := self._reshaped(op.inputs[0], value)) is not None:
+        if name in _IN_PLACE and (ids := self._reshaped(op.inputs[0], value)) is not None:
             return ids
         if name in ENTRYWISE:
             return self._merged(op, value)
-        if name in _AS_FIRST:
-            ids = self._remembered(op, value) if name in _SEQUENCES and output else self._as_first(op, value)
-            return self._told_apart(op, output, ids) if name in _OVER_ROWS else ids
+        if name in AS_FIRST:
+            ids = self._remembered(op, value) if name in SEQUENCES and output else self._as_first(op, value)
+            return self._told_apart(op, output, ids) if name in OVER_ROWS else ids
         if name in _SORTING and output == 0:
             return self._sorted(op, value)
         if value.dim() > 1 and added_along(op, value.dim()) == 0 and (rows := self._receivers(op, value)) is not None:
             return self._told_apart(op, output, upright(rows, value.dim()))
         there = moved(op, output, value, self.tape.values, self._known, self.num_nodes)
-        if there is None and name in _ORDERING:
+        if there is None and name in ORDERING:
             return self._several(op, value)
         if there is not None and self._sends(op, value, there):  # each node to one other: no new order, but messages
             there = None
@@ -252,8 +234,8 @@ class Identities:
         """The nodes of sorted entries, of which the operation tells where they were, if no row has several."""
         before = self.tape.values[op.inputs[0]].detach()
         _, places = op.run(lambda _: before)
-        dim = dict(zip(_SORTING[op.word.name], op.args[1:], strict=False)) | op.kwargs
-        ids = self._known[op.inputs[0]].expand(before.shape).gather(dim.get("dim", -1), places)
+        dim = op.given(*_SORTING[op.word.name]).get("dim", -1)
+        ids = self._known[op.inputs[0]].expand(before.shape).gather(dim, places)
         rows = ids.reshape(len(ids), -1) if ids.numel() else ids
         return ids if bool((rows == rows[:, :1]).all()) else self._several(op, value)
 

@@ -12,16 +12,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from walkwise.tracing.nodes.sums import ENTRYWISE
 from walkwise.tracing.private import base_of, version_of
 from walkwise.tracing.recording.aliases import memory_of
+from walkwise.tracing.recording.kinds import CASTING, ENTRYWISE, RESHAPING
 from walkwise.tracing.recording.recorded import Made
 from walkwise.tracing.recording.tape import Tape
 
 #: Functions of one tensor that keep its rows, or rearrange each of them; that may pick columns; and that join columns.
-_KEEPING = frozenset({
-    "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "to", "float", "double", "type", "type_as",
-})  # fmt: skip
+_KEEPING = RESHAPING | CASTING
 _PICKING = frozenset({"getitem", "select", "narrow"})
 _ADDING, _JOINING = frozenset({"sum", "mean"}), frozenset({"cat", "stack"})
 #: Functions whose first tensor has the rows, and whose other tensors are weights.

@@ -17,15 +17,13 @@ from torch import Tensor, nn
 
 from walkwise.core.differential import leaves
 from walkwise.tracing.nodes.own_sums import NodeTensors
+from walkwise.tracing.recording.kinds import READING, RESHAPING, TRANSPOSING
 from walkwise.tracing.recording.recorded import Call, Op, live
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.found import turned
 
 #: Maps of single rows that belong to the layer before or after them, if their other arguments are constant.
-_LINEAR = frozenset({
-    "linear", "matmul", "add", "sub", "mul", "div", "neg", "unsqueeze", "squeeze", "view", "reshape", "flatten",
-    "unflatten", "transpose", "permute", "getitem", "index_select",
-})  # fmt: skip
+_LINEAR = RESHAPING | TRANSPOSING | READING | {"linear", "matmul", "add", "sub", "mul", "div", "neg"}
 #: Linear operations on several tensors.
 _JOINING = frozenset({"add", "sub", "cat"})
 

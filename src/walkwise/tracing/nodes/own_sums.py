@@ -16,23 +16,23 @@ from torch import Tensor
 
 from walkwise.core.differential import leaves
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
-from walkwise.tracing.nodes.sums import ENTRYWISE, PRODUCTS, added_along, one_by_one
+from walkwise.tracing.nodes.sums import added_along, one_by_one
+from walkwise.tracing.recording.kinds import (
+    ATTENDING,
+    ENTRYWISE,
+    NORMALISING,
+    PRODUCTS,
+    READING,
+    REDUCING,
+    REPEATING,
+    RESHAPING,
+)
 from walkwise.tracing.recording.recorded import Op, Ref, live
 from walkwise.tracing.recording.tape import Tape
 
-#: Functions that reduce a dimension; that look rows up by number; and that attend to rows.
-_REDUCING = frozenset({"sum", "mean", "max", "min", "amax", "amin", "logsumexp", "std", "var", "prod", "median"})
-_READING = frozenset({"getitem", "index_select", "gather", "take_along_dim"})
 #: Functions between a sum and what it divides, and those that make a divisor a factor.
-_ON_THE_WAY = _READING | {
-    "add", "clamp", "sqrt", "view", "reshape", "unsqueeze", "squeeze", "expand", "expand_as", "repeat_interleave", "to",
-}  # fmt: skip
+_ON_THE_WAY = READING | RESHAPING | REPEATING | {"add", "clamp", "sqrt", "to"}
 _TURNING = frozenset({"reciprocal", "rsqrt", "rdiv"})
-#: Functions that divide by what they make of all rows.
-_NORMALISING = frozenset({
-    "softmax", "log_softmax", "softmin", "normalize", "layer_norm", "batch_norm", "instance_norm", "group_norm",
-})  # fmt: skip
-_ATTENDING = frozenset({"multi_head_attention_forward", "scaled_dot_product_attention"})
 #: How many rows to inspect one by one, to see which others they depend on.
 _LOOKED_AT = 16
 #: How often to split rows into two halves, to see whether they depend on each other.
@@ -260,7 +260,7 @@ class _SumsByRows(_OwnSums):
             self._of_all.add(slot)
         if dim is None or value.shape.count(self.num_nodes) > 1 or slot in self._written:
             return
-        if op.word.name in _READING:
+        if op.word.name in READING:
             self.unsure |= any(_is_index(item) and len(item) == self.num_nodes for item in leaves(op.args))
         if self._is_row_by_row(op, slot):
             self.nodes.add(slot)
@@ -276,7 +276,7 @@ class _SumsByRows(_OwnSums):
     def _is_row_by_row(self, op: Op, slot: int) -> bool:
         """Whether an operation is known to map every row of node tensors by itself."""
         value, given = self.values[slot], [self.values[s] for s in op.inputs]
-        if op.word.name in _NORMALISING or any(s in self._of_all for s in op.inputs):
+        if op.word.name in NORMALISING or any(s in self._of_all for s in op.inputs):
             return all(s in self.nodes or s in self._of_all for s in op.inputs)
         by_entry = op.word.pointwise or op.word.name in ENTRYWISE or op.word.name == "linear"
         alike = all(t.dim() == value.dim() and t.shape[:-1] == value.shape[:-1] for t in given)
@@ -286,7 +286,7 @@ class _SumsByRows(_OwnSums):
         """Whether a tensor without rows of nodes is a sum or mean of them, or made of one."""
         if all(s in self._of_all for s in op.inputs):
             return True
-        pooled = op.word.name in _REDUCING or added_along(op, value.dim()) == 0
+        pooled = op.word.name in REDUCING or added_along(op, value.dim()) == 0
         return pooled and all(s in self.nodes or s in self._of_all for s in op.inputs)
 
     def _mixes(self, slot: int, dim: int) -> bool:
@@ -328,7 +328,7 @@ class _SumsByName(_OwnSums):
             self._take(slot)
         elif self._has_nodes(slot):
             self.nodes.add(slot)
-        elif op.word.name in _READING and self.values[slot].dim() == self.values[op.inputs[0]].dim():
+        elif op.word.name in READING and self.values[slot].dim() == self.values[op.inputs[0]].dim():
             self._check_order(op, slot)
             self._counts.add(self.values[slot].shape[0])
 
@@ -365,7 +365,7 @@ class _SumsByName(_OwnSums):
             return self._any_other(depends) and not another_order
         if added_along(op, value.dim()) == dim:
             return self._any_other(self._on_nodes(slot, dim))
-        return name in PRODUCTS | _ATTENDING | _REDUCING and any(self._adds_up(op, slot, dim, g) for g in op.inputs)
+        return name in PRODUCTS | ATTENDING | REDUCING and any(self._adds_up(op, slot, dim, g) for g in op.inputs)
 
     def _adds_up(self, op: Op, slot: int, dim: int, given: int) -> bool:
         """Whether rows of a result are made of rows of a tensor that are not their own."""
@@ -376,7 +376,7 @@ class _SumsByName(_OwnSums):
             return self._any_other(self._dependence([op], {given: 1}, slot, dim))
         if before.shape[: dim + 1] != value.shape[: dim + 1]:
             return True
-        if op.word.name in _REDUCING and before.dim() > value.dim() and given not in self.nodes:
+        if op.word.name in REDUCING and before.dim() > value.dim() and given not in self.nodes:
             return self.num_nodes not in self._counts  # (M, K, F) of neighbours, and not (E, H, F)
         return self._any_other(self._dependence([op], {given: dim}, slot, dim))
 

@@ -17,15 +17,14 @@ from torch import Tensor
 from walkwise.core.differential import leaves
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
 from walkwise.tracing.nodes.looked_up import are_of, has_columns_of, of_nodes_in_order
+from walkwise.tracing.recording.kinds import CASTING, READING
 from walkwise.tracing.recording.recorded import Made
 from walkwise.tracing.recording.tape import Tape
 
-#: Functions that make whole numbers others: of those that one-hot encodings are.
-_CASTS = frozenset({"to", "float", "double", "type", "type_as"})
 #: Rows of the result are other rows than those of what went in.
-_LOOKED_UP = frozenset({"embedding", "embedding_bag", "getitem", "index_select", "index", "take_along_dim", "gather"})
+_LOOKED_UP = READING | {"embedding", "embedding_bag", "index"}
 #: Functions whose second matrix is a weight, whatever its shape.
-_WEIGHTED = frozenset({"linear", "matmul", "mm", "rmatmul", "addmm", "bmm"})
+_WEIGHTED = frozenset({"linear", "matmul", "rmatmul", "addmm", "bmm"})
 
 #: Which function outside of layers it was, counted and by name, and which of the tensors that it was given.
 Place = tuple[int, str, int]
@@ -88,7 +87,7 @@ def embedded_nodes(tape: Tape, num_nodes: int) -> list[Place]:
     numbers = tape.numbers
     looked_up = [f for f in tape.made if any(are_of(index, numbers) for index in f.numbers)]
     embeddings = [t for f in looked_up for t in f.results if f.tensors and len(t) == num_nodes]
-    hot = [f for f in tape.made if f.name in _CASTS and [n.dim() for n in f.numbers] == [2]] if numbers else []
+    hot = [f for f in tape.made if f.name in CASTING and [n.dim() for n in f.numbers] == [2]] if numbers else []
     embeddings += [t for f in hot for t in f.results if t.dim() == 2 and len(t) == len(f.numbers[0]) == num_nodes]
     if not numbers:
         joined = [f for f in tape.made if f.name == "cat" and all(_is_learned(t, tape) for _, t in f.tensors)]

@@ -7,36 +7,24 @@ from typing import Any
 
 from torch import Tensor
 
+from walkwise.tracing.recording.kinds import BY_NUMBER, ENTRYWISE, IN_ORDER, PUTTING, READING
 from walkwise.tracing.recording.recorded import Op, Ref
 
 #: The operations that made tensors, and which of their results these are, by slot.
 Makers = Mapping[int, tuple[Op, int]]
-#: Functions of several tensors, entry by entry.
-ENTRYWISE = frozenset({
-    "add", "sub", "rsub", "mul", "div", "addcmul", "addcdiv", "lerp", "maximum", "minimum", "fmax", "fmin", "pow",
-    "atan2", "hypot", "xlogy",
-})  # fmt: skip
-#: Products, which may add rows up with a matrix.
-PRODUCTS = frozenset({"matmul", "rmatmul", "sparse_mm", "bmm", "baddbmm", "einsum", "addmm"})
-#: Functions that look rows up by number.
-READING = frozenset({"getitem", "index_select", "gather", "take_along_dim"})
-#: Functions that add rows up by number.
-_BY_NUMBER = frozenset({"scatter_add", "index_add", "scatter_reduce", "index_reduce"})
-#: Those of the first dimension alone, that may add up, and that do, rows one after the other.
-_PUTTING, _IN_ORDER = frozenset({"index_put", "unsafe_index_put"}), frozenset({"segment_reduce", "embedding_bag"})
 
 
 def added_along(op: Op, dims: int) -> int | None:
-    """The dimension along which an operation adds rows up by number, and not columns.
+    """The dimension along which an operation adds rows up at others (scatter_add and its kin); None if it adds none.
 
     Args:
         op: the operation.
         dims: the number of dimensions of its result.
     """
-    if op.word.name in _IN_ORDER or (op.word.name in _PUTTING and _accumulates(op)):
+    if op.word.name in IN_ORDER or (op.word.name in PUTTING and _accumulates(op)):
         return 0 if dims else None
     dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim")
-    by_number = op.word.name in _BY_NUMBER or (op.word.name == "scatter" and "reduce" in op.kwargs)
+    by_number = op.word.name in BY_NUMBER or (op.word.name == "scatter" and "reduce" in op.kwargs)
     if not by_number or not isinstance(dim, int) or not dims:
         return None
     dim %= dims

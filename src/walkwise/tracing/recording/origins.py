@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from walkwise.tracing.recording.kinds import CASTING
 from walkwise.tracing.recording.words import Word
 
 #: What makes a constant of a tensor's values; zeros_like and its kin take just the shape.
@@ -19,10 +20,10 @@ _CUTTING = frozenset({
 })  # fmt: skip
 #: Functions of single entries, of constants.
 _BY_ENTRY = frozenset({
-    *_CUTTING, "to", "float", "double", "half", "bfloat16", "type", "type_as", "bool", "int", "long", "invert",
-    "logical_not", "bitwise_not", "logical_and", "logical_or", "bitwise_and", "bitwise_or", "and", "or", "add", "sub",
-    "rsub", "mul", "div", "neg", "clone", "abs", "exp", "sigmoid", "tanh", "erf", "relu", "where", "pow", "clamp",
-    "sqrt", "rsqrt", "reciprocal", "rdiv", "contiguous", "softplus", "requires_grad",
+    *_CUTTING, *CASTING, "bool", "int", "long", "invert", "logical_not", "bitwise_not", "logical_and", "logical_or",
+    "bitwise_and", "bitwise_or", "and", "or", "add", "sub", "rsub", "mul", "div", "neg", "clone", "abs", "exp",
+    "sigmoid", "tanh", "erf", "relu", "where", "pow", "clamp", "sqrt", "rsqrt", "reciprocal", "rdiv", "contiguous",
+    "softplus", "requires_grad",
 })  # fmt: skip
 
 

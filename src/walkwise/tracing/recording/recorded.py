@@ -43,6 +43,10 @@ class Op:
     activated: bool = False
     rule: Rule = LRP_0  # that its weights are under
 
+    def given(self, *names: str, first: int = 1) -> dict[str, Any]:
+        """The arguments by name; ``names`` are those of the arguments that go by position, from the second on."""
+        return dict(zip(names, self.args[first:], strict=False)) | self.kwargs
+
     def run(self, fill: Callable[[int], Any]) -> tuple[Any, ...]:
         """The operation's tensors, computed again with other values for what was followed."""
         args, kwargs = filled((self.args, self.kwargs), fill, {})
@@ -122,21 +126,19 @@ def live(ops: Sequence[Op], wanted: set[int]) -> list[Op]:
     return found[::-1]
 
 
+def makers(ops: Iterable[Op]) -> dict[int | None, Op]:
+    """The operations by the slots of what they made."""
+    return {slot: op for op in ops for slot in op.outputs}
+
+
 def filled(nested: Any, fill: Callable[[int], Any], swap: dict[int, Tensor]) -> Any:
     """Recorded arguments with every reference replaced; ``swap`` replaces tensors by identity."""
     return mapped(nested, lambda leaf: fill(leaf.slot) if type(leaf) is Ref else swap.get(id(leaf), leaf))
 
 
-def floating(nested: Any, place: int = 0) -> Iterator[tuple[int, Tensor]]:
+def floating(nested: Any) -> Iterator[tuple[int, Tensor]]:
     """The tensors of floating-point numbers in nested arguments, numbered."""
-    if isinstance(nested, Tensor):
-        if nested.is_floating_point() and nested.dim():
-            yield place, nested
-    elif type(nested) in (list, tuple, dict):
-        for item in nested.values() if type(nested) is dict else nested:
-            for found in floating(item, place):
-                yield found
-                place = found[0] + 1
+    return enumerate(t for t in leaves(nested) if isinstance(t, Tensor) and t.is_floating_point() and t.dim())
 
 
 def not_runnable(*args: Any, **kwargs: Any) -> Any:

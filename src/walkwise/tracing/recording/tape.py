@@ -310,10 +310,6 @@ class Tape(TorchFunctionMode):
             return _is_numbers(result) and result.layout == torch.strided
         return isinstance(result, (tuple, list)) and any(map(_is_numbers, result))
 
-    def check_aliases(self) -> None:
-        """Refuse a model that has written into a followed tensor out of the tape's sight."""
-        self.aliases.check()
-
 
 def _is_numbers(item: Any) -> bool:
     """Whether an item is a tensor of real or complex numbers."""

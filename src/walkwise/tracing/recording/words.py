@@ -67,7 +67,7 @@ SAME = named(
 
 #: What a normalisation module computes of its input in the first place: its statistics, held constant.
 STATISTICS = named(
-    "mean", "sum", "var", "std", "norm", "var_mean", "std_mean", "amax", "max", "vector_norm", "linalg_vector_norm",
+    "mean", "sum", "var", "std", "norm", "var_mean", "std_mean", "amax", "max", "linalg_vector_norm",
     "scatter_add", "scatter_reduce", "index_add", "scatter", "segment_reduce",
 )  # fmt: skip
 
@@ -112,11 +112,6 @@ def word(func: Function) -> Word:
         simple=name in _SIMPLE and not write,
         asks=func in ASKING and not write,
     )
-
-
-def handled() -> dict[Function, Handler]:
-    """Every function that has a handler."""
-    return dict(_HANDLERS)
 
 
 def asked_to_write(word: Word, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

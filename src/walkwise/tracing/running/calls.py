@@ -12,6 +12,7 @@ from torch import Tensor
 
 from walkwise.core.differential import leaves
 from walkwise.errors import TraceError
+from walkwise.tracing.recording.kinds import ADDING, READING, RESHAPING
 from walkwise.tracing.recording.recorded import Call, Op
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.found import Found, is_edges
@@ -33,15 +34,8 @@ _OUT_OF_SIGHT = (
     "relevance would be wrong: write it with ordinary torch functions, or detach() what should be constant."
 )
 #: Functions that look rows up by number, and those that add rows up.
-_READING = frozenset({"getitem", "index_select", "gather", "take_along_dim"})
-_ADDING = frozenset({
-    "propagate", "index_add", "scatter_add", "scatter_reduce", "scatter", "index_reduce", "index_put", "segment_reduce",
-})  # fmt: skip
 #: Functions that may make a vector of a matrix, row by row.
-_FLATTENING, _SUMMING = (
-    frozenset({"squeeze", "view", "reshape", "flatten", "ravel", "getitem", "select"}),
-    {"sum", "mean"},
-)
+_FLATTENING, _SUMMING = RESHAPING | {"getitem", "select"}, frozenset({"sum", "mean"})
 
 
 class Calls:
@@ -241,7 +235,7 @@ class Calls:
             op = made.get(at)
             if at in nodes:
                 return True
-            if op is not None and op.word.name in _ADDING:  # of edges, loops or not, and not of pairs of edges
+            if op is not None and op.word.name in ADDING:  # of edges, loops or not, and not of pairs of edges
                 return op.word.name == "propagate" or any(len(values[s]) in (rows, 2 * rows) for s in op.inputs)
             seen.add(at)
             if op is not None and not _reads_rows(op):
@@ -257,7 +251,7 @@ class Calls:
         while todo:
             at = todo.pop()
             op = made.get(at)
-            if at in nodes or op is None or not (op.word.pointwise or op.word.name in BY_ROW | _READING):
+            if at in nodes or op is None or not (op.word.pointwise or op.word.name in BY_ROW | READING):
                 return False
             read = read or _reads_rows(op)
             if not _reads_rows(op):
@@ -316,7 +310,7 @@ def _takes_columns_away(op: Op) -> bool:
 def _reads_rows(op: Op) -> bool:
     """Whether an operation looks rows up, and not columns: ``h[rows]``, but not ``h[:, None]``."""
     if op.word.name != "getitem":
-        return op.word.name in _READING
+        return op.word.name in READING
     index = op.args[1] if len(op.args) > 1 else None
     return isinstance(index[0] if isinstance(index, tuple) and index else index, Tensor)
 

@@ -9,10 +9,11 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from walkwise.tracing.private import version_of
+from walkwise.tracing.recording.kinds import RESHAPING
 from walkwise.tracing.recording.spellings import plain_name
 
 _SQUASHES = frozenset({"softmax", "log_softmax", "sigmoid"})
-_RESHAPES = frozenset({"view", "reshape", "flatten", "squeeze", "unsqueeze", "view_as", "reshape_as", "clone"})
+_RESHAPES = RESHAPING | {"clone"}
 _PICKS = frozenset({"getitem", "select", "index_select", "narrow"})  # of log-odds too, but not of a softmax
 
 

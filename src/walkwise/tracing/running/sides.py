@@ -12,13 +12,14 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from walkwise.tracing.recording.kinds import ENTRYWISE, NORMALISING, RESHAPING
 from walkwise.tracing.recording.recorded import Op, Rows
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.handed import node_tensors
 
 #: Functions that leave rows as they are, beside those of single entries; cat may put rows under one another, too.
-BY_ROW = frozenset({"linear", "matmul", "cat", "add", "sub", "mul", "div", "neg", "layer_norm", "batch_norm"})
-_SHAPING = frozenset({"view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "chunk", "split"})
+BY_ROW = ENTRYWISE | NORMALISING | {"linear", "matmul", "neg", "cat"}
+_SHAPING = RESHAPING | {"chunk", "split"}
 
 #: All tensors whose rows a tensor may have, in order.
 Candidates = dict[Rows, None]

@@ -101,7 +101,7 @@ def found_homes(maps: Sequence[SlotMap], nodes: Found, every: Tensor) -> Found |
         return None
     missing = _read(maps, found, nodes)
 
-    def told(rank: int, forward: bool) -> bool:
+    def fill(rank: int, forward: bool) -> bool:
         """Fill in the homes on one side of maps of one rank, and of single rows; return whether any were missing."""
         filled = False
         for each in maps if forward else maps[::-1]:
@@ -119,7 +119,7 @@ def found_homes(maps: Sequence[SlotMap], nodes: Found, every: Tensor) -> Found |
                 return True
         return False
 
-    while told(1, False) or told(2, True) or are_nodes() or told(1, True) or told(2, False):
+    while fill(1, False) or fill(2, True) or are_nodes() or fill(1, True) or fill(2, False):
         pass
     return found
 
@@ -163,11 +163,11 @@ def _read(maps: Sequence[SlotMap], found: Found, nodes: Found) -> dict[int, Tens
 
 def _fill(found: Found, missing: dict[int, Tensor], slot: int, others: Tensor) -> bool:
     """Fill in missing homes, and return whether any were filled in."""
-    told = missing[slot] & (others >= 0)
-    left = missing[slot] & ~told
-    some, whole, more = torch.stack([told.any(), told.all(), left.any()]).tolist()
+    known = missing[slot] & (others >= 0)
+    left = missing[slot] & ~known
+    some, whole, more = torch.stack([known.any(), known.all(), left.any()]).tolist()
     if some:
-        found[slot] = others if whole else torch.where(told, others, found[slot])
+        found[slot] = others if whole else torch.where(known, others, found[slot])
         missing[slot] = left
         if not more:
             del missing[slot]

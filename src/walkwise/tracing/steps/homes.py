@@ -57,7 +57,7 @@ def at_home(
     found = found_homes(maps, dict.fromkeys([*named, *visited], every), every)
     if found is None:
         return None
-    return rewritten(written, _Homed(found, every, _gone(written, maps, found)).told, new_slot)
+    return rewritten(written, _Homed(found, every, _gone(written, maps, found)).rewrite, new_slot)
 
 
 def _written_out(
@@ -139,7 +139,7 @@ class _Homed:
             self.by_slot[slot] = homes
         return self.by_slot[slot]
 
-    def told(self, operator: Operator, source: int, target: int) -> list[Operator] | None:
+    def rewrite(self, operator: Operator, source: int, target: int) -> list[Operator] | None:
         """A map between rows at home at nodes, as a sequence of maps."""
         before, after = self.homes(source), self.homes(target)
         if before is None and after is None:

@@ -19,16 +19,16 @@ from walkwise.core.row_maps import Gather, Scatter, Send
 
 _BY_ROW = (Identity, Scale, RowMap, Columns, Visit)
 #: What stands in the place of a map between two slots: maps that are taken one after the other; None where nothing can.
-Told = Callable[[Operator, int, int], Sequence[Operator] | None]
+Rewrite = Callable[[Operator, int, int], Sequence[Operator] | None]
 
 
-def rewritten(steps: Sequence[Step], told: Told, new_slot: Callable[[], int]) -> list[Step] | None:
+def rewritten(steps: Sequence[Step], rewrite: Rewrite, new_slot: Callable[[], int]) -> list[Step] | None:
     """The steps with other maps instead of theirs; None if one of them has no such map."""
     written: list[Step] = []
     for step in steps:
         operators, sources = [], []
         for operator, source in zip(step.operators, step.sources, strict=True):
-            maps = told(operator, source, step.target)
+            maps = rewrite(operator, source, step.target)
             if maps is None:
                 return None
             for first in maps[:-1]:
@@ -95,10 +95,10 @@ def _spread(steps: Sequence[Step], known: dict[int, Tensor]) -> None:
         before = len(known)
         for step in steps:
             for operator, source in zip(step.operators, step.sources, strict=True):
-                _forward(operator, source, step.target, known)
+                _carry(operator, source, step.target, Gather, known)
         for step in reversed(steps):
             for operator, source in zip(step.operators, step.sources, strict=True):
-                _backward(operator, source, step.target, known)
+                _carry(operator, step.target, source, Scatter, known)
         if before == len(known):
             _along_edges(steps, known)
 
@@ -110,34 +110,26 @@ def _along_edges(steps: Sequence[Step], known: dict[int, Tensor]) -> None:
     """
     for step in steps:
         for operator, source in zip(step.operators, step.sources, strict=True):
-            sums = isinstance(operator, Aggregate) and source in known and step.target not in known
-            if sums and len(known[source]) == _rows(operator):  # type: ignore[arg-type]
+            if not isinstance(operator, Aggregate) or source not in known or step.target in known:
+                continue
+            if len(known[source]) == operator.edges.num_nodes:
                 known[step.target] = known[source]
                 return
 
 
-def _forward(operator: Operator, source: int, target: int, known: dict[int, Tensor]) -> None:
-    """The rows of a step's target that follow from its source."""
-    if source not in known or target in known:
+def _carry(
+    operator: Operator, here: int, there: int, picking: type[Gather | Scatter], known: dict[int, Tensor]
+) -> None:
+    """Infer the nodes of rows at one end of a map from those at the other.
+
+    From the source to the target, rows that are gathered are picked; from the target back, those that are scattered.
+    """
+    if here not in known or there in known:
         return
     if isinstance(operator, _BY_ROW):
-        known[target] = known[source]
-    elif isinstance(operator, Gather) and each_once(operator.index):
-        known[target] = known[source][operator.index]
-
-
-def _backward(operator: Operator, source: int, target: int, known: dict[int, Tensor]) -> None:
-    """The rows of a step's source that follow from its target."""
-    if target not in known or source in known:
-        return
-    if isinstance(operator, _BY_ROW):
-        known[source] = known[target]
-    elif isinstance(operator, Scatter) and each_once(operator.index):
-        known[source] = known[target][operator.index]
-
-
-def _rows(operator: Aggregate) -> int:
-    return operator.edges.num_nodes
+        known[there] = known[here]
+    elif isinstance(operator, picking) and each_once(operator.index):
+        known[there] = known[here][operator.index]
 
 
 def each_once(index: Tensor) -> bool:

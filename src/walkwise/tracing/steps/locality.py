@@ -78,10 +78,14 @@ def _ways(
     num_nodes: int,
     new_slot: Callable[[], int],
 ) -> Iterator[Way]:
-    """All ways of writing the steps, from the cheapest to the most expensive."""
+    """All ways of writing the steps, from the cheapest to the most expensive.
+
+    As they are, and with maps of rows instead of rearrangements; each also with a row for every node wherever rows are
+    nodes; and each of these with its sums over edges assembled, first as they are, then with rows at their homes.
+    """
     like, read = seeds[0][1], [slot for slot, _ in seeds]
 
-    def told(given: Sequence[Step], *rows: Any) -> Iterator[Way]:
+    def with_sums(given: Sequence[Step], *rows: Any) -> Iterator[Way]:
         plain = summed(given, named, new_slot, like.dtype)
         yield Way(plain, hops_of(plain, read), *rows)
         between_nodes = plain if are_nodes(plain) else summed(given, named, new_slot, like.dtype, num_nodes)
@@ -93,10 +97,10 @@ def _ways(
                 yield Way(homed, hops_of(homed, read), *rows)
 
     def laid_out(given: Sequence[Step], turned: Mapping[int, Axis]) -> Iterator[Way]:
-        yield from told(given, turned)
+        yield from with_sums(given, turned)
         found = layouts(given, num_nodes, like)
         if (with_all := by_node(given, found, like)) is not None:
-            yield from told(with_all, turned, found)
+            yield from with_sums(with_all, turned, found)
 
     def are_nodes(given: Sequence[Step]) -> bool:
         """Whether sums over edges are between nodes alone."""

@@ -153,19 +153,11 @@ class _Sums:
             each = torch.ones_like(target, dtype=self.dtype).view(-1, 1) if weight is None else weight
             total = each.new_zeros(scatter.num_rows, each.shape[1]).index_add_(0, target, each)
             return Scale(total)
-        edges = self._edges(Edges(part.index, target, max(part.num_rows, scatter.num_rows)))
+        edges = Edges(part.index, target, max(part.num_rows, scatter.num_rows)).shared(self.known)
         weight = None if weight is None else by_head(weight)
         if part.num_rows == scatter.num_rows:
             return Aggregate(edges, weight)
         return Send(edges, weight, part.num_rows, scatter.num_rows)
-
-    def _edges(self, edges: Edges) -> Edges:
-        """The edges, the same as before if they are the same."""
-        for other in self.known:
-            if other.same_as(edges):
-                return other
-        self.known.append(edges)
-        return edges
 
     def _mapped(self, slot: int, maps: Sequence[Operator]) -> int:
         """The slot of a tensor after some maps."""

@@ -35,7 +35,7 @@ def row_by_row(
     if any(isinstance(operator, SumRows) for step in steps for operator in step.operators):
         return None  # all rows in one: there is nothing to gain
     found = _Rows(like, _sizes(steps), _counts(steps))
-    written = rewritten(steps, found.told, new_slot)
+    written = rewritten(steps, found.rewrite, new_slot)
     if written is None:
         return None
     return written, {slot: axis for slot, axis in found.turned.items() if axis is not None}
@@ -43,7 +43,7 @@ def row_by_row(
 
 @dataclass(eq=False)
 class _Rows:
-    """Steps on their way to being told row by row."""
+    """Steps on their way to being written row by row."""
 
     like: Tensor
     sizes: Sequence[int]  # of axes beside the first, where rows may have been moved; the largest first
@@ -52,7 +52,7 @@ class _Rows:
     generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
     known: dict[Hashable, Maps | None] = field(default_factory=dict)  # what operators are, between which rows
 
-    def told(self, operator: Operator, source: int, target: int) -> Maps | None:
+    def rewrite(self, operator: Operator, source: int, target: int) -> Maps | None:
         """The operator as maps of rows; decides where the rows of the target lie, unless another operator has."""
         before, wanted = self.turned.get(source), self.turned.get(target)
         if before is None and wanted is None and operator.shapes is None:
@@ -68,9 +68,9 @@ class _Rows:
         for merged in (False, True):
             for first, start in views:
                 for end in self._ends(operator, start, target, merged):
-                    if (told := self._map(operator, start, end)) is not None:
+                    if (maps := self._map(operator, start, end)) is not None:
                         self.turned[target] = None if end.natural else end
-                        return (*first, *told)
+                        return (*first, *maps)
         return None
 
     def _views(self, before: Axis, wanted: Axis | None) -> Iterator[tuple[Maps, Axis]]:
@@ -120,7 +120,7 @@ class _Rows:
         except (RuntimeError, TypeError):  # it runs in its own precision alone
             return Guesses(operator, operator, start, end, self.like, self.generator).best()
         back = Cast(None, self.like.dtype)
-        return None if found is None else tuple(told.to(back) for told in found)
+        return None if found is None else tuple(each.to(back) for each in found)
 
 
 def _sizes(steps: Sequence[Step]) -> list[int]:

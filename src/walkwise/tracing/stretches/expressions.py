@@ -82,7 +82,7 @@ class Coefficients:
         return self.tensor is None or not has_negative(self.tensor)
 
 
-def moved(operator: Operator) -> Coefficients:
+def nonnegative_map(operator: Operator) -> Coefficients:
     """A map whose coefficients are 0 or positive."""
     return Coefficients(operator)
 
