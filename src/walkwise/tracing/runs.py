@@ -35,6 +35,7 @@ from walkwise.tracing.running.modules import (
     where_parameters_lie,
 )  # fmt: skip
 from walkwise.tracing.running.shadow import same_random_numbers, shadow_of
+from walkwise.tracing.running.stand_ins import dismiss
 from walkwise.tracing.running.watch import Watch
 
 _RANDOM = (
@@ -179,9 +180,7 @@ class ModelRuns:
         seen = note_handed(modules, disturbing, last, self.aside)
         with same_random_numbers(), torch.no_grad(), suppress(EnoughError):
             given.run(model)
-        for _, conv in modules.convs:
-            for name in ("forward", "propagate"):  # which hold on to the shadow, as the shadow does to them
-                conv.__dict__.pop(name, None)
+        dismiss(modules.convs)
         return seen
 
     def handed_for(self, x: Any, last: int, named: Mapping[str, Tensor]) -> list[list[Tensor]]:

@@ -19,6 +19,7 @@ from torch_geometric.utils import is_sparse, to_edge_index
 
 from walkwise.tracing.private import unwatched
 from walkwise.tracing.running.places import Place, at, items_in, renewed, tensors_in
+from walkwise.tracing.running.stand_ins import dismiss, stand_in
 
 #: How many rows to inspect one by one, to see which others they depend on.
 _LOOKED_AT = 16
@@ -75,12 +76,11 @@ class Search:
         self._outer: set[str] = set()  # modules that run layers, and are none
         self._calls, self._looking = 0, False  # calls of layers so far; whether one is made to look at it
         for name, module in modules:
-            module.__dict__["forward"] = self._forward(name, module)
+            stand_in(module, "forward", self._forward(name, module))
 
     def release(self) -> None:
         """Break the reference cycle with the modules."""
-        for _, module in self._modules:
-            module.__dict__.pop("forward", None)
+        dismiss(self._modules)
 
     def layers(self) -> tuple[Found, ...]:
         """The layers, in the order in which they are called first."""
@@ -105,7 +105,6 @@ class Search:
             self._calls += name in self._found
             return result
 
-        forward.__wrapped__ = original  # type: ignore[attr-defined]  # a model may look at its signature
         return forward
 
     # -- what a module is handed --------------------------------------------------------------

@@ -15,6 +15,7 @@ from torch_geometric.nn import MessagePassing, RGCNConv
 from walkwise.tracing.private import parameters_of, unwatched
 from walkwise.tracing.running.found import Found, is_edges
 from walkwise.tracing.running.modules import Modules
+from walkwise.tracing.running.stand_ins import stand_in
 
 
 class EnoughError(Exception):
@@ -34,9 +35,9 @@ def note_handed(
     """
     notes = _Handed(disturbing, last, aside)
     for name, conv in modules.convs:
-        conv.__dict__["forward"] = notes.forward(conv.forward, modules.found.get(name))
+        stand_in(conv, "forward", notes.forward(conv.forward, modules.found.get(name)))
         if isinstance(conv, MessagePassing):
-            conv.__dict__["propagate"] = notes.propagate(conv.propagate)
+            stand_in(conv, "propagate", notes.propagate(conv.propagate))
     return notes.handed
 
 
