@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +19,7 @@ from walkwise.tracing.running.handed import (
     edge_index_of,
     handed_nodes,
     node_tensors,
+    nodes_of_layer,
     opened,
     own_table,
     types_said,
@@ -82,16 +81,10 @@ class Calls:
             self._call(name, module, given, args, kwargs)
             return
         args = opened(args)
-        place = _place_of_x(type(module))  # type: ignore[arg-type]
-        first = kwargs["x"] if "x" in kwargs else next(iter(args[place:]), None)
-        known = self.tape.slot_of(first)
-        given = self._before_edges(args) if known is None else first
-        self.table = own_table(module, args, kwargs) if given is None else None
-        given = self.table if given is None else given
-        given = self._past_edges(args, kwargs) if given is None else given
-        given = handed_nodes(args, kwargs) if given is None else given
-        tensors = node_tensors(given) if known is None else [given]
-        if known is None and not self.tape.follows(tensors) and after_integers(args, kwargs):
+        given = nodes_of_layer(module, args, kwargs, self.follows)
+        self.table = given if given is own_table(module, args, kwargs) else None
+        tensors = [given] if self.follows(given) else node_tensors(given)
+        if not self.tape.follows(tensors) and after_integers(args, kwargs):
             self.embedding = (args, kwargs)  # it embeds its nodes itself: they are what it sends
             return
         if not tensors:
@@ -156,22 +149,6 @@ class Calls:
             raise nothing_handed(name, module, about_integers((*args, *kwargs.values())))
         self._call(name, module, given, args, kwargs)
         self.tape.calls[-1].embeds = True
-
-    def _before_edges(self, args: tuple[Any, ...]) -> Tensor | None:
-        """The followed argument before a call's edges, if a weight may come first: ``conv(W, x, edges)``."""
-        edges = next((i for i, item in enumerate(args) if is_edges(item)), 0)
-        known = (item for item in args[:edges] if isinstance(item, Tensor) and self.tape.slot_of(item) is not None)
-        return next(known, None)
-
-    def _past_edges(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-        """The followed argument, if a call's first tensor does not come before its edges and has a row for each."""
-        first, edges = handed_nodes(args, kwargs), edge_index_of(args, kwargs)
-        if edges is None or "x" in kwargs or not isinstance(first, Tensor) or len(first) != edges.shape[1]:
-            return None
-        before = args[: next((i for i, item in enumerate(args) if is_edges(item)), 0)]
-        others = (item for item in (*args, *kwargs.values()) if isinstance(item, Tensor) and item.dim() > 1)
-        known = next((item for item in others if self.tape.slots.last(item) is not None), None)
-        return None if any(item is first for item in before) else known
 
     def end(self, name: str, module: Any, result: Any) -> None:
         """Tell the tape what a message-passing call returned."""
@@ -319,13 +296,6 @@ def _reads_rows(op: Op) -> bool:
         return op.word.name in _READING
     index = op.args[1] if len(op.args) > 1 else None
     return isinstance(index[0] if isinstance(index, tuple) and index else index, Tensor)
-
-
-@functools.cache
-def _place_of_x(kind: type) -> int:
-    """The place of ``x`` among a layer's parameters: a weight may come before it."""
-    names = list(inspect.signature(kind.forward).parameters)[1:]  # type: ignore[attr-defined]
-    return names.index("x") if "x" in names else 0
 
 
 def check_fresh(calls: Calls, handed: Callable[[bool], list[list[Tensor]]]) -> None:
