@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.node_types import NodeTypes
+from walkwise.tracing.dependence import uneven
 from walkwise.tracing.nodes.moved import NOBODY, SEVERAL, moved, upright
 from walkwise.tracing.nodes.sums import ENTRYWISE, PRODUCTS, added_along, one_by_one
 from walkwise.tracing.recording.recorded import Op, not_runnable, references
@@ -420,10 +421,9 @@ class Identities:
         columns = 1 if alone else result.shape[-1]
         rows, owners = (tensor.reshape(-1, columns) for tensor in (result, ids.expand(result.shape)))
         for row in range(0, len(rows), max(1, len(rows) // _LOOKED_AT)):
-            uneven = torch.linspace(1, 2, columns).to(rows) * (owners[row] == owners[row, 0])
-            part, leaves = (rows[row] * uneven).sum(), list(values.values())
+            total, leaves = uneven(rows[row] * (owners[row] == owners[row, 0])), list(values.values())
             try:
-                found = torch.autograd.grad(part, leaves, retain_graph=True, allow_unused=True)
+                found = torch.autograd.grad(total, leaves, retain_graph=True, allow_unused=True)
             except RuntimeError:  # torch has no derivative, so that only its name tells
                 return added_along(op, result.dim()) is not None
             reached = [

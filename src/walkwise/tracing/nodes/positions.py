@@ -12,6 +12,7 @@ from walkwise.core.differential import MOVING, Differential
 from walkwise.core.operators import Operator, Scale, Visit
 from walkwise.core.row_maps import Gather, Scatter
 from walkwise.errors import TraceError
+from walkwise.tracing.dependence import gradients, rerun, uneven
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
 from walkwise.tracing.nodes.numbering import apart_from, by_longest_way, first_of, rising
 from walkwise.tracing.recording.recorded import Call, Op, live, not_runnable
@@ -348,17 +349,8 @@ def _hang_on(values: Sequence[Tensor], ops: Sequence[Op], slot: int, rows: Tenso
     if any(op.func is not_runnable for op in ops):
         return True
     begun = {s: values[s].detach().clone().requires_grad_() for s in given}
-    held = dict(enumerate(values)) | begun
-    for op in ops:
-        held.update(
-            (s, tensor) for s, tensor in zip(op.outputs, op.run(held.__getitem__), strict=True) if s is not None
-        )
-    part = held[slot][rows]
-    uneven = torch.linspace(1, 2, part.numel()).to(part).view(part.shape)
-    if not part.requires_grad:
-        return False
-    found = torch.autograd.grad((part * uneven).sum(), list(begun.values()), allow_unused=True)
-    return any(gradient is not None and bool(gradient.any()) for gradient in found)
+    part = rerun(ops, values, begun)[slot][rows]
+    return any(bool(gradient.any()) for gradient in gradients(uneven(part), list(begun.values())))
 
 
 def _sharing(incidence: Tensor) -> Tensor:
