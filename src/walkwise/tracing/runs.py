@@ -21,6 +21,7 @@ from walkwise.tracing.given.target import ExplainedScalar, Index, Target, explai
 from walkwise.tracing.meaning.pairs import write_pairs
 from walkwise.tracing.nodes.own_layers import find_own_layers
 from walkwise.tracing.nodes.own_sums import NodeTensors, ReorderedError, is_of_more_nodes, node_tensors, same_slots
+from walkwise.tracing.nodes.returned import take_returned
 from walkwise.tracing.nodes.sources import embedded_nodes
 from walkwise.tracing.precision import widened
 from walkwise.tracing.recording.tape import Tape
@@ -141,6 +142,7 @@ class ModelRuns:
         finally:
             watch.release()
         tape.check_aliases()
+        take_returned(tape, watch.calls.returned)
         write_pairs(tape)
         if given.own_code and tape.making:
             self.early = tuple(embedded_nodes(tape, given.numbers(), given.num_nodes))

@@ -88,6 +88,11 @@ class Call:
     found: bool = False  # whether its module is no message-passing one, and counts as a layer
 
     @property
+    def num_edges(self) -> int | None:
+        """How many edges it was given, if any."""
+        return None if self.along is None else int(self.along.shape[1])
+
+    @property
     def ends(self) -> list[int]:
         """The slots of the node tensors that it returned."""
         return self.outputs if self.by_type else self.outputs[:1]
