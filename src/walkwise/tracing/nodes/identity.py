@@ -20,7 +20,7 @@ from walkwise.core.node_types import NodeTypes
 from walkwise.tracing.dependence import uneven
 from walkwise.tracing.nodes.moved import NOBODY, SEVERAL, moved, upright
 from walkwise.tracing.nodes.sums import ENTRYWISE, PRODUCTS, added_along, one_by_one
-from walkwise.tracing.recording.recorded import Op, not_runnable, references
+from walkwise.tracing.recording.recorded import Op, makers, not_runnable, references
 from walkwise.tracing.recording.tape import Tape
 
 #: Functions that keep the entries of a tensor in their order, or mix those of each row.
@@ -93,9 +93,7 @@ class Identities:
         for slot, name in zip(tape.features, types.featured, strict=True) if types else ():
             self._known[slot] = upright(self._of_type(name), tape.values[slot].dim())
         self._given = frozenset(self._known)
-        self._maker = {
-            slot: (op, output) for op in tape.ops for output, slot in enumerate(op.outputs) if slot is not None
-        }
+        self._maker = makers(tape.ops)
         self._call_of = {slot: call for call in tape.calls for slot in call.rows_of}
         self._rows_of = {slot: given for call in tape.calls for slot, given in call.rows_of.items()}
         self._of_edges = {slot for call in tape.calls for slot in call.of_edges}
@@ -189,8 +187,8 @@ class Identities:
         if slot in self._rows_of:
             return [self._rows_of[slot]]
         if slot in self._led_from:
-            return [self._led_from[slot], *self._maker[slot][0].inputs]
-        return self._maker[slot][0].inputs if slot in self._maker else ()
+            return [self._led_from[slot], *self._maker[slot].inputs]
+        return self._maker[slot].inputs if slot in self._maker else ()
 
     def _worked_out(self, slot: int) -> Tensor:
         value = self.tape.values[slot]
@@ -208,11 +206,11 @@ class Identities:
         if slot not in self._maker:  # a tensor of the model's own
             fits = slot in self._matrices or value.shape[:1] == (self.num_nodes,)
             return self._laid_out(slot, self.every) if fits else _nobody(value)
-        return self._made(*self._maker[slot], value)
+        return self._made(self._maker[slot], slot, value)
 
-    def _made(self, op: Op, output: int, value: Tensor) -> Tensor:
+    def _made(self, op: Op, slot: int, value: Tensor) -> Tensor:
         """The nodes of an operation's results."""
-        name = op.word.name
+        name, output = op.word.name, op.outputs.index(slot)
         if op.word.pointwise and self.tape.values[op.inputs[0]].shape == value.shape:
             return self._known[op.inputs[0]]
         if name == "glu":  # the first half is what is let through

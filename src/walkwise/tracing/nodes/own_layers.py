@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from walkwise.core.differential import leaves
 from walkwise.tracing.dependence import rerun
 from walkwise.tracing.nodes.own_sums import NodeTensors
-from walkwise.tracing.recording.recorded import Call, Op, live
+from walkwise.tracing.recording.recorded import Call, Op, live, makers
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.found import turned
 
@@ -83,7 +83,7 @@ class _Layers:
         self.place = {id(op): place for place, op in enumerate(tape.ops)}
         self.ops = live(tape.ops, {output})
         self.nodes, self.sums = found.nodes, found.sums
-        self.maker = {slot: op for op in self.ops for slot in op.outputs if slot is not None}
+        self.maker = makers(self.ops)
         self.readers = Counter(slot for op in self.ops for slot in op.inputs)
 
     def layers(self) -> list[OwnLayer]:

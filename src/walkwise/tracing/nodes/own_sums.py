@@ -18,7 +18,7 @@ from walkwise.core.differential import leaves
 from walkwise.tracing.dependence import dependence, gradients, mixes, reached, rerun
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
 from walkwise.tracing.nodes.sums import ENTRYWISE, PRODUCTS, added_along, one_by_one
-from walkwise.tracing.recording.recorded import Op, Ref, live
+from walkwise.tracing.recording.recorded import Op, Ref, live, makers
 from walkwise.tracing.recording.tape import Tape
 
 #: Functions that reduce a dimension; that look rows up by number; and that attend to rows.
@@ -111,7 +111,7 @@ class _OwnSums:
         self.sums: list[int] = []  # slots
         self.unsure = False  # whether rows are read by as many numbers as there are nodes
         self.nodes = {slot for slot in (*tape.features, *tape.beginnings) if self._has_nodes(slot)}  # slots
-        self._makers = {s: (op, i) for op in ops for i, s in enumerate(op.outputs) if s is not None}
+        self._maker = makers(ops)
         self._place = {id(op): place for place, op in enumerate(ops)}
         self._written = {op.args[0].slot for op in ops if op.word.name == "setitem" and isinstance(op.args[0], Ref)}
         self._begin()
@@ -178,7 +178,7 @@ class _OwnSums:
                 along = self._along(self.values[at])
                 assert along is not None
                 read[at] = along
-            elif at in self._makers and self._place[id(op := self._makers[at][0])] not in cone:
+            elif at in self._maker and self._place[id(op := self._maker[at])] not in cone:
                 cone[self._place[id(op)]] = op
                 todo += op.inputs
         return [op for _, op in sorted(cone.items())], read
@@ -308,7 +308,7 @@ class _SumsByName(_OwnSums):
         dim = self._along(value)
         if dim is None or slot in self._written:
             return False
-        if one_by_one(op, value, self._makers) or name == "setitem":
+        if one_by_one(op, value, self._maker) or name == "setitem":
             rows, depends = self._dependence(*self._cone(slot), slot, dim)
             return _on_others(rows, depends) and not _is_order(depends)
         if added_along(op, value.dim()) == dim:

@@ -15,7 +15,8 @@ from walkwise.errors import TraceError
 from walkwise.tracing.dependence import gradients, rerun, uneven
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
 from walkwise.tracing.nodes.numbering import apart_from, by_longest_way, first_of, rising
-from walkwise.tracing.recording.recorded import Call, Op, live, not_runnable
+from walkwise.tracing.recording.recorded import Call, Op, live, makers, not_runnable
+from walkwise.tracing.steps.layouts import each_once
 from walkwise.tracing.stretches.stretch import Builder, Flow
 
 #: Refusals: what is wrong, and what to do.
@@ -84,7 +85,7 @@ class Positions:
         self._nodes: dict[int, Tensor] = {}  # of rows that are nodes once each, or nobody's
         self._across: set[int] = set()  # tensors whose second dimension runs over all nodes: static graphs
         self._depth: dict[int, int] = {}
-        self._maker = {slot: op for op in ops for slot in op.outputs if slot is not None}
+        self._maker = makers(ops)
         self.beside: dict[int, list[int]] = {}  # by call, what it reads besides the tensors that it is handed first
         for index, call in calls:
             for slot in self._standing(call):
@@ -220,11 +221,9 @@ class Positions:
         if self.identities.natural(ids) or not len(ids):  # or of a type that has no nodes
             self._nodes[slot] = ids
             return True
-        standing = ids[ids >= 0]
-        if not len(standing) or int(torch.bincount(standing).max()) > 1:
+        if not self._each_once(slot, ids):
             return False
-        self._nodes[slot] = ids
-        self.identities.reordered |= len(standing) == self.identities.num_nodes
+        self.identities.reordered |= int((ids >= 0).sum()) == self.identities.num_nodes
         return True
 
     def _meet(self, slot: int, other: int) -> bool:
@@ -267,12 +266,13 @@ class Positions:
             return False
         return all(s in self.number or self.begins_at(s) for s in given)
 
-    def begins_or_stands(self, slot: int) -> bool | None:
-        """Whether walks can begin at a tensor that bypasses the first layer; None if they stand there anyway."""
-        return None if slot in self.number else self.begins_at(slot)
+    def begins_at(self, slot: int) -> bool | None:
+        """Let walks also begin at a tensor that bypasses the first layer; return whether its rows are nodes.
 
-    def begins_at(self, slot: int) -> bool:
-        """Let walks also begin at a tensor that bypasses the first layer; return whether its rows are nodes."""
+        None if walks stand there anyway.
+        """
+        if slot in self.number:
+            return None
         if self.identities.across(slot):
             self._across.add(slot)
             self._nodes[slot], self.number[slot] = self.identities.every, 0
@@ -291,8 +291,12 @@ class Positions:
             ids = self.identities.nodes(slot)
         except UnfollowedError:
             return False
+        return len(ids) == len(rows) and self._each_once(slot, ids)
+
+    def _each_once(self, slot: int, ids: Tensor) -> bool:
+        """Whether some rows are nodes, each once; remember these of the tensor."""
         standing = ids[ids >= 0]
-        if len(ids) != len(rows) or not len(standing) or int(torch.bincount(standing).max()) > 1:
+        if not len(standing) or not each_once(standing):
             return False
         self._nodes[slot] = ids
         return True

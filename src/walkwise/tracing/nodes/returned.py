@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from walkwise.tracing.recording.recorded import Call, Op
+from walkwise.tracing.recording.recorded import Call, Op, makers
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.calls import Returned
 from walkwise.tracing.running.sides import BY_ROW
@@ -44,7 +44,7 @@ class _Results:
     def __init__(self, tape: Tape) -> None:
         self.tape, self.values = tape, tape.values
         self.nodes = set(tape.features)  # the slots whose rows are known to be nodes, up to the call that is looked at
-        self.maker = {slot: op for op in tape.ops for slot in op.outputs}
+        self.maker = makers(tape.ops)
 
     def take(self, number: int, returned: Returned) -> None:
         """Tell a call what it returned."""

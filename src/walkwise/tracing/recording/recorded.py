@@ -122,6 +122,11 @@ def live(ops: Sequence[Op], wanted: set[int]) -> list[Op]:
     return found[::-1]
 
 
+def makers(ops: Iterable[Op]) -> dict[int, Op]:
+    """The operation that made each slot."""
+    return {slot: op for op in ops for slot in op.outputs if slot is not None}
+
+
 def filled(nested: Any, fill: Callable[[int], Any], swap: dict[int, Tensor]) -> Any:
     """Recorded arguments with every reference replaced; ``swap`` replaces tensors by identity."""
     return mapped(nested, lambda leaf: fill(leaf.slot) if type(leaf) is Ref else swap.get(id(leaf), leaf))

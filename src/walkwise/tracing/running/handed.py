@@ -25,14 +25,14 @@ class EnoughError(Exception):
 
 
 def note_handed(
-    modules: Modules, disturbing: bool, last: int | None = None, aside: Collection[int] = ()
+    modules: Modules, disturbing: bool, last: int | None, aside: Collection[int] = ()
 ) -> list[list[Tensor]]:
     """Return a list that fills with the node tensors passed to the layers of a shadow, call by call.
 
     Args:
         modules: of the shadow.
         disturbing: whether the first layer's output is changed.
-        last: the run ends after the beginning of this call, if given.
+        last: the run ends after the beginning of this call; None if it goes on to the end.
         aside: calls to skip, which run on other graphs; they count as calls all the same.
     """
     notes = _Handed(disturbing, last, aside)
