@@ -98,7 +98,8 @@ class Identities:
         self._rows_of = {slot: given for call in tape.calls for slot, given in call.rows_of.items()}
         self._of_edges = {slot for call in tape.calls for slot in call.of_edges}
         #: What layers returned whose edges lead elsewhere, and from where: no nodes (but hyperedges, say) if that is.
-        self._led_from = {slot: call.handed[0] for call in tape.calls if call.leads_elsewhere for slot in call.ends}
+        led = (call for call in tape.calls if call.edges_are_not_the_graphs)
+        self._led_from = {slot: call.handed[0] for call in led for slot in call.ends}
 
     def nodes(self, slot: int) -> Tensor:
         """The node of every row of a tensor, NOBODY if it is none or several.  # (K,)"""
@@ -362,24 +363,31 @@ class Identities:
         return False
 
     def _sends(self, op: Op, value: Tensor, ids: Tensor) -> bool:
-        """Whether rows that a sum at all nodes has moved are those of nodes at others, as in a cycle or a tree."""
+        """Whether an operation that looks like a reordering is message passing.
+
+        It is if every node receives exactly one other node's row, as in a cycle or a tree.
+
+        Args:
+            op: the operation.
+            value: its result.
+            ids: the node whose row has come to each row of the result.
+        """
         listed = one_by_one(op, value, self._maker)
         by_number = listed or added_along(op, value.dim()) == 0
-        if not (by_number or op.word.name in PRODUCTS) or value.dim() < 2 or self.reordered:
+        adds_up = by_number or op.word.name in PRODUCTS
+        if not adds_up or value.dim() < 2 or self.reordered:
             return False
-        fitting = self._all(value.shape[0])
-        if not fitting or ids.shape[:1] != value.shape[:1] or ids.numel() != len(value):
+        every_node = self._all(value.shape[0])
+        if not every_node or ids.shape[:1] != value.shape[:1] or ids.numel() != len(value):
             return False
         rows = ids.flatten()
-        kept = () if by_number else (self._known[slot].flatten() for slot in op.inputs)  # they stay where they are
-        if any(torch.equal(rows, other) for other in kept):
+        left_in_place = not by_number and any(torch.equal(rows, self._known[slot].flatten()) for slot in op.inputs)
+        received_by_itself = any(bool(((rows == every) | (rows == NOBODY)).all()) for every in every_node)
+        copied_from_one = listed and op.word.name != "setitem" and bool((rows == rows[0]).all())  # times of a node, say
+        if left_in_place or received_by_itself or copied_from_one:
             return False
-        if any(bool(((rows == every) | (rows == NOBODY)).all()) for every in fitting):
-            return False
-        if listed and op.word.name != "setitem" and bool((rows == rows[0]).all()):  # times of one node, say
-            return False
-        whole = any(torch.equal(rows.sort().values, every) for every in fitting)  # a permutation matrix, say
-        return not whole or self._are_joined(rows)
+        permuted = any(torch.equal(rows.sort().values, every) for every in every_node)
+        return not permuted or self._are_joined(rows)  # by a permutation matrix, or along a cycle
 
     def _are_joined(self, ids: Tensor) -> bool:
         """Whether edges of the graph join every row to the node that it holds."""

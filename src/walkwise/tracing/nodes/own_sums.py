@@ -139,18 +139,10 @@ class _OwnSums:
             for slot in op.inputs:
                 readers.setdefault(slot, []).append(op)
         for summed in [*self.sums]:
-            seen, todo = {summed}, [summed]
-            while todo:
-                at = todo.pop()
-                reading = readers.get(at, ())
-                on = [op for op in reading if not (_divides(op, at) or _shifts(op, at, readers))]
-                if at not in readers or any(len(op.inputs) > 1 or op.word.name not in _ON_THE_WAY for op in on):
-                    break
-                todo += [slot for op in on for slot in op.outputs if slot is not None]
-                seen.update(todo)
-            else:
+            made = _made_to_divide(summed, readers)
+            if made is not None:
                 self.sums.remove(summed)
-                self.nodes -= seen
+                self.nodes -= made
 
     def _has_nodes(self, slot: int) -> bool:
         """Whether a tensor has a row for every node, in order."""
@@ -357,6 +349,19 @@ def _is_order(depends: Tensor) -> bool:
 def _is_index(item: Any) -> bool:
     """Whether something is numbers of rows."""
     return isinstance(item, Tensor) and item.dtype == torch.long and item.dim() == 1
+
+
+def _made_to_divide(slot: int, readers: Mapping[int, Sequence[Op]]) -> set[int] | None:
+    """A slot, and those made of it on the way to where they divide, or shift exponents; None if it does more."""
+    found, todo = {slot}, [slot]
+    while todo:
+        at = todo.pop()
+        on = [op for op in readers.get(at, ()) if not (_divides(op, at) or _shifts(op, at, readers))]
+        if at not in readers or any(len(op.inputs) > 1 or op.word.name not in _ON_THE_WAY for op in on):
+            return None
+        todo += [output for op in on for output in op.outputs if output is not None]
+        found.update(todo)
+    return found
 
 
 def _divides(op: Op, slot: int) -> bool:

@@ -88,33 +88,47 @@ class Positions:
         self._maker = makers(ops)
         self.beside: dict[int, list[int]] = {}  # by call, what it reads besides the tensors that it is handed first
         for index, call in calls:
-            for slot in self._standing(call):
-                if slot not in self.number and not self._begins_before(slot):
-                    self.number[slot] = self._next(slot)
-            if call.handed[0] in self.number:
-                self._check_sent(call)
-                self.beside[index] = self._read_beside(index)
-                self.number.update(dict.fromkeys(self.beside[index], self.number[call.handed[0]]))
+            self._number_inputs(index, call)
         if not self.number:
             rows = identities.tape.values[calls[0][1].handed[0]].shape[0]
             raise NoNodesError(_NO_NODES[0].format(identities.num_nodes, rows), remedy=_NO_NODES[1])
         if not rising(ops, self.number):  # a later layer reads what an earlier one's input was made of
             self.number = by_longest_way(ops, self.number)
-        feeding = {op.call for op in live(ops, set(self.number))}
-        last = max(self.number.values()) + 1
+        self._number_results(calls)
+        self.last = max(self.number.values())  # L
+
+    # -- their numbers ------------------------------------------------------------------------
+
+    def _number_inputs(self, index: int, call: Call) -> None:
+        """Number the tensors of nodes that a layer is handed, and those that it reads besides."""
+        for slot in self._standing(call):
+            if slot not in self.number and not self._begins_before(slot):
+                self.number[slot] = self._next(slot)
+        if call.handed[0] in self.number:
+            self._check_sent(call)
+            self.beside[index] = self._read_beside(index)
+            self.number.update(dict.fromkeys(self.beside[index], self.number[call.handed[0]]))
+
+    def _number_results(self, calls: Sequence[tuple[int, Call]]) -> None:
+        """Number the results of the last layers, which no position is computed from."""
+        feeding, last = self._feeding(), max(self.number.values()) + 1
         without: list[tuple[int, Call]] = []  # calls at whose ends no walk stands
         for index, call in calls:
-            if index not in feeding:
-                ends = [s for s in call.ends if s in self.number or self._are_nodes(s, call)]
-                if not ends and call.handed[0] in self.number:
-                    without.append((index, call))
-                ends = first_of(ops, [s for s in ends if s not in self.number])
-                more = [s for s in call.rows_of if s not in (*self.number, *call.ends)]  # and not rows of edges
-                ends += apart_from(ops, [s for s in more if s in call.outputs and self._has_nodes(s)], ends)
-                self.number.update(dict.fromkeys(ends, last))
-        feeding = {op.call for op in live(ops, set(self.number))} if without else set()
+            if index in feeding:
+                continue
+            ends = [s for s in call.ends if s in self.number or self._are_nodes(s, call)]
+            if not ends and call.handed[0] in self.number:
+                without.append((index, call))
+            ends = first_of(self.ops, [s for s in ends if s not in self.number])
+            more = [s for s in call.rows_of if s not in (*self.number, *call.ends)]  # and not rows of edges
+            ends += apart_from(self.ops, [s for s in more if s in call.outputs and self._has_nodes(s)], ends)
+            self.number.update(dict.fromkeys(ends, last))
+        feeding = self._feeding() if without else feeding
         self.remarks += [_ENDS_BEFORE.format(c.name, type(c.module).__name__) for i, c in without if i not in feeding]
-        self.last = max(self.number.values())  # L
+
+    def _feeding(self) -> set[int | None]:
+        """The layers that positions are computed by."""
+        return {op.call for op in live(self.ops, set(self.number))}
 
     # -- which tensors they are ---------------------------------------------------------------
 

@@ -117,8 +117,8 @@ class Calls:
         edges = edge_index_of(args, kwargs) if layer is None else layer.edge_index((args, kwargs))
         first = None if any(call.edge_index is not None for call in self.tape.calls) else edges
         call = Call(name, module, handed, edge_index=first, along=edges, type_of=types_said(name, given, slots))
-        call.one_sided = isinstance(given, (tuple, list)) and len(given) == 2 and given[1] is None
-        call.beside = (*args, *kwargs.values(), edges) if own or call.one_sided else ()
+        call.receivers_unknown = isinstance(given, (tuple, list)) and len(given) == 2 and given[1] is None
+        call.beside = (*args, *kwargs.values(), edges) if own or call.receivers_unknown else ()
         call.found = layer is not None
         self.tape.calls.append(call)
         self.tape.active = len(self.tape.calls) - 1
@@ -132,7 +132,7 @@ class Calls:
         if joined is None:
             return
         handed = tuple(dict.fromkeys(slot for rows in joined for slot in rows))
-        call.joined, call.noted, call.handed = joined, call.handed, handed
+        call.joined, call.handed_at_start, call.handed = joined, call.handed, handed
         call.type_of = types_said(name, None, list(handed))
         if call.edge_index is not None and is_edges(edge_index):
             call.edge_index = edge_index
