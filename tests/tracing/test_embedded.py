@@ -1,5 +1,6 @@
 """Rows are told by which numbers change them, whatever a model did to their order."""
 
+import inspect
 import warnings
 
 import pytest
@@ -181,3 +182,21 @@ def test_rows_that_a_meta_layer_is_handed_are_told_by_changing_numbers():
 
     chain = ww.trace(Model().eval(), torch.tensor([0, 1, 2]), torch.tensor([[0, 1], [1, 2]]), index=1, target=0)
     assert ww.node_relevance(chain).nonzero().flatten().tolist() == [0]
+
+
+def test_a_model_that_looks_at_a_layers_signature_is_followed_like_any_other():
+    class Permuted(nn.Module):
+        def __init__(self, looks):
+            super().__init__()
+            torch.manual_seed(0)
+            self.looks, self.table, self.conv = looks, nn.Embedding(5, 4), GCNConv(4, 2)
+
+        def forward(self, z, edge_index):
+            for method in (self.conv.forward, self.conv.propagate) if self.looks else ():
+                assert "edge_index" in inspect.signature(method).parameters
+            return self.conv(self.table(z[[2, 0, 3, 1]]), edge_index).sum(0)
+
+    z, edges = torch.tensor([1, 2, 3, 4]), torch.tensor([[0, 1, 2], [1, 2, 3]])
+    plain, looking = (ww.trace(Permuted(looks).eval(), z, edges, target=0) for looks in (False, True))
+    torch.testing.assert_close(ww.node_relevance(looking), ww.node_relevance(plain))
+    assert ww.node_relevance(looking).argsort().tolist() != [0, 1, 2, 3]

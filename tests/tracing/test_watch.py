@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import EdgeConv, GCNConv, GraphConv
+from torch_geometric.nn import EdgeConv, GCNConv, GraphConv, MessagePassing
 
 import walkwise as ww
 from walkwise.tracing.running.handed import (
@@ -12,6 +12,7 @@ from walkwise.tracing.running.handed import (
     edge_index_of,
     handed_nodes,
     node_tensors,
+    nodes_of_layer,
     note_handed,
     types_said,
 )
@@ -40,6 +41,84 @@ def test_nodes_are_the_first_argument_with_any():
     assert handed_nodes((EDGES,), {"edge_attr": Y, "x": X}) is X  # what is called x comes before the rest
     assert handed_nodes((EDGES,), {"edge_attr": Y}) is Y
     assert handed_nodes((), {}) is None
+
+
+class Weighted(MessagePassing):
+    """A layer that takes a weight before its nodes."""
+
+    def forward(self, weight, x, edge_index, pos=None):
+        return self.propagate(edge_index, x=x @ weight)
+
+    def message(self, x_j):
+        return x_j
+
+
+class Table(MessagePassing):
+    """A layer with a table of nodes of its own, which takes edges alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.rand(4, 2))
+
+    def forward(self, edge_index):
+        return self.propagate(edge_index, x=self.table)
+
+    def message(self, x_j):
+        return x_j
+
+
+def test_nodes_are_what_is_followed_or_what_their_rows_tell():
+    layer, plain, weight, pos = Weighted(), GCNConv(2, 2), torch.rand(2, 5), torch.rand(3, 1)
+
+    def nodes(module, *args, follows=(), **kwargs):
+        return nodes_of_layer(module, args, kwargs, lambda item: any(item is known for known in follows))
+
+    assert nodes(layer, weight, X, EDGES) is X  # which has other rows than the weight
+    assert nodes(layer, weight, EDGES, x=X) is X
+    assert nodes(layer, pos, X, EDGES) is pos  # it may be either
+    assert nodes(layer, pos, X, EDGES, follows=[X]) is X
+    assert nodes(layer, pos, X, EDGES, follows=[pos]) is pos
+    assert nodes(plain, weight, X, EDGES, follows=[X]) is X
+    assert nodes(plain, EDGES, Y[:2], X, follows=[X]) is X  # after rows of edges
+    assert nodes(plain, EDGES, Y, X, follows=[X]) is Y
+    assert nodes(plain, EDGES) is None
+    table = Table()
+    assert nodes(table, EDGES) is table.table
+
+
+def test_a_weight_may_come_before_embeddings():
+    class Net(nn.Module):
+        def __init__(self, first):
+            super().__init__()
+            torch.manual_seed(0)
+            self.table, self.weight, self.conv = nn.Embedding(9, 3), nn.Parameter(torch.rand(3, 2)), Weighted()
+            self.first = first
+
+        def forward(self, z, edge_index):
+            h = self.table(z)[[2, 0, 3, 1]]
+            if self.first:
+                return self.conv(self.weight, h, edge_index).sum(0)
+            return self.conv(torch.eye(2), h @ self.weight, edge_index).sum(0)
+
+    z, edges = torch.tensor([1, 2, 3, 4]), torch.tensor([[0, 1, 2], [1, 2, 3]])
+    chains = [ww.trace(Net(first).eval(), z, edges, target=0, rule="zero") for first in (True, False)]
+    expected, found = (ww.node_relevance(chain) for chain in chains)
+    torch.testing.assert_close(found, expected)
+    assert found.nonzero().flatten().tolist() == [0, 2, 3]  # node 1 is in the last row, which sends nothing
+
+
+def test_a_layer_with_a_table_of_its_own_may_come_after_another():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.b, self.c = GraphConv(2, 2), Table(), GraphConv(2, 2)
+
+        def forward(self, x, edge_index):
+            return self.c(self.a(x, edge_index) + self.b(edge_index), edge_index).sum(0)
+
+    chain = ww.trace(Net().eval(), Y, torch.tensor([[0, 1, 2], [1, 2, 3]]), target=0)
+    assert [layer.name for layer in chain.layers] == ["a", "b", "c"]
 
 
 def test_edges_are_two_rows_of_whole_numbers():

@@ -201,7 +201,7 @@ class Lowering:
             run.flows[slot] = Flow(run.value(slot), builder.new_slot())
         for op in self.parts.encoder if run.flows else ():
             run.run(op)
-        around, self.parts = self.parts.read_around(self._read_later(), self.positions.begins_or_stands)
+        around, self.parts = self.parts.read_around(self._read_later(), self.positions.begins_at)
         begun = {slot: self._begun(slot) for slot in self.parts.roots} | {
             slot: builder.apart(self._begun(slot)) for slot in around
         }

@@ -21,6 +21,7 @@ from walkwise.tracing.given.target import ExplainedScalar, Index, Target, explai
 from walkwise.tracing.meaning.pairs import write_pairs
 from walkwise.tracing.nodes.own_layers import find_own_layers
 from walkwise.tracing.nodes.own_sums import NodeTensors, ReorderedError, is_of_more_nodes, node_tensors, same_slots
+from walkwise.tracing.nodes.returned import take_returned
 from walkwise.tracing.nodes.sources import embedded_nodes
 from walkwise.tracing.precision import widened
 from walkwise.tracing.recording.tape import Tape
@@ -35,6 +36,7 @@ from walkwise.tracing.running.modules import (
     where_parameters_lie,
 )  # fmt: skip
 from walkwise.tracing.running.shadow import same_random_numbers, shadow_of
+from walkwise.tracing.running.stand_ins import dismiss
 from walkwise.tracing.running.watch import Watch
 
 _RANDOM = (
@@ -141,6 +143,7 @@ class ModelRuns:
         finally:
             watch.release()
         tape.aliases.check()
+        take_returned(tape, watch.calls.returned)
         write_pairs(tape)
         if given.own_code and tape.making:
             self.early = tuple(embedded_nodes(tape, given.num_nodes))
@@ -180,9 +183,7 @@ class ModelRuns:
         seen = note_handed(modules, disturbing, last, self.aside)
         with same_random_numbers(), torch.no_grad(), suppress(EnoughError):
             given.run(model)
-        for _, conv in modules.convs:
-            for name in ("forward", "propagate"):  # which hold on to the shadow, as the shadow does to them
-                conv.__dict__.pop(name, None)
+        dismiss(modules.convs)
         return seen
 
     def handed_for(self, x: Any, last: int, named: Mapping[str, Tensor]) -> list[list[Tensor]]:

@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import nn
 
+from walkwise.tracing.running.shadow import held_in
+
 
 def reads(model: nn.Module, graph: Any) -> bool:
     """Whether a model's ``forward`` takes no arguments and reads this very graph, and no other method does."""
@@ -24,14 +26,14 @@ def reads(model: nn.Module, graph: Any) -> bool:
 def _speaks_of(function: FunctionType, graph: Any) -> bool:
     """Whether a function reads a variable outside that holds a graph."""
     named = (function.__globals__.get(name) for name in function.__code__.co_names)
-    return any(item is graph for item in (*named, *map(_held, function.__closure__ or ())))
+    return any(item is graph for item in (*named, *map(held_in, function.__closure__ or ())))
 
 
 def run_on(shadow: nn.Module, graph: Any, other: Any) -> Any:
     """Run a shadow whose ``forward`` reads another graph instead of its own."""
     function: Any = shadow.forward.__func__  # type: ignore[attr-defined]
     names = {n: other for n in function.__code__.co_names if function.__globals__.get(n) is graph}
-    cells = tuple(CellType(other) if _held(cell) is graph else cell for cell in function.__closure__ or ())
+    cells = tuple(CellType(other) if held_in(cell) is graph else cell for cell in function.__closure__ or ())
     space = function.__globals__ | names
     twin = FunctionType(function.__code__, space, function.__name__, function.__defaults__, cells or None)
     before = shadow.__dict__.get("forward")
@@ -43,11 +45,3 @@ def run_on(shadow: nn.Module, graph: Any, other: Any) -> Any:
             del shadow.__dict__["forward"]
         else:
             shadow.__dict__["forward"] = before
-
-
-def _held(cell: CellType) -> Any:
-    """What a variable holds that a function closes over; None before it is set."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None

@@ -37,7 +37,7 @@ def gates_constant(run: Interpreter, slot: int, constant: Tensor, whole: bool) -
     return rows or gate in run.gating
 
 
-def gating(ops: Iterable[Op], made: Mapping[int | None, Op]) -> frozenset[int]:
+def gating(ops: Iterable[Op], made: Mapping[int, Op]) -> frozenset[int]:
     """The slots of the gates that multiply something followed that is no gate itself.
 
     Args:
@@ -52,7 +52,7 @@ def gating(ops: Iterable[Op], made: Mapping[int | None, Op]) -> frozenset[int]:
     return frozenset(found)
 
 
-def gate_of(slot: int, made: Mapping[int | None, Op]) -> int | None:
+def gate_of(slot: int, made: Mapping[int, Op]) -> int | None:
     """The gate that a tensor is, up to constants and the places of its entries; by its slot."""
     while (op := made.get(slot)) is not None:
         if GATES.get(op.word.name, 0) > SIGNED:

@@ -30,7 +30,7 @@ class Interpreter:
         tape: Tape,
         builder: Builder,
         *,
-        made: Mapping[int | None, Op],
+        made: Mapping[int, Op],
         standing: Container[int],
         along_nodes: Callable[[int, int], bool | None],
         missing: Callable[[int], Flow],

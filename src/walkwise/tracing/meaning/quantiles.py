@@ -60,7 +60,6 @@ def recorded(tape: Tape, module: QuantileAggregation) -> Callable[..., Any]:
         tape.record(quantiles, (x, index, len(result), module.q, module.interpolation, module.fill_value), result)
         return result
 
-    forward.__wrapped__ = original  # type: ignore[attr-defined]
     return forward
 
 

@@ -66,7 +66,7 @@ def rows_of_own(tape: Tape, given: Given, handed: Handed) -> tuple[dict[int, Ten
     if given.own_code:
         return rows_of_beginnings(tape), []
     for call in tape.calls:
-        call.leads_elsewhere = call.one_sided and given.types is None and _leads_elsewhere(call, given)
+        call.edges_are_not_the_graphs = call.receivers_unknown and given.types is None and _leads_elsewhere(call, given)
     own = _own_tensors(tape)
     others = {slot: torch.full((len(tape.values[slot]),), NOBODY) for slot in own if slot in tape.beside}
     own = {slot: place for slot, place in own.items() if slot not in others}
@@ -134,7 +134,7 @@ def _own_tensors(tape: Tape) -> dict[int, tuple[int, int]]:
     known = made.union(tape.features)
     found: dict[int, tuple[int, int]] = {}
     for number, call in enumerate(tape.calls):
-        for place, slot in enumerate(call.noted or call.handed):
+        for place, slot in enumerate(call.handed_at_start or call.handed):
             if slot not in known and slot in call.handed:
                 found.setdefault(slot, (number, place))
     return found

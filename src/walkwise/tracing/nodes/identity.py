@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from walkwise.core.node_types import NodeTypes
+from walkwise.tracing.dependence import uneven
 from walkwise.tracing.nodes.moved import NOBODY, SEVERAL, moved, upright
 from walkwise.tracing.nodes.sums import added_along, one_by_one, reads_rows
 from walkwise.tracing.recording.kinds import AS_FIRST, ENTRYWISE, ORDERING, OVER_ROWS, PRODUCTS, RESHAPING, SEQUENCES
-from walkwise.tracing.recording.recorded import Op, not_runnable, references
+from walkwise.tracing.recording.recorded import Op, makers, not_runnable, references
 from walkwise.tracing.recording.tape import Tape
 
 #: Functions that keep the entries of a tensor in their order, or mix those of each row.
@@ -77,14 +78,13 @@ class Identities:
         for slot, name in zip(tape.features, types.featured, strict=True) if types else ():
             self._known[slot] = upright(self._of_type(name), tape.values[slot].dim())
         self._given = frozenset(self._known)
-        self._maker = {
-            slot: (op, output) for op in tape.ops for output, slot in enumerate(op.outputs) if slot is not None
-        }
+        self._maker = makers(tape.ops)
         self._call_of = {slot: call for call in tape.calls for slot in call.rows_of}
         self._rows_of = {slot: given for call in tape.calls for slot, given in call.rows_of.items()}
         self._of_edges = {slot for call in tape.calls for slot in call.of_edges}
         #: What layers returned whose edges lead elsewhere, and from where: no nodes (but hyperedges, say) if that is.
-        self._led_from = {slot: call.handed[0] for call in tape.calls if call.leads_elsewhere for slot in call.ends}
+        led = (call for call in tape.calls if call.edges_are_not_the_graphs)
+        self._led_from = {slot: call.handed[0] for call in led for slot in call.ends}
 
     def nodes(self, slot: int) -> Tensor:
         """The node of every row of a tensor, NOBODY if it is none or several.  # (K,)"""
@@ -173,8 +173,8 @@ class Identities:
         if slot in self._rows_of:
             return [self._rows_of[slot]]
         if slot in self._led_from:
-            return [self._led_from[slot], *self._maker[slot][0].inputs]
-        return self._maker[slot][0].inputs if slot in self._maker else ()
+            return [self._led_from[slot], *self._maker[slot].inputs]
+        return self._maker[slot].inputs if slot in self._maker else ()
 
     def _worked_out(self, slot: int) -> Tensor:
         value = self.tape.values[slot]
@@ -192,11 +192,11 @@ class Identities:
         if slot not in self._maker:  # a tensor of the model's own
             fits = slot in self._matrices or value.shape[:1] == (self.num_nodes,)
             return self._laid_out(slot, self.every) if fits else _nobody(value)
-        return self._made(*self._maker[slot], value)
+        return self._made(self._maker[slot], slot, value)
 
-    def _made(self, op: Op, output: int, value: Tensor) -> Tensor:
+    def _made(self, op: Op, slot: int, value: Tensor) -> Tensor:
         """The nodes of an operation's results."""
-        name = op.word.name
+        name, output = op.word.name, op.outputs.index(slot)
         if op.word.pointwise and self.tape.values[op.inputs[0]].shape == value.shape:
             return self._known[op.inputs[0]]
         if name == "glu":  # the first half is what is let through
@@ -373,9 +373,9 @@ class Identities:
             if slot in seen or made is None or slot in self._rows_of:
                 continue
             seen.add(slot)
-            if reads_rows(made[0]):
-                found += [self._known[s] for s in made[0].inputs[:1] if self.tape.values[s].shape[:1] == (rows,)]
-            todo += made[0].inputs
+            if reads_rows(made):
+                found += [self._known[s] for s in made.inputs[:1] if self.tape.values[s].shape[:1] == (rows,)]
+            todo += made.inputs
         alone = [ids.flatten() for ids in found if ids.numel() == rows]
         if not found or len(alone) < len(found) or any(not torch.equal(ids, alone[0]) for ids in alone):
             return None
@@ -394,24 +394,31 @@ class Identities:
         return False
 
     def _sends(self, op: Op, value: Tensor, ids: Tensor) -> bool:
-        """Whether rows that a sum at all nodes has moved are those of nodes at others, as in a cycle or a tree."""
+        """Whether an operation that looks like a reordering is message passing.
+
+        It is if every node receives exactly one other node's row, as in a cycle or a tree.
+
+        Args:
+            op: the operation.
+            value: its result.
+            ids: the node whose row has come to each row of the result.
+        """
         listed = one_by_one(op, value, self._maker)
         by_number = listed or added_along(op, value.dim()) == 0
-        if not (by_number or op.word.name in PRODUCTS) or value.dim() < 2 or self.reordered:
+        adds_up = by_number or op.word.name in PRODUCTS
+        if not adds_up or value.dim() < 2 or self.reordered:
             return False
-        fitting = self._all(value.shape[0])
-        if not fitting or ids.shape[:1] != value.shape[:1] or ids.numel() != len(value):
+        every_node = self._all(value.shape[0])
+        if not every_node or ids.shape[:1] != value.shape[:1] or ids.numel() != len(value):
             return False
         rows = ids.flatten()
-        kept = () if by_number else (self._known[slot].flatten() for slot in op.inputs)  # they stay where they are
-        if any(torch.equal(rows, other) for other in kept):
+        left_in_place = not by_number and any(torch.equal(rows, self._known[slot].flatten()) for slot in op.inputs)
+        received_by_itself = any(bool(((rows == every) | (rows == NOBODY)).all()) for every in every_node)
+        copied_from_one = listed and op.word.name != "setitem" and bool((rows == rows[0]).all())  # times of a node, say
+        if left_in_place or received_by_itself or copied_from_one:
             return False
-        if any(bool(((rows == every) | (rows == NOBODY)).all()) for every in fitting):
-            return False
-        if listed and op.word.name != "setitem" and bool((rows == rows[0]).all()):  # times of one node, say
-            return False
-        whole = any(torch.equal(rows.sort().values, every) for every in fitting)  # a permutation matrix, say
-        return not whole or self._are_joined(rows)
+        permuted = any(torch.equal(rows.sort().values, every) for every in every_node)
+        return not permuted or self._are_joined(rows)  # by a permutation matrix, or along a cycle
 
     def _are_joined(self, ids: Tensor) -> bool:
         """Whether edges of the graph join every row to the node that it holds."""
@@ -451,10 +458,9 @@ class Identities:
         columns = 1 if alone else result.shape[-1]
         rows, owners = (tensor.reshape(-1, columns) for tensor in (result, ids.expand(result.shape)))
         for row in range(0, len(rows), max(1, len(rows) // _LOOKED_AT)):
-            uneven = torch.linspace(1, 2, columns).to(rows) * (owners[row] == owners[row, 0])
-            part, leaves = (rows[row] * uneven).sum(), list(values.values())
+            total, leaves = uneven(rows[row] * (owners[row] == owners[row, 0])), list(values.values())
             try:
-                found = torch.autograd.grad(part, leaves, retain_graph=True, allow_unused=True)
+                found = torch.autograd.grad(total, leaves, retain_graph=True, allow_unused=True)
             except RuntimeError:  # torch has no derivative, so that only its name tells
                 return added_along(op, result.dim()) is not None
             reached = [

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from walkwise.core.differential import leaves
+from walkwise.tracing.dependence import rerun
 from walkwise.tracing.nodes.own_sums import NodeTensors
 from walkwise.tracing.recording.kinds import READING, RESHAPING, TRANSPOSING
-from walkwise.tracing.recording.recorded import Call, Op, live
+from walkwise.tracing.recording.recorded import Call, Op, live, makers
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.found import turned
 
@@ -80,7 +81,7 @@ class _Layers:
         self.place = {id(op): place for place, op in enumerate(tape.ops)}
         self.ops = live(tape.ops, {output})
         self.nodes, self.sums = found.nodes, found.sums
-        self.maker = {slot: op for op in self.ops for slot in op.outputs if slot is not None}
+        self.maker = makers(self.ops)
         self.readers = Counter(slot for op in self.ops for slot in op.inputs)
 
     def layers(self) -> list[OwnLayer]:
@@ -237,12 +238,9 @@ def _directed(edges: Tensor, layer: OwnLayer, tape: Tape, num_nodes: int) -> Ten
     handed, made = tape.calls[0].handed[0], layer.sums[0]
     along, across = (int(len(tape.values[slot]) != num_nodes) for slot in (handed, made))
     leaf = tape.values[handed].detach().transpose(0, along).clone().requires_grad_()
-    values = {handed: leaf.transpose(0, along)}
-    for _, op in sorted(layer.ops.items()):
-        results = op.run(lambda slot: values[slot] if slot in values else tape.values[slot].detach())
-        values.update({slot: t for slot, t in zip(op.outputs, results, strict=True) if slot is not None})
-    rows = values[made].transpose(0, across)
-    flipped = turned(rows, leaf, edges)
+    ops = (op for _, op in sorted(layer.ops.items()))
+    results = rerun(ops, tape.values, {handed: leaf.transpose(0, along)})
+    flipped = turned(results[made].transpose(0, across), leaf, edges)
     return None if flipped is None else edges.flip(0) if flipped else edges
 
 

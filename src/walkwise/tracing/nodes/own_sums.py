@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.differential import leaves
+from walkwise.tracing.dependence import dependence, gradients, mixes, reached, rerun
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
 from walkwise.tracing.nodes.sums import added_along, one_by_one
 from walkwise.tracing.recording.kinds import (
@@ -27,16 +28,12 @@ from walkwise.tracing.recording.kinds import (
     REPEATING,
     RESHAPING,
 )
-from walkwise.tracing.recording.recorded import Op, Ref, live
+from walkwise.tracing.recording.recorded import Op, Ref, live, makers
 from walkwise.tracing.recording.tape import Tape
 
 #: Functions between a sum and what it divides, and those that make a divisor a factor.
 _ON_THE_WAY = READING | RESHAPING | REPEATING | {"add", "clamp", "sqrt", "to"}
 _TURNING = frozenset({"reciprocal", "rsqrt", "rdiv"})
-#: How many rows to inspect one by one, to see which others they depend on.
-_LOOKED_AT = 16
-#: How often to split rows into two halves, to see whether they depend on each other.
-_SPLITS = 3
 
 
 @dataclass(frozen=True)
@@ -114,7 +111,7 @@ class _OwnSums:
         self.sums: list[int] = []  # slots
         self.unsure = False  # whether rows are read by as many numbers as there are nodes
         self.nodes = {slot for slot in (*tape.features, *tape.beginnings) if self._has_nodes(slot)}  # slots
-        self._makers = {s: (op, i) for op in ops for i, s in enumerate(op.outputs) if s is not None}
+        self._maker = makers(ops)
         self._place = {id(op): place for place, op in enumerate(ops)}
         self._written = {op.args[0].slot for op in ops if op.word.name == "setitem" and isinstance(op.args[0], Ref)}
         self._begin()
@@ -142,18 +139,10 @@ class _OwnSums:
             for slot in op.inputs:
                 readers.setdefault(slot, []).append(op)
         for summed in [*self.sums]:
-            seen, todo = {summed}, [summed]
-            while todo:
-                at = todo.pop()
-                reading = readers.get(at, ())
-                on = [op for op in reading if not (_divides(op, at) or _shifts(op, at, readers))]
-                if at not in readers or any(len(op.inputs) > 1 or op.word.name not in _ON_THE_WAY for op in on):
-                    break
-                todo += [slot for op in on for slot in op.outputs if slot is not None]
-                seen.update(todo)
-            else:
+            made = _made_to_divide(summed, readers)
+            if made is not None:
                 self.sums.remove(summed)
-                self.nodes -= seen
+                self.nodes -= made
 
     def _has_nodes(self, slot: int) -> bool:
         """Whether a tensor has a row for every node, in order."""
@@ -181,38 +170,13 @@ class _OwnSums:
                 along = self._along(self.values[at])
                 assert along is not None
                 read[at] = along
-            elif at in self._makers and self._place[id(op := self._makers[at][0])] not in cone:
+            elif at in self._maker and self._place[id(op := self._maker[at])] not in cone:
                 cone[self._place[id(op)]] = op
                 todo += op.inputs
         return [op for _, op in sorted(cone.items())], read
 
-    def _on_nodes(self, slot: int, dim: int) -> Tensor:
-        """Which rows of the node tensors that it is made of rows of a tensor depend on.  # (K, M)"""
-        return self._dependence(*self._cone(slot), slot, dim)
-
-    def _made(self, ops: Sequence[Op], read: Mapping[int, int], slot: int) -> tuple[Tensor, list[tuple[Tensor, int]]]:
-        """A tensor, made again, and what it was made of, with the dimensions along which nodes lie."""
-        begun = {given: self.values[given].detach().clone().requires_grad_() for given in read}
-        made: dict[int, Tensor] = dict(begun)
-        for op in ops:
-            results = op.run(lambda slot: made[slot] if slot in made else self.values[slot].detach())
-            made.update({s: t for s, t in zip(op.outputs, results, strict=True) if s is not None})
-        return made[slot], [(leaf, read[given]) for given, leaf in begun.items()]
-
-    def _rows_of(self, total: Tensor, begun: Sequence[tuple[Tensor, int]]) -> Tensor:
-        """Which rows of some tensors a number depends on.  # (M,)"""
-        reached = torch.zeros(self.num_nodes, dtype=torch.bool, device=total.device)
-        if total.requires_grad:
-            tensors = [leaf for leaf, _ in begun]
-            gradients = torch.autograd.grad(total, tensors, retain_graph=True, allow_unused=True)
-            for gradient, (_, along) in zip(gradients, begun, strict=True):
-                if gradient is not None:
-                    reached |= (gradient.transpose(0, along).flatten(1) != 0).any(1)
-        return reached
-
-    @torch.enable_grad()
-    def _dependence(self, ops: Sequence[Op], read: Mapping[int, int], slot: int, dim: int) -> Tensor:
-        """Which rows of tensors some rows of another depend on.  # (K, M)
+    def _again(self, ops: Sequence[Op], read: Mapping[int, int], slot: int, dim: int) -> tuple[Tensor, list[Tensor]]:
+        """A tensor, made again, and the tensors that it is made of; each with its rows first.
 
         Args:
             ops: what makes one of the others.
@@ -220,21 +184,15 @@ class _OwnSums:
             slot: of the tensor.
             dim: the dimension along which its rows lie.
         """
-        made, begun = self._made(ops, read, slot)
-        rows, found = made.transpose(0, dim), []
-        for row in self._looked_at:
-            part = rows[row].flatten()
-            found.append(self._rows_of((part * torch.linspace(1, 2, len(part)).to(part)).sum(), begun))
-        return torch.stack(found)
+        given = {s: self.values[s].detach().transpose(0, along) for s, along in read.items()}
+        leaves = {s: rows.clone().requires_grad_() for s, rows in given.items()}
+        made = rerun(ops, self.values, {s: leaf.transpose(0, read[s]) for s, leaf in leaves.items()})
+        return made[slot].transpose(0, dim), list(leaves.values())
 
-    @property
-    def _looked_at(self) -> range:
-        return range(0, self.num_nodes, -(-self.num_nodes // _LOOKED_AT))
-
-    def _any_other(self, depends: Tensor) -> bool:
-        """Whether any row that was looked at depends on another than its own."""
-        own = torch.tensor([*self._looked_at], device=depends.device)
-        return bool(depends.scatter(1, own.view(-1, 1), False).any())
+    @torch.enable_grad()
+    def _dependence(self, ops: Sequence[Op], read: Mapping[int, int], slot: int, dim: int) -> tuple[Tensor, Tensor]:
+        """Some rows of a tensor, and which rows of others each depends on.  # (K,), (K, M)"""
+        return dependence(*self._again(ops, read, slot, dim))
 
 
 class _SumsByRows(_OwnSums):
@@ -264,12 +222,18 @@ class _SumsByRows(_OwnSums):
             self.unsure |= any(_is_index(item) and len(item) == self.num_nodes for item in leaves(op.args))
         if self._is_row_by_row(op, slot):
             self.nodes.add(slot)
-        elif not self._mixes(slot, dim):
-            if self._any(slot, dim):
+        else:
+            self._look_at(op, slot, dim)
+
+    @torch.enable_grad()
+    def _look_at(self, op: Op, slot: int, dim: int) -> None:
+        """Say the same of a result by the rows that it is made of."""
+        made, given = self._again(*self._cone(slot), slot, dim)
+        if not mixes(made, given):
+            if bool(reached(made, given).any()):
                 self.nodes.add(slot)
         elif self._dims(slot) <= self._rank:
-            depends = self._on_nodes(slot, dim)
-            if bool((depends.sum(1) == 1).all()) and bool((depends.sum(0) <= 1).all()):
+            if _is_order(dependence(made, given)[1]):
                 raise ReorderedError(op.word.name)
             self._take(slot)
 
@@ -288,29 +252,6 @@ class _SumsByRows(_OwnSums):
             return True
         pooled = op.word.name in REDUCING or added_along(op, value.dim()) == 0
         return pooled and all(s in self.nodes or s in self._of_all for s in op.inputs)
-
-    def _mixes(self, slot: int, dim: int) -> bool:
-        """Whether rows depend on other rows of node tensors than their own: two halves of them on each other's."""
-        generator = torch.Generator().manual_seed(0)
-        ids = torch.arange(self.num_nodes)
-        halves = [ids % 2 == 0, *(torch.rand(self.num_nodes, generator=generator) < 0.5 for _ in range(_SPLITS))]
-        for half in halves:
-            for chosen in (half, ~half):
-                if bool((self._reached(slot, dim, chosen) & ~chosen).any()):
-                    return True
-        return False
-
-    def _any(self, slot: int, dim: int) -> bool:
-        """Whether rows depend on node tensors at all."""
-        return bool(self._reached(slot, dim, torch.ones(self.num_nodes, dtype=torch.bool)).any())
-
-    @torch.enable_grad()
-    def _reached(self, slot: int, dim: int, chosen: Tensor) -> Tensor:
-        """Which rows of node tensors some rows of a tensor depend on.  # (M,)"""
-        made, begun = self._made(*self._cone(slot), slot)
-        chosen = chosen.to(made.device)
-        part = made.transpose(0, dim)[chosen].flatten()
-        return self._rows_of((part * torch.linspace(1, 2, len(part)).to(part)).sum(), begun).cpu()
 
 
 class _SumsByName(_OwnSums):
@@ -359,12 +300,11 @@ class _SumsByName(_OwnSums):
         dim = self._along(value)
         if dim is None or slot in self._written:
             return False
-        if one_by_one(op, value, self._makers) or name == "setitem":
-            depends = self._on_nodes(slot, dim)
-            another_order = bool((depends.sum(1) == 1).all()) and bool((depends.sum(0) <= 1).all())
-            return self._any_other(depends) and not another_order
+        if one_by_one(op, value, self._maker) or name == "setitem":
+            rows, depends = self._dependence(*self._cone(slot), slot, dim)
+            return _on_others(rows, depends) and not _is_order(depends)
         if added_along(op, value.dim()) == dim:
-            return self._any_other(self._on_nodes(slot, dim))
+            return _on_others(*self._dependence(*self._cone(slot), slot, dim))
         return name in PRODUCTS | ATTENDING | REDUCING and any(self._adds_up(op, slot, dim, g) for g in op.inputs)
 
     def _adds_up(self, op: Op, slot: int, dim: int, given: int) -> bool:
@@ -373,12 +313,12 @@ class _SumsByName(_OwnSums):
         if given in self.pairs:
             return True
         if dim == 0 and before.dim() > value.dim() and self.identities.across(given):
-            return self._any_other(self._dependence([op], {given: 1}, slot, dim))
+            return _on_others(*self._dependence([op], {given: 1}, slot, dim))
         if before.shape[: dim + 1] != value.shape[: dim + 1]:
             return True
         if op.word.name in REDUCING and before.dim() > value.dim() and given not in self.nodes:
             return self.num_nodes not in self._counts  # (M, K, F) of neighbours, and not (E, H, F)
-        return self._any_other(self._dependence([op], {given: dim}, slot, dim))
+        return _on_others(*self._dependence([op], {given: dim}, slot, dim))
 
     @torch.enable_grad()
     def _are_pairs(self, op: Op, slot: int, dim: int, given: int) -> bool:
@@ -388,17 +328,40 @@ class _SumsByName(_OwnSums):
         along = [d for d in range(leaf.dim()) if self.identities.along_nodes(given, d)]
         if not columns or len(along) != 1:
             return False
-        made = op.run(lambda slot: leaf if slot == given else self.values[slot].detach())[op.outputs.index(slot)]
+        made = rerun([op], self.values, {given: leaf})[slot]
         for column in columns:
-            (gradient,) = torch.autograd.grad(made.select(column, 0).sum(), leaf, retain_graph=True, allow_unused=True)
-            if gradient is not None and not bool(gradient.transpose(0, along[0])[1:].any()):
-                return True
+            for gradient in gradients(made.select(column, 0).sum(), [leaf]):
+                if not bool(gradient.transpose(0, along[0])[1:].any()):
+                    return True
         return False
+
+
+def _on_others(rows: Tensor, depends: Tensor) -> bool:
+    """Whether any of some rows depends on another than its own.  # (K,), (K, M)"""
+    return bool(depends.scatter(1, rows.view(-1, 1), False).any())
+
+
+def _is_order(depends: Tensor) -> bool:
+    """Whether every row depends on a single one, and no two on the same: an order.  # (K, M)"""
+    return bool((depends.sum(1) == 1).all()) and bool((depends.sum(0) <= 1).all())
 
 
 def _is_index(item: Any) -> bool:
     """Whether something is numbers of rows."""
     return isinstance(item, Tensor) and item.dtype == torch.long and item.dim() == 1
+
+
+def _made_to_divide(slot: int, readers: Mapping[int, Sequence[Op]]) -> set[int] | None:
+    """A slot, and those made of it on the way to where they divide, or shift exponents; None if it does more."""
+    found, todo = {slot}, [slot]
+    while todo:
+        at = todo.pop()
+        on = [op for op in readers.get(at, ()) if not (_divides(op, at) or _shifts(op, at, readers))]
+        if at not in readers or any(len(op.inputs) > 1 or op.word.name not in _ON_THE_WAY for op in on):
+            return None
+        todo += [output for op in on for output in op.outputs if output is not None]
+        found.update(todo)
+    return found
 
 
 def _divides(op: Op, slot: int) -> bool:

@@ -12,9 +12,11 @@ from walkwise.core.differential import MOVING, Differential
 from walkwise.core.operators import Operator, Scale, Visit
 from walkwise.core.row_maps import Gather, Scatter
 from walkwise.errors import TraceError
+from walkwise.tracing.dependence import gradients, rerun, uneven
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
 from walkwise.tracing.nodes.numbering import apart_from, by_longest_way, first_of, rising
-from walkwise.tracing.recording.recorded import Call, Op, live, not_runnable
+from walkwise.tracing.recording.recorded import Call, Op, live, makers, not_runnable
+from walkwise.tracing.steps.layouts import each_once
 from walkwise.tracing.stretches.stretch import Builder, Flow
 
 #: Refusals: what is wrong, and what to do.
@@ -83,36 +85,50 @@ class Positions:
         self._nodes: dict[int, Tensor] = {}  # of rows that are nodes once each, or nobody's
         self._across: set[int] = set()  # tensors whose second dimension runs over all nodes: static graphs
         self._depth: dict[int, int] = {}
-        self._maker = {slot: op for op in ops for slot in op.outputs if slot is not None}
+        self._maker = makers(ops)
         self.beside: dict[int, list[int]] = {}  # by call, what it reads besides the tensors that it is handed first
         for index, call in calls:
-            for slot in self._standing(call):
-                if slot not in self.number and not self._begins_before(slot):
-                    self.number[slot] = self._next(slot)
-            if call.handed[0] in self.number:
-                self._check_sent(call)
-                self.beside[index] = self._read_beside(index)
-                self.number.update(dict.fromkeys(self.beside[index], self.number[call.handed[0]]))
+            self._number_inputs(index, call)
         if not self.number:
             rows = identities.tape.values[calls[0][1].handed[0]].shape[0]
             raise NoNodesError(_NO_NODES[0].format(identities.num_nodes, rows), remedy=_NO_NODES[1])
         if not rising(ops, self.number):  # a later layer reads what an earlier one's input was made of
             self.number = by_longest_way(ops, self.number)
-        feeding = {op.call for op in live(ops, set(self.number))}
-        last = max(self.number.values()) + 1
+        self._number_results(calls)
+        self.last = max(self.number.values())  # L
+
+    # -- their numbers ------------------------------------------------------------------------
+
+    def _number_inputs(self, index: int, call: Call) -> None:
+        """Number the tensors of nodes that a layer is handed, and those that it reads besides."""
+        for slot in self._standing(call):
+            if slot not in self.number and not self._begins_before(slot):
+                self.number[slot] = self._next(slot)
+        if call.handed[0] in self.number:
+            self._check_sent(call)
+            self.beside[index] = self._read_beside(index)
+            self.number.update(dict.fromkeys(self.beside[index], self.number[call.handed[0]]))
+
+    def _number_results(self, calls: Sequence[tuple[int, Call]]) -> None:
+        """Number the results of the last layers, which no position is computed from."""
+        feeding, last = self._feeding(), max(self.number.values()) + 1
         without: list[tuple[int, Call]] = []  # calls at whose ends no walk stands
         for index, call in calls:
-            if index not in feeding:
-                ends = [s for s in call.ends if s in self.number or self._are_nodes(s, call)]
-                if not ends and call.handed[0] in self.number:
-                    without.append((index, call))
-                ends = first_of(ops, [s for s in ends if s not in self.number])
-                more = [s for s in call.rows_of if s not in (*self.number, *call.ends)]  # and not rows of edges
-                ends += apart_from(ops, [s for s in more if s in call.outputs and self._has_nodes(s)], ends)
-                self.number.update(dict.fromkeys(ends, last))
-        feeding = {op.call for op in live(ops, set(self.number))} if without else set()
+            if index in feeding:
+                continue
+            ends = [s for s in call.ends if s in self.number or self._are_nodes(s, call)]
+            if not ends and call.handed[0] in self.number:
+                without.append((index, call))
+            ends = first_of(self.ops, [s for s in ends if s not in self.number])
+            more = [s for s in call.rows_of if s not in (*self.number, *call.ends)]  # and not rows of edges
+            ends += apart_from(self.ops, [s for s in more if s in call.outputs and self._has_nodes(s)], ends)
+            self.number.update(dict.fromkeys(ends, last))
+        feeding = self._feeding() if without else feeding
         self.remarks += [_ENDS_BEFORE.format(c.name, type(c.module).__name__) for i, c in without if i not in feeding]
-        self.last = max(self.number.values())  # L
+
+    def _feeding(self) -> set[int | None]:
+        """The layers that positions are computed by."""
+        return {op.call for op in live(self.ops, set(self.number))}
 
     # -- which tensors they are ---------------------------------------------------------------
 
@@ -219,11 +235,9 @@ class Positions:
         if self.identities.natural(ids) or not len(ids):  # or of a type that has no nodes
             self._nodes[slot] = ids
             return True
-        standing = ids[ids >= 0]
-        if not len(standing) or int(torch.bincount(standing).max()) > 1:
+        if not self._each_once(slot, ids):
             return False
-        self._nodes[slot] = ids
-        self.identities.reordered |= len(standing) == self.identities.num_nodes
+        self.identities.reordered |= int((ids >= 0).sum()) == self.identities.num_nodes
         return True
 
     def _meet(self, slot: int, other: int) -> bool:
@@ -266,12 +280,13 @@ class Positions:
             return False
         return all(s in self.number or self.begins_at(s) for s in given)
 
-    def begins_or_stands(self, slot: int) -> bool | None:
-        """Whether walks can begin at a tensor that bypasses the first layer; None if they stand there anyway."""
-        return None if slot in self.number else self.begins_at(slot)
+    def begins_at(self, slot: int) -> bool | None:
+        """Let walks also begin at a tensor that bypasses the first layer; return whether its rows are nodes.
 
-    def begins_at(self, slot: int) -> bool:
-        """Let walks also begin at a tensor that bypasses the first layer; return whether its rows are nodes."""
+        None if walks stand there anyway.
+        """
+        if slot in self.number:
+            return None
         if self.identities.across(slot):
             self._across.add(slot)
             self._nodes[slot], self.number[slot] = self.identities.every, 0
@@ -290,8 +305,12 @@ class Positions:
             ids = self.identities.nodes(slot)
         except UnfollowedError:
             return False
+        return len(ids) == len(rows) and self._each_once(slot, ids)
+
+    def _each_once(self, slot: int, ids: Tensor) -> bool:
+        """Whether some rows are nodes, each once; remember these of the tensor."""
         standing = ids[ids >= 0]
-        if len(ids) != len(rows) or not len(standing) or int(torch.bincount(standing).max()) > 1:
+        if not len(standing) or not each_once(standing):
             return False
         self._nodes[slot] = ids
         return True
@@ -348,17 +367,8 @@ def _hang_on(values: Sequence[Tensor], ops: Sequence[Op], slot: int, rows: Tenso
     if any(op.func is not_runnable for op in ops):
         return True
     begun = {s: values[s].detach().clone().requires_grad_() for s in given}
-    held = dict(enumerate(values)) | begun
-    for op in ops:
-        held.update(
-            (s, tensor) for s, tensor in zip(op.outputs, op.run(held.__getitem__), strict=True) if s is not None
-        )
-    part = held[slot][rows]
-    uneven = torch.linspace(1, 2, part.numel()).to(part).view(part.shape)
-    if not part.requires_grad:
-        return False
-    found = torch.autograd.grad((part * uneven).sum(), list(begun.values()), allow_unused=True)
-    return any(gradient is not None and bool(gradient.any()) for gradient in found)
+    part = rerun(ops, values, begun)[slot][rows]
+    return any(bool(gradient.any()) for gradient in gradients(uneven(part), list(begun.values())))
 
 
 def _sharing(incidence: Tensor) -> Tensor:

@@ -10,9 +10,6 @@ from torch import Tensor
 from walkwise.tracing.recording.kinds import BY_NUMBER, ENTRYWISE, IN_ORDER, PUTTING, READING
 from walkwise.tracing.recording.recorded import Op, Ref
 
-#: The operations that made tensors, and which of their results these are, by slot.
-Makers = Mapping[int, tuple[Op, int]]
-
 
 def added_along(op: Op, dims: int) -> int | None:
     """The dimension along which an operation adds rows up at others (scatter_add and its kin); None if it adds none.
@@ -39,15 +36,15 @@ def reads_rows(op: Op) -> bool:
     return isinstance(index[0] if isinstance(index, tuple) and index else index, Tensor)
 
 
-def one_by_one(op: Op, value: Tensor, makers: Makers) -> bool:
+def one_by_one(op: Op, value: Tensor, maker: Mapping[int, Op]) -> bool:
     """Whether rows were made one by one: stacked, or added up in a loop, ``m[v] = m[v] + h[u]``.
 
     Args:
         op: the last operation.
         value: its result.
-        makers: the operations that made other tensors, and which of their results these are, by slot.
+        maker: the operations that made other tensors, by slot.
     """
-    return _stacked(op, value) or _adds_to_a_row(op, makers)
+    return _stacked(op, value) or _adds_to_a_row(op, maker)
 
 
 def _stacked(op: Op, value: Tensor) -> bool:
@@ -58,19 +55,19 @@ def _stacked(op: Op, value: Tensor) -> bool:
     return value.dim() > 0 and len(value) > 2 and isinstance(parts, (tuple, list)) and len(parts) == len(value)
 
 
-def _adds_to_a_row(op: Op, makers: Makers) -> bool:
+def _adds_to_a_row(op: Op, maker: Mapping[int, Op]) -> bool:
     """Whether something is added to one row of a tensor: of a constant one, or of one that was written before."""
     if op.word.name != "setitem" or not _is_number(op.args[1]) or not isinstance(op.args[2], Ref):
         return False
-    added = makers.get(op.args[2].slot)
-    if added is None or added[0].word.name not in ENTRYWISE:
+    added = maker.get(op.args[2].slot)
+    if added is None or added.word.name not in ENTRYWISE:
         return False
-    before = _states(op, makers)
-    for item in added[0].args[:2]:
+    before = _states(op, maker)
+    for item in added.args[:2]:
         if isinstance(item, Tensor):
             return True
-        read = makers.get(item.slot) if isinstance(item, Ref) else None
-        if read is not None and read[0].word.name == "getitem" and read[0].inputs[0] in before:
+        read = maker.get(item.slot) if isinstance(item, Ref) else None
+        if read is not None and read.word.name == "getitem" and read.inputs[0] in before:
             return True
     return False
 
@@ -81,12 +78,12 @@ def _is_number(index: Any) -> bool:
     return isinstance(first, int) or (isinstance(first, Tensor) and first.dim() == 0)
 
 
-def _states(op: Op, makers: Makers) -> list[int]:
+def _states(op: Op, maker: Mapping[int, Op]) -> list[int]:
     """The slots of a tensor before the last writes into it: ``m[v] += h[u]`` writes twice."""
     states: list[int] = []
     while len(states) < 3 and op.word.name == "setitem" and isinstance(op.args[0], Ref):
         states.append(op.args[0].slot)
-        op = makers.get(states[-1], (op, 0))[0]
+        op = maker.get(states[-1], op)
     return states
 
 

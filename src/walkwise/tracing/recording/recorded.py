@@ -82,8 +82,8 @@ class Call:
     outputs: list[int] = field(default_factory=list)
     rows_of: dict[int, int] = field(default_factory=dict)  # the slots of what it returned, and whose rows they have
     of_edges: set[int | None] = field(default_factory=set)  # those whose rows are edges, though there are as many nodes
-    one_sided: bool = False  # whether it was handed (x, None): nothing says what its edges end at
-    leads_elsewhere: bool = False  # whether these are then not the graph's edges, and may lead to something else
+    receivers_unknown: bool = False  # whether it was handed (x, None): nothing says what its edges end at
+    edges_are_not_the_graphs: bool = False  # whether they are then others, which may lead to something else
     edge_index: Tensor | None = None  # (2, E) that it was given, if it is the first that was given any
     along: Any = None  # what it was given for edges, whether it is the first or not
     type_of: dict[int, str] = field(default_factory=dict)  # of slots handed to it: the node types they are said to be
@@ -92,9 +92,14 @@ class Call:
     embeds: bool = False  # whether it has embedded its nodes itself
     sent: list[tuple[int, int]] = field(default_factory=list)  # of 3 dimensions or more, and which it sends along
     joined: tuple[Rows, Rows] | None = None  # what edges lead from and to, where those are tensors of their own
-    noted: tuple[int, ...] = ()  # what was taken for its nodes when it began, where that is not what it is handed
+    handed_at_start: tuple[int, ...] = ()  # what was taken for its nodes when it began, where that has changed
     matrices: bool = False  # whether it is handed several matrices on one static graph, (T, M, F), or one
     found: bool = False  # whether its module is no message-passing one, and counts as a layer
+
+    @property
+    def num_edges(self) -> int | None:
+        """How many edges it was given, if any."""
+        return None if self.along is None else int(self.along.shape[1])
 
     @property
     def ends(self) -> list[int]:
@@ -126,9 +131,9 @@ def live(ops: Sequence[Op], wanted: set[int]) -> list[Op]:
     return found[::-1]
 
 
-def makers(ops: Iterable[Op]) -> dict[int | None, Op]:
-    """The operations by the slots of what they made."""
-    return {slot: op for op in ops for slot in op.outputs}
+def makers(ops: Iterable[Op]) -> dict[int, Op]:
+    """The operation that made each slot."""
+    return {slot: op for op in ops for slot in op.outputs if slot is not None}
 
 
 def filled(nested: Any, fill: Callable[[int], Any], swap: dict[int, Tensor]) -> Any:

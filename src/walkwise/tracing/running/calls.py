@@ -1,10 +1,9 @@
-"""Calls of layers: where each begins and ends, its input nodes, and the nodes of its output rows."""
+"""Calls of layers: where each begins and ends, its input nodes, and what it returns."""
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,8 +11,7 @@ from torch import Tensor
 
 from walkwise.core.differential import leaves
 from walkwise.errors import TraceError
-from walkwise.tracing.recording.kinds import ADDING, READING, RESHAPING
-from walkwise.tracing.recording.recorded import Call, Op
+from walkwise.tracing.recording.recorded import Call
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.found import Found, is_edges
 from walkwise.tracing.running.handed import (
@@ -22,20 +20,28 @@ from walkwise.tracing.running.handed import (
     edge_index_of,
     handed_nodes,
     node_tensors,
+    nodes_of_layer,
     opened,
     own_table,
     types_said,
 )
-from walkwise.tracing.running.sides import BY_ROW, Sides, offered, read_at_ends
+from walkwise.tracing.running.sides import Sides, offered, read_at_ends
 
 _FEATURELESS = "Give it node features: an embedding, say, or one-hot ones, torch.eye(num_nodes)."
 _OUT_OF_SIGHT = (
     "Some code computes in TorchScript, a custom autograd.Function, NumPy or under torch.no_grad(). Without it, "
     "relevance would be wrong: write it with ordinary torch functions, or detach() what should be constant."
 )
-#: Functions that look rows up by number, and those that add rows up.
-#: Functions that may make a vector of a matrix, row by row.
-_FLATTENING, _SUMMING = RESHAPING | {"getitem", "select"}, frozenset({"sum", "mean"})
+
+
+@dataclass(frozen=True, eq=False)
+class Returned:
+    """What a call returned, by slot."""
+
+    slots: list[int | None]  # of its tensors; None where they are not followed
+    targets: list[int | None]  # the tensor whose rows each of them may have
+    before: int  # how many slots there were before the call
+    sides: Sides | None  # of the call, where it was handed several tensors
 
 
 class Calls:
@@ -48,12 +54,12 @@ class Calls:
         self.given: Any = None  # the nodes of the call under way: a tensor, a pair or a dictionary of tensors
         self.table: Any = None  # the layer's own, if it takes edges alone
         self.sides: Sides | None = None  # of the call under way, where it was handed several tensors
-        self.num_edges: int | None = None  # that the call under way was given, if they were an edge index
         self.embedding: tuple[Any, ...] | None = None  # what a call under way was given that embeds its nodes itself
         self.before = 0  # how many slots there were before the call under way
         self.count = 0  # how many calls there were, those on other graphs among them
         self.aside: list[int] = []  # which of all calls were on other graphs than the explained one
         self.beside = False  # whether the call under way is
+        self.returned: dict[int, Returned] = {}  # by the number of a call on the tape
         #: Later calls that were handed a tensor nothing is known of: of each of their tensors, whether it is one.
         self.fresh: dict[int, list[bool]] = {}
 
@@ -76,16 +82,10 @@ class Calls:
             self._call(name, module, given, args, kwargs)
             return
         args = opened(args)
-        place = _place_of_x(type(module))  # type: ignore[arg-type]
-        first = kwargs["x"] if "x" in kwargs else next(iter(args[place:]), None)
-        known = self.tape.slot_of(first)
-        given = self._before_edges(args) if known is None else first
-        self.table = own_table(module, args, kwargs) if given is None else None
-        given = self.table if given is None else given
-        given = self._past_edges(args, kwargs) if given is None else given
-        given = handed_nodes(args, kwargs) if given is None else given
-        tensors = node_tensors(given) if known is None else [given]
-        if known is None and not self.tape.follows(tensors) and after_integers(args, kwargs):
+        given = nodes_of_layer(module, args, kwargs, self.follows)
+        self.table = given if given is own_table(module, args, kwargs) else None
+        tensors = [given] if self.follows(given) else node_tensors(given)
+        if not self.tape.follows(tensors) and after_integers(args, kwargs):
             self.embedding = (args, kwargs)  # it embeds its nodes itself: they are what it sends
             return
         if not tensors:
@@ -117,10 +117,9 @@ class Calls:
         edges = edge_index_of(args, kwargs) if layer is None else layer.edge_index((args, kwargs))
         first = None if any(call.edge_index is not None for call in self.tape.calls) else edges
         call = Call(name, module, handed, edge_index=first, along=edges, type_of=types_said(name, given, slots))
-        call.one_sided = isinstance(given, (tuple, list)) and len(given) == 2 and given[1] is None
-        call.beside = (*args, *kwargs.values(), edges) if own or call.one_sided else ()
+        call.receivers_unknown = isinstance(given, (tuple, list)) and len(given) == 2 and given[1] is None
+        call.beside = (*args, *kwargs.values(), edges) if own or call.receivers_unknown else ()
         call.found = layer is not None
-        self.num_edges = None if edges is None else edges.shape[1]
         self.tape.calls.append(call)
         self.tape.active = len(self.tape.calls) - 1
         self.before = len(self.tape.values)
@@ -133,7 +132,7 @@ class Calls:
         if joined is None:
             return
         handed = tuple(dict.fromkeys(slot for rows in joined for slot in rows))
-        call.joined, call.noted, call.handed = joined, call.handed, handed
+        call.joined, call.handed_at_start, call.handed = joined, call.handed, handed
         call.type_of = types_said(name, None, list(handed))
         if call.edge_index is not None and is_edges(edge_index):
             call.edge_index = edge_index
@@ -151,22 +150,6 @@ class Calls:
         self._call(name, module, given, args, kwargs)
         self.tape.calls[-1].embeds = True
 
-    def _before_edges(self, args: tuple[Any, ...]) -> Tensor | None:
-        """The followed argument before a call's edges, if a weight may come first: ``conv(W, x, edges)``."""
-        edges = next((i for i, item in enumerate(args) if is_edges(item)), 0)
-        known = (item for item in args[:edges] if isinstance(item, Tensor) and self.tape.slot_of(item) is not None)
-        return next(known, None)
-
-    def _past_edges(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-        """The followed argument, if a call's first tensor does not come before its edges and has a row for each."""
-        first, edges = handed_nodes(args, kwargs), edge_index_of(args, kwargs)
-        if edges is None or "x" in kwargs or not isinstance(first, Tensor) or len(first) != edges.shape[1]:
-            return None
-        before = args[: next((i for i, item in enumerate(args) if is_edges(item)), 0)]
-        others = (item for item in (*args, *kwargs.values()) if isinstance(item, Tensor) and item.dim() > 1)
-        known = next((item for item in others if self.tape.slots.last(item) is not None), None)
-        return None if any(item is first for item in before) else known
-
     def end(self, name: str, module: Any, result: Any) -> None:
         """Tell the tape what a message-passing call returned."""
         if self.beside:
@@ -176,113 +159,31 @@ class Calls:
             args, kwargs = self.embedding
             raise nothing_handed(name, module, about_integers((*args, *kwargs.values())))
         call = self.tape.calls[-1]
-        layer = self.found.get(name)
-        alone = isinstance(self.given, Tensor) and self.sides is None  # names are then no types
-        by_type = isinstance(result, dict) and layer is None and not alone
-        if by_type:
-            keyed = [(self.tape.slot_of(tensor), self._rows_for(key)) for key, tensor in result.items()]
-        else:
-            named = isinstance(result, dict) and layer is None
-            result = tuple(result.values()) if named else result
-            several = result if isinstance(result, (tuple, list)) else (result,)
-            tensors = opened(several) if layer is None else layer.results(result)
-            slots = [self._with_columns(self.tape.slot_of(t)) for t in tensors if isinstance(t, Tensor)]
-            targets = self._targets(module, call, slots)
-            call.of_edges = {slot for slot in slots[:1] if self._are_edges(slot, *targets[:1])}
-            keyed = list(zip(slots, targets, strict=False))
-        known = [slot for slot, _ in keyed if slot is not None]
-        call.outputs = [
-            slot for slot in known if slot >= self.before
-        ] or known  # not what it was handed, and gives back
-        call.by_type = by_type
-        made = [(slot, rows) for slot, rows in keyed if slot is not None and slot >= self.before]
-        call.rows_of = {slot: rows for slot, rows in made if rows is not None and slot not in call.of_edges}
-        if not call.outputs:
+        slots, targets = self._results(call, self.found.get(name), result)
+        if all(slot is None for slot in slots):
             raise lost_sight(name, module)
+        self.returned[len(self.tape.calls) - 1] = Returned(slots, targets, self.before, self.sides)
 
-    def _with_columns(self, slot: int | None) -> int | None:
-        """The rows, (M, F), that a layer made a vector of at last, (M,); what made it is then outside of the layer.
+    def _results(self, call: Call, layer: Found | None, result: Any) -> tuple[list[int | None], list[int | None]]:
+        """The slots of the tensors that a call returned, and of those whose rows they may have."""
+        alone = isinstance(self.given, Tensor) and self.sides is None  # names are then no types
+        named = isinstance(result, dict) and layer is None
+        call.by_type = named and not alone
+        if call.by_type:
+            return [*map(self.tape.slot_of, result.values())], [*map(self._rows_for, result)]
+        result = tuple(result.values()) if named else result
+        several = result if isinstance(result, (tuple, list)) else (result,)
+        tensors = opened(several) if layer is None else layer.results(result)
+        slots = [self.tape.slot_of(tensor) for tensor in tensors if isinstance(tensor, Tensor)]
+        return slots, [self._target(call)] * len(slots)
 
-        ``h.squeeze(1)``, ``h[:, 0]`` or ``h.sum(1)`` for ``h``: walks stand at rows.
-        """
-        made = {output: op for op in self.tape.ops if op.call == self.tape.active for output in op.outputs}
-        values, at, passed = self.tape.values, slot, list[Op]()
-        while at is not None and values[at].dim() == 1 and (op := made.get(at)) is not None:
-            passed.append(op)
-            at = op.inputs[0] if len(op.inputs) == 1 and _takes_columns_away(op) else None
-            at = at if at is not None and values[at].shape[:1] == values[slot].shape else None  # type: ignore[index]
-        if at is None or values[at].dim() < 2 or at < self.before:
-            return slot
-        for op in passed:
-            op.call = None
-        return at
-
-    def _has_rows_of(self, target: int | None, slot: int | None) -> bool:
-        """Whether a further tensor that a layer returned has a row for every node, and not for every edge."""
-        if target is None or slot is None or self.num_edges is None:
-            return False
-        rows, values = len(self.tape.values[target]), self.tape.values[slot]
-        fits = values.dim() > 1 and len(values) == rows
-        return fits and (self.num_edges != rows or self._are_sums(slot, rows))
-
-    def _are_sums(self, slot: int, rows: int) -> bool:
-        """Whether rows belong to nodes, if there are as many edges: they lead, row by row, to nodes or to sums."""
-        values = self.tape.values
-        made, nodes = self._makers_and_nodes()
-        todo, seen = [slot], set[int]()
-        while todo:
-            at = todo.pop()
-            op = made.get(at)
-            if at in nodes:
-                return True
-            if op is not None and op.word.name in ADDING:  # of edges, loops or not, and not of pairs of edges
-                return op.word.name == "propagate" or any(len(values[s]) in (rows, 2 * rows) for s in op.inputs)
-            seen.add(at)
-            if op is not None and not _reads_rows(op):
-                todo += [s for s in op.inputs if s not in seen and values[s].shape[:1] == (rows,)]
-        return False
-
-    def _are_edges(self, slot: int | None, target: int | None) -> bool:
-        """Whether rows belong to edges, if there are as many as nodes: then they were looked up, and not added up."""
-        if slot is None or target is None or self.num_edges != len(self.tape.values[target]):
-            return False
-        made, nodes = self._makers_and_nodes()
-        todo, read = [slot], False
-        while todo:
-            at = todo.pop()
-            op = made.get(at)
-            if at in nodes or op is None or not (op.word.pointwise or op.word.name in BY_ROW | READING):
-                return False
-            read = read or _reads_rows(op)
-            if not _reads_rows(op):
-                todo += [s for s in op.inputs if len(self.tape.values[s]) == self.num_edges]
-        return read
-
-    def _makers_and_nodes(self) -> tuple[dict[int | None, Op], set[int]]:
-        """What has made every slot, and the slots whose rows are known to be nodes."""
-        nodes = {s for call in self.tape.calls for s in (*call.handed, *call.rows_of)} | set(self.tape.features)
-        return {output: op for op in self.tape.ops for output in op.outputs}, nodes
-
-    def _targets(self, module: Any, call: Call, slots: list[int | None]) -> list[int | None]:
-        """The slots of the tensors whose rows those have that a layer returned."""
-        target = self._target(module, call)
-        if call.joined is None:
-            return [target, *(target if self._has_rows_of(target, slot) else None for slot in slots[1:])]
-        return [self._side_of(call, slot, None if place else target) for place, slot in enumerate(slots)]
-
-    def _side_of(self, call: Call, slot: int | None, otherwise: int | None) -> int | None:
-        """The side from which a tensor was computed row by row, if it is one of the two."""
-        assert self.sides is not None
-        found = [rows[0] for rows in self.sides.origins(slot) if len(rows) == 1 and rows[0] in call.handed]
-        return found[0] if len(found) == 1 else otherwise
-
-    def _target(self, module: Any, call: Call) -> int | None:
+    def _target(self, call: Call) -> int | None:
         """The slot of the tensor whose rows a layer's output has; None if no tensor tells."""
         if call.joined is not None:
             return call.joined[1][0] if len(call.joined[1]) == 1 else None
         given = self.given
         if isinstance(given, (tuple, list)):
-            to_first = len(given) < 2 or getattr(module, "flow", "") == "target_to_source"
+            to_first = len(given) < 2 or getattr(call.module, "flow", "") == "target_to_source"
             given = given[0 if to_first else 1]
         return self.tape.slot_of(given)
 
@@ -298,28 +199,6 @@ class Calls:
         tensors = [t for name in names for t in node_tensors(arguments.get(name)) if t.dim() > 2]
         slots = [(self.tape.slot_of(tensor), conv.node_dim % tensor.dim()) for tensor in tensors]
         return [(slot, dim) for slot, dim in slots if slot is not None]
-
-
-def _takes_columns_away(op: Op) -> bool:
-    """Whether an operation makes a vector of a matrix row by row."""
-    if op.word.name in _SUMMING:
-        return [*op.args[1:2], *op.kwargs.values()][:1] in ([-1], [1])
-    return op.word.pointwise or (op.word.name in _FLATTENING and not _reads_rows(op))
-
-
-def _reads_rows(op: Op) -> bool:
-    """Whether an operation looks rows up, and not columns: ``h[rows]``, but not ``h[:, None]``."""
-    if op.word.name != "getitem":
-        return op.word.name in READING
-    index = op.args[1] if len(op.args) > 1 else None
-    return isinstance(index[0] if isinstance(index, tuple) and index else index, Tensor)
-
-
-@functools.cache
-def _place_of_x(kind: type) -> int:
-    """The place of ``x`` among a layer's parameters: a weight may come before it."""
-    names = list(inspect.signature(kind.forward).parameters)[1:]  # type: ignore[attr-defined]
-    return names.index("x") if "x" in names else 0
 
 
 def check_fresh(calls: Calls, handed: Callable[[bool], list[list[Tensor]]]) -> None:

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import is_sparse, to_edge_index
 
+from walkwise.tracing.dependence import dependence, mixes
 from walkwise.tracing.private import unwatched
 from walkwise.tracing.running.places import Place, at, items_in, renewed, tensors_in
+from walkwise.tracing.running.stand_ins import dismiss, stand_in
 
-#: How many rows to inspect one by one, to see which others they depend on.
-_LOOKED_AT = 16
 #: The part of an adjacency's entries that must be used.
 _MOST = 0.5
 _COUNTED = "{} has no torch_geometric message-passing layer; counted as layers: {}"
@@ -75,12 +75,11 @@ class Search:
         self._outer: set[str] = set()  # modules that run layers, and are none
         self._calls, self._looking = 0, False  # calls of layers so far; whether one is made to look at it
         for name, module in modules:
-            module.__dict__["forward"] = self._forward(name, module)
+            stand_in(module, "forward", self._forward(name, module))
 
     def release(self) -> None:
         """Break the reference cycle with the modules."""
-        for _, module in self._modules:
-            module.__dict__.pop("forward", None)
+        dismiss(self._modules)
 
     def layers(self) -> tuple[Found, ...]:
         """The layers, in the order in which they are called first."""
@@ -105,7 +104,6 @@ class Search:
             self._calls += name in self._found
             return result
 
-        forward.__wrapped__ = original  # type: ignore[attr-defined]  # a model may look at its signature
         return forward
 
     # -- what a module is handed --------------------------------------------------------------
@@ -144,9 +142,12 @@ class Search:
         named = int(edges.max()) + 1 if is_edges(edges) and edges.numel() else 0
         return max(self._M, named)
 
-    def _nodes(self, given: Any, count: int, edges: Sequence[Place] = ()) -> Iterator[tuple[Place, Tensor]]:
-        """The tensors with a row for each node, and their places."""
-        return ((p, t) for p, t in tensors_in(given) if p not in edges and _rows(t, count) is not None)
+    def _nodes(self, given: Any, count: int, edges: Sequence[Place] = ()) -> Iterator[tuple[Place, Tensor, Tensor]]:
+        """The places of tensors with a row for each node, these tensors, and their rows."""
+        for place, tensor in tensors_in(given):
+            rows = None if place in edges else _rows(tensor, count)
+            if rows is not None:
+                yield place, tensor, rows
 
     # -- what it does with it -----------------------------------------------------------------
 
@@ -157,11 +158,12 @@ class Search:
         item = _edges_at(edges, given)
         count = self._count(item)
         nodes = list(self._nodes(given, count, edges))
-        leaves = {id(tensor): tensor.detach().requires_grad_() for _, tensor in nodes}
+        leaves = {id(tensor): rows.detach().requires_grad_() for _, tensor, rows in nodes}
         handed: list[Tensor] = []
 
         def clone(tensor: Tensor) -> Tensor:
-            handed.append(leaves[id(tensor)].clone() if id(tensor) in leaves else _copied(tensor))
+            leaf = leaves.get(id(tensor))
+            handed.append(_copied(tensor) if leaf is None else leaf.clone().view(tensor.shape))
             return handed[-1]
 
         self._looking = True
@@ -171,14 +173,12 @@ class Search:
         finally:
             self._looking = False
         ends, pairs = ends_of(item), _are_pairs(item)
-        for place, made in self._nodes(result, count):
+        for place, made, rows in self._nodes(result, count):
             if not made.requires_grad or any(made is tensor for tensor in handed):
                 continue
-            rows = _rows(made, count)
-            assert rows is not None
             sent = {known for known, leaf in leaves.items() if self._sends(rows, leaf, ends if pairs else None)}
             if sent:
-                places = tuple(place for place, tensor in nodes if id(tensor) in sent)
+                places = tuple(place for place, tensor, _ in nodes if id(tensor) in sent)
                 told = pairs and len(edges) == 1
                 leaf = leaves[min(sent, key=list(leaves).index)]
                 there = None if told else turned(rows, leaf, ends)
@@ -189,13 +189,10 @@ class Search:
         return None
 
     def _sends(self, made: Tensor, leaf: Tensor, pairs: Tensor | None) -> bool:
-        """Whether rows depend on rows of a tensor other than their own. Any two nodes differ in some bit."""
-        M = len(made)
-        if pairs is not None and pairs.shape[1] == M:  # rows of edges must not be taken for those of nodes
+        """Whether rows depend on rows of a tensor other than their own."""
+        if pairs is not None and pairs.shape[1] == len(made):  # rows of edges must not be taken for those of nodes
             return _between_nodes(made, leaf, pairs)
-        ids = torch.arange(M, device=made.device)
-        bits = [(ids >> bit & 1).bool() for bit in range((M - 1).bit_length())]
-        return any(bool(_depends(made, leaf, rows)[~rows].any()) for bit in bits for rows in (bit, ~bit))
+        return mixes(made, [leaf])
 
 
 def _copied(tensor: Any) -> Any:
@@ -252,26 +249,9 @@ def sparse_ends(adjacency: Any) -> Tensor:
     return to_edge_index(adjacency)[0].flip(0)
 
 
-def _depends(made: Tensor, leaf: Tensor, rows: Tensor) -> Tensor:
-    """Which rows of a leaf some rows of a result depend on.  # (M,)"""
-    chosen = made[rows].flatten()
-    part = (chosen * torch.linspace(1, 2, len(chosen)).to(chosen)).sum()
-    (gradient,) = torch.autograd.grad(part, leaf, retain_graph=True, allow_unused=True)
-    found = _rows(torch.zeros_like(leaf) if gradient is None else gradient, len(made))
-    assert found is not None
-    return (found != 0).flatten(1).any(1)
-
-
-def _dependence(made: Tensor, leaf: Tensor) -> tuple[Tensor, Tensor]:
-    """Some rows, and which rows they depend on.  # (K,), (K, M)"""
-    every = torch.arange(len(made), device=made.device)
-    rows = every[:: -(-len(every) // _LOOKED_AT)]
-    return rows, torch.stack([_depends(made, leaf, every == row) for row in rows])
-
-
 def _between_nodes(made: Tensor, leaf: Tensor, ends: Tensor) -> bool:
     """Whether rows belong to nodes, if there are as many edges: rows of edges would not depend on each other so."""
-    rows, depends = _dependence(made, leaf)
+    rows, depends = dependence(made, [leaf])
     every = torch.arange(len(made), device=made.device)
     taken = (rows.view(-1, 1) == ends[0]) | (rows.view(-1, 1) == ends[1])  # where edges are what is depended on
     taking = (every == ends[0, rows].view(-1, 1)) | (every == ends[1, rows].view(-1, 1))  # where edges depend
@@ -289,7 +269,7 @@ def _along(made: Tensor, leaf: Tensor, ends: Tensor | None) -> bool:
     """Whether rows depend only on their own and on those that edges join them to."""
     if ends is None:
         return False
-    rows, depends = _dependence(made, leaf)
+    rows, depends = dependence(made, [leaf])
     joined = torch.eye(len(made), dtype=torch.bool, device=made.device)
     joined[ends[0], ends[1]] = joined[ends[1], ends[0]] = True
     return not bool((depends & ~joined[rows]).any())
@@ -299,7 +279,7 @@ def turned(made: Tensor, leaf: Tensor, ends: Tensor | None) -> bool | None:
     """Whether the columns of an adjacency are the receivers; None if neither they nor its rows are, as in a mask."""
     if ends is None:
         return None
-    rows, depends = _dependence(made, leaf)
+    rows, depends = dependence(made, [leaf])
     rows, depends = rows[depends.any(1)], depends[depends.any(1)]  # without those that are dead
     place = torch.full((len(made),), -1, device=made.device).index_put((rows,), torch.arange(len(rows)).to(rows))
     sources, targets = ends[:, ends[0] != ends[1]]

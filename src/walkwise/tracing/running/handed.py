@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -15,6 +17,7 @@ from torch_geometric.nn import MessagePassing, RGCNConv
 from walkwise.tracing.private import parameters_of, unwatched
 from walkwise.tracing.running.found import Found, is_edges
 from walkwise.tracing.running.modules import Modules
+from walkwise.tracing.running.stand_ins import stand_in
 
 
 class EnoughError(Exception):
@@ -22,21 +25,21 @@ class EnoughError(Exception):
 
 
 def note_handed(
-    modules: Modules, disturbing: bool, last: int | None = None, aside: Collection[int] = ()
+    modules: Modules, disturbing: bool, last: int | None, aside: Collection[int] = ()
 ) -> list[list[Tensor]]:
     """Return a list that fills with the node tensors passed to the layers of a shadow, call by call.
 
     Args:
         modules: of the shadow.
         disturbing: whether the first layer's output is changed.
-        last: the run ends after the beginning of this call, if given.
+        last: the run ends after the beginning of this call; None if it goes on to the end.
         aside: calls to skip, which run on other graphs; they count as calls all the same.
     """
     notes = _Handed(disturbing, last, aside)
     for name, conv in modules.convs:
-        conv.__dict__["forward"] = notes.forward(conv.forward, modules.found.get(name))
+        stand_in(conv, "forward", notes.forward(conv, modules.found.get(name)))
         if isinstance(conv, MessagePassing):
-            conv.__dict__["propagate"] = notes.propagate(conv.propagate)
+            stand_in(conv, "propagate", notes.propagate(conv.propagate))
     return notes.handed
 
 
@@ -49,7 +52,9 @@ class _Handed:
         self._disturbing, self._last = disturbing, last
         self._depth, self._embeds = 0, False
 
-    def forward(self, original: Callable[..., Any], layer: Found | None) -> Callable[..., Any]:
+    def forward(self, conv: Any, layer: Found | None) -> Callable[..., Any]:
+        original = conv.forward
+
         def forward(*args: Any, **kwargs: Any) -> Any:
             self._depth += 1
             try:
@@ -58,7 +63,7 @@ class _Handed:
                 if self._depth == 1 and noted:
                     self._embeds = layer is None and after_integers(args, kwargs)
                     if not self._embeds:
-                        self._note(handed_nodes(args, kwargs) if layer is None else layer.nodes((args, kwargs)))
+                        self._note(nodes_of_layer(conv, args, kwargs) if layer is None else layer.nodes((args, kwargs)))
                 result = original(*args, **kwargs)
             finally:
                 self._depth -= 1
@@ -82,6 +87,58 @@ class _Handed:
         self.handed.append([tensor.detach().clone() for tensor in tensors.values()])
         if len(self.handed) - 1 == self._last:
             raise EnoughError
+
+
+def nodes_of_layer(
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], follows: Callable[[Any], bool] = lambda _: False
+) -> Any:
+    """The argument that holds a layer's nodes (a tensor, a pair or a dictionary), or None. It is the first of these:
+
+    1. What the layer calls ``x``, if that is followed.
+    2. The first followed tensor before the edges: a weight may come before it, ``conv(W, h, edges)``.
+    3. The layer's own table of nodes, if it takes edges alone.
+    4. The first followed matrix, if there are rows of edges after the edges, but nothing before them.
+    5. The first argument with a floating-point tensor; if it has other rows than what the layer calls ``x``, that.
+    """
+    args = opened(args)
+    x = _called_x(module, args, kwargs)
+    if follows(x):
+        return x
+    known = [item for item in _before_edges(args) if isinstance(item, Tensor) and follows(item)][:1]
+    for found in (*known, own_table(module, args, kwargs), _behind_edges(args, kwargs, follows)):
+        if found is not None:
+            return found
+    first = handed_nodes(args, kwargs)
+    both = isinstance(first, Tensor) and isinstance(x, Tensor) and bool(node_tensors(x))
+    return x if both and len(x) != len(first) else first
+
+
+def _called_x(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a layer's ``forward`` calls ``x``; its first argument if it calls nothing so."""
+    return kwargs["x"] if "x" in kwargs else next(iter(args[_place_of_x(type(module)) :]), None)  # type: ignore[arg-type]
+
+
+@functools.cache
+def _place_of_x(kind: type) -> int:
+    """The place of ``x`` among a layer's parameters."""
+    names = list(inspect.signature(kind.forward).parameters)[1:]  # type: ignore[attr-defined]
+    return names.index("x") if "x" in names else 0
+
+
+def _before_edges(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments before an edge index."""
+    return args[: next((i for i, item in enumerate(args) if is_edges(item)), 0)]
+
+
+def _behind_edges(args: tuple[Any, ...], kwargs: dict[str, Any], follows: Callable[[Any], bool]) -> Tensor | None:
+    """The first followed matrix, if the first tensor does not come before the edges and has a row for each."""
+    first, edges = handed_nodes(args, kwargs), edge_index_of(args, kwargs)
+    if edges is None or "x" in kwargs or not isinstance(first, Tensor) or len(first) != edges.shape[1]:
+        return None
+    if any(item is first for item in _before_edges(args)):
+        return None
+    matrices = (item for item in (*args, *kwargs.values()) if isinstance(item, Tensor) and item.dim() > 1)
+    return next(filter(follows, matrices), None)
 
 
 def handed_nodes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

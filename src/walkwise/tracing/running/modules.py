@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any
@@ -114,9 +114,13 @@ def _holds_layers(name: str, conv: Any, convs: Named) -> bool:
 def _spoken_of(kind: type) -> frozenset[str]:
     """The names used in the methods of a layer's class when it runs."""
     own = kind.__mro__[: kind.__mro__.index(MessagePassing if issubclass(kind, MessagePassing) else nn.Module)]
-    methods = {name: method for owner in own for name, method in vars(owner).items()}
-    running = [m for n, m in methods.items() if isinstance(m, FunctionType) and n not in _NOT_RUNNING]
-    return frozenset(name for method in running for name in method.__code__.co_names)
+    return frozenset(name for method in _running(own) for name in method.__code__.co_names)
+
+
+def _running(owners: Iterable[type]) -> list[FunctionType]:
+    """The methods of classes that belong to a run; of those with the same name, the last class's."""
+    methods = {name: method for owner in owners for name, method in vars(owner).items()}
+    return [m for name, m in methods.items() if isinstance(m, FunctionType) and name not in _NOT_RUNNING]
 
 
 @functools.cache
@@ -140,8 +144,7 @@ def _roles(kind: type) -> tuple[str, ...]:
 def _scripted_functions(kind: type) -> tuple[str, ...]:
     """The TorchScript functions that the methods of a class, and what those call, speak of; libraries are left out."""
     owners = [owner for owner in kind.__mro__ if not _is_of(owner.__module__)]
-    methods = {name: method for owner in reversed(owners) for name, method in vars(owner).items()}
-    todo = [m for n, m in methods.items() if isinstance(m, FunctionType) and n not in _NOT_RUNNING]
+    todo = _running(reversed(owners))
     seen, found = set(todo), dict[str, None]()
     while todo:
         for name, item in _called(todo.pop()):

@@ -248,21 +248,23 @@ class _Shadows:
 
     def _known_cell(self, cell: CellType) -> CellType:
         """A variable that a method closes over, with the shadow in it where it held the model or a part of it."""
-        try:
-            known = self.made.get(id(cell.cell_contents))
-        except ValueError:  # it is not set yet
-            return cell
+        known = self.made.get(id(held_in(cell)))
         return cell if known is None else CellType(known)
 
     def _cell(self, cell: CellType) -> CellType:
         """A variable that a function closes over, with the shadow in it where it held a module of the model."""
-        try:
-            held = cell.cell_contents
-        except ValueError:  # it is not set yet
-            return cell
+        held = held_in(cell)
         if isinstance(held, nn.Module):
             return CellType(self.of(held))
         return CellType(self._held(held, "closure")) if type(held) in _HOLDERS and held and _holds(held) else cell
+
+
+def held_in(cell: CellType) -> Any:
+    """What a variable holds that a function closes over; None before it is set."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
 
 
 def _holds(value: Any) -> bool:

@@ -19,6 +19,7 @@ from walkwise.tracing.running.calls import Calls, lost_sight, nothing_handed
 from walkwise.tracing.running.handed import with_features
 from walkwise.tracing.running.modules import Modules, torchscript
 from walkwise.tracing.running.native import Native, is_native
+from walkwise.tracing.running.stand_ins import dismiss, stand_in
 
 _EMBEDS = "It embeds its nodes itself and sends them more than once: embed them before the layer."
 
@@ -42,30 +43,26 @@ class Watch:
             form = closed_form(conv)
             form = form if closed or form is None or not _is_ours(form) else None
             natively = form is not None and _is_ours(form) and is_native(conv)
-            conv.__dict__["forward"] = self._forward(name, conv, natively)
+            stand_in(conv, "forward", self._forward(name, conv, natively))
             if isinstance(conv, MessagePassing):
-                conv.__dict__["propagate"] = self._propagate(name, conv, form)
+                stand_in(conv, "propagate", self._propagate(name, conv, form))
         for _, norm in modules.norms:
-            norm.__dict__["forward"] = self._normalise(norm)
+            stand_in(norm, "forward", self._normalise(norm))
         for _, quantile in modules.quantiles:
-            quantile.__dict__["forward"] = quantiles.recorded(tape, quantile)
+            stand_in(quantile, "forward", quantiles.recorded(tape, quantile))
         for name, script in modules.scripts:
-            script.__dict__["forward"] = self._scripted(name, script)
+            stand_in(script, "forward", self._scripted(name, script))
         for function in modules.scripted_functions:
             tape.hidden.add(f"perhaps into the TorchScript function {function}")
         for name, linear in modules.linears:
             if name in suspects:
-                _after(linear, self._followed(name, linear))
+                stand_in(linear, "forward", self._followed(name, linear))
 
     def release(self) -> None:
         """Break the reference cycle with the shadow's modules."""
         self.calls.given = None
         modules = self.modules
-        for _, module in (
-            *modules.convs, *modules.norms, *modules.linears, *modules.quantiles, *modules.scripts,
-        ):  # fmt: skip
-            for name in ("forward", "propagate"):
-                module.__dict__.pop(name, None)
+        dismiss([*modules.convs, *modules.norms, *modules.linears, *modules.quantiles, *modules.scripts])
 
     def unreached(self) -> list[str]:
         """Linear modules of whose weight nothing was seen: not called, or run out of sight."""
@@ -107,7 +104,6 @@ class Watch:
                     self.tape.active = self.calls.embedding = None
                     self.calls.beside = False
 
-        forward.__wrapped__ = original  # type: ignore[attr-defined]  # a model may look at its signature
         return forward
 
     def _propagate(self, name: str, conv: Any, form: ClosedForm | None) -> Callable[..., Any]:
@@ -172,31 +168,20 @@ class Watch:
             finally:
                 self.tape.normalising -= 1
 
-        forward.__wrapped__ = original  # type: ignore[attr-defined]
         return forward
 
-    def _followed(self, name: str, module: nn.Module) -> Callable[..., None]:
-        """Check that a linear module's output is followed if its input is."""
+    def _followed(self, name: str, linear: nn.Module) -> Callable[..., Any]:
+        """A linear module's ``forward``, whose output must be followed if its input is."""
+        original = linear.forward
 
-        def seen(args: tuple[Any, ...], result: Any) -> None:
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
             went_in = any(isinstance(a, Tensor) and self.tape.slot_of(a) is not None for a in args)
             if went_in and self.tape.slot_of(result) is None and torch.is_grad_enabled():
-                raise lost_sight(name, module)
+                raise lost_sight(name, linear)
+            return result
 
-        return seen
-
-
-def _after(module: Any, seen: Callable[..., None]) -> None:
-    """Make a function see the arguments and the result of a shadow's module."""
-    original = module.forward
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        seen(args, result)
-        return result
-
-    forward.__wrapped__ = original  # type: ignore[attr-defined]
-    module.__dict__["forward"] = forward
+        return forward
 
 
 def _check_affine(form: ClosedForm, module: Any, affine: Affine, result: Tensor, arguments: dict[str, Any]) -> None:
