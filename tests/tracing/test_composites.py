@@ -469,8 +469,12 @@ OPTIONS = {
         lambda w, h, held: held((-0.9 * w.a(h) @ w.b(h).t()).softmax(-1)) @ w.c(h),
     ),
     "attention to constants": either(
-        lambda w, h: F.scaled_dot_product_attention(w.a(h), w.b(h), ENTRIES),
-        lambda w, h, held: (w.a(h) @ w.b(h).t() / 2).softmax(-1) @ ENTRIES,
+        lambda w, h: h + F.scaled_dot_product_attention(w.a(h), w.b(h), ENTRIES),
+        lambda w, h, held: h + held((w.a(h) @ w.b(h).t() / 2).softmax(-1)) @ ENTRIES,
+    ),
+    "heads over constants": either(
+        lambda w, h: h + BARE_HEADS(h, ENTRIES, ENTRIES)[0],
+        lambda w, h, held: h + held(BARE_HEADS(h, ENTRIES, ENTRIES)[0]),
     ),
     "causal attention to some": either(
         lambda w, h: F.scaled_dot_product_attention(w.a(h), w.b(h)[:3], w.c(h)[:3], is_causal=True),

@@ -40,7 +40,9 @@ class Written:
         return found
 
     def end(self, result: Any) -> None:
-        """Take what was written last for what the operation gives."""
+        """Take what was written last for what the operation gives; of constants, or held constant, it is constant."""
+        if not isinstance(result, Ref) or result.slot in self.run.held:
+            return self.run.hold(self.op)
         self.run.write(self.op, self.run.flow(result.slot))
 
 
@@ -54,7 +56,7 @@ def written_out(write: Callable[..., Any]) -> Callable[[Interpreter, Op], None]:
     def handler(run: Interpreter, op: Op) -> None:
         writer = Written(run, op)
         result = write(writer, *op.args, **op.kwargs) if op.outputs[0] is not None else None
-        writer.end(result) if isinstance(result, Ref) else gradient(run, op)
+        writer.end(result) if result is not None else gradient(run, op)
 
     return handler
 
@@ -230,13 +232,11 @@ def _attention(
     if dropout_p > 0 or enable_gqa or isinstance(attn_mask, Ref):
         return None
     q, k = w.value(query), w.value(key)
-    if isinstance(value, Ref):
-        query, key = q, k
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     hidden = _hidden(q, k, attn_mask, is_causal)
-    scores = w(torch.mul, w(torch.matmul, query, w(torch.transpose, key, -2, -1)), scale)
-    scores = scores if hidden is None else w(torch.add, scores, hidden)
-    return w(torch.matmul, w(torch.softmax, scores, -1), value)
+    scores = scale * (q @ k.transpose(-2, -1))
+    scores = scores if hidden is None else scores + hidden
+    return w(torch.matmul, scores.softmax(-1), value)
 
 
 def _hidden(q: Tensor, k: Tensor, mask: Any, causal: bool) -> Tensor | None:
@@ -256,7 +256,7 @@ def _heads(run: Interpreter, op: Op) -> None:
     plain = not any(isinstance(leaf, Ref) for name in names for leaf in leaves(given[name]) if name not in _QKV)
     unusual = given["add_zero_attn"] or any(given[name] is not None for name in _EXTRA)
     random = given["training"] and given["dropout_p"] > 0
-    if not isinstance(given["value"], Ref) or not plain or unusual or random or op.outputs[0] is None:
+    if not plain or unusual or random or op.outputs[0] is None:
         return gradient(run, op)
     w = Written(run, op)
     w.end(_mixed(w, given, _attentions(w, given)))
