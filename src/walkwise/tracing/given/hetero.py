@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
-from torch_geometric.utils import is_sparse, to_edge_index
+from torch_geometric.utils import is_sparse
 
 from walkwise.core.lazy import cached_property
 from walkwise.core.node_types import EdgeType, NodeTypes
@@ -22,6 +22,7 @@ from walkwise.tracing.given.inputs import check_dense
 from walkwise.tracing.given.manners import Manner
 from walkwise.tracing.given.signatures import parameters_of
 from walkwise.tracing.private import made_by_type
+from walkwise.tracing.running.found import sparse_ends
 
 _DICT = "_dict"
 _OF_ONE_OBJECT = " For a homogeneous graph in a dictionary, write ww.trace(model, Data(x=..., edge_index=...))."
@@ -66,9 +67,7 @@ class HeteroGiven(Given):
     def edges_of(self, kind: EdgeType) -> Tensor:
         """The edges of a type.  # (2, E_t)"""
         edges = self.edge_index[kind]
-        if is_sparse(edges):
-            return to_edge_index(edges)[0].flip(0)
-        return torch.as_tensor(edges)
+        return sparse_ends(edges) if is_sparse(edges) else torch.as_tensor(edges)
 
     @property
     def edges(self) -> Tensor:
