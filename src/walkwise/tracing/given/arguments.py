@@ -30,7 +30,7 @@ from walkwise.tracing.given.signatures import (
     signature_of,
 )
 from walkwise.tracing.private import EDGE_MASK
-from walkwise.tracing.running.found import Found
+from walkwise.tracing.running.found import Found, ends_of, joins
 
 #: Attributes of a graph that most models read.
 READ = ("edge_attr", "edge_weight", "pos", "batch")
@@ -92,6 +92,11 @@ class Given:
         return None
 
     @property
+    def may_be_matrices(self) -> bool:
+        """Whether x is perhaps several matrices on one static graph, (T, M, F), and not read as such yet."""
+        return not self.static and isinstance(self.x, Tensor) and self.x.is_floating_point() and self.x.dim() == 3
+
+    @property
     def features(self) -> dict[str, Tensor]:
         """The features that relevance is traced to, by name."""
         return {"x": self.x} if isinstance(self.x, Tensor) and self.x.is_floating_point() else {}
@@ -105,6 +110,11 @@ class Given:
     def num_nodes(self) -> int:
         """M, the nodes of the graph."""
         return self.x.shape[0] if self.x is not None else int((self.data and self.data.num_nodes) or 0)
+
+    @cached_property
+    def ends(self) -> Tensor | None:
+        """Source and target of every edge, if these are known by their nodes.  # (2, E)"""
+        return ends_of(self.edge_index) if joins(self.edge_index, self.num_nodes) else None
 
     @property
     def num_graphs(self) -> int:
