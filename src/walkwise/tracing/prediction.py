@@ -130,7 +130,7 @@ def _checked(runs: ModelRuns, run: Run) -> Run:
 
 
 def _followed(runs: ModelRuns, run: Run) -> Followed:
-    """The run with the nodes of its rows; or another, where the model's own tensors are to be followed from earlier on."""
+    """The run with the nodes of its rows; or another, if tensors of the model's own are to be followed from before."""
     tape, given, slot = run.tape, runs.given, run.slot()
     own, unsure = rows_of_own(tape, given, runs.handed_for)
     identities = Identities(tape, given.num_nodes, given.types, own, given.ends)

@@ -18,8 +18,7 @@ from walkwise.rules import RuleLike, as_schedule
 from walkwise.tracing import linearize
 from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.given.binding import given_as
-from walkwise.tracing.given.hetero import HeteroGiven
-from walkwise.tracing.given.inputs import check_call, check_given, names_more
+from walkwise.tracing.given.inputs import check_call, names_more
 from walkwise.tracing.given.target import Index, Target
 from walkwise.tracing.neighbourhoods import Neighbourhoods
 from walkwise.tracing.prediction import lowered
@@ -114,9 +113,9 @@ def given_to(model: nn.Module, x: Any, edge_index: Any, model_kwargs: dict[str, 
             ordinary,
         ):  # an interrupt must not leave gradients, or the recording, switched off
             given = given_as(model, x, edge_index, model_kwargs)
-            if given.manner.instead is not None:  # failing runs must not leave records
+            if given.instead:  # failing runs must not leave records
                 given, _ = given.taken(lambda way: ModelRuns(way).output())
-            given.check() if isinstance(given, HeteroGiven) else check_given(given)
+            given.check()
             given = given.turned() if given.may_be_matrices and names_more(given.edge_index, len(given.x)) else given
             yield given if has_layers(given.model) else _with_layers(given)
     finally:

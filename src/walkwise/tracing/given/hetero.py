@@ -17,10 +17,10 @@ from walkwise.core.lazy import cached_property
 from walkwise.core.node_types import EdgeType, NodeTypes
 from walkwise.errors import Described, InputError, described
 from walkwise.tracing.given.arguments import Given
-from walkwise.tracing.given.holders import again, is_graph
+from walkwise.tracing.given.holders import again
 from walkwise.tracing.given.inputs import check_dense
 from walkwise.tracing.given.manners import Manner
-from walkwise.tracing.given.signatures import parameters_of
+from walkwise.tracing.given.signatures import left_for_a_graph, parameters_of, place_left
 from walkwise.tracing.private import made_by_type
 from walkwise.tracing.running.found import sparse_ends
 
@@ -167,13 +167,10 @@ def of_hetero_graph(model: nn.Module, data: HeteroData, given: Mapping[str, Any]
     """The model's arguments from a HeteroData: ``x_dict``, ``edge_index_dict``, ..., or the graph itself."""
     x, edges = data.collect("x", True), data.collect("edge_index", True) or data.collect("adj_t", True)
     parameters = parameters_of(model)
-    names = [p.name for p in parameters]
-    left = [p for p in parameters if not is_graph(given.get(p.name))]  # other graphs have their places
-    whole = len([p for p in left if p.default is p.empty]) == 1 and not any(n.endswith(_DICT) for n in names)
-    if whole:
-        place = left[0].name if left[0] is not parameters[0] else None
-        manner: Manner = _Graph("x", "edge_index", False, data, frozenset(given), name=place)
-        return HeteroGiven(model, x, edges, dict(given), manner, data)  # type: ignore[arg-type]
+    needed = [p for p in left_for_a_graph(parameters, given) if p.default is p.empty]
+    if len(needed) == 1 and not any(p.name.endswith(_DICT) for p in parameters):  # the graph itself
+        manner = _Graph("x", "edge_index", False, data, frozenset(given), name=place_left(parameters, given))
+        return HeteroGiven(model, x, edges, dict(given), manner, data=data)  # type: ignore[arg-type]
     by_type = made_by_type(model)
     held = {p.name: _by_type(data, p) if by_type else _held(data, p) for p in parameters[2:]} | dict(given)
     arguments = {name: value for name, value in held.items() if value is not None}

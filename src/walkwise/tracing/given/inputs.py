@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,11 +12,13 @@ from torch_geometric.nn import HypergraphConv
 from torch_geometric.utils import is_sparse
 
 from walkwise.errors import Described, InputError, described
-from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.given.misfits import by_name
 from walkwise.tracing.precision import check_tensors
 from walkwise.tracing.running.found import is_edges
 from walkwise.tracing.running.modules import Modules, a_weight
+
+if TYPE_CHECKING:
+    from walkwise.tracing.given.arguments import Given
 
 
 def check_call(model: Any, x: Any, rest: tuple[Any, ...], named: dict[str, Any]) -> None:
