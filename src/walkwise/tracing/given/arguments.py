@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ from walkwise.tracing.given.objects import refuse_whole
 from walkwise.tracing.given.second import graphs_beside
 from walkwise.tracing.given.signatures import signature_of
 from walkwise.tracing.private import EDGE_MASK
-from walkwise.tracing.running.found import Found, ends_of, joins
+from walkwise.tracing.running.found import Found, ends_of, is_edges, joins
 
 #: Attributes of a graph that most models read.
 READ = ("edge_attr", "edge_weight", "pos", "batch")
@@ -137,6 +137,15 @@ class Given:
         )
         named = {"x": self.x, "edge_index": self.edge_index} | read
         return {name: value for name, value in named.items() if isinstance(value, Tensor)}
+
+    def rows_of(self, name: str, value: Any) -> Literal["nodes", "edges"] | None:
+        """What an argument has a row for each of, if anything; its name decides where there are as many of both."""
+        if not isinstance(value, Tensor) or value.layout != torch.strided or not value.dim():
+            return None
+        M, E = self.num_nodes, self.edge_index.shape[1] if is_edges(self.edge_index) else None
+        if len(value) == E and (M != E or name.startswith("edge")):
+            return "edges"
+        return "nodes" if len(value) == M else None
 
     def numbers(self) -> list[Tensor]:
         """Whole numbers, a row for every node, that the model computes with: atomic numbers, say."""

@@ -22,7 +22,7 @@ from walkwise.tracing.nodes.identity import Identities, UnfollowedError
 from walkwise.tracing.nodes.moved import NOBODY, SEVERAL
 from walkwise.tracing.recording.recorded import Call
 from walkwise.tracing.recording.tape import Tape
-from walkwise.tracing.running.found import is_edges, sparse_ends
+from walkwise.tracing.running.found import ends_of, is_edges
 
 _UNFOLLOWED = (
     "Layer '{}' ({}) receives an embedding whose rows cannot be followed back to nodes of the graph: changing a "
@@ -111,9 +111,8 @@ def check_rows(identities: Identities, call: Call, slot: int, ids: Tensor) -> No
 
 def _numbers(given: Given) -> Parts:
     """The whole numbers, one for every node, that a model without features gets by name, such as atomic numbers z."""
-    named = {name: value for name, value in given.arguments.items() if name not in ("batch", "ptr")}
-    whole = {n: v for n, v in named.items() if isinstance(v, Tensor) and v.dtype in (torch.long, torch.int)}
-    return {name: value for name, value in whole.items() if value.shape[:1] == (given.num_nodes,)}
+    named = {n: v for n, v in given.arguments.items() if n not in ("batch", "ptr") and given.rows_of(n, v) == "nodes"}
+    return {name: value for name, value in named.items() if value.dtype in (torch.long, torch.int)}
 
 
 def _own_tensors(tape: Tape) -> dict[int, tuple[int, int]]:
@@ -184,8 +183,7 @@ class _Probe:
         M = given.num_nodes
         if given.types is not None or edges is None or edges.shape[1] != M:
             return set()
-        named = {n: v for n, v in given.arguments.items() if n.startswith("edge") and isinstance(v, Tensor)}
-        named = {n: v for n, v in named.items() if v.layout == torch.strided and v.dim() and len(v) == M}
+        named = {n: v for n, v in given.arguments.items() if n.startswith("edge") and given.rows_of(n, v) is not None}
         every = torch.arange(M, device=edges.device)
         ends_elsewhere = edges[1] != every
         apart = (ends_elsewhere & (edges[0] != every)).nonzero().flatten().tolist()
@@ -272,9 +270,7 @@ def _in_order_of(edges: Tensor, known: Tensor, num_nodes: int) -> bool:
 
 def _ends(item: Any) -> Tensor | None:
     """Source and target of every edge, of an edge index or a sparse adjacency.  # (2, E)"""
-    if is_sparse(item):
-        return sparse_ends(item)
-    return item.as_subclass(Tensor) if is_edges(item) else None
+    return ends_of(item) if is_edges(item) or is_sparse(item) else None
 
 
 def _others(x: Tensor) -> Tensor:
