@@ -30,7 +30,7 @@ from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.calls import check_fresh
 from walkwise.tracing.running.found import words_of
 from walkwise.tracing.running.modules import modes_of_their_own
-from walkwise.tracing.runs import ModelRuns, Run
+from walkwise.tracing.runs import ModelRun, ModelRuns
 
 _OWN_CODE = "{} has no message-passing module; sums at nodes in its own code count as layers: {}"
 _IDLE = "layer '{}' ({}) ran, but the explained output does not depend on it; no walk passes through it"
@@ -61,7 +61,7 @@ class Recording:
 class Followed:
     """A run in which it is known which node every row is."""
 
-    run: Run
+    run: ModelRun
     slot: int  # of the explained scalar
     identities: Identities
     unsure: Sequence[str]  # notes on rows that are taken to be nodes without proof
@@ -106,7 +106,7 @@ def _run(
     hoods: Neighbourhoods | None,
     notes: Sequence[str],
     closed: bool,
-) -> tuple[ModelRuns, Run, Neighbourhoods | None, Sequence[str]]:
+) -> tuple[ModelRuns, ModelRun, Neighbourhoods | None, Sequence[str]]:
     """A run on the graph, or on neighbourhoods, if these show the model's layers and give the same outputs."""
     for tries_left in (2, 1, 0):
         given = whole if hoods is None else hoods.of(whole)
@@ -119,9 +119,9 @@ def _run(
     return runs, run, hoods, notes
 
 
-def _checked(runs: ModelRuns, run: Run) -> Run:
-    """The run, or another in which linear modules are looked at, if both are in sight and finite."""
-    if unreached := run.watch.unreached():  # check whether they lose track of their input
+def _checked(runs: ModelRuns, run: ModelRun) -> ModelRun:
+    """The run if nothing is out of sight and all numbers are finite; another run if linear modules must be watched."""
+    if unreached := run.watch.unreached():  # do they lose track of their input?
         run = runs.run(unreached)
     if run.watch.calls.fresh and not run.tape.cut:
         check_fresh(run.watch.calls, runs.handed)
@@ -129,7 +129,7 @@ def _checked(runs: ModelRuns, run: Run) -> Run:
     return run
 
 
-def _followed(runs: ModelRuns, run: Run) -> Followed:
+def _followed(runs: ModelRuns, run: ModelRun) -> Followed:
     """The run with the nodes of its rows; or another, if tensors of the model's own are to be followed from before."""
     tape, given, slot = run.tape, runs.given, run.slot()
     own, unsure = rows_of_own(tape, given, runs.handed_for)

@@ -48,7 +48,7 @@ _REORDERED = (
 )
 
 
-class Run(NamedTuple):
+class ModelRun(NamedTuple):
     """One run of a model, recorded."""
 
     tape: Tape
@@ -98,7 +98,7 @@ class ModelRuns:
         """A note on the type that a model in half precision ran in."""
         return [] if self.half is None else [(WIDENED if self.wide else CAST).format(self.half)]
 
-    def run(self, suspects: Sequence[str] = ()) -> Run:
+    def run(self, suspects: Sequence[str] = ()) -> ModelRun:
         """A run, recorded as far as the explained scalar."""
         try:
             ran = self._run(suspects)
@@ -114,7 +114,7 @@ class ModelRuns:
         self._find_layers(ran)
         return ran
 
-    def _find_layers(self, ran: Run) -> None:
+    def _find_layers(self, ran: ModelRun) -> None:
         """Put the layers of a model's own code onto the tape; a model without any is refused."""
         tape, M, ends = ran.tape, self.given.num_nodes, self.given.ends
         slot = tape.slot_of(ran.scalar.tensor)
@@ -155,7 +155,7 @@ class ModelRuns:
             unsure = unsure or (found.elsewhere(slots) if found.sums else None)
         return unsure
 
-    def _run(self, suspects: Sequence[str]) -> Run:
+    def _run(self, suspects: Sequence[str]) -> ModelRun:
         model, modules, given = self._shadowed()
         tape = Tape()
         tape.parameters = where_parameters_lie(modules)
@@ -180,7 +180,7 @@ class ModelRuns:
         if given.own_code and tape.making:
             self.early = tuple(embedded_nodes(tape, given.numbers(), given.num_nodes))
         self.aside = tuple(watch.calls.aside)
-        return Run(tape, watch, scalar)
+        return ModelRun(tape, watch, scalar)
 
     def output(self) -> Any:
         """What the model returns."""

@@ -87,11 +87,6 @@ def of_graph(model: nn.Module, data: Any, given: Mapping[str, Any]) -> Given:
     return _by_name(model, data, held, given, parameters)
 
 
-def wants(model: nn.Module, name: str) -> bool:
-    """Whether the model's ``forward`` has a parameter of this name."""
-    return any(parameter.name == name for parameter in parameters_of(model))
-
-
 def _whole(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[str, Any]) -> Given:
     edges = next((name for name in EDGES if name in held), "edge_index")
     arguments = {name: value for name, value in held.items() if name not in ("x", edges)} | dict(given)

@@ -18,7 +18,7 @@ from walkwise.core.node_types import EdgeType, NodeTypes
 from walkwise.errors import Described, InputError, described
 from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.given.holders import again
-from walkwise.tracing.given.inputs import check_dense
+from walkwise.tracing.given.inputs import check_dense, check_some, named_outside
 from walkwise.tracing.given.manners import Manner
 from walkwise.tracing.given.signatures import left_for_a_graph, parameters_of, place_left
 from walkwise.tracing.private import made_by_type
@@ -113,34 +113,32 @@ class HeteroGiven(Given):
                 expected, remedy = "a tensor with one row per node", f"Write torch.as_tensor(x[{name!r}])."
                 raise InputError(argument=f"x[{name!r}]", expected=expected, got=described(x), remedy=remedy)
         for kind in self.edge_index:
-            if not isinstance(kind, tuple) or len(kind) != 3:
-                raise InputError(
-                    f"The keys of edge_index must be (source type, relation, target type), got {kind!r}.",
-                    argument="edge_index",
-                    expected="a dictionary from (source type, relation, target type) to edges",
-                    got=kind,
-                )
-            edges = self.edges_of(kind)
-            if edges.is_floating_point() or edges.dtype == torch.bool:
-                expected = "node ids, of torch.long"
-                raise InputError(argument=f"edge_index[{kind!r}]", expected=expected, got=edges.dtype)
-            if edges.dim() != 2 or edges.shape[0] != 2:
-                raise InputError(argument=f"edge_index[{kind!r}]", expected="of shape (2, E)", got=tuple(edges.shape))
-            for row, name in ((0, kind[0]), (1, kind[2])):
-                count, end = self.types.counts[name], edges[row]
-                if end.numel() and not 0 <= int(end.min()) <= int(end.max()) < count:
-                    named = Described(f"{int(end.min())} to {int(end.max())}")
-                    raise InputError(
-                        f"edge_index[{kind!r}] names {name} nodes {named}, but there are {count} of them, 0 to "
-                        f"{count - 1}.",
-                        argument=f"edge_index[{kind!r}]",
-                        expected=f"ids of {name} nodes from 0 to {count - 1}",
-                        got=named,
-                    )
-        if not self.num_nodes:
+            self._check_edges(kind)
+        check_some(self.num_nodes)
+
+    def _check_edges(self, kind: EdgeType) -> None:
+        """Refuse edges of a type that are no edges, or lead to nodes that do not exist."""
+        if not isinstance(kind, tuple) or len(kind) != 3:
             raise InputError(
-                "x has no nodes: a graph needs at least one.", argument="x", expected="of at least one node"
+                f"The keys of edge_index must be (source type, relation, target type), got {kind!r}.",
+                argument="edge_index",
+                expected="a dictionary from (source type, relation, target type) to edges",
+                got=kind,
             )
+        edges, argument = self.edges_of(kind), f"edge_index[{kind!r}]"
+        if edges.is_floating_point() or edges.dtype == torch.bool:
+            raise InputError(argument=argument, expected="node ids, of torch.long", got=edges.dtype)
+        if edges.dim() != 2 or edges.shape[0] != 2:
+            raise InputError(argument=argument, expected="of shape (2, E)", got=tuple(edges.shape))
+        for ids, name in zip(edges, kind[::2], strict=True):
+            count = self.types.counts[name]
+            if wrong := named_outside(ids, count):
+                raise InputError(
+                    f"{argument} names {name} nodes {wrong}, but there are {count} of them, 0 to {count - 1}.",
+                    argument=argument,
+                    expected=f"ids of {name} nodes from 0 to {count - 1}",
+                    got=wrong,
+                )
 
     def _named(self, name: str) -> int:
         """How many nodes of a type the edges name."""

@@ -300,7 +300,12 @@ def _differ(before: Tensor, after: Tensor) -> Tensor:
 
 
 def _where(changed: Tensor) -> tuple[Tensor, Tensor, int]:
-    """The bits of changes that change every row, and of their opposites that do, as numbers; and all bits."""
+    """For every row two numbers, of the bits whose nodes change it, and of the bits whose other nodes do; and all bits.
+
+    A row that is made of node 4 alone, whose code 5 is 101 in binary, changes with the nodes that have the first bit,
+    with those that have the third, and with those that do not have the second: 101 and 010. A row that is made of
+    nodes with different codes has some bit in both numbers, and a row of nobody has none in either.
+    """
     power = 1 << torch.arange(len(changed) // 2).view(-1, 1)
     where, where_not = ((runs.long() * power).sum(0) for runs in (changed[::2], changed[1::2]))  # (K,)
     return where, where_not, int(power.sum())
@@ -309,7 +314,8 @@ def _where(changed: Tensor) -> tuple[Tensor, Tensor, int]:
 def _decoded(changed: Tensor, codes: Tensor) -> Tensor | None:
     """The node of every row, from which changes change it: nobody if none does, None if not a single node.
 
-    Besides a row for every node there may be others: of nobody, which never change, and of several nodes.
+    Where the two numbers of a row have each bit once, the first is the code of its node (101 and 010: node 4). Besides
+    a row for every node there may be others: of nobody, which never change, and of several nodes.
     """
     where, where_not, every = _where(changed)
     if not bool((where | where_not).any()):
@@ -323,7 +329,10 @@ def _decoded(changed: Tensor, codes: Tensor) -> Tensor | None:
 
 
 def _own_change(changed: Tensor, codes: Tensor) -> bool:
-    """Whether each node's change changes the row of its number, with something of the others mixed in perhaps."""
+    """Whether each node's change changes the row of its number, with something of the others mixed in perhaps.
+
+    The numbers of row 4 then have at least the bits of 101 and 010, or no bits at all.
+    """
     where, where_not, every = _where(changed)
     if len(where) != len(codes):
         return False
