@@ -87,16 +87,16 @@ def lowered(
             again = partial(lowered, whole.turned(), target, index, schedule, None, notes, closed=closed)
         if again is not None and _are_matrices(followed, given.x):
             return again()
-        tape, _, scalar = followed.run
-        if scalar.taken is not None:
-            _check_taken(followed, *scalar.taken)
+        run = followed.run
+        if run.scalar.taken is not None:
+            _check_taken(followed, *run.scalar.taken)
         try:
-            lowering = Lowering(tape, followed.slot, schedule, followed.identities)
+            lowering = Lowering(run.tape, followed.slot, schedule, followed.identities)
         except NoNodesError as error:
-            return _otherwise(again, error, _uncounted(given, len(tape.values[tape.calls[0].handed[0]])))
+            return _otherwise(again, error, _uncounted(given, run.tape))
         found = _notes(given, lowering, followed.unsure, runs.sums)
-        notes = [*found, *whole.notes, *whole.masked, *notes, *scalar.notes, *runs.notes]
-        return Recording(given, hoods, lowering, scalar, notes)
+        notes = [*found, *whole.notes, *whole.masked, *notes, *run.scalar.notes, *runs.notes]
+        return Recording(given, hoods, lowering, run.scalar, notes)
 
 
 def _run(
@@ -218,9 +218,9 @@ def _otherwise(again: Callable[[], Recording] | None, error: TraceError, remedy:
     raise TraceError(error.problem, remedy=remedy or error.remedy) from None
 
 
-def _uncounted(given: Given, rows: int) -> str | None:
+def _uncounted(given: Given, tape: Tape) -> str | None:
     """What to do if layers run on more rows than edges name nodes, and the graph does not say how many it has."""
-    data = given.data
+    data, rows = given.data, len(tape.values[tape.calls[0].handed[0]])
     if given.x is not None or data is None or "num_nodes" in data or rows <= given.num_nodes:
         return None
     return (
