@@ -20,6 +20,7 @@ import walkwise as ww
 from typed_graphs import BACK, Reader, papers
 from walkwise import evaluation as ev
 from walkwise.errors import InputError
+from walkwise.evaluation.inputs import wants
 from walkwise.evaluation.parts import subgraph_logits, subgraph_values
 from walkwise.evaluation.predictions import predict
 
@@ -376,3 +377,12 @@ def test_rows_that_are_turned_round_are_seen_in_small_graphs(M, turned):
 
     data = graph(M) if M > 6 else Data(torch.rand(M, 4, dtype=torch.float64), torch.tensor([[0, 1, 2], [1, 2, 3]]))
     assert predict(Turned(), data, index=1, target=0).by_numbers is not None
+
+
+def test_names_of_parameters():
+    class Named(nn.Module):
+        def forward(self, x, *rest, batch=None, **named):
+            return x
+
+    names = ("x", "batch", "rest", "named", "pos")
+    assert [wants(Named(), name) for name in names] == [True, True, False, False, False]

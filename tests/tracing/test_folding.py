@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from walkwise.tracing.folding import fold_into_layers
+from walkwise.tracing.sorting import fold_into_layers
 
 
 def op(name, given, made, call=None):

@@ -11,7 +11,7 @@ from torch_geometric.nn import DeepGraphInfomax, GCNConv, LabelPropagation
 
 import walkwise as ww
 from walkwise.errors import InputError, TraceError
-from walkwise.tracing.given.binding import given_as, of_graph, wants
+from walkwise.tracing.given.binding import given_as, of_graph
 from walkwise.tracing.given.in_order import edges_first
 from walkwise.tracing.given.manners import Manner
 
@@ -378,11 +378,6 @@ def test_the_tensors_of_a_graph_by_type():
     model = model_with(lambda x_dict, edge_index_dict, **other: 0)
     given = given_as(model, {"user": X, "item": X[:2]}, {kind: EDGES[:, :1]}, beside)
     assert set(given.tensors()) == {"x['user']", "x['item']", f"edge_index[{kind!r}]", "pos['user']"}
-
-
-def test_names_of_parameters():
-    model = model_with(lambda x, *rest, batch=None, **named: 0)
-    assert [wants(model, name) for name in ("x", "batch", "rest", "named", "pos")] == [True, True, False, False, False]
 
 
 class ReadsOutside(nn.Module):

@@ -70,3 +70,29 @@ def test_the_mean_counts_parallel_edges_one_by_one():
     x = torch.rand(3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.5
     chain = ww.trace(Mean(), x, adjacency, index=0, target=0, rule="zero")
     torch.testing.assert_close(ww.node_relevance(chain), torch.stack([x[0, 0] * 0, x[1, 0] * 2, x[2, 0]]) / 3)
+
+
+def repeated(M=3):
+    """An adjacency that has one entry twice, which torch adds up, and is not marked as added up."""
+    entries = torch.tensor([[2, 0, 0, 1], [0, 1, 1, 2]])
+    return torch.sparse_coo_tensor(entries, torch.ones(4, dtype=torch.float64), (M, M), check_invariants=True)
+
+
+@pytest.mark.parametrize("aggr", ["mean", "sum"])
+def test_an_adjacency_with_an_entry_twice_is_read_and_not_changed(aggr):
+    torch.manual_seed(0)
+    layer, x, adjacency = pyg.SAGEConv(2, 2, aggr=aggr).double(), torch.rand(3, 2).double(), repeated()
+    chain = ww.trace(layer, x, adjacency, index=0, target=0)
+    assert not adjacency.is_coalesced()
+    assert chain.output == pytest.approx(float(layer(x, repeated())[0, 0]))
+
+
+def test_an_adjacency_by_type_with_an_entry_twice_is_read_and_not_changed():
+    torch.manual_seed(0)
+    kind = ("user", "knows", "user")
+    layer = pyg.HeteroConv({kind: pyg.SAGEConv(2, 2, aggr="sum")}).double()
+    x, adjacency = {"user": torch.rand(3, 2).double()}, repeated()
+    chain = ww.trace(layer, x, {kind: adjacency}, index=("user", 0), target=0)
+    assert not adjacency.is_coalesced()
+    assert chain.output == pytest.approx(float(layer(x, {kind: repeated()})["user"][0, 0]))
+    assert chain.edge_index.tolist() == [[1, 2, 0], [0, 1, 2]]  # the entry is one edge

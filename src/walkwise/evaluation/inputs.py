@@ -12,9 +12,10 @@ from torch_geometric.data import Data, HeteroData
 
 from walkwise.errors import Described, InputError, described
 from walkwise.tracing.given.arguments import Given
-from walkwise.tracing.given.binding import given_as, of_graph, wants
+from walkwise.tracing.given.binding import given_as, of_graph
 from walkwise.tracing.given.inputs import check_dense
 from walkwise.tracing.given.misfits import by_name
+from walkwise.tracing.given.signatures import parameters_of
 
 #: Attributes of a graph that do not hold for its subgraphs, or that no model computes with.
 _OF_THE_WHOLE = ("y", "ptr", "num_nodes")
@@ -49,6 +50,11 @@ def given_graph(model: nn.Module, graph: tuple[Any, ...], model_kwargs: dict[str
     given = replace(given, arguments=_of_any_part(given))
     _check_single(given.arguments)
     return given
+
+
+def wants(model: nn.Module, name: str) -> bool:
+    """Whether the model's ``forward`` has a parameter of this name."""
+    return any(parameter.name == name for parameter in parameters_of(model))
 
 
 def _of_any_part(given: Given) -> dict[str, Any]:

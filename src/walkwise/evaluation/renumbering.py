@@ -18,11 +18,11 @@ from walkwise.core.lazy import cached_property
 from walkwise.display import number
 from walkwise.errors import Described, InputError
 from walkwise.evaluation.edge_orders import edge_orders
+from walkwise.evaluation.inputs import wants
 from walkwise.evaluation.outputs import made_by, table
 from walkwise.evaluation.parts import carried
 from walkwise.evaluation.predictions import Prediction, at_rest, call, output_at
 from walkwise.evaluation.types import WITHOUT_PARTS
-from walkwise.tracing.given.binding import wants
 
 #: How much features are changed to see what rounding does, in units of their last digit; and how much more may come.
 _UNITS, _TIMES = 16, 16

@@ -17,12 +17,12 @@ from torch_geometric.nn import HypergraphConv, MessagePassing
 
 from walkwise.core.chain import RelevanceChain
 from walkwise.errors import CoverageWarning, Described, InputError, described
+from walkwise.explainer.ending import Ending
 from walkwise.explainer.scores import per_row, selected
 from walkwise.questions.marginals import at_nodes, edge_relevance, feature_relevance
 from walkwise.questions.subgraphs import subgraph_relevance
 from walkwise.rules import RuleLike, as_schedule
 from walkwise.tracing import trace
-from walkwise.tracing.running.ending import Ending
 
 #: From signed relevance to [0, 1], before division by the largest entry.
 _MAPS: dict[str, Callable[[Tensor], Tensor]] = {"positive": lambda r: r.clamp(min=0), "magnitude": torch.abs}

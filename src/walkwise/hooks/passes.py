@@ -17,7 +17,8 @@ from walkwise.tracing.coverage import notes_of_coverage
 from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.given.target import Target
 from walkwise.tracing.lowering import Lowering
-from walkwise.tracing.tracer import given_to, lowered
+from walkwise.tracing.prediction import lowered
+from walkwise.tracing.tracer import given_to
 
 #: The nodes of a subgraph; of a heterogeneous graph by type.
 Nodes = Sequence[int] | Tensor | Mapping[str, Sequence[int]] | Sequence[tuple[str, int]]

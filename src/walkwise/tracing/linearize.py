@@ -158,9 +158,12 @@ class PropagateCall:
     def edges(self, num_nodes: int) -> tuple[Edges, Tensor | None]:
         """Source and target of every edge, and the values of a sparse adjacency if one was given."""
         if is_sparse(self.edge_index):
-            (target, source), given = to_edge_index(self.edge_index)
+            adjacency: Any = self.edge_index
+            if isinstance(adjacency, Tensor) and adjacency.layout == torch.sparse_coo:
+                adjacency = adjacency.coalesce()  # torch_geometric would take it for that, and write so into it
+            (target, source), given = to_edge_index(adjacency)
             value: Tensor | None = given
-            if not isinstance(self.edge_index, Tensor) and not self.edge_index.has_value():
+            if not isinstance(adjacency, Tensor) and not adjacency.has_value():
                 value = None
             return self.shelf.get(torch.stack([source, target]), num_nodes, "source_to_target"), value
         plain = self.edge_index

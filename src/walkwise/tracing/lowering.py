@@ -14,7 +14,6 @@ from walkwise.core.rows import AllNodes
 from walkwise.errors import TraceError
 from walkwise.rules import Schedule
 from walkwise.tracing.coverage import note_of_distance, notes_of_coverage, notes_of_ends, notes_of_rows
-from walkwise.tracing.folding import fold_into_layers
 from walkwise.tracing.given.target import ExplainedScalar
 from walkwise.tracing.meaning.activations import SIGNED
 from walkwise.tracing.meaning.gating import gating
@@ -23,7 +22,7 @@ from walkwise.tracing.nodes.identity import Identities
 from walkwise.tracing.nodes.positions import Positions
 from walkwise.tracing.recording.recorded import Op, live, makers
 from walkwise.tracing.recording.tape import Tape
-from walkwise.tracing.sorting import sorted_ops
+from walkwise.tracing.sorting import fold_into_layers, sorted_ops
 from walkwise.tracing.steps.locality import nearest
 from walkwise.tracing.stretches.stretch import Builder, ChainBuilder, Flow
 

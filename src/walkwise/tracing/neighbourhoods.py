@@ -135,22 +135,21 @@ class Neighbourhoods:
 
     def of(self, given: Given) -> Given:
         """The model's arguments for the neighbourhoods, from its arguments for the graph."""
-        arguments = {name: self._part(name, value) for name, value in given.arguments.items()}
+        arguments = {name: self._part(given, name, value) for name, value in given.arguments.items()}
         return replace(given, x=self._rows(given.x), edge_index=self.edge_index, arguments=arguments, cut=True)
 
     def _rows(self, values: Tensor) -> Tensor:
         return values.index_select(0, self.origin.nodes)
 
-    def _part(self, name: str, value: Any) -> Any:
+    def _part(self, given: Given, name: str, value: Any) -> Any:
         """An argument of the model; if it has a row for every node or edge, only their rows."""
         if name in _COUNTS:
             return len(self.origin.nodes) if name == "num_nodes" else len(self.origin.edges)
         if not isinstance(value, Tensor) or value.dim() == 0:
             return value
-        lengths = [self.num_nodes, self.num_edges]
-        if len(value) in lengths and value.layout == torch.strided:
-            of_edges = name.startswith("edge") if lengths[0] == lengths[1] else len(value) == self.num_edges
-            return value.index_select(0, self.origin.edges) if of_edges else self._rows(value)
+        rows = given.rows_of(name, value)
+        if rows is not None:
+            return self._rows(value) if rows == "nodes" else value.index_select(0, self.origin.edges)
         if value.is_floating_point() and value.layout == torch.strided:
             return value
         raise BeyondError("")  # perhaps it names nodes, such as those of pairs

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from walkwise.errors import InputError, TargetError, as_whole, described
 from walkwise.tracing.given.arguments import Given
-from walkwise.tracing.given.target import ExplainedScalar
+from walkwise.tracing.given.inputs import check_edges
+from walkwise.tracing.given.target import Index, Target
 from walkwise.tracing.neighbourhoods import (
     BeyondError,
     GraphIndex,
@@ -26,6 +27,7 @@ from walkwise.tracing.neighbourhoods import (
 )
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.watch import Watch
+from walkwise.tracing.runs import ModelRuns
 from walkwise.tracing.whole_outputs import WholeOutputs
 
 #: From this many nodes on, the neighbourhood of a node is traced instead of the whole graph.
@@ -39,104 +41,98 @@ _GLOBAL = (
 )
 
 
-class Runs(Protocol):
-    """Runs of a model on one input."""
-
-    def run(self) -> tuple[Tape, Watch, ExplainedScalar]:
-        """The tape of a run, and the explained scalar."""
-
-    def output(self) -> Any:
-        """What the model returns."""
+def neighbourhoods_for(given: Given, target: Target, index: Index) -> tuple[Neighbourhoods | None, tuple[str, ...]]:
+    """The neighbourhoods to trace instead of the graph, or None if the whole graph must be traced, and a note."""
+    if index is None or callable(target) or given.types is not None or given.static:
+        return None, ()
+    with torch.no_grad():
+        return (_of_several(given, index), ()) if is_several(index) else _of_one(given, index)
 
 
-@dataclass(frozen=True, eq=False)
-class Surveyor:
-    """Looks for the part of a graph that the outputs of nodes depend on."""
+def _of_one(given: Given, index: Any) -> tuple[Neighbourhoods | None, tuple[str, ...]]:
+    """The neighbourhood of a node, or None if the whole graph must be traced, and a note."""
+    M = given.num_nodes
+    try:
+        node = as_whole(index)
+    except TypeError:
+        return None, ()
+    if M < _MANY_NODES or not 0 <= node < M:
+        return None, ()
+    try:
+        hoods, hops = _found(given, [node], M // _MOST_PART)
+    except BeyondError as beyond:
+        return None, (str(beyond),) if str(beyond) else ()
+    return hoods, () if hoods is None else (_NEARBY.format(len(hoods.origin.nodes), M, hops),)
 
-    given: Given
-    runs: Callable[[Given, list[int] | None], Runs]
-    check_edges: Callable[[Any, int], None]
 
-    def one(self, index: Any) -> tuple[Neighbourhoods | None, tuple[str, ...]]:
-        """The neighbourhood of a node, or None if the whole graph must be traced, and a note."""
-        M = self.given.num_nodes
+def _of_several(given: Given, index: Any) -> Neighbourhoods:
+    """The neighbourhoods of some nodes; without them the nodes could not be kept apart, so there must be some."""
+    centres = _centres(index, given.num_nodes)
+    try:
+        hoods, _ = _found(given, centres, _MOST_ROWS)
+    except BeyondError as beyond:
+        raise InputError(
+            "The outputs of these nodes cannot be computed from their neighbourhoods alone.",
+            argument="index",
+            expected="one node, for a model or an input like this",
+            got=index,
+            remedy="Trace one node at a time, with index=<the node>.",
+        ) from beyond
+    if hoods is None:
+        raise InputError(
+            f"The neighbourhoods of these {len(centres)} nodes have more than {_MOST_ROWS:,} nodes together.",
+            argument="index",
+            expected="a list of fewer nodes",
+            remedy="Give fewer nodes at a time.",
+        )
+    return hoods
+
+
+def _found(given: Given, centres: list[int], most: int) -> tuple[Neighbourhoods | None, int]:
+    """The neighbourhoods as far as the model looks, and how far that is; None if they have more nodes than that."""
+    edge_index = given.edge_index
+    plain = type(edge_index) is Tensor and edge_index.layout == torch.strided and edge_index.dtype == torch.long
+    if not isinstance(given.x, Tensor) or not plain or edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        raise BeyondError("")
+    if kept_index(edge_index, given.num_nodes) is None:
+        check_edges(edge_index, given.num_nodes)
+    graph = graph_index(edge_index, given.num_nodes)
+    known = graph.reaches.get(given.model)
+    if known is None or (isinstance(known, Reach) and not known.outputs.still_hold(given)):
         try:
-            node = as_whole(index)
-        except TypeError:
-            return None, ()
-        if M < _MANY_NODES or not 0 <= node < M:
-            return None, ()
-        try:
-            hoods, hops = self._found([node], M // _MOST_PART)
+            known = _reach(given, graph, centres, most)
         except BeyondError as beyond:
-            return None, (str(beyond),) if str(beyond) else ()
-        return hoods, () if hoods is None else (_NEARBY.format(len(hoods.origin.nodes), M, hops),)
+            known = str(beyond)
+        if known is None:
+            return None, 0
+        graph.reaches[given.model] = known
+    if isinstance(known, str):
+        raise BeyondError(known)
+    return graph.cut(centres, known, most), known.hops
 
-    def several(self, index: Any) -> tuple[Neighbourhoods, tuple[str, ...]]:
-        """The neighbourhoods of some nodes; without them the nodes could not be kept apart, so there must be some."""
-        centres = _centres(index, self.given.num_nodes)
-        try:
-            hoods, _ = self._found(centres, _MOST_ROWS)
-        except BeyondError as beyond:
-            raise InputError(
-                "The outputs of these nodes cannot be computed from their neighbourhoods alone.",
-                argument="index",
-                expected="one node, for a model or an input like this",
-                got=index,
-                remedy="Trace one node at a time, with index=<the node>.",
-            ) from beyond
+
+def _reach(given: Given, graph: GraphIndex, centres: list[int], most: int) -> Reach | None:
+    """How far the model looks, checked against its outputs on the whole graph; None if that is too far."""
+    one_step = graph.cut(centres[:1], Reach(1))
+    assert one_step is not None
+    tape, watch, scalar = _tried(lambda: ModelRuns(one_step.of(given), index=one_step.centres).run())
+    hops, whole = hops_of(tape, tape.slot_of(scalar.tensor)), None
+    for reach in _reaches(hops, watch):
+        hoods = graph.cut([*centres[:1], *graph.examples()], reach, most) or graph.cut(centres[:1], reach, most)
         if hoods is None:
-            raise InputError(
-                f"The neighbourhoods of these {len(centres)} nodes have more than {_MOST_ROWS:,} nodes together.",
-                argument="index",
-                expected="a list of fewer nodes",
-                remedy="Give fewer nodes at a time.",
-            )
-        return hoods, ()
+            return None
+        whole = whole or WholeOutputs.of(given, _tried(ModelRuns(given).output))
+        if whole.agree(_tried(ModelRuns(hoods.of(given)).output), hoods):
+            return replace(reach, seen=what_ran(tape), outputs=whole)
+    raise BeyondError(_GLOBAL)
 
-    def _found(self, centres: list[int], most: int) -> tuple[Neighbourhoods | None, int]:
-        """The neighbourhoods as far as the model looks, and how far that is; None if they have more nodes than that."""
-        given, edge_index = self.given, self.given.edge_index
-        plain = type(edge_index) is Tensor and edge_index.layout == torch.strided and edge_index.dtype == torch.long
-        if not isinstance(given.x, Tensor) or not plain or edge_index.dim() != 2 or edge_index.shape[0] != 2:
-            raise BeyondError("")
-        if kept_index(edge_index, given.num_nodes) is None:
-            self.check_edges(edge_index, given.num_nodes)
-        graph = graph_index(edge_index, given.num_nodes)
-        known = graph.reaches.get(given.model)
-        if known is None or (isinstance(known, Reach) and not known.outputs.still_hold(given)):
-            try:
-                known = self._reach(graph, centres, most)
-            except BeyondError as beyond:
-                known = str(beyond)
-            if known is None:
-                return None, 0
-            graph.reaches[given.model] = known
-        if isinstance(known, str):
-            raise BeyondError(known)
-        return graph.cut(centres, known, most), known.hops
 
-    def _reach(self, graph: GraphIndex, centres: list[int], most: int) -> Reach | None:
-        """How far the model looks, checked against its outputs on the whole graph; None if that is too far."""
-        one_step = graph.cut(centres[:1], Reach(1))
-        assert one_step is not None
-        tape, watch, scalar = self._tried(lambda: self.runs(one_step.of(self.given), one_step.centres).run())
-        hops, whole = hops_of(tape, tape.slot_of(scalar.tensor)), None
-        for reach in _reaches(hops, watch):
-            hoods = graph.cut([*centres[:1], *graph.examples()], reach, most) or graph.cut(centres[:1], reach, most)
-            if hoods is None:
-                return None
-            whole = whole or WholeOutputs.of(self.given, self._tried(self.runs(self.given, None).output))
-            if whole.agree(self._tried(self.runs(hoods.of(self.given), None).output), hoods):
-                return replace(reach, seen=what_ran(tape), outputs=whole)
-        raise BeyondError(_GLOBAL)
-
-    def _tried(self, run: Callable[[], Any]) -> Any:
-        """The result of a run; if it fails, the run on the whole graph will show why."""
-        try:
-            return run()
-        except Exception as error:
-            raise BeyondError("") from error
+def _tried(run: Callable[[], Any]) -> Any:
+    """The result of a run; if it fails, the run on the whole graph will show why."""
+    try:
+        return run()
+    except Exception as error:
+        raise BeyondError("") from error
 
 
 def _reaches(hops: int, watch: Watch) -> list[Reach]:

@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from walkwise.core.lazy import cached_property
-from walkwise.errors import InputError, TraceError
+from walkwise.errors import InputError, TargetError, TraceError
 from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.given.enlarged import enlarged
 from walkwise.tracing.given.holders import in_main_memory
@@ -23,9 +23,9 @@ from walkwise.tracing.nodes.own_layers import find_own_layers
 from walkwise.tracing.nodes.own_sums import NodeTensors, ReorderedError, is_of_more_nodes, node_tensors, same_slots
 from walkwise.tracing.nodes.returned import take_returned
 from walkwise.tracing.nodes.sources import embedded_nodes
-from walkwise.tracing.precision import widened
+from walkwise.tracing.precision import CAST, WIDENED, half_of, widened
 from walkwise.tracing.recording.tape import Tape
-from walkwise.tracing.running.found import Search, ends_of, joins
+from walkwise.tracing.running.found import Search
 from walkwise.tracing.running.handed import EnoughError, note_handed
 from walkwise.tracing.running.modules import (
     Modules,
@@ -50,40 +50,76 @@ _REORDERED = (
 )
 
 
+class ModelRun(NamedTuple):
+    """One run of a model, recorded."""
+
+    tape: Tape
+    watch: Watch
+    scalar: ExplainedScalar
+
+    def slot(self) -> int:
+        """The slot of the explained scalar; a scalar that is not followed is refused."""
+        slot = self.tape.slot_of(self.scalar.tensor)
+        if slot is None and self.tape.lost:
+            raise TargetError("The explained scalar cannot be traced back to the node features.", remedy=self.tape.lost)
+        if slot is None:
+            raise TargetError(
+                "The explained scalar does not depend differentiably on the node features: the target (or the "
+                "model) detaches it, rounds it, or takes an index instead of a value.",
+                argument="target",
+                expected="a differentiable function of the node features",
+            )
+        return slot
+
+
 @dataclass(eq=False)
 class ModelRuns:
     """Runs of one model on one input, every time with a new shadow of it and a copy of the input."""
 
     given: Given
-    target: tuple[Target, Target]  # the explained output, and the one it is set against
-    index: Index
-    wide: bool  # whether a model in half precision runs in float32
+    target: tuple[Target, Target] = (None, None)  # the explained output, and the one it is set against
+    index: Index = None
     closed: bool = True  # whether layers are recorded by their closed forms
+    casts: bool = False  # whether a model in half precision casts to it itself, and cannot run in float32
     aside: tuple[int, ...] = ()  # which of all calls of layers were on other graphs than the explained one
     sums: Sequence[str] = ()  # the layers of a model's own code, in words
     early: tuple[tuple[int, str, int], ...] = ()  # where constants are first read, to be followed from there
 
-    def run(self, suspects: Sequence[str] = ()) -> tuple[Tape, Watch, ExplainedScalar]:
-        """The tape, and the explained scalar."""
+    @cached_property
+    def half(self) -> torch.dtype | None:
+        """The half-precision type of the model, if it is in one."""
+        return half_of(self.given.model, self.given.features)
+
+    @property
+    def wide(self) -> bool:
+        """Whether a model in half precision runs in float32."""
+        return self.half is not None and not self.casts
+
+    @property
+    def notes(self) -> list[str]:
+        """A note on the type that a model in half precision ran in."""
+        return [] if self.half is None else [(WIDENED if self.wide else CAST).format(self.half)]
+
+    def run(self, suspects: Sequence[str] = ()) -> ModelRun:
+        """A run, recorded as far as the explained scalar."""
         try:
-            tape, watch, scalar = self._run(suspects)
+            ran = self._run(suspects)
         except RuntimeError:
             if not self.wide:
                 raise
-            self.wide = False  # the model itself casts to half precision
-            tape, watch, scalar = self._run(suspects)
+            self.casts = True
+            ran = self._run(suspects)
         if not self.given.own_code:
-            return tape, watch, scalar
-        if tape.making and self.early:  # embeddings, which are followed from now on
-            tape, watch, scalar = self._run(suspects)
-        self._find_layers(tape, watch, scalar)
-        return tape, watch, scalar
+            return ran
+        if ran.tape.making and self.early:  # embeddings, which are followed from now on
+            ran = self._run(suspects)
+        self._find_layers(ran)
+        return ran
 
-    def _find_layers(self, tape: Tape, watch: Watch, scalar: ExplainedScalar) -> None:
+    def _find_layers(self, ran: ModelRun) -> None:
         """Put the layers of a model's own code onto the tape; a model without any is refused."""
-        slot = tape.slot_of(scalar.tensor)
-        M, edges = self.given.num_nodes, self.given.edge_index
-        ends = ends_of(edges) if joins(edges, M) else None
+        tape, M, ends = ran.tape, self.given.num_nodes, self.given.ends
+        slot = tape.slot_of(ran.scalar.tensor)
         if slot is not None:
             with torch.no_grad():
                 try:
@@ -93,7 +129,7 @@ class ModelRuns:
                     raise TraceError(problem, remedy="Put the graph into that order before tracing it.") from None
                 self.sums = find_own_layers(tape, slot, found, M, self.given.model, ends)
         if not tape.calls:
-            check_layers(watch.modules)
+            check_layers(ran.watch.modules)
 
     def _seen_on_more_nodes(self, tape: Tape, slot: int) -> NodeTensors | None:
         """The node tensors, seen in a run with more nodes, of which there are as many as of nothing else."""
@@ -121,7 +157,7 @@ class ModelRuns:
             unsure = unsure or (found.elsewhere(slots) if found.sums else None)
         return unsure
 
-    def _run(self, suspects: Sequence[str]) -> tuple[Tape, Watch, ExplainedScalar]:
+    def _run(self, suspects: Sequence[str]) -> ModelRun:
         model, modules, given = self._shadowed()
         tape = Tape()
         tape.parameters = where_parameters_lie(modules)
@@ -148,7 +184,7 @@ class ModelRuns:
         if given.own_code and tape.making:
             self.early = tuple(embedded_nodes(tape, given.num_nodes))
         self.aside = tuple(watch.calls.aside)
-        return tape, watch, scalar
+        return ModelRun(tape, watch, scalar)
 
     def output(self) -> Any:
         """What the model returns."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from walkwise.core.lazy import cached_property
 from walkwise.core.node_types import NodeTypes
 from walkwise.errors import WalkwiseError
 from walkwise.tracing.given.holders import again, in_main_memory
+from walkwise.tracing.given.inputs import check_edges, check_given
 from walkwise.tracing.given.manners import NOT_TAKEN, Manner
 from walkwise.tracing.given.misfits import (
     explain_batch,
@@ -26,11 +27,9 @@ from walkwise.tracing.given.misfits import (
 )
 from walkwise.tracing.given.objects import refuse_whole
 from walkwise.tracing.given.second import graphs_beside
-from walkwise.tracing.given.signatures import (
-    signature_of,
-)
+from walkwise.tracing.given.signatures import signature_of
 from walkwise.tracing.private import EDGE_MASK
-from walkwise.tracing.running.found import Found
+from walkwise.tracing.running.found import Found, ends_of, is_edges, joins
 
 #: Attributes of a graph that most models read.
 READ = ("edge_attr", "edge_weight", "pos", "batch")
@@ -56,6 +55,7 @@ class Given:
     edge_index: Any
     arguments: dict[str, Any] = field(default_factory=dict)  # what else the model gets
     manner: Manner = field(default_factory=Manner)
+    instead: tuple[Manner, ...] = ()  # what to try, one after the other, if the model does not take that
     data: Any = None  # the graph that all this was taken from
     static: bool = False  # whether the model takes x, (M, T, F) here, as T matrices on one graph, (T, M, F)
     here: bool = False  # whether it was brought into main memory, where the model is not
@@ -92,6 +92,11 @@ class Given:
         return None
 
     @property
+    def may_be_matrices(self) -> bool:
+        """Whether x is perhaps several matrices on one static graph, (T, M, F), and not read as such yet."""
+        return not self.static and isinstance(self.x, Tensor) and self.x.is_floating_point() and self.x.dim() == 3
+
+    @property
     def features(self) -> dict[str, Tensor]:
         """The features that relevance is traced to, by name."""
         return {"x": self.x} if isinstance(self.x, Tensor) and self.x.is_floating_point() else {}
@@ -106,6 +111,11 @@ class Given:
         """M, the nodes of the graph."""
         return self.x.shape[0] if self.x is not None else int((self.data and self.data.num_nodes) or 0)
 
+    @cached_property
+    def ends(self) -> Tensor | None:
+        """Source and target of every edge, if these are known by their nodes.  # (2, E)"""
+        return ends_of(self.edge_index) if joins(self.edge_index, self.num_nodes) else None
+
     @property
     def num_graphs(self) -> int:
         """G, the graphs of a batch."""
@@ -113,6 +123,10 @@ class Given:
             return graphs
         batch = self.arguments.get("batch", getattr(self.data, "batch", None))
         return int(batch.max()) + 1 if isinstance(batch, Tensor) and batch.numel() else 1
+
+    def check(self) -> None:
+        """Refuse anything that is not a graph."""
+        check_given(self)
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors that the model computes with, by name; for a graph taken whole, those that most models read."""
@@ -123,6 +137,15 @@ class Given:
         )
         named = {"x": self.x, "edge_index": self.edge_index} | read
         return {name: value for name, value in named.items() if isinstance(value, Tensor)}
+
+    def rows_of(self, name: str, value: Any) -> Literal["nodes", "edges"] | None:
+        """What an argument has a row for each of, if anything; its name decides where there are as many of both."""
+        if not isinstance(value, Tensor) or value.layout != torch.strided or not value.dim():
+            return None
+        M, E = self.num_nodes, self.edge_index.shape[1] if is_edges(self.edge_index) else None
+        if len(value) == E and (M != E or name.startswith("edge")):
+            return "edges"
+        return "nodes" if len(value) == M else None
 
     def numbers(self) -> list[Tensor]:
         """Whole numbers, a row for every node, that the model computes with: atomic numbers, say."""
@@ -157,8 +180,8 @@ class Given:
         Each manner is tried by itself. If all fail, the first error is raised.
         """
         wrong: Exception | None = None
-        for manner in self.manner.ways():
-            way = replace(self, manner=manner)
+        for manner in (self.manner, *self.instead):
+            way = replace(self, manner=manner, instead=())
             try:
                 return way, run(way)
             except NOT_TAKEN as error:
@@ -177,26 +200,27 @@ class Given:
             return self.manner.call(model, x, self.edge_index, self.arguments)
         except WalkwiseError:
             raise
-        except TypeError as error:
-            self._check_call()
-            refuse_whole(error, self.model, self.manner.whole)
-            explain_kinds(error, self.edge_index, self.arguments)
-            explain_types(error, self.tensors(), self.missed)
+        except (*NOT_TAKEN, RuntimeError) as error:
+            self._explain(error)
             raise
-        except (AssertionError, AttributeError, LookupError, RuntimeError, ValueError) as error:
-            refuse_whole(error, self.model, self.manner.whole)
-            explain_kinds(error, self.edge_index, self.arguments)
+
+    def _explain(self, error: Exception) -> None:
+        """Raise an error that says which argument the model does not take, and why, if that can be told."""
+        misfit = isinstance(error, TypeError)  # perhaps of the call as a whole
+        if misfit:
+            self._check_call()
+        refuse_whole(error, self.model, self.manner.whole)
+        explain_kinds(error, self.edge_index, self.arguments)
+        if not misfit:
             explain_batch(error, self.arguments, self.num_nodes)
             explain_edges(error, self.edge_index, self.arguments)
             explain_precision(error, self.model, self.tensors())
-            explain_types(error, self.tensors(), self.missed)
+        explain_types(error, self.tensors(), self.missed)
+        if not misfit:
             self._check_ends()
-            raise
 
     def _check_ends(self) -> None:
         """Refuse bad edges that were let through as possible hyperedges of a custom layer."""
-        from walkwise.tracing.given.inputs import check_edges
-
         if self.types is None and not any(isinstance(module, HypergraphConv) for module in self.model.modules()):
             check_edges(self.edge_index, self.num_nodes)
 

@@ -14,19 +14,20 @@ from torch_geometric.data.data import BaseData
 
 from walkwise.errors import InputError, described
 from walkwise.tracing.given.arguments import READ, Given, graphs_of
-from walkwise.tracing.given.holders import EDGES, is_graph
+from walkwise.tracing.given.hetero import of_hetero_graph, of_types
+from walkwise.tracing.given.holders import EDGES
 from walkwise.tracing.given.in_order import are_told, are_turned, edges_first
 from walkwise.tracing.given.manners import Manner
 from walkwise.tracing.given.misfits import refuse_missing
 from walkwise.tracing.given.objects import taken_apart
 from walkwise.tracing.given.outside import reads
 from walkwise.tracing.given.signatures import (
+    left_for_a_graph,
+    open_form,
     ordered_names,
     parameters_of,
+    place_left,
     signature_of,
-    takes_any_name,
-    takes_any_order,
-    takes_anything,
     takes_none,
 )
 
@@ -40,8 +41,6 @@ def given_as(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any
     if own is not None:
         return Given(model, *own)
     if isinstance(x, Mapping) or isinstance(edge_index, Mapping):
-        from walkwise.tracing.given.hetero import of_types
-
         return of_types(model, x, edge_index, arguments)
     if isinstance(x, BaseData) and edge_index is ...:
         return of_graph(model, x, arguments)
@@ -52,8 +51,10 @@ def given_as(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any
         x, edge_index = edge_index, x
     if turned is not None and manner == Manner() and are_told(x, edge_index):
         manner = Manner(*turned, False)
-    if takes_anything(model) or takes_any_name(model):
-        manner = Manner("x", "edge_index", False, instead=manner if takes_anything(model) else None)
+    form = open_form(model)
+    if form in ("**kwargs", "*args, **kwargs"):
+        instead = (manner,) if form == "*args, **kwargs" else ()
+        return Given(model, x, edge_index, arguments, Manner("x", "edge_index", False), instead)
     return Given(model, x, edge_index, arguments, manner)
 
 
@@ -66,8 +67,6 @@ def of_graph(model: nn.Module, data: Any, given: Mapping[str, Any]) -> Given:
         given: what the caller gave by name; it takes precedence.
     """
     if isinstance(data, HeteroData):
-        from walkwise.tracing.given.hetero import of_hetero_graph
-
         return of_hetero_graph(model, data, given)
     if not isinstance(data, Data):
         raise InputError(argument="graph", expected="a torch_geometric Data, HeteroData or Batch", got=described(data))
@@ -76,20 +75,16 @@ def of_graph(model: nn.Module, data: Any, given: Mapping[str, Any]) -> Given:
     if not parameters and reads(model, data):
         whole = _whole(model, data, held, given)
         return replace(whole, manner=replace(whole.manner, outside=True))
-    if takes_anything(model) and not parameters:
+    form = open_form(model)
+    if form == "*args, **kwargs" and not parameters:
         return _by_any_name(model, data, held, given)
-    if takes_any_name(model):
+    if form == "**kwargs":
         return _by_every_name(model, data, held, given)
-    if takes_any_order(model) and not held.keys().isdisjoint(READ):
+    if form == "*args" and not held.keys().isdisjoint(READ):
         return _whole_or_in_order(model, data, held, given)
     if _takes_whole(parameters, held, given):
         return _whole(model, data, held, given)
     return _by_name(model, data, held, given, parameters)
-
-
-def wants(model: nn.Module, name: str) -> bool:
-    """Whether the model's ``forward`` has a parameter of this name."""
-    return any(parameter.name == name for parameter in parameters_of(model))
 
 
 def _whole(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[str, Any]) -> Given:
@@ -97,8 +92,8 @@ def _whole(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[st
     arguments = {name: value for name, value in held.items() if name not in ("x", edges)} | dict(given)
     has_x, has_edges = "x" in held, edges in held
     manner = Manner("x" if has_x else None, edges if has_edges else None, False, data, frozenset(given))
-    manner = replace(manner, name=_place_left(parameters_of(model), given))
-    return Given(model, held.get("x"), held.get(edges), arguments, manner, data)
+    manner = replace(manner, name=place_left(parameters_of(model), given))
+    return Given(model, held.get("x"), held.get(edges), arguments, manner, data=data)
 
 
 def _whole_or_in_order(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[str, Any]) -> Given:
@@ -106,17 +101,16 @@ def _whole_or_in_order(model: nn.Module, data: Data, held: dict[str, Any], given
     whole = _whole(model, data, held, given)
     if set(READ) & held.keys() != {"batch"} or whole.num_graphs > 1:
         return whole
-    return replace(whole, manner=replace(whole.manner, instead=Manner(only=frozenset(given))))
+    return replace(whole, instead=(Manner(only=frozenset(given)),))
 
 
 def _by_any_name(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[str, Any]) -> Given:
     """The arguments of a ``forward(*args, **kwargs)``: what most models read, by name, or else the graph itself."""
     whole = _whole(model, data, held, given)
     read = frozenset(given).union(READ)
+    by_name = replace(whole.manner, whole=None, beside=frozenset(), only=read)
     in_order = Manner(only=frozenset({*given, "batch"}))
-    as_object = replace(whole.manner, name="data", instead=replace(whole.manner, instead=in_order))
-    by_name = replace(whole.manner, whole=None, beside=frozenset(), only=read, instead=as_object)
-    return replace(whole, manner=by_name)
+    return replace(whole, manner=by_name, instead=(replace(whole.manner, name="data"), whole.manner, in_order))
 
 
 def _by_every_name(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[str, Any]) -> Given:
@@ -124,8 +118,7 @@ def _by_every_name(model: nn.Module, data: Data, held: dict[str, Any], given: Ma
     whole = _whole(model, data, held, given)
     least, read = frozenset(given), frozenset(given).union(READ)
     plain = replace(whole.manner, whole=None, beside=frozenset(), name=None)
-    manner = replace(plain, instead=replace(plain, only=read, instead=replace(plain, only=least)))
-    return replace(whole, manner=manner)
+    return replace(whole, manner=plain, instead=(replace(plain, only=read), replace(plain, only=least)))
 
 
 def _by_name(
@@ -148,9 +141,9 @@ def _by_name(
     signature = signature_of(model)
     if missing and signature is not None:
         refuse_missing(model, signature, missing, held)
-    usual = ordered_names(parameters)[:2] == [manner.x, manner.edges] and not takes_anything(model)
+    usual = ordered_names(parameters)[:2] == [manner.x, manner.edges] and open_form(model) != "*args, **kwargs"
     missed = manner.x if manner.x in _NO_FEATURES else None
-    return Given(model, x, edge_index, arguments, Manner() if usual else manner, data, missed=missed)
+    return Given(model, x, edge_index, arguments, Manner() if usual else manner, data=data, missed=missed)
 
 
 def _manner(parameters: list[inspect.Parameter], known: Mapping[str, Any] | None = None) -> Manner:
@@ -182,19 +175,13 @@ def _in_place(parameters: list[inspect.Parameter], given: Mapping[str, Any]) -> 
 def _takes_whole(parameters: list[inspect.Parameter], held: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
     """Whether ``forward`` takes the graph as one object: ``forward(data)``, ``forward(batch)``, ..."""
     names = {parameter.name for parameter in parameters}
-    left = [p for p in parameters if not is_graph(given.get(p.name))]  # other graphs have their places
+    left = left_for_a_graph(parameters, given)
     if not left or names & {"x", *EDGES}:
         return False
     first, *others = left
     if first.name in given or (first.name in held and first.name != "batch"):
         return False
     return all(p.default is not p.empty or p.name in given for p in others)
-
-
-def _place_left(parameters: list[inspect.Parameter], given: Mapping[str, Any]) -> str | None:
-    """The name of the parameter left for a graph if another graph is given as the first."""
-    left = [p.name for p in parameters if not is_graph(given.get(p.name))]
-    return left[0] if left and left[0] != parameters[0].name else None
 
 
 def _value(parameter: inspect.Parameter, data: Data, held: Mapping[str, Any], given: Mapping[str, Any]) -> Any:

@@ -11,17 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
-from torch_geometric.utils import is_sparse, to_edge_index
+from torch_geometric.utils import is_sparse
 
 from walkwise.core.lazy import cached_property
 from walkwise.core.node_types import EdgeType, NodeTypes
 from walkwise.errors import Described, InputError, described
 from walkwise.tracing.given.arguments import Given
-from walkwise.tracing.given.holders import again, is_graph
-from walkwise.tracing.given.inputs import check_dense
+from walkwise.tracing.given.holders import again
+from walkwise.tracing.given.inputs import check_dense, check_some, named_outside
 from walkwise.tracing.given.manners import Manner
-from walkwise.tracing.given.signatures import parameters_of
+from walkwise.tracing.given.signatures import left_for_a_graph, parameters_of
 from walkwise.tracing.private import made_by_type
+from walkwise.tracing.running.found import sparse_ends
 
 _DICT = "_dict"
 _OF_ONE_OBJECT = " For a homogeneous graph in a dictionary, write ww.trace(model, Data(x=..., edge_index=...))."
@@ -66,9 +67,7 @@ class HeteroGiven(Given):
     def edges_of(self, kind: EdgeType) -> Tensor:
         """The edges of a type.  # (2, E_t)"""
         edges = self.edge_index[kind]
-        if is_sparse(edges):
-            return to_edge_index(edges)[0].flip(0)
-        return torch.as_tensor(edges)
+        return sparse_ends(edges) if is_sparse(edges) else torch.as_tensor(edges)
 
     @property
     def edges(self) -> Tensor:
@@ -114,34 +113,32 @@ class HeteroGiven(Given):
                 expected, remedy = "a tensor with one row per node", f"Write torch.as_tensor(x[{name!r}])."
                 raise InputError(argument=f"x[{name!r}]", expected=expected, got=described(x), remedy=remedy)
         for kind in self.edge_index:
-            if not isinstance(kind, tuple) or len(kind) != 3:
-                raise InputError(
-                    f"The keys of edge_index must be (source type, relation, target type), got {kind!r}.",
-                    argument="edge_index",
-                    expected="a dictionary from (source type, relation, target type) to edges",
-                    got=kind,
-                )
-            edges = self.edges_of(kind)
-            if edges.is_floating_point() or edges.dtype == torch.bool:
-                expected = "node ids, of torch.long"
-                raise InputError(argument=f"edge_index[{kind!r}]", expected=expected, got=edges.dtype)
-            if edges.dim() != 2 or edges.shape[0] != 2:
-                raise InputError(argument=f"edge_index[{kind!r}]", expected="of shape (2, E)", got=tuple(edges.shape))
-            for row, name in ((0, kind[0]), (1, kind[2])):
-                count, end = self.types.counts[name], edges[row]
-                if end.numel() and not 0 <= int(end.min()) <= int(end.max()) < count:
-                    named = Described(f"{int(end.min())} to {int(end.max())}")
-                    raise InputError(
-                        f"edge_index[{kind!r}] names {name} nodes {named}, but there are {count} of them, 0 to "
-                        f"{count - 1}.",
-                        argument=f"edge_index[{kind!r}]",
-                        expected=f"ids of {name} nodes from 0 to {count - 1}",
-                        got=named,
-                    )
-        if not self.num_nodes:
+            self._check_edges(kind)
+        check_some(self.num_nodes)
+
+    def _check_edges(self, kind: EdgeType) -> None:
+        """Refuse edges of a type that are no edges, or lead to nodes that do not exist."""
+        if not isinstance(kind, tuple) or len(kind) != 3:
             raise InputError(
-                "x has no nodes: a graph needs at least one.", argument="x", expected="of at least one node"
+                f"The keys of edge_index must be (source type, relation, target type), got {kind!r}.",
+                argument="edge_index",
+                expected="a dictionary from (source type, relation, target type) to edges",
+                got=kind,
             )
+        edges, argument = self.edges_of(kind), f"edge_index[{kind!r}]"
+        if edges.is_floating_point() or edges.dtype == torch.bool:
+            raise InputError(argument=argument, expected="node ids, of torch.long", got=edges.dtype)
+        if edges.dim() != 2 or edges.shape[0] != 2:
+            raise InputError(argument=argument, expected="of shape (2, E)", got=tuple(edges.shape))
+        for ids, name in zip(edges, kind[::2], strict=True):
+            count = self.types.counts[name]
+            if wrong := named_outside(ids, count):
+                raise InputError(
+                    f"{argument} names {name} nodes {wrong}, but there are {count} of them, 0 to {count - 1}.",
+                    argument=argument,
+                    expected=f"ids of {name} nodes from 0 to {count - 1}",
+                    got=wrong,
+                )
 
     def _named(self, name: str) -> int:
         """How many nodes of a type the edges name."""
@@ -168,13 +165,11 @@ def of_hetero_graph(model: nn.Module, data: HeteroData, given: Mapping[str, Any]
     """The model's arguments from a HeteroData: ``x_dict``, ``edge_index_dict``, ..., or the graph itself."""
     x, edges = data.collect("x", True), data.collect("edge_index", True) or data.collect("adj_t", True)
     parameters = parameters_of(model)
-    names = [p.name for p in parameters]
-    left = [p for p in parameters if not is_graph(given.get(p.name))]  # other graphs have their places
-    needed = [p for p in left if p.default is p.empty and p.name not in given]
-    if len(needed) == 1 and not any(n.endswith(_DICT) for n in names):
+    needed = [p for p in left_for_a_graph(parameters, given) if p.default is p.empty and p.name not in given]
+    if len(needed) == 1 and not any(p.name.endswith(_DICT) for p in parameters):  # the graph itself
         place = needed[0].name if needed[0] is not parameters[0] else None
-        manner: Manner = _Graph("x", "edge_index", False, data, frozenset(given), name=place)
-        return HeteroGiven(model, x, edges, dict(given), manner, data)  # type: ignore[arg-type]
+        manner = _Graph("x", "edge_index", False, data, frozenset(given), name=place)
+        return HeteroGiven(model, x, edges, dict(given), manner, data=data)  # type: ignore[arg-type]
     by_type = made_by_type(model)
     held = {p.name: _by_type(data, p) if by_type else _held(data, p) for p in parameters[2:]} | dict(given)
     arguments = {name: value for name, value in held.items() if value is not None}

@@ -38,7 +38,7 @@ def is_graph(value: Any) -> bool:
     return own or (isinstance(value, (dict, list, tuple)) and all(map(is_graph, parts.values())))
 
 
-def tensors_in(nested: Any) -> list[Tensor]:
+def all_tensors_in(nested: Any) -> list[Tensor]:
     """All tensors that a graph, a list or an object holds."""
     found: list[Tensor] = []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,11 +12,13 @@ from torch_geometric.nn import HypergraphConv
 from torch_geometric.utils import is_sparse
 
 from walkwise.errors import Described, InputError, described
-from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.given.misfits import by_name
 from walkwise.tracing.precision import check_tensors
 from walkwise.tracing.running.found import is_edges
 from walkwise.tracing.running.modules import Modules, a_weight
+
+if TYPE_CHECKING:
+    from walkwise.tracing.given.arguments import Given
 
 
 def check_call(model: Any, x: Any, rest: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -58,8 +60,7 @@ def check_given(given: Given) -> None:
     check_dense({"x": x})
     if given.num_nodes == 0 and x is None:
         raise _without_features(data)
-    if given.num_nodes == 0:
-        raise InputError("x has no nodes: a graph needs at least one.", argument="x", expected="of at least one node")
+    check_some(given.num_nodes)
     _check_leading(x, edge_index)
     if edge_index is ... or isinstance(edge_index, BaseData):
         expected = "the edges, (2, E), or a sparse adjacency"
@@ -71,6 +72,12 @@ def check_given(given: Given) -> None:
             got=None if edge_index is ... else Described(_kind(edge_index)),
             remedy=_remedy(edge_index),
         )
+
+
+def check_some(num_nodes: int) -> None:
+    """Refuse a graph without nodes."""
+    if not num_nodes:
+        raise InputError("x has no nodes: a graph needs at least one.", argument="x", expected="of at least one node")
 
 
 def _without_features(data: Any) -> InputError:
@@ -147,16 +154,21 @@ def check_edges(edge_index: Any, num_nodes: int, *, hyper: bool = False) -> None
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         expected = "of shape (2, E), one column per edge"
         raise InputError(argument="edge_index", expected=expected, got=tuple(edge_index.shape))
-    if not edge_index.numel():
-        return
-    low, high = torch.stack(torch.aminmax(edge_index[0] if hyper else edge_index)).tolist()
-    if low < 0 or high >= num_nodes:
+    if wrong := named_outside(edge_index[0] if hyper else edge_index, num_nodes):
         raise InputError(
-            f"edge_index names nodes {low} to {high}, but x has {num_nodes} rows (0 to {num_nodes - 1}).",
+            f"edge_index names nodes {wrong}, but x has {num_nodes} rows (0 to {num_nodes - 1}).",
             argument="edge_index",
             expected=f"node ids from 0 to {num_nodes - 1}",
-            got=Described(f"{low} to {high}"),
+            got=wrong,
         )
+
+
+def named_outside(ids: Tensor, count: int) -> Described | None:
+    """From which node to which ids go, if not all are from 0 to ``count - 1``."""
+    if not ids.numel():
+        return None
+    low, high = torch.stack(torch.aminmax(ids)).tolist()
+    return Described(f"{low} to {high}") if low < 0 or high >= count else None
 
 
 def _check_places(parameter: Tensor | None, features: dict[str, Tensor], tensors: dict[str, Tensor]) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -30,19 +30,11 @@ class Manner:
     only: frozenset[str] | None = None  # of what else is given, what the model gets
     name: str | None = None  # the object's, where it is given by name
     outside: bool = False  # whether the model takes nothing, and reads the object from a variable
-    instead: Manner | None = None  # what to try if the model does not take this
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the reader of a chain should know of it."""
         return ()
-
-    def ways(self) -> Iterator[Manner]:
-        """This manner, and those to try instead, each by itself."""
-        manner: Manner | None = self
-        while manner is not None:
-            yield replace(manner, instead=None)
-            manner = manner.instead
 
     def call(self, model: nn.Module, x: Any, edge_index: Any, arguments: Mapping[str, Any]) -> Any:
         """Run the model. Containers of tensors (another graph, a list) are copied, since the model may change them."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walkwise.tracing.given.holders import is_graph, tensors_in
+from walkwise.tracing.given.holders import all_tensors_in, is_graph
 from walkwise.tracing.running.found import is_edges
 
 #: In names of edges; and in names of pairs of nodes that edges are to be told of, of the explained graph.
@@ -28,7 +28,7 @@ def graphs_beside(arguments: Mapping[str, Any], x: Any, edge_index: Any, num_nod
     >>> list(graphs_beside({"x_t": x * 2, "edge_index_t": edge_index}, x, edge_index.flip(1)[:, :1], 3))
     ['x_t with edge_index_t']
     """
-    found = {name: tensors_in(value) for name, value in arguments.items() if is_graph(value)}
+    found = {name: all_tensors_in(value) for name, value in arguments.items() if is_graph(value)}
     for edges in _other_edges(arguments, edge_index):
         for name in _rows_of(edges, arguments, edge_index, num_nodes):
             if arguments[name] is not x:

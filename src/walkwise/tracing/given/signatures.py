@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Mapping
 from types import FunctionType
 from typing import Any, get_args
 
 import torch
 from torch import nn
 
+from walkwise.tracing.given.holders import is_graph
 from walkwise.tracing.private import wrapped_in
 
 #: Kinds of parameters that have names.
@@ -54,26 +56,20 @@ def ordered_names(parameters: list[inspect.Parameter]) -> list[str]:
     return [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
 
 
-def takes_any_order(model: nn.Module) -> bool:
-    """Whether ``forward(*argv)`` takes arguments by position alone, of which only the first two are known."""
-    signature = signature_of(model)
-    kinds = [] if signature is None else [parameter.kind for parameter in signature.parameters.values()]
-    return kinds == [inspect.Parameter.VAR_POSITIONAL]
+def open_form(model: nn.Module) -> str | None:
+    """What a ``forward`` takes that names no parameters: "*args", "**kwargs", or both, "*args, **kwargs"; else None.
 
-
-def takes_any_name(model: nn.Module) -> bool:
-    """Whether ``forward(**kwargs)`` takes arguments by name alone."""
-    signature = signature_of(model)
-    kinds = [] if signature is None else [parameter.kind for parameter in signature.parameters.values()]
-    return kinds == [inspect.Parameter.VAR_KEYWORD]
-
-
-def takes_anything(model: nn.Module) -> bool:
-    """Whether ``forward(*args, **kwargs)`` finds its arguments itself, or hands them on to what it wraps."""
+    One that takes both finds its arguments itself, or hands them on to what it wraps, which may have parameters.
+    """
     model = wrapped_in(model) or model
-    if hasattr(getattr(model, "signature", None), "param_dict"):  # torch_geometric.nn.Sequential, which names them
-        return False
-    return _hands_on(model.__dict__.get("forward", getattr(type(model), "forward", None)))
+    declared = hasattr(getattr(model, "signature", None), "param_dict")  # torch_geometric.nn.Sequential, by name
+    if not declared and _hands_on(model.__dict__.get("forward", getattr(type(model), "forward", None))):
+        return "*args, **kwargs"
+    signature = signature_of(model)
+    kinds = [] if signature is None else [parameter.kind for parameter in signature.parameters.values()]
+    if kinds == [inspect.Parameter.VAR_POSITIONAL]:
+        return "*args"
+    return "**kwargs" if kinds == [inspect.Parameter.VAR_KEYWORD] else None
 
 
 @functools.lru_cache(maxsize=256)
@@ -85,6 +81,17 @@ def _hands_on(forward: Any) -> bool:
         return False
     kinds = [parameter.kind for name, parameter in signature.parameters.items() if name != "self"]
     return kinds == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
+
+
+def left_for_a_graph(parameters: list[inspect.Parameter], given: Mapping[str, Any]) -> list[inspect.Parameter]:
+    """The parameters that get no other graph by name."""
+    return [parameter for parameter in parameters if not is_graph(given.get(parameter.name))]
+
+
+def place_left(parameters: list[inspect.Parameter], given: Mapping[str, Any]) -> str | None:
+    """The name of the parameter left for the graph if another graph is given as the first."""
+    left = left_for_a_graph(parameters, given)
+    return left[0].name if left and left[0] is not parameters[0] else None
 
 
 def takes_none(parameter: inspect.Parameter) -> bool:

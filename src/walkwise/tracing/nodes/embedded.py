@@ -23,7 +23,7 @@ from walkwise.tracing.nodes.looked_up import of_nodes_in_order
 from walkwise.tracing.nodes.moved import NOBODY, SEVERAL
 from walkwise.tracing.recording.recorded import Call
 from walkwise.tracing.recording.tape import Tape
-from walkwise.tracing.running.found import is_edges, sparse_ends
+from walkwise.tracing.running.found import ends_of, is_edges
 
 _UNFOLLOWED = (
     "Layer '{}' ({}) receives an embedding whose rows cannot be followed back to nodes of the graph: changing a "
@@ -123,9 +123,8 @@ def check_rows(identities: Identities, call: Call, slot: int, ids: Tensor) -> No
 
 def _numbers(given: Given) -> Parts:
     """The whole numbers, one for every node, that a model without features gets by name, such as atomic numbers z."""
-    named = {name: value for name, value in given.arguments.items() if name not in ("batch", "ptr")}
-    whole = {n: v for n, v in named.items() if isinstance(v, Tensor) and v.dtype in (torch.long, torch.int)}
-    return {name: value for name, value in whole.items() if value.shape[:1] == (given.num_nodes,)}
+    named = {n: v for n, v in given.arguments.items() if n not in ("batch", "ptr") and given.rows_of(n, v) == "nodes"}
+    return {name: value for name, value in named.items() if value.dtype in (torch.long, torch.int)}
 
 
 def _own_tensors(tape: Tape) -> dict[int, tuple[int, int]]:
@@ -196,8 +195,7 @@ class _Probe:
         M = given.num_nodes
         if given.types is not None or edges is None or edges.shape[1] != M:
             return set()
-        named = {n: v for n, v in given.arguments.items() if n.startswith("edge") and isinstance(v, Tensor)}
-        named = {n: v for n, v in named.items() if v.layout == torch.strided and v.dim() and len(v) == M}
+        named = {n: v for n, v in given.arguments.items() if n.startswith("edge") and given.rows_of(n, v) is not None}
         every = torch.arange(M, device=edges.device)
         ends_elsewhere = edges[1] != every
         apart = (ends_elsewhere & (edges[0] != every)).nonzero().flatten().tolist()
@@ -284,9 +282,7 @@ def _in_order_of(edges: Tensor, known: Tensor, num_nodes: int) -> bool:
 
 def _ends(item: Any) -> Tensor | None:
     """Source and target of every edge, of an edge index or a sparse adjacency.  # (2, E)"""
-    if is_sparse(item):
-        return sparse_ends(item)
-    return item.as_subclass(Tensor) if is_edges(item) else None
+    return ends_of(item) if is_edges(item) or is_sparse(item) else None
 
 
 def _others(x: Tensor) -> Tensor:
@@ -316,7 +312,12 @@ def _differ(before: Tensor, after: Tensor) -> Tensor:
 
 
 def _where(changed: Tensor) -> tuple[Tensor, Tensor, int]:
-    """The bits of changes that change every row, and of their opposites that do, as numbers; and all bits."""
+    """For every row two numbers, of the bits whose nodes change it, and of the bits whose other nodes do; and all bits.
+
+    A row that is made of node 4 alone, whose code 5 is 101 in binary, changes with the nodes that have the first bit,
+    with those that have the third, and with those that do not have the second: 101 and 010. A row that is made of
+    nodes with different codes has some bit in both numbers, and a row of nobody has none in either.
+    """
     power = 1 << torch.arange(len(changed) // 2).view(-1, 1)
     where, where_not = ((runs.long() * power).sum(0) for runs in (changed[::2], changed[1::2]))  # (K,)
     return where, where_not, int(power.sum())
@@ -325,7 +326,8 @@ def _where(changed: Tensor) -> tuple[Tensor, Tensor, int]:
 def _decoded(changed: Tensor, codes: Tensor) -> Tensor | None:
     """The node of every row, from which changes change it: nobody if none does, None if not a single node.
 
-    Besides a row for every node there may be others: of nobody, which never change, and of several nodes.
+    Where the two numbers of a row have each bit once, the first is the code of its node (101 and 010: node 4). Besides
+    a row for every node there may be others: of nobody, which never change, and of several nodes.
     """
     where, where_not, every = _where(changed)
     if not bool((where | where_not).any()):
@@ -339,7 +341,10 @@ def _decoded(changed: Tensor, codes: Tensor) -> Tensor | None:
 
 
 def _own_change(changed: Tensor, codes: Tensor) -> bool:
-    """Whether each node's change changes the row of its number, with something of the others mixed in perhaps."""
+    """Whether each node's change changes the row of its number, with something of the others mixed in perhaps.
+
+    The numbers of row 4 then have at least the bits of 101 and 010, or no bits at all.
+    """
     where, where_not, every = _where(changed)
     if len(where) != len(codes):
         return False

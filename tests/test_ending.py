@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from walkwise.tracing.running.ending import Ending
+from walkwise.explainer.ending import Ending
 
 scores = torch.tensor([[2.0, -1.0, 0.5], [0.0, 3.0, 1.0]])
 
