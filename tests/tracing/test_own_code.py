@@ -924,3 +924,72 @@ def test_an_adjacency_in_half_precision_is_read_as_the_features_are(dtype):
     chain = ww.trace(model, X.to(dtype), ADJACENCY.to(dtype), target=0)
     assert chain.num_layers == 1
     assert chain.output == pytest.approx(float(model(X.to(dtype), ADJACENCY.to(dtype))[0, 0].detach()), rel=0.05)
+
+
+def gated(z, e):
+    return z + torch.zeros_like(z).index_add(0, e[1], torch.sigmoid(z[e[0]] + z[e[1]]) * z[e[0]])
+
+
+def laplacian(z, e):
+    return z + torch.zeros_like(z).index_add(0, e[1], z[e[1]] - z[e[0]])
+
+
+def by_incidence(z, e):
+    ends, every = torch.zeros(len(z), e.shape[1], dtype=z.dtype), torch.arange(e.shape[1])
+    ends[e[0], every], ends[e[1], every] = 1, 1
+    return ends @ (ends.t() @ z)
+
+
+@pytest.mark.parametrize("way", [gated, laplacian, by_incidence])
+def test_a_table_of_all_nodes_and_as_many_edges_as_nodes(way):
+    """The model does not run on more nodes; a ring has the answers that it has beside another component."""
+
+    class Net(nn.Module):
+        def __init__(self, table):
+            super().__init__()
+            torch.manual_seed(0)
+            self.table, self.way = nn.Parameter(table), [way]
+            self.a, self.b, self.out = nn.Linear(4, 3), nn.Linear(3, 3), nn.Linear(3, 2)
+
+        def forward(self, x, edges):
+            h = x + self.table
+            for weights in (self.a, self.b):
+                h = self.way[0](weights(h), edges).relu()
+            return self.out(h)
+
+    x, table = torch.randn(8, 4, dtype=torch.float64), 0.1 * torch.randn(8, 4)
+    ring = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 0]])
+    beside = torch.cat([ring, torch.tensor([[5, 6, 7, 7], [6, 5, 6, 5]])], 1)
+    chains = [
+        ww.trace(Net(table[:M]).double().eval(), x[:M], edges, index=2, target=0, rule="zero")
+        for M, edges in ((5, ring), (8, beside))
+    ]
+    assert [chain.num_layers for chain in chains] == [2, 2]
+    found, right = (ww.subgraph_relevance(c, [[0, 1], [1, 2], [2]], alpha=[0.0, 0.3]) for c in chains)
+    torch.testing.assert_close(found, right)
+
+
+def test_what_has_a_number_for_every_edge_may_have_any_name():
+    """With as many edges as nodes, it could have one for every node."""
+
+    class ByName(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.b = nn.Linear(4, 5), nn.Linear(5, 2)
+
+        def forward(self, x, edge_index, edge_weight=None, dist=None):
+            weight, h = edge_weight if dist is None else dist, x
+            for weights in (self.a, self.b):
+                z = weights(h)
+                sent = (z[edge_index[0]] - z[edge_index[1]]).relu() * weight[:, None]
+                h = torch.zeros_like(z).index_add(0, edge_index[1], sent)
+            return h.mean(0, keepdim=True)
+
+    x, weight = torch.randn(5, 4, dtype=torch.float64), torch.rand(5, dtype=torch.float64)
+    ring, model = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 0]]), ByName().double().eval()
+    usual = ww.trace(model, x, ring, target=0, rule="zero", edge_weight=weight)
+    other = ww.trace(model, x, ring, target=0, rule="zero", dist=weight)
+    sets = [[0, 1, 2], [3], [1, 4]]
+    torch.testing.assert_close(*(ww.subgraph_relevance(chain, sets, alpha=[0.0, 0.5]) for chain in (usual, other)))
+    assert other.notes == usual.notes

@@ -353,3 +353,25 @@ def test_queries_that_are_written_into_zeros_and_handed_to_layers(count, rule):
     relevance = ww.walk_relevance(theirs, walks)
     torch.testing.assert_close(ww.walk_relevance(ours, walks), relevance, rtol=1e-9, atol=1e-12)
     assert float(relevance.abs().sum()) > 1e-3
+
+
+@pytest.mark.parametrize("times", [2, 7])
+def test_an_adjacency_tells_which_dimension_runs_over_nodes(times):
+    """As models of traffic have it: (T, M, F) and (M, M)."""
+
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.b, self.out = nn.Linear(4, 5), nn.Linear(5, 5), nn.Linear(5, 2)
+
+        def forward(self, x, adjacency):
+            h = (adjacency @ self.a(x)).relu()
+            return self.out((adjacency @ self.b(h)).relu().mean((0, 1)))[None]
+
+    x, adjacency = torch.randn(times, 6, 4), (torch.rand(6, 6) > 0.5).float()
+    chain = ww.trace(Own().eval(), x, adjacency, target=0, rule="zero")
+    assert (chain.num_nodes, chain.num_layers) == (6, 2)
+    leaf = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(Own().eval()(leaf, adjacency)[0, 0], leaf)
+    torch.testing.assert_close(ww.node_relevance(chain), (gradient * x).sum((0, 2)))

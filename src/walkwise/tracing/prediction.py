@@ -29,7 +29,7 @@ from walkwise.tracing.reach import is_several, neighbourhoods_for, ran_as_before
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.calls import check_fresh
 from walkwise.tracing.running.found import words_of
-from walkwise.tracing.running.modules import modes_of_their_own
+from walkwise.tracing.running.modules import NoLayersError, modes_of_their_own
 from walkwise.tracing.runs import ModelRun, ModelRuns
 
 _OWN_CODE = "{} has no message-passing module; sums at nodes in its own code count as layers: {}"
@@ -78,13 +78,16 @@ def lowered(
     closed: bool = True,
 ) -> Recording:
     """Record a run of the model, on a graph or on neighbourhoods in it, with closed forms of layers or without."""
-    runs, run, hoods, notes = _run(whole, target, index, hoods, notes, closed)
+    again = None  # with the features read as (T, M, F)
+    if whole.may_be_matrices:
+        again = partial(lowered, whole.turned(), target, index, schedule, None, notes, closed=closed)
+    try:
+        runs, run, hoods, notes = _run(whole, target, index, hoods, notes, closed)
+    except NoLayersError as error:
+        return _otherwise(again, error, None)
     given, run = runs.given, _checked(runs, run)
     with torch.no_grad(), _differentiable():
         followed = _followed(runs, run)
-        again = None  # with the features read as (T, M, F)
-        if given.may_be_matrices:
-            again = partial(lowered, whole.turned(), target, index, schedule, None, notes, closed=closed)
         if again is not None and _are_matrices(followed, given.x):
             return again()
         run = followed.run

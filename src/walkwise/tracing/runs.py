@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from walkwise.core.lazy import cached_property
 from walkwise.errors import InputError, TargetError, TraceError
 from walkwise.tracing.given.arguments import Given
-from walkwise.tracing.given.enlarged import enlarged
+from walkwise.tracing.given.enlarged import enlarged, with_one_edge_more
 from walkwise.tracing.given.holders import in_main_memory
 from walkwise.tracing.given.inputs import check_input
 from walkwise.tracing.given.target import ExplainedScalar, Index, Target, explained
@@ -123,7 +123,8 @@ class ModelRuns:
         if slot is not None:
             with torch.no_grad():
                 try:
-                    found = self._seen_on_more_nodes(tape, slot) or node_tensors(tape, slot, M, ends)
+                    found = self._seen_on_more_nodes(tape, slot) or self._seen_on_more_edges(tape, slot)
+                    found = found or node_tensors(tape, slot, M, ends)
                 except ReorderedError as function:
                     problem = _REORDERED.format(type(self.given.model).__name__, function)
                     raise TraceError(problem, remedy="Put the graph into that order before tracing it.") from None
@@ -136,15 +137,13 @@ class ModelRuns:
         M = self.given.num_nodes
         unsure = None
         sizes = {size for value in tape.values for size in value.shape}
-        for joined, square, more in itertools.product((True, False), (False, True), range(3, 7)):
-            larger = None if M + more in sizes else enlarged(self.given, more, joined, square)
+        readings = (False, True) if self.given.has_as_many_edges else (False,)
+        for joined, square, of_edges, more in itertools.product((True, False), (False, True), readings, range(3, 7)):
+            larger = None if M + more in sizes else enlarged(self.given, more, joined, square, of_edges)
             if larger is None:
                 continue
             try:
-                other, _, scalar = replace(self, given=larger)._run(())
-                output = other.slot_of(scalar.tensor)
-                assert output is not None
-                slots = same_slots((other, tape), (output, slot))
+                other, output, slots = self._run_likewise(larger, tape, slot)
                 if not is_of_more_nodes((other, tape), slots, (M + more, M)):
                     continue
                 found = node_tensors(other, output, M + more, certain=True)
@@ -156,6 +155,29 @@ class ModelRuns:
                 return found.elsewhere(slots)
             unsure = unsure or (found.elsewhere(slots) if found.sums else None)
         return unsure
+
+    def _seen_on_more_edges(self, tape: Tape, slot: int) -> NodeTensors | None:
+        """The same, seen in a run with one edge more, if there are as many edges as nodes, which would be confused."""
+        for of_edges in (False, True) if self.given.has_as_many_edges else ():
+            larger = with_one_edge_more(self.given, of_edges)
+            if larger is None:
+                continue
+            try:
+                other, output, slots = self._run_likewise(larger, tape, slot)
+                found = node_tensors(other, output, larger.num_nodes, larger.ends)
+            except ReorderedError:
+                raise
+            except Exception:  # the model does not run on more edges, or does something else there
+                continue
+            if found.sums:
+                return found.elsewhere(slots)
+        return None
+
+    def _run_likewise(self, given: Given, tape: Tape, slot: int) -> tuple[Tape, int, dict[int, int]]:
+        """A run on another input, the explained slot in it, and the slots of a tape by those of that run."""
+        run = replace(self, given=given)._run(())
+        output = run.slot()
+        return run.tape, output, same_slots((run.tape, tape), (output, slot))
 
     def _run(self, suspects: Sequence[str]) -> ModelRun:
         model, modules, given = self._shadowed()

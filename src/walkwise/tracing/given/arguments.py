@@ -147,6 +147,11 @@ class Given:
             return "edges"
         return "nodes" if len(value) == M else None
 
+    @property
+    def has_as_many_edges(self) -> bool:
+        """Whether there are as many edges as nodes, so that a number of rows does not tell which they are."""
+        return is_edges(self.edge_index) and self.edge_index.shape[1] == self.num_nodes
+
     def numbers(self) -> list[Tensor]:
         """Whole numbers, a row for every node, that the model computes with: atomic numbers, say."""
         named = {

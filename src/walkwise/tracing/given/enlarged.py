@@ -1,7 +1,8 @@
-"""The same input with more nodes beside the graph, for a look at what a model does with nodes and with edges."""
+"""The same input with more nodes beside the graph, or with an edge more: what does a model do with each of them?"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.running.found import is_edges
 
 
-def enlarged(given: Given, more: int, joined: bool, square: bool) -> Given | None:
+def enlarged(given: Given, more: int, joined: bool, square: bool, of_edges: bool) -> Given | None:
     """An input with more nodes; None if it is not known how it would look.
 
     Args:
@@ -22,19 +23,37 @@ def enlarged(given: Given, more: int, joined: bool, square: bool) -> Given | Non
         more: how many.
         joined: whether edges join them to each other, in a row; otherwise there are as many edges as before.
         square: whether a matrix with as many columns as nodes joins nodes; otherwise it has more rows alone.
+        of_edges: whether arguments that may have a row for each edge, or for each node, have one for each edge.
     """
-    M, edges = given.num_nodes, given.edge_index
-    if type(given.x) is not Tensor or type(edges) is not Tensor or edges.layout != torch.strided or not M:
+    if not _is_known(given):
         return None
-    new = torch.arange(M, M + more, device=edges.device)
+    new = torch.arange(given.num_nodes, given.num_nodes + more, device=given.edge_index.device)
     added = torch.stack([torch.cat([new[:-1], new[1:]]), torch.cat([new[1:], new[:-1]])])[:, : None if joined else 0]
-    larger = partial(_larger, given, new, added, square)
-    x = larger("x", given.x)
+    return _made_larger(given, partial(_larger, given, new, added, square, of_edges))
+
+
+def with_one_edge_more(given: Given, of_edges: bool) -> Given | None:
+    """An input in which the first edge stands twice; None if there are none, or it is not known how it would look."""
+    if not _is_known(given) or not is_edges(given.edge_index) or not given.edge_index.shape[1]:
+        return None
+    first, none = given.edge_index[:, :1], given.edge_index[0, :0]
+    return _made_larger(given, partial(_larger, given, none, first, False, of_edges))
+
+
+def _is_known(given: Given) -> bool:
+    """Whether features and edges are tensors, and there are nodes."""
+    edges = given.edge_index
+    plain = type(given.x) is Tensor and type(edges) is Tensor and edges.layout == torch.strided
+    return plain and given.num_nodes > 0
+
+
+def _made_larger(given: Given, larger: Callable[[str, Any], Any]) -> Given:
+    x, edges = larger("x", given.x), larger("edge_index", given.edge_index)
     named = {name: x if value is given.x else larger(name, value) for name, value in given.arguments.items()}
-    return replace(given, x=x, edge_index=larger("edge_index", edges), arguments=named, cut=True)
+    return replace(given, x=x, edge_index=edges, arguments=named, cut=True)
 
 
-def _larger(given: Given, new: Tensor, joined: Tensor, square: bool, name: str, value: Any) -> Any:
+def _larger(given: Given, new: Tensor, joined: Tensor, square: bool, of_edges: bool, name: str, value: Any) -> Any:
     """An argument of the model, by its name; as it is, if it has no row for every node or every edge."""
     M, more = given.num_nodes, len(new)
     if name in ("num_nodes", "num_edges"):
@@ -53,7 +72,10 @@ def _larger(given: Given, new: Tensor, joined: Tensor, square: bool, name: str, 
     kind = given.rows_of(name, value)
     if kind is None:
         across = value.dim() > 2 and value.shape[1] == M
-        return _larger(given, new, joined, square, name, value.transpose(0, 1)).transpose(0, 1) if across else value
+        turned = partial(_larger, given, new, joined, square, of_edges, name)
+        return turned(value.transpose(0, 1)).transpose(0, 1) if across else value
+    if of_edges and name not in ("x", "batch") and given.has_as_many_edges:
+        kind = "edges"
     return _with_rows(name, value, more if kind == "nodes" or name == "batch" else joined.shape[1])
 
 

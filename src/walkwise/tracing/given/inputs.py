@@ -108,6 +108,12 @@ def _check_leading(x: Any, edge_index: Any) -> None:
     )
 
 
+def are_several(x: Any, edge_index: Any) -> bool:
+    """Whether features (T, M, F) are told to be several matrices on one graph: by edges, or by an adjacency, (M, M)."""
+    square = isinstance(edge_index, Tensor) and edge_index.shape == (x.shape[1], x.shape[1]) != (len(x), len(x))
+    return names_more(edge_index, len(x)) or (square and edge_index.dtype != torch.long)
+
+
 def names_more(edge_index: Any, num_nodes: int) -> bool:
     """Whether edges name more nodes than there are."""
     dense = isinstance(edge_index, Tensor) and edge_index.layout == torch.strided and edge_index.dtype == torch.long

@@ -179,6 +179,10 @@ def torchscript(name: str) -> TraceError:
     )
 
 
+class NoLayersError(TraceError):
+    """A model passes no messages, as far as is seen."""
+
+
 def check_layers(modules: Modules) -> None:
     """Refuse a model without message passing."""
     if modules.convs:
@@ -186,7 +190,7 @@ def check_layers(modules: Modules) -> None:
     kind = type(modules.all[0][1]).__name__
     if modules.scripts:
         raise torchscript(modules.scripts[0][0] or kind)
-    raise TraceError(
+    raise NoLayersError(
         f"{kind} has no message-passing layer: no torch_geometric.nn.MessagePassing, no module that takes edges and "
         "sends messages from node to node along them, and no sum at the nodes in its own code.",
         remedy="Tensors of nodes have a row for every node: (M, F), or (1, M, F). For dense batches, (B, N, F), trace "
