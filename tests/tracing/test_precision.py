@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import APPNP, GAT, GCN, GIN, GraphConv
+from torch_geometric.nn import APPNP, GAT, GCN, GIN, GINConv, GraphConv
 
 import walkwise as ww
 from walkwise.errors import InputError, TraceError
@@ -150,3 +150,41 @@ def test_relevance_that_is_no_number_is_refused(net, graph):
     with pytest.raises(TraceError, match=r"not finite.*Trace the model and its input in float64, or with another rule"):
         check_chain(single)
     assert check_chain(chain) is chain
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize("place", ["between", "inside", "after"])
+def test_a_part_in_double_precision_makes_the_chain_one(place, rule):
+    """As where a norm is taken in float64: all messages pass that part."""
+
+    def part(h, kind):
+        h = h.double() if kind == torch.float32 else h
+        return (h / h.norm(dim=1, keepdim=True)).to(kind)
+
+    class Inside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(4, 4)
+
+        def forward(self, h):
+            return part(self.lin(h), h.dtype) if place == "inside" else self.lin(h)
+
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.b, self.head = GINConv(Inside()), GINConv(nn.Linear(4, 4)), nn.Linear(4, 2)
+
+        def forward(self, x, edge_index):
+            h = self.a(x, edge_index).relu()
+            h = part(h, x.dtype) if place == "between" else h
+            h = self.b(h, edge_index)
+            return self.head((part(h, x.dtype) if place == "after" else h).sum(0, keepdim=True))
+
+    x, edges = torch.rand(5, 4) + 0.1, torch.tensor([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 0, 2]])
+    mixed = ww.trace(Mixed().eval(), x, edges, target=0, rule=rule)
+    double = ww.trace(Mixed().double().eval(), x.double(), edges, target=0, rule=rule)
+    assert mixed.dtype == torch.float64
+    sets = [[0, 1], [2], [0, 1, 2, 3, 4]]
+    found, right = (ww.subgraph_relevance(chain, sets, alpha=[0.0, 0.5]) for chain in (mixed, double))
+    torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-5)

@@ -39,8 +39,8 @@ def decided():
 #: Names of what is recorded in a function's place: a layer's ``propagate``, transforms of pairs, and quantiles.
 OURS = {"propagate", "fft", "fft_of_columns", "quantiles"}
 #: Where names are those of functions.
-RUNNING = ("running.calls", "running.ending", "running.sides")
-ROOMS = ("recording", "meaning", *RUNNING, "nodes", "coverage", "folding", "precision")
+RUNNING = ("running.calls", "running.sides")
+ROOMS = ("recording", "meaning", *RUNNING, "nodes", "coverage", "sorting", "precision")
 
 DECIDED = decided()
 

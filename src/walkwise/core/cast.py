@@ -27,8 +27,14 @@ class Cast:
         return tensor.to(device=self.device, dtype=self.dtype if tensor.is_floating_point() else None)
 
     def nested(self, item: Any) -> Any:
-        """Nested arguments with their tensors cast."""
-        return mapped(item, lambda leaf: self(leaf) if isinstance(leaf, Tensor) else leaf)
+        """Nested arguments with their tensors, and the types that they ask for, cast."""
+
+        def cast(leaf: Any) -> Any:
+            if isinstance(leaf, torch.dtype) and leaf.is_floating_point and self.dtype is not None:
+                return self.dtype
+            return self(leaf) if isinstance(leaf, Tensor) else leaf
+
+        return mapped(item, cast)
 
     def edges(self, edges: Edges) -> Edges:
         """The edges, moved; edges that operators share stay shared."""

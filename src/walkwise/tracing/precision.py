@@ -54,10 +54,17 @@ def widened(tensor: Tensor) -> Tensor:
     return nn.Parameter(wide, requires_grad=False) if isinstance(tensor, nn.Parameter) else wide
 
 
-def in_one_type(chain: RelevanceChain) -> RelevanceChain:
-    """The chain in the widest of its layers' types, float32 at least, because messages pass all layers."""
+def in_one_type(chain: RelevanceChain, ops: Sequence[Op], values: Sequence[Tensor]) -> RelevanceChain:
+    """The chain in the widest of the types in it, float32 at least, because messages pass all of it.
+
+    Args:
+        chain: the chain.
+        ops: the operations that it was made of.
+        values: the recorded values, by slot.
+    """
     passed = [place for layer in chain.layers for place in (*layer.starts, *layer.ends)]
     kinds = {values.dtype for _, values in (*chain.roots, *chain.seeds, *passed)}
+    kinds |= {values[slot].dtype for op in ops for slot in op.inputs if values[slot].is_floating_point()}
     if len(kinds) == 1 and not kinds & set(HALVES):
         return chain
     return chain.to(dtype=functools.reduce(torch.promote_types, kinds, torch.float32))

@@ -54,7 +54,7 @@ class Recording:
             chain = self.lowering.chain(self.scalar, self.notes)
             if isinstance(self.given, HeteroGiven):
                 chain = replace(chain, types=self.given.types, edge_index=self.given.edges)
-            return check_chain(in_one_type(chain))
+            return check_chain(in_one_type(chain, self.lowering.ops, self.lowering.tape.values))
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from walkwise.core.differential import MOVING, Differential
 from walkwise.core.edges import Edges
 from walkwise.core.operators import Columns, Scale
 from walkwise.core.row_maps import Gather, Reshape, Scatter, Send, SumRows
@@ -193,8 +194,8 @@ for _func in named(
     "hstack", "vstack", "dstack", "column_stack", "gather", "take_along_dim",
     "take", "index_copy", "repeat_interleave", "roll", "reversed", "flip", "fliplr", "flipud", "rot90",
     "masked_scatter",
-    "masked_select", "tril", "triu", "nan_to_num", "to", "type", "float", "double", "half", "bfloat16",
-    "type_as", "trace", "diagonal", "diag", "hsplit", "vsplit", "dsplit", "unfold", "as_strided",
+    "masked_select", "tril", "triu", "nan_to_num", "trace", "diagonal", "diag", "hsplit", "vsplit", "dsplit", "unfold",
+    "as_strided",
     "block_diag", "diag_embed", "diagflat", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d",
     "adaptive_avg_pool2d", "adaptive_avg_pool3d", "real", "slice_scatter", "select_scatter", "diagonal_scatter",
     "as_strided_scatter", "nansum", "nanmean", "broadcast_tensors", "atleast_1d", "atleast_2d", "atleast_3d",
@@ -223,6 +224,18 @@ def _running_sum(run: Interpreter, op: Op) -> None:
     if op.rule.splits:
         run.remarks[_RUNNING] = None
     structural(run, op)
+
+
+@handles(*named("to", "type", "float", "double", "half", "bfloat16", "type_as"))
+def _cast(run: Interpreter, op: Op) -> None:
+    """The same numbers in another type, written so that a chain in one type has it there, too."""
+    output, given = op.outputs[0], op.args[0]
+    if output is None or not isinstance(given, Ref) or not run.values[output].is_floating_point():
+        return structural(run, op)
+    at, result = run.values[given.slot].detach(), run.values[output]
+    flow = run.read(op, given.slot, within=run.moves_on(op))
+    convert = Differential(Tensor.to, (MOVING, result.dtype), {}, at, 0, result.shape)
+    run.combine(op, [(flow, nonnegative_map(convert))])
 
 
 @handles(torch.masked_fill)
