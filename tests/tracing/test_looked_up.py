@@ -51,7 +51,8 @@ def _swapped_in_place(m, x):
     return _sum(m, x)
 
 
-SWAP = torch.tensor([1, 0, 2, 3, 4, 5])
+SWAP, HALVES = torch.tensor([1, 0, 2, 3, 4, 5]), torch.tensor([3, 4, 5, 0, 1, 2])
+KINDS = torch.tensor([3, 1, 4, 1, 5, 2, 6, 8, 7])
 EVERY = torch.arange(M)
 #: What is made of numbers, the node of every row, and whether the recording shows that.
 SEEN = {
@@ -63,6 +64,10 @@ SEEN = {
     "squeezed": lambda m, x: m.tables[0](x[:, :1]).squeeze(1),
     "with a norm and an activation": lambda m, x: torch.relu(m.norm(m.lin(_sum(m, x)))),
     "scaled and shifted": lambda m, x: _sum(m, x) * 2 + m.one + m.places,
+    "numbers shifted": lambda m, x: m.tables[0]((x[:, 0] - 1).clamp(min=0)),
+    "numbers joined": lambda m, x: m.tables[0](torch.cat([x[:, :1], x[:, 1:]], 1)).sum(1),
+    "numbers of numbers": lambda m, x: m.tables[0](KINDS[x[:, 0]]),
+    "numbers in a column": lambda m, x: m.tables[0](x[:, 0].clone().view(-1, 1).long()).flatten(1),
     "cast": lambda m, x: _sum(m, x).float().double(),
 }
 UNSEEN = {
@@ -73,7 +78,9 @@ UNSEEN = {
     "numbers written in place": (_swapped_in_place, SWAP),
     "a column picked by number": (lambda m, x: m.tables[0](x.index_select(0, PERM)[:, 0]), PERM),
     "a reversed column": (lambda m, x: m.tables[0](x[:, 0].flip(0)), EVERY.flip(0)),
-    "half and half": (lambda m, x: torch.cat([_sum(m, x)[3:], _sum(m, x)[:3]]), torch.tensor([3, 4, 5, 0, 1, 2])),
+    "numbers of others' numbers": (lambda m, x: m.tables[0](KINDS[x[PERM][:, 0]]), PERM),
+    "numbers joined in another order": (lambda m, x: _sum(m, torch.cat([x[3:], x[:3]])), HALVES),
+    "half and half": (lambda m, x: torch.cat([_sum(m, x)[3:], _sum(m, x)[:3]]), HALVES),
 }
 SQUARE = {
     "transposed numbers": lambda m, x: m.tables[0](x.t()).sum(1),

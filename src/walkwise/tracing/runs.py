@@ -24,6 +24,7 @@ from walkwise.tracing.nodes.own_sums import NodeTensors, ReorderedError, is_of_m
 from walkwise.tracing.nodes.returned import take_returned
 from walkwise.tracing.nodes.sources import embedded_nodes
 from walkwise.tracing.precision import CAST, WIDENED, half_of, widened
+from walkwise.tracing.recording.numbers import Numbers
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.found import Search
 from walkwise.tracing.running.handed import EnoughError, note_handed
@@ -185,7 +186,7 @@ class ModelRuns:
         tape.parameters = where_parameters_lie(modules)
         tape.early, tape.making = dict.fromkeys(self.early), not self.early and not given.has_all_features
         watch = Watch(tape, modules, suspects, self.closed)
-        tape.know_numbers(given.numbers())
+        tape.numbers = Numbers(given.numbers())
         tape.keep_outside(given.outside)
         for features in given.features.values():
             tape.follow_features(features)

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from walkwise.tracing.private import base_of, version_of
-from walkwise.tracing.recording.aliases import memory_of
+from walkwise.tracing.private import version_of
 from walkwise.tracing.recording.kinds import CASTING, ENTRYWISE, RESHAPING
+from walkwise.tracing.recording.numbers import has_columns_of
 from walkwise.tracing.recording.recorded import Made
 from walkwise.tracing.recording.tape import Tape
 
@@ -36,24 +36,6 @@ def of_nodes_in_order(tape: Tape, tensors: Sequence[Tensor], num_nodes: int) -> 
     """
     look = _Look(tape, num_nodes)
     return [look.in_order(tensor) for tensor in tensors]
-
-
-def are_of(index: Tensor, numbers: Sequence[Tensor]) -> bool:
-    """Whether numbers are those of nodes, all of them and in order: a column, say."""
-    for given in numbers:
-        same = memory_of(index) == memory_of(given) and index.storage_offset() == given.storage_offset()
-        whole = same and index.numel() == given.numel() and index.is_contiguous() and given.is_contiguous()
-        if index is given or whole or has_columns_of(index, given):
-            return True
-    return False
-
-
-def has_columns_of(part: Tensor, whole: Tensor) -> bool:
-    """Whether a tensor is a view of columns of another, with all of its rows."""
-    if base_of(part) is None or memory_of(part) != memory_of(whole) or part.shape[:1] != whole.shape[:1]:
-        return False
-    offset = int(part.storage_offset() - whole.storage_offset())
-    return whole.dim() > 1 and part.stride(0) == whole.stride(0) and 0 <= offset < whole.stride(0)
 
 
 class _Look:
@@ -89,7 +71,7 @@ class _Look:
             return False
         if name == "embedding":
             (index, *others) = made.numbers
-            return not others and result.shape[:-1] == index.shape and are_of(index, self._numbers)
+            return not others and result.shape[:-1] == index.shape and self._numbers.hold(index)
         if not parts or not all(self._known[id(part)] for part in parts):
             return False
         first, alone = parts[0], len(parts) == 1

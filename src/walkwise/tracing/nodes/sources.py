@@ -16,8 +16,9 @@ from torch import Tensor
 
 from walkwise.core.differential import leaves
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
-from walkwise.tracing.nodes.looked_up import are_of, has_columns_of, of_nodes_in_order
+from walkwise.tracing.nodes.looked_up import of_nodes_in_order
 from walkwise.tracing.recording.kinds import CASTING, READING
+from walkwise.tracing.recording.numbers import has_columns_of
 from walkwise.tracing.recording.recorded import Made
 from walkwise.tracing.recording.tape import Tape
 
@@ -84,12 +85,11 @@ def embedded_nodes(tape: Tape, num_nodes: int) -> list[Place]:
         tape: of a run in which nothing was followed; if it has numbers of the nodes, a table is not looked for.
         num_nodes: M.
     """
-    numbers = tape.numbers
-    looked_up = [f for f in tape.made if any(are_of(index, numbers) for index in f.numbers)]
+    looked_up = [f for f in tape.made if any(map(tape.numbers.hold, f.numbers))]
     embeddings = [t for f in looked_up for t in f.results if f.tensors and len(t) == num_nodes]
-    hot = [f for f in tape.made if f.name in CASTING and [n.dim() for n in f.numbers] == [2]] if numbers else []
+    hot = [f for f in tape.made if f.name in CASTING and [n.dim() for n in f.numbers] == [2]] if tape.numbers else []
     embeddings += [t for f in hot for t in f.results if t.dim() == 2 and len(t) == len(f.numbers[0]) == num_nodes]
-    if not numbers:
+    if not tape.numbers:
         joined = [f for f in tape.made if f.name == "cat" and all(_is_learned(t, tape) for _, t in f.tensors)]
         parts = {id(t) for f in joined for _, t in f.tensors}
         tables = [t for f in joined for t in f.results]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from walkwise.errors import TraceError
 from walkwise.tracing.linearize import Affine
 from walkwise.tracing.private import autocasting, base_of, innermost, transforming, unwatched, version_of
 from walkwise.tracing.recording.aliases import Aliases, ComplexConstants, ConstantViews, unseen_write
+from walkwise.tracing.recording.numbers import Numbers
 from walkwise.tracing.recording.origins import Origins
 from walkwise.tracing.recording.recorded import Call, Made, Op, floating, not_runnable
 from walkwise.tracing.recording.slots import Referred, Slots
@@ -78,7 +78,7 @@ class Tape(TorchFunctionMode):
         self.own: list[Tensor] = []  # tensors about which nothing was known when a layer took them
         self.made: list[Made] = []  # what was made of constants outside of layers, if that is asked for
         self.making = False  # whether it is
-        self._numbers: list[tuple[Tensor, int]] = []  # whole numbers of all nodes, and how often they were written into
+        self.numbers = Numbers()  # whole numbers of all nodes, in order
         #: Constants that functions outside of layers read, by identity, and where those were; if that is asked for.
         self.read: dict[int, tuple[Tensor, list[tuple[int, str, int]]]] = {}
         self.early: dict[tuple[int, str, int], int | None] = {}  # constants to follow, by that place: their slots
@@ -100,15 +100,6 @@ class Tape(TorchFunctionMode):
             with unwatched():
                 self.values[slot] = self.values[slot].clone()  # it may be a weight, which training may change
         return slot
-
-    def know_numbers(self, tensors: Sequence[Tensor]) -> None:
-        """Remember whole numbers that the model is given: those of all nodes, in order."""
-        self._numbers = [(tensor, version_of(tensor)) for tensor in tensors]
-
-    @property
-    def numbers(self) -> list[Tensor]:
-        """Those that the model has not written into."""
-        return [tensor for tensor, version in self._numbers if version_of(tensor) == version]
 
     def follow_features(self, tensor: Tensor) -> None:
         """Follow the model's input features."""
@@ -180,6 +171,7 @@ class Tape(TorchFunctionMode):
             self.keep_outside((result, args[:1] if known.writes else ()))
         if self.making and self.active is None:
             with unwatched():
+                self.numbers.note(known, args, kwargs, result)
                 tensors = list(floating((args, kwargs)))
                 results = [t for _, t in floating(result) if not any(t is given for _, given in tensors)]
             if results:
