@@ -598,3 +598,52 @@ def test_edges_may_lead_to_rows_that_are_no_nodes(rule):
     assert any("also runs on rows that are not nodes" in note for note in chain.notes)
     torch.testing.assert_close(ww.subgraph_relevance(chain, SETS), ww.subgraph_relevance(theirs, SETS))
     torch.testing.assert_close(ww.feature_relevance(chain), ww.feature_relevance(theirs))
+
+
+class PlainSum(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(3, 3)
+
+    def forward(self, x, edge_index):
+        return torch.zeros_like(x).index_add(0, edge_index[1], self.lin(x)[edge_index[0]]).relu()
+
+
+class PassedSum(pyg.MessagePassing):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(3, 3)
+
+    def forward(self, x, edge_index):
+        return self.propagate(edge_index, x=self.lin(x)).relu()
+
+
+def pooled(h, edges):
+    places = h.sum(1).topk(3).indices
+    row = torch.full((len(h),), -1).index_put((places,), torch.arange(3))
+    return h[places], row[edges][:, (row[edges] >= 0).all(0)]
+
+
+@pytest.mark.parametrize(
+    "change", [pooled, lambda h, e: (h[:3], e[:, (e < 3).all(0)]), lambda h, e: (nn.functional.pad(h, (0, 0, 0, 2)), e)]
+)
+def test_modules_of_a_layer_s_class_are_layers_on_other_rows_too(change):
+    """After pooling, on the first nodes, or on padded ones; as they are if they are message-passing modules."""
+
+    class Net(nn.Module):
+        def __init__(self, kind):
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.b, self.head = kind(), kind(), nn.Linear(3, 2)
+            for weight in self.parameters():
+                nn.init.uniform_(weight)  # so that nothing is switched off
+
+        def forward(self, x, edge_index):
+            return self.head(self.b(*change(self.a(x, edge_index), edge_index)).mean(0, keepdim=True))
+
+    generator = torch.Generator().manual_seed(0)
+    x, edges = torch.rand(6, 3, generator=generator).double(), torch.randint(0, 6, (2, 25), generator=generator)
+    ours, theirs = (ww.trace(Net(kind).double().eval(), x, edges, target=0) for kind in (PlainSum, PassedSum))
+    assert [layer.name for layer in ours.layers] == ["a", "b"]
+    sets = [[0, 1, 2], [3], [1, 4, 5]]
+    torch.testing.assert_close(*(ww.subgraph_relevance(chain, sets, alpha=[0.0, 0.5]) for chain in (ours, theirs)))

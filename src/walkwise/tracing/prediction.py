@@ -84,7 +84,8 @@ def lowered(
     try:
         runs, run, hoods, notes = _run(whole, target, index, hoods, notes, closed)
     except NoLayersError as error:
-        return _otherwise(again, error, None)
+        of_each = isinstance(whole.edge_index, Tensor) and whole.edge_index.dim() > 2  # (B, M, M): a dense batch
+        return _otherwise(None if of_each else again, error, None)
     given, run = runs.given, _checked(runs, run)
     with torch.no_grad(), _differentiable():
         followed = _followed(runs, run)

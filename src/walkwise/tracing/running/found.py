@@ -3,14 +3,14 @@
 In one run of the model, this inspects each module that takes nodes (a row for each) and edges, returns a row for each
 node, and holds no other such module. It is a layer if the rows that it returns depend on rows of other nodes. A
 normalisation, or a perceptron that also takes edges, is not a layer; nor is the half of a layer that makes the messages
-of edges, or collects them.
+of edges, or collects them. Other modules of a layer's class are layers, too, also on fewer nodes, after pooling.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -43,6 +43,11 @@ class Found:
         there = [item for place in self.handed if isinstance(item := at(place, given), Tensor)]
         return next(filter(follows, there), there[0] if there else None)
 
+    def takes(self, given: tuple[Any, ...]) -> bool:
+        """Whether (args, kwargs) have nodes where they are to be, and edges: of a part of the graph, say."""
+        edges = [] if self.edges is None else [at(place, given) for place in self.edges]
+        return self.nodes(given) is not None and all(item is not None for item in edges)
+
     def edge_index(self, given: tuple[Any, ...]) -> Tensor | None:
         """The edges in (args, kwargs).  # (2, E)"""
         if self.edges is None:
@@ -73,6 +78,7 @@ class Search:
         self._modules, self._M, self._x = modules, num_nodes, x
         self._found: dict[str, Found] = {}
         self._outer: set[str] = set()  # modules that run layers, and are none
+        self._called: dict[str, tuple[Any, ...]] = {}  # what modules were given first, in the order of these calls
         self._calls, self._looking = 0, False  # calls of layers so far; whether one is made to look at it
         for name, module in modules:
             stand_in(module, "forward", self._forward(name, module))
@@ -83,12 +89,21 @@ class Search:
 
     def layers(self) -> tuple[Found, ...]:
         """The layers, in the order in which they are called first."""
-        return tuple(layer for name, layer in self._found.items() if name not in self._outer)
+        found = {name: layer for name, layer in self._found.items() if name not in self._outer}
+        own = [(name, module) for name, module in self._modules if not type(module).__module__.startswith("torch.")]
+        kinds = {type(module): found[name] for name, module in own if name in found}
+        for name, module in own:
+            if name in self._called and name not in found and type(module) in kinds:
+                like = replace(kinds[type(module)], name=name)
+                found |= {name: like} if like.takes(self._called[name]) else {}
+        return tuple(found[name] for name in self._called if name in found)
 
     def _forward(self, name: str, module: Any) -> Callable[..., Any]:
         original = module.forward
 
         def forward(*args: Any, **kwargs: Any) -> Any:
+            if not self._looking:
+                self._called.setdefault(name, (args, kwargs))
             ways = [] if self._looking else self._edges((args, kwargs))
             if not ways:
                 return original(*args, **kwargs)
