@@ -550,3 +550,32 @@ def test_values_that_were_sorted_are_those_of_the_nodes_at_their_places(pick):
     ours, theirs = (ww.trace(Picked(by).double().eval(), x, EDGES, target=0) for by in (False, True))
     assert ours.num_layers == 2
     torch.testing.assert_close(ww.subgraph_relevance(ours, SETS), ww.subgraph_relevance(theirs, SETS))
+
+
+@pytest.mark.parametrize("written", ["side by side", "one beside the other's weights"])
+def test_rows_with_another_node_s_beside_them_are_their_node_s(written):
+    """The root of a tree beside every row: two products do the same, and walks stand at the nodes in either case."""
+
+    class Rooted(nn.Module):
+        def __init__(self, how):
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.b, self.lin, self.how = pyg.GCNConv(3, 4), pyg.GCNConv(4, 2), nn.Linear(8, 4, bias=False), how
+
+        def forward(self, x, edge_index):
+            h = self.a(x, edge_index).relu()
+            root = h[torch.full((M,), 2)]
+            if self.how == "two products":
+                return self.b(h @ self.lin.weight[:, :4].t() + root @ self.lin.weight[:, 4:].t(), edge_index)
+            beside = torch.cat([h, root] if self.how == "side by side" else [h.relu(), root], 1)
+            return self.b(self.lin(beside), edge_index)
+
+    x = torch.rand(M, 3, dtype=torch.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CoverageWarning)
+        ours, theirs = (
+            ww.trace(Rooted(how).double().eval(), x, EDGES, index=3, target=0, rule="zero")
+            for how in (written, "two products")
+        )
+    assert ours.num_layers == theirs.num_layers == 2
+    torch.testing.assert_close(*(ww.subgraph_relevance(c, SETS, alpha=[0.0, 0.5]) for c in (ours, theirs)))

@@ -132,7 +132,7 @@ def test_rows_that_move_take_their_node_along(make, expected):
         lambda x, h: torch.cat([x, x[:, :1]], 1).norm(dim=0),
         lambda x, h: torch.einsum("mf,mf->m", x, h),
         lambda x, h: x.t(),
-        lambda x, h: torch.cat([x, h], dim=1),  # of two nodes each
+        lambda x, h: torch.cat([h, h.flip(0)], dim=1),  # of two nodes each
         lambda x, h: x.unsqueeze(0),  # all nodes in one
     ],
 )

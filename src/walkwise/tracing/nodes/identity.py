@@ -63,6 +63,7 @@ class Identities:
         self._joining = ""  # an operation that has put rows of several nodes together
         self._mixing: list[Op] = []  # operations that carry something from node to node
         self._putting: list[tuple[Op, int, Tensor]] = []  # those that may, one of their outputs, and its ids
+        self._with_others: dict[int, Tensor] = {}  # ids of rows that are nodes, in order, with those of others beside
         self._edges = edges
         self.every = torch.arange(num_nodes, device=tape.values[0].device)
         self.types = types
@@ -89,7 +90,7 @@ class Identities:
     def nodes(self, slot: int) -> Tensor:
         """The node of every row of a tensor, NOBODY if it is none or several.  # (K,)"""
         found, rows = self._of(slot), self.tape.values[slot].shape[0]
-        if self._is_every(found):  # by far the most common
+        if self._is_every(found) or id(found) in self._with_others:  # the first is by far the most common
             return self.every
         if not rows:
             return self.every[:0]
@@ -215,11 +216,40 @@ class Identities:
         if value.dim() > 1 and added_along(op, value.dim()) == 0 and (rows := self._receivers(op, value)) is not None:
             return self._told_apart(op, output, upright(rows, value.dim()))
         there = moved(op, output, value, self.tape.values, self._known, self.num_nodes)
+        self._note_others(op, value, there)
         if there is None and name in ORDERING:
             return self._several(op, value)
         if there is not None and self._sends(op, value, there):  # each node to one other: no new order, but messages
             there = None
         return self._told_apart(op, output, self._added_up(op, value)) if there is None else there
+
+    def _note_others(self, op: Op, value: Tensor, ids: Tensor | None) -> None:
+        """Note that a row is its node's, though those of others stand beside it: ``torch.cat([h, h[root]], 1)``.
+
+        Where all are read by number, ``torch.cat([h[i], h[j]], 1)``, these are rows of pairs.
+        """
+        if op.word.name != "cat" or ids is None or value.dim() != 2 or len(value) != self.num_nodes:
+            return
+        if not bool(((ids != ids[:, :1]) & (ids >= 0)).any()):
+            return
+        if any(self._is_every(self._known[slot]) and not self._is_read(slot) for slot in op.inputs):
+            self._with_others[id(ids)] = ids
+            if op.call is None:
+                self._mixing.append(op)
+
+    def _is_read(self, slot: int) -> bool:
+        """Whether rows were read from others by number, and mapped one by one since."""
+        rows, todo, seen = len(self.tape.values[slot]), [slot], set[int]()
+        while todo:
+            at = todo.pop()
+            op = self._maker.get(at)
+            if at in seen or op is None or at in self._rows_of:
+                continue
+            if reads_rows(op):
+                return True
+            seen.add(at)
+            todo += [s for s in op.inputs if self.tape.values[s].shape[:1] == (rows,)]
+        return False
 
     def _receivers(self, op: Op, value: Tensor) -> Tensor | None:
         """The nodes of rows at which others are added up by number, where their numbers or their origin tell."""
@@ -324,6 +354,8 @@ class Identities:
             if before.shape == value.shape and op.word.name != "linear":
                 return ids
             if before.shape[:-1] == value.shape[:-1]:
+                if id(ids) in self._with_others:
+                    return upright(self.every, value.dim())
                 return ids if ids.shape[-1] == 1 else _one_of(ids)
         return _nobody(value)
 
