@@ -50,14 +50,14 @@ def notes_of_coverage(lowering: Lowering) -> tuple[str, ...]:
     without = _by_name(lowering, (op for op, emitted in lowering.run.uncovered if emitted in reached))
     found = any(call.found for call in lowering.tape.calls)  # perhaps not all that passes messages is layers
     before = set(map(id, (*(lowering.parts.encoder if found else ()), *lowering.parts.chain)))
-    mixing = lowering.positions.identities.mixing(lambda op: id(op) in before and _carries(lowering, op))
+    mixing = lowering.positions.identities.mixing.among(lambda op: id(op) in before and _carries(lowering, op))
     mixing += [op for op in lowering.parts.readout if _mixes_nodes(lowering, op)]
     notes = [_WITHOUT.format(name, where) for name, where in without]
     notes += [_OUTSIDE.format(name, where) for name, where in _by_name(lowering, mixing)]
     for note in notes:
         warnings.warn(note + ".", CoverageWarning, stacklevel=5)
     first = set() if found else set(map(id, lowering.parts.encoder))
-    earlier = lowering.positions.identities.mixing(lambda op: id(op) in first and _carries(lowering, op))
+    earlier = lowering.positions.identities.mixing.among(lambda op: id(op) in first and _carries(lowering, op))
     notes += [_BEFORE.format(name) for name, _ in _by_name(lowering, earlier)]
     return tuple(notes)
 

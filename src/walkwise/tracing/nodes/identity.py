@@ -9,25 +9,22 @@ node).
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from walkwise.core.node_types import NodeTypes
-from walkwise.tracing.dependence import uneven
+from walkwise.tracing.nodes.mixing import Mixing
 from walkwise.tracing.nodes.moved import NOBODY, SEVERAL, moved, upright
-from walkwise.tracing.nodes.sums import added_along, one_by_one, reads_rows
+from walkwise.tracing.nodes.read_rows import ReadRows, are_at_ends, are_joined
+from walkwise.tracing.nodes.sums import added_along, one_by_one
 from walkwise.tracing.recording.kinds import AS_FIRST, ENTRYWISE, ORDERING, OVER_ROWS, PRODUCTS, RESHAPING, SEQUENCES
-from walkwise.tracing.recording.recorded import Op, makers, not_runnable, references
+from walkwise.tracing.recording.recorded import Op, makers, references
 from walkwise.tracing.recording.tape import Tape
 
 #: Functions that keep the entries of a tensor in their order, or mix those of each row.
 _IN_PLACE = RESHAPING | {"fft_of_columns"}
-#: Rows of a result that are looked at to see whether nodes are mixed in it.
-_LOOKED_AT = 8
 #: Functions that sort their input and tell where each entry was, and what they take after it, in order.
 _SORTING = {"sort": ("dim", "descending"), "topk": ("k", "dim")}
 
@@ -61,14 +58,13 @@ class Identities:
         self.num_nodes = num_nodes
         self.reordered = False  # whether layers run on all nodes in another order
         self._joining = ""  # an operation that has put rows of several nodes together
-        self._mixing: list[Op] = []  # operations that carry something from node to node
-        self._putting: list[tuple[Op, int, Tensor]] = []  # those that may, one of their outputs, and its ids
         self._with_others: dict[int, Tensor] = {}  # ids of rows that are nodes, in order, with those of others beside
         self._edges = edges
         self.every = torch.arange(num_nodes, device=tape.values[0].device)
         self.types = types
         self._counts = {num_nodes} if types is None else set(types.counts.values())
         self._known: dict[int, Tensor] = {}
+        self.mixing = Mixing(tape.values, self._known)
         #: Tensors of the model's own that are several matrices on one static graph, (T, M, F).
         handed = ((call, slot) for call in tape.calls for slot in call.handed if slot not in tape.features)
         self._matrices = {slot for call, slot in handed if call.nodes_along(tape.values[slot].shape, num_nodes)}
@@ -82,6 +78,7 @@ class Identities:
         self._maker = makers(tape.ops)
         self._call_of = {slot: call for call in tape.calls for slot in call.rows_of}
         self._rows_of = {slot: given for call in tape.calls for slot, given in call.rows_of.items()}
+        self._read = ReadRows(tape.values, self._known, self._maker, self._rows_of)
         self._of_edges = {slot for call in tape.calls for slot in call.of_edges}
         #: What layers returned whose edges lead elsewhere, and from where: no nodes (but hyperedges, say) if that is.
         led = (call for call in tape.calls if call.edges_are_not_the_graphs)
@@ -186,7 +183,7 @@ class Identities:
         if slot in self._rows_of:
             given = self._rows_of[slot]
             from_nobody = bool((self._known[given] < 0).all())  # hyperedges, say
-            at_nodes = from_nobody and self.are_ends((self._call_of[slot].along,), value)
+            at_nodes = from_nobody and are_at_ends((self._call_of[slot].along,), value, self._edges, self.num_nodes)
             return upright(self.every, value.dim()) if at_nodes else self._returned(given, value)
         if slot not in self._maker and self.types is not None:
             return self._own(slot, value)
@@ -210,18 +207,18 @@ class Identities:
             return self._merged(op, value)
         if name in AS_FIRST:
             ids = self._remembered(op, value) if name in SEQUENCES and output else self._as_first(op, value)
-            return self._told_apart(op, output, ids) if name in OVER_ROWS else ids
+            return self.mixing.suspect(op, output, ids) if name in OVER_ROWS else ids
         if name in _SORTING and output == 0:
             return self._sorted(op, value)
         if value.dim() > 1 and added_along(op, value.dim()) == 0 and (rows := self._receivers(op, value)) is not None:
-            return self._told_apart(op, output, upright(rows, value.dim()))
+            return self.mixing.suspect(op, output, upright(rows, value.dim()))
         there = moved(op, output, value, self.tape.values, self._known, self.num_nodes)
         self._note_others(op, value, there)
         if there is None and name in ORDERING:
             return self._several(op, value)
         if there is not None and self._sends(op, value, there):  # each node to one other: no new order, but messages
             there = None
-        return self._told_apart(op, output, self._added_up(op, value)) if there is None else there
+        return self.mixing.suspect(op, output, self._added_up(op, value)) if there is None else there
 
     def _note_others(self, op: Op, value: Tensor, ids: Tensor | None) -> None:
         """Note that a row is its node's, though those of others stand beside it: ``torch.cat([h, h[root]], 1)``.
@@ -232,33 +229,22 @@ class Identities:
             return
         if not bool(((ids != ids[:, :1]) & (ids >= 0)).any()):
             return
-        if any(self._is_every(self._known[slot]) and not self._is_read(slot) for slot in op.inputs):
+        if any(self._is_every(self._known[slot]) and not self._read.are_read(slot) for slot in op.inputs):
             self._with_others[id(ids)] = ids
-            if op.call is None:
-                self._mixing.append(op)
-
-    def _is_read(self, slot: int) -> bool:
-        """Whether rows were read from others by number, and mapped one by one since."""
-        rows, todo, seen = len(self.tape.values[slot]), [slot], set[int]()
-        while todo:
-            at = todo.pop()
-            op = self._maker.get(at)
-            if at in seen or op is None or at in self._rows_of:
-                continue
-            if reads_rows(op):
-                return True
-            seen.add(at)
-            todo += [s for s in op.inputs if self.tape.values[s].shape[:1] == (rows,)]
-        return False
+            self.mixing.note(op)
 
     def _receivers(self, op: Op, value: Tensor) -> Tensor | None:
         """The nodes of rows at which others are added up by number, where their numbers or their origin tell."""
         of_nobody = all(bool((self._known[slot] < 0).all()) for slot in op.inputs)  # of pairs of nodes, say
-        ends = not self.reordered and self.are_ends(op.args, value)
-        rows = self.every if ends else self._read_from(op, len(value)) if of_nobody else None
-        if rows is not None and of_nobody and op.call is None:
-            self._mixing.append(op)
+        ends = not self.reordered and self.are_ends(op, value)
+        rows = self.every if ends else self._read.origin(op, len(value)) if of_nobody else None
+        if rows is not None and of_nobody:
+            self.mixing.note(op)
         return rows
+
+    def are_ends(self, op: Op, value: Tensor) -> bool:
+        """Whether rows of an operation's result are numbered by an end of every edge of the graph."""
+        return are_at_ends(op.args, value, self._edges, self.num_nodes)
 
     def _sorted(self, op: Op, value: Tensor) -> Tensor:
         """The nodes of sorted entries, of which the operation tells where they were, if no row has several."""
@@ -324,7 +310,7 @@ class Identities:
             if bool(clash.any()):
                 whole = [rows for s in op.inputs if (rows := self._whole(s)) is not None]
                 if whole and not self.reordered:
-                    self._mixing.append(op)
+                    self.mixing.note(op)
                     return upright(whole[0], value.dim())  # h + h[parent]
                 self._joining = op.word.name
                 merged = torch.where(clash, SEVERAL, merged)
@@ -382,48 +368,14 @@ class Identities:
                     return one
         nodes = any(bool((self._known[slot] != NOBODY).any()) for slot in op.inputs)
         if dim == 0 and nodes and len(value) not in self._counts:  # of a pooled graph
-            return (
-                upright(rows, value.dim()) if (rows := self._read_from(op, len(value))) is not None else _nobody(value)
-            )
+            rows = self._read.origin(op, len(value))
+            return _nobody(value) if rows is None else upright(rows, value.dim())
         dim = dim or 0
         fitting = self._all(value.shape[dim]) if value.dim() > 1 and nodes else []
         if len(fitting) != 1:
             return _nobody(value)
         along = fitting[0].view([-1 if d == dim else 1 for d in range(value.dim())])
         return self._several(op, value) if self.reordered else along
-
-    def _read_from(self, op: Op, rows: int) -> Tensor | None:
-        """The nodes of the rows, so many, from which those were read by number that an operation adds up.
-
-        These are nodes of a pooled graph, say, or such of which pairs send messages; None if they are not.
-        """
-        found: list[Tensor] = []
-        todo, seen = [*op.inputs], set[int]()
-        while todo:
-            slot = todo.pop()
-            made = self._maker.get(slot)
-            if slot in seen or made is None or slot in self._rows_of:
-                continue
-            seen.add(slot)
-            if reads_rows(made):
-                found += [self._known[s] for s in made.inputs[:1] if self.tape.values[s].shape[:1] == (rows,)]
-            todo += made.inputs
-        alone = [ids.flatten() for ids in found if ids.numel() == rows]
-        if not found or len(alone) < len(found) or any(not torch.equal(ids, alone[0]) for ids in alone):
-            return None
-        each_once = bool((alone[0] >= 0).all()) and int(torch.bincount(alone[0]).max()) == 1
-        return alone[0] if each_once else None
-
-    def are_ends(self, given: Sequence[Any], value: Tensor) -> bool:
-        """Whether rows of a result are numbered by an end of every edge of the graph."""
-        if self._edges is None or not self._edges.numel() or value.dim() < 2 or len(value) != self.num_nodes:
-            return False
-        for item in itertools.chain.from_iterable(g if isinstance(g, tuple) else (g,) for g in given):
-            if isinstance(item, Tensor) and item.dtype == torch.long and item.numel():
-                rows = item[1:] if item.shape == self._edges.shape else item.reshape(len(item), -1)[:, :1].t()
-                if any(rows[0].shape == end.shape and bool((rows[0] == end).all()) for end in self._edges):
-                    return True
-        return False
 
     def _sends(self, op: Op, value: Tensor, ids: Tensor) -> bool:
         """Whether an operation that looks like a reordering is message passing.
@@ -450,29 +402,9 @@ class Identities:
         if left_in_place or received_by_itself or copied_from_one:
             return False
         permuted = any(torch.equal(rows.sort().values, every) for every in every_node)
-        return not permuted or self._are_joined(rows)  # by a permutation matrix, or along a cycle
-
-    def _are_joined(self, ids: Tensor) -> bool:
-        """Whether edges of the graph join every row to the node that it holds."""
-        edges = next((call.edge_index for call in self.tape.calls if call.edge_index is not None), None)
-        if edges is None or not edges.numel() or self.types is not None:
-            return False
-        joined = torch.zeros(self.num_nodes, dtype=torch.bool, device=ids.device)
-        here = (edges < self.num_nodes).all(0)
-        for sender, receiver in (edges[:, here], edges[:, here].flip(0)):
-            joined[receiver[ids[receiver] == sender]] = True
-        return bool((joined | (ids == self.every)).all())
-
-    def _told_apart(self, op: Op, output: int, ids: Tensor) -> Tensor:
-        """The ids of an operation's result; it is remembered, as its rows may depend on nodes other than theirs."""
-        if op.call is None and op.func is not not_runnable:
-            self._putting.append((op, output, ids))
-        return ids
-
-    def mixing(self, among: Callable[[Op], bool]) -> list[Op]:
-        """Among some operations, those outside the layers that carry something from node to node."""
-        found = [op for op in self._mixing if among(op)]
-        return found + [made[0] for made in self._putting if among(made[0]) and self._mixes(*made)]
+        given = next((call.edge_index for call in self.tape.calls if call.edge_index is not None), None)
+        joined = given is not None and self.types is None and are_joined(rows, given, self.every)
+        return not permuted or joined  # by a permutation matrix, or along a cycle
 
     def mixes(self, op: Op) -> bool:
         """Whether rows of an operation's result are nodes, and depend on nodes other than their own."""
@@ -480,31 +412,7 @@ class Identities:
             found = [self._of(slot) for slot in op.outputs if slot is not None]
         except UnfollowedError:
             return False
-        return any(bool((ids >= 0).any()) for ids in found) and bool(self.mixing(lambda other: other is op))
-
-    @torch.enable_grad()
-    def _mixes(self, op: Op, output: int, ids: Tensor) -> bool:
-        values = {slot: self.tape.values[slot].detach().clone().requires_grad_() for slot in op.inputs}
-        result = op.run(values.__getitem__)[output]
-        alone = result.dim() == 0 or (result.dim() == 1 and bool((ids >= 0).any()))  # each entry is a node's
-        columns = 1 if alone else result.shape[-1]
-        rows, owners = (tensor.reshape(-1, columns) for tensor in (result, ids.expand(result.shape)))
-        for row in range(0, len(rows), max(1, len(rows) // _LOOKED_AT)):
-            total, leaves = uneven(rows[row] * (owners[row] == owners[row, 0])), list(values.values())
-            try:
-                found = torch.autograd.grad(total, leaves, retain_graph=True, allow_unused=True)
-            except RuntimeError:  # torch has no derivative, so that only its name tells
-                return added_along(op, result.dim()) is not None
-            reached = [
-                self._known[slot].expand(gradient.shape)[gradient != 0]
-                for slot, gradient in zip(values, found, strict=True)
-                if gradient is not None
-            ]
-            nodes = torch.cat([*reached, owners[row, :1]])
-            nodes = nodes[nodes != NOBODY]
-            if bool((nodes != nodes[:1]).any() or (nodes == SEVERAL).any()):
-                return True
-        return False
+        return any(bool((ids >= 0).any()) for ids in found) and bool(self.mixing.among(lambda other: other is op))
 
     def _several(self, op: Op, value: Tensor) -> Tensor:
         """Rows of several nodes, with no way to tell which belongs to which."""

@@ -275,7 +275,7 @@ class _SumsByName(_OwnSums):
 
     def _check_order(self, op: Op, slot: int) -> None:
         """Refuse nodes in another order, if these are not the ends of edges, of which there are as many."""
-        if self.identities.are_ends(op.args, self.values[slot]):
+        if self.identities.are_ends(op, self.values[slot]):
             return
         with suppress(UnfollowedError):
             ids = self.identities.nodes(slot)
