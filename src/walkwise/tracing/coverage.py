@@ -13,6 +13,7 @@ from walkwise.core.differential import leaves
 from walkwise.core.operators import Step, Visit
 from walkwise.errors import CoverageWarning
 from walkwise.tracing.nodes.identity import UnfollowedError
+from walkwise.tracing.nodes.sums import reads_rows
 from walkwise.tracing.recording.kinds import ADDING, ATTENDING, PRODUCTS
 from walkwise.tracing.recording.recorded import Op
 
@@ -127,10 +128,13 @@ def _mixes_nodes(lowering: Lowering, op: Op) -> bool:
     """Whether an operation of the read-out carries messages from nodes to nodes."""
     if op.call is not None or op.word.name not in _MIXING or not _carries(lowering, op):
         return False
-    identities = lowering.positions.identities
+    identities, values = lowering.positions.identities, lowering.tape.values
+    counts = {lowering.num_nodes, *(identities.types.counts.values() if identities.types else ())}
     if len(op.inputs) == 1 and op.word.name in PRODUCTS:  # h @ weights mixes nothing
-        constants = [item.shape for item in leaves((op.args, op.kwargs)) if isinstance(item, Tensor)]
-        counts = {lowering.num_nodes, *(identities.types.counts.values() if identities.types else ())}
-        if not any(counts.intersection(shape) for shape in constants):
-            return False
+        shapes = [item.shape for item in leaves((op.args, op.kwargs)) if isinstance(item, Tensor)]
+    else:  # in a pooled graph, messages are read from as many rows
+        shapes = [values[slot].shape for slot in op.outputs if slot is not None]
+        counts |= {size for op in lowering.ops if reads_rows(op) for size in values[op.inputs[0]].shape[:1]}
+    if not any(counts.intersection(shape) for shape in shapes):
+        return False
     return identities.mixes(op)
