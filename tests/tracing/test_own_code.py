@@ -993,3 +993,28 @@ def test_what_has_a_number_for_every_edge_may_have_any_name():
     sets = [[0, 1, 2], [3], [1, 4]]
     torch.testing.assert_close(*(ww.subgraph_relevance(chain, sets, alpha=[0.0, 0.5]) for chain in (usual, other)))
     assert other.notes == usual.notes
+
+
+@pytest.mark.parametrize("by_number", [False, True])
+def test_nodes_along_columns_that_are_added_up_twice_are_refused(by_number):
+    """Once is one layer, as with rows; twice would be taken for one layer, too."""
+
+    class Columns(nn.Module):
+        def __init__(self, times):
+            super().__init__()
+            torch.manual_seed(0)
+            self.weights = nn.ModuleList(nn.Linear(4, 4, bias=False) for _ in range(times))
+
+        def forward(self, x, edges):
+            h = x.t()
+            for weights in self.weights:
+                h = weights.weight @ h
+                sent = h.index_select(1, edges[0])
+                matrix = x.new_zeros(len(x), len(x)).index_put((edges[0], edges[1]), x.new_ones(()))
+                h = (torch.zeros_like(h).index_add(1, edges[1], sent) if by_number else h @ matrix).relu()
+            return h.t().mean(0, keepdim=True)
+
+    x, edges = torch.rand(6, 4, dtype=torch.float64), torch.tensor([[0, 1, 2, 3, 4, 5, 0], [1, 2, 3, 4, 5, 0, 3]])
+    assert ww.trace(Columns(1).double().eval(), x, edges, target=0).num_layers == 1
+    with pytest.raises(TraceError, match=r"keeps its nodes along columns, \(F, M\).*Keep nodes first"):
+        ww.trace(Columns(2).double().eval(), x, edges, target=0)

@@ -20,7 +20,14 @@ from walkwise.tracing.given.inputs import check_input
 from walkwise.tracing.given.target import ExplainedScalar, Index, Target, explained
 from walkwise.tracing.meaning.pairs import write_pairs
 from walkwise.tracing.nodes.own_layers import find_own_layers
-from walkwise.tracing.nodes.own_sums import NodeTensors, ReorderedError, is_of_more_nodes, node_tensors, same_slots
+from walkwise.tracing.nodes.own_sums import (
+    ColumnsError,
+    NodeTensors,
+    ReorderedError,
+    is_of_more_nodes,
+    node_tensors,
+    same_slots,
+)
 from walkwise.tracing.nodes.returned import take_returned
 from walkwise.tracing.nodes.sources import embedded_nodes
 from walkwise.tracing.precision import CAST, WIDENED, half_of, widened
@@ -43,6 +50,11 @@ from walkwise.tracing.running.watch import Watch
 _RANDOM = (
     "the model draws random numbers even in evaluation mode (a dropout that is always on, say): this chain is that of "
     "one run, and another run may give a different output"
+)
+
+_COLUMNS = (
+    "{} keeps its nodes along columns, (F, M), and adds them up there several times in a row; walks stand at rows, and "
+    "would pass all of these sums as one layer."
 )
 
 _REORDERED = (
@@ -129,6 +141,9 @@ class ModelRuns:
                 except ReorderedError as function:
                     problem = _REORDERED.format(type(self.given.model).__name__, function)
                     raise TraceError(problem, remedy="Put the graph into that order before tracing it.") from None
+                except ColumnsError:
+                    problem = _COLUMNS.format(type(self.given.model).__name__)
+                    raise TraceError(problem, remedy="Keep nodes first: (M, F).") from None
                 self.sums = find_own_layers(tape, slot, found, M, self.given.model, ends)
         if not tape.calls:
             check_layers(ran.watch.modules)
@@ -148,7 +163,7 @@ class ModelRuns:
                 if not is_of_more_nodes((other, tape), slots, (M + more, M)):
                     continue
                 found = node_tensors(other, output, M + more, certain=True)
-            except ReorderedError:
+            except (ReorderedError, ColumnsError):
                 raise
             except Exception:  # the model does not run on more nodes, or does something else there
                 continue
@@ -166,7 +181,7 @@ class ModelRuns:
             try:
                 other, output, slots = self._run_likewise(larger, tape, slot)
                 found = node_tensors(other, output, larger.num_nodes, larger.ends)
-            except ReorderedError:
+            except (ReorderedError, ColumnsError):
                 raise
             except Exception:  # the model does not run on more edges, or does something else there
                 continue

@@ -20,6 +20,7 @@ from walkwise.tracing.nodes.identity import Identities, UnfollowedError
 from walkwise.tracing.nodes.sums import added_along, one_by_one
 from walkwise.tracing.recording.kinds import (
     ATTENDING,
+    BY_NUMBER,
     ENTRYWISE,
     NORMALISING,
     PRODUCTS,
@@ -51,6 +52,10 @@ class NodeTensors:
 
 class ReorderedError(Exception):
     """A model puts nodes into another order."""
+
+
+class ColumnsError(Exception):
+    """A model keeps nodes along columns, (F, M), and adds them up there several times in a row."""
 
 
 def node_tensors(
@@ -235,7 +240,19 @@ class _SumsByRows(_OwnSums):
         elif self._dims(slot) <= self._rank:
             if _is_order(dependence(made, given)[1]):
                 raise ReorderedError(op.word.name)
+            if sum(map(self._adds_columns_up, self._cone(slot)[0])) > 1:  # several layers, where one is seen
+                raise ColumnsError(op.word.name)
             self._take(slot)
+
+    def _adds_columns_up(self, op: Op) -> bool:
+        """Whether columns that stand for nodes, (F, M), are made of columns of other nodes."""
+        slot, M = op.outputs[0], self.num_nodes
+        if slot is None or op.word.name not in PRODUCTS | BY_NUMBER:
+            return False
+        across = [s for s in (slot, *op.inputs) if self.values[s].dim() == 2 and self.values[s].shape[1] == M]
+        if slot not in across or len(across) < 2:
+            return False
+        return any(_on_others(*self._dependence([op], {given: 1}, slot, 1)) for given in across[1:])
 
     def _is_row_by_row(self, op: Op, slot: int) -> bool:
         """Whether an operation is known to map every row of node tensors by itself."""
