@@ -246,13 +246,18 @@ class _SumsByRows(_OwnSums):
 
     def _adds_columns_up(self, op: Op) -> bool:
         """Whether columns that stand for nodes, (F, M), are made of columns of other nodes."""
-        slot, M = op.outputs[0], self.num_nodes
-        if slot is None or op.word.name not in PRODUCTS | BY_NUMBER:
+        slot = op.outputs[0]
+        across = [s for s in (slot, *op.inputs) if s is not None and self._are_columns(self.values[s])]
+        if slot not in across:
             return False
-        across = [s for s in (slot, *op.inputs) if self.values[s].dim() == 2 and self.values[s].shape[1] == M]
-        if slot not in across or len(across) < 2:
-            return False
-        return any(_on_others(*self._dependence([op], {given: 1}, slot, 1)) for given in across[1:])
+        if op.word.name in BY_NUMBER:
+            return op.given("dim").get("dim") in (1, -1)
+        products = op.word.name in PRODUCTS
+        return products and any(_on_others(*self._dependence([op], {given: 1}, slot, 1)) for given in across[1:])
+
+    def _are_columns(self, value: Tensor) -> bool:
+        """Whether a tensor may have a column for every node, (F, M)."""
+        return value.dim() == 2 and value.shape[1] == self.num_nodes != value.shape[0]
 
     def _is_row_by_row(self, op: Op, slot: int) -> bool:
         """Whether an operation is known to map every row of node tensors by itself."""
