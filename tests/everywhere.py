@@ -8,6 +8,8 @@ from torch_geometric.nn import GCNConv, MessagePassing
 import walkwise as ww
 
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 0, 0, 2], [1, 0, 2, 1, 3, 2, 4, 3, 0, 4, 2, 0]])
+#: What a model is given besides features and edges: the last state of a recurrent cell, say.
+STATE = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
 SETS = [[0], [1, 2], [0, 2, 3], [4], [0, 1, 2, 3, 4]]
 
 
@@ -17,6 +19,7 @@ class Weights(nn.Module):
         self.a, self.b, self.c = (nn.Linear(4, 4) for _ in range(3))
         self.norm, self.scores = nn.LayerNorm(4), nn.Linear(4, 1)
         self.heads = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.state = None  # as the model is given it
 
 
 def same(tensor):
@@ -53,7 +56,8 @@ class Model(nn.Module):
     def step(self, h, place):
         return self.written(self.w, h, self.held) if self.place == place else h
 
-    def forward(self, x, edge_index):
+    def forward(self, x, edge_index, state=None):
+        self.w.state = state
         h = self.step(x, "before")
         h = self.first(h, edge_index).relu()
         h = self.step(h, "between")
@@ -66,7 +70,7 @@ def traced(written, place, held, rule):
     torch.manual_seed(4)
     model = Model(written, place, held).double().eval()
     x = torch.randn(5, 4, dtype=torch.float64)
-    return ww.trace(model, x, EDGES, target=0, rule=rule)
+    return ww.trace(model, x, EDGES, target=0, rule=rule, state=STATE)
 
 
 def check_same(ours, theirs):

@@ -7,40 +7,37 @@ from torch.nn import functional as F
 from torch_geometric.nn import GCNConv, MessagePassing, TransformerConv
 
 import walkwise as ww
-from everywhere import EDGES, SETS, Model, check_same, detached, same, traced
+from everywhere import EDGES, SETS, STATE, Model, check_same, detached, same, traced
 from walkwise.rules import AlphaBeta, Epsilon, Gamma, GeneralisedGamma
-
-#: What a recurrent cell is given as its last state, say.
-STATE = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
 
 
 def gate_of_a_state(w, h, held):
     z = held(torch.sigmoid(w.a(h)))
-    return z * STATE + (1 - z) * w.b(h)
+    return z * w.state + (1 - z) * w.b(h)
 
 
 def gate_of_a_state_alone(w, h, held):
-    return w.b(h) + w.c(held(torch.sigmoid(w.a(h))) * STATE)
+    return w.b(h) + w.c(held(torch.sigmoid(w.a(h))) * w.state)
 
 
 def scores_of_a_sum(w, h, held):
     scores = held(w.scores(h).softmax(0))
-    return scores * h + scores * STATE
+    return scores * h + scores * w.state
 
 
 def attention_over_others(w, h, held):
     """Another graph's nodes, which are constant."""
-    return h + held((w.a(h) @ STATE.t()).softmax(-1)) @ STATE
+    return h + held((w.a(h) @ w.state.t()).softmax(-1)) @ w.state
 
 
 def attention_over_others_by_einsum(w, h, held):
-    scores = held(torch.einsum("md,nd->mn", w.a(h), STATE).softmax(-1))
-    return h + torch.einsum("mn,nd->md", scores, STATE)
+    scores = held(torch.einsum("md,nd->mn", w.a(h), w.state).softmax(-1))
+    return h + torch.einsum("mn,nd->md", scores, w.state)
 
 
 def weighted_scores(w, h, held):
     """A gate that is weighted, and weighs then."""
-    return held(w.scores(h).softmax(0)) * STATE[:, :1] * h
+    return held(w.scores(h).softmax(0)) * w.state[:, :1] * h
 
 
 def attention(w, h, held):
@@ -136,20 +133,46 @@ def test_what_is_held_constant_is_the_gradient_of_the_model_that_detaches_it(wri
     model.step = lambda h, at: written(model.w, h, detached) if at == place else h
     x = torch.randn(5, 4, dtype=torch.float64)
 
-    def run(m, x, edges):
+    def run(m, x, edges, state):
+        m.w.state = state
         h = m.first(m.step(x, "before"), edges).relu()
         h = (m.inner if place == "inside" else m.second)(m.step(h, "between"), edges)
         return m.head(m.step(h, "after").sum(0, keepdim=True))
 
-    model.forward = lambda x, edges: run(model, x, edges)
+    model.forward = lambda x, edges, state: run(model, x, edges, state)
     leaf = x.clone().requires_grad_(True)
-    (gradient,) = torch.autograd.grad(run(model, leaf, EDGES)[0, 0], leaf)
+    (gradient,) = torch.autograd.grad(run(model, leaf, EDGES, STATE)[0, 0], leaf)
     torch.manual_seed(4)
     ours = Model(written, place, same).double().eval()
-    ours.forward = lambda x, edges: run(ours, x, edges)
+    ours.forward = lambda x, edges, state: run(ours, x, edges, state)
     ours.step = lambda h, at: written(ours.w, h, same) if at == place else h
-    chain = ww.trace(ours, x, EDGES, target=0, rule="zero")
+    chain = ww.trace(ours, x, EDGES, target=0, rule="zero", state=STATE)
     torch.testing.assert_close(ww.feature_relevance(chain), gradient * x, rtol=1e-9, atol=1e-11)
+
+
+MASK = torch.tensor([[0.0], [1], [1], [0], [1]], dtype=torch.float64)
+FEATURES = {"sigmoid": torch.sigmoid, "softmax": lambda z: z.softmax(-1), "exp": lambda z: (-z.square()).exp()}
+
+
+@pytest.mark.parametrize("rule", ["zero", GeneralisedGamma(3.0)], ids=repr)
+@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda w, h: h * MASK, lambda w, h: h * MASK.expand_as(h)),
+        (lambda w, h: h * MASK, lambda w, h: h * MASK.repeat(1, 4)),
+        (lambda w, h: h @ w.a.weight, lambda w, h: h @ (w.a.weight * 1)),
+        (lambda w, h: h, lambda w, h: h * torch.ones_like(h)),
+    ],
+    ids=["an expanded mask", "a repeated mask", "a weight times 1", "ones"],
+)
+def test_features_that_look_like_a_gate_are_followed_through_constants(one, other, name, rule):
+    """A sigmoid may be a feature like any other: only a factor that weighs given features is held."""
+    chains = [
+        traced(lambda w, h, held, step=step: h + step(w, FEATURES[name](w.b(h))), "between", same, rule)
+        for step in (one, other)
+    ]
+    check_same(*chains)
 
 
 def test_a_library_layer_and_the_same_written_out_agree():

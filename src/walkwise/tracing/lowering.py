@@ -189,6 +189,7 @@ class Lowering:
             made=self.made,
             standing=self.positions.number,
             along_nodes=self.positions.identities.along_nodes,
+            are_nodes=self.positions.identities.are_nodes,
             missing=self._around,
             gating=gating(self.ops, self.made),
         )

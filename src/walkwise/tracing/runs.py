@@ -15,7 +15,7 @@ from walkwise.core.lazy import cached_property
 from walkwise.errors import InputError, TargetError, TraceError
 from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.given.enlarged import enlarged, with_one_edge_more
-from walkwise.tracing.given.holders import in_main_memory
+from walkwise.tracing.given.holders import all_tensors_in, in_main_memory
 from walkwise.tracing.given.inputs import check_input
 from walkwise.tracing.given.target import ExplainedScalar, Index, Target, explained
 from walkwise.tracing.meaning.pairs import write_pairs
@@ -202,6 +202,7 @@ class ModelRuns:
         tape.early, tape.making = dict.fromkeys(self.early), not self.early and not given.has_all_features
         watch = Watch(tape, modules, suspects, self.closed)
         tape.numbers = Numbers(given.numbers())
+        tape.data = {id(t): t for t in all_tensors_in(given.arguments) if t.is_floating_point() and t is not given.x}
         tape.keep_outside(given.outside)
         for features in given.features.values():
             tape.follow_features(features)

@@ -155,7 +155,7 @@ def _mul(run: Interpreter, op: Op) -> None:
     if op.outputs[0] is None or not (isinstance(left, Ref) or isinstance(right, Ref)):
         return gradient(run, op)
     ref, factor = (left, right) if isinstance(left, Ref) else (right, left)
-    if isinstance(factor, Tensor) and gates_constant(run, ref.slot, factor, factor.shape == run.shape(op.outputs[0])):
+    if isinstance(factor, Tensor) and gates_constant(run, op, ref.slot, factor):
         return run.hold(op)
     if isinstance(factor, Tensor) and factor.dim() and run.learned(factor) and op.outputs[0] not in run.standing:
         run.factors[op.outputs[0]] = ref.slot, factor

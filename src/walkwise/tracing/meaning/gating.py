@@ -1,4 +1,4 @@
-"""Gates of constants: the product of a gate with constant features is constant.
+"""Gates of constants: the product of a gate with features that are given, and constant, is constant.
 
 ``(1 - z) * new + z * state`` with a given state holds z in both products; attention α is held in
 ``α * x_j + α * edge_attr`` as it is in ``α * (x_j + edge_attr)``, and over another graph, ``α @ x_t``.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import torch
 from torch import Tensor
 
 from walkwise.tracing.meaning.activations import GATES, SIGNED
@@ -21,20 +22,29 @@ _ON_THE_WAY = frozenset({
 })  # fmt: skip
 
 
-def gates_constant(run: Interpreter, slot: int, constant: Tensor, whole: bool) -> bool:
-    """Whether a tensor gates a constant: it gates something followed, too, or the constant is rows of features.
+def gates_constant(run: Interpreter, op: Op, slot: int, constant: Tensor) -> bool:
+    """Whether a tensor is a gate of the constant that an operation multiplies it with, entry by entry.
 
-    Args:
-        run: the interpreter.
-        slot: of the tensor.
-        constant: what it is multiplied with.
-        whole: whether the tensor multiplies all columns of the constant, and not the constant those of the tensor.
+    It is if it gates something followed, too, or has one number where given features have many; and if these are rows
+    of nodes, such as the last state of a recurrent cell.
     """
     gate = gate_of(slot, run.made) if constant.numel() > 1 else None
-    if gate is None:
-        return False
-    rows = whole and constant.dim() > 1 and constant.shape[-1] > 1 and not run.is_parameter(constant)
-    return rows or gate in run.gating
+    if gate is None or gate in run.gating:
+        return gate is not None
+    whole = run.shape(op.outputs[0])  # type: ignore[arg-type]
+    broadcast = run.values[slot].numel() < whole.numel()
+    return constant.shape == whole and _are_given_features(run, constant) and (broadcast or run.are_nodes(slot))
+
+
+def attends_to_constant(run: Interpreter, slot: int, constant: Tensor) -> bool:
+    """Whether a tensor is attention over rows of given features, as it is multiplied with them as matrices: α @ x_t."""
+    return gate_of(slot, run.made) is not None and _are_given_features(run, constant)
+
+
+def _are_given_features(run: Interpreter, constant: Tensor) -> bool:
+    """Whether rows were given, or made of what was; and are no mask, with the same number in all columns."""
+    several = constant.layout == torch.strided and constant.dim() > 1 and constant.shape[-1] > 1
+    return several and id(constant) in run.data and bool((constant != constant[..., :1]).any())
 
 
 def gating(ops: Iterable[Op], made: Mapping[int, Op]) -> frozenset[int]:

@@ -33,6 +33,7 @@ class Interpreter:
         made: Mapping[int, Op],
         standing: Container[int],
         along_nodes: Callable[[int, int], bool | None],
+        are_nodes: Callable[[int], bool],
         missing: Callable[[int], Flow],
         gating: frozenset[int],
     ) -> None:
@@ -44,13 +45,14 @@ class Interpreter:
             made: the operations of the run, by the slots of what they made.
             standing: the slots at which walks stand.
             along_nodes: whether a dimension of a slot runs over nodes; None where nobody knows.
+            are_nodes: whether the rows of a slot are nodes, and not edges.
             missing: makes the flow of a slot that nothing here has made.
             gating: the slots of gates that multiply something followed.
         """
         self.values: Sequence[Tensor] = tape.values
-        self.origins, self.parameters = tape.origins, tape.parameters
+        self.origins, self.parameters, self.data = tape.origins, tape.parameters, tape.data
         self.builder = builder
-        self.made, self.standing, self.along_nodes = dict(made), standing, along_nodes
+        self.made, self.standing, self.along_nodes, self.are_nodes = dict(made), standing, along_nodes, are_nodes
         self.gating = gating
         self.held: set[int] = set()  # slots that count as constant: products of a gate with constant features
         self.missing: Callable[[int], Flow] | None = missing

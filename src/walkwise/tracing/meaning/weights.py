@@ -16,7 +16,7 @@ from walkwise.core.operators import Aggregate, Operator, RowMap, Scale
 from walkwise.core.row_maps import Send
 from walkwise.tracing.meaning.arithmetic import flat_constant, product, scale, without_nan
 from walkwise.tracing.meaning.contractions import contraction
-from walkwise.tracing.meaning.gating import gates_constant
+from walkwise.tracing.meaning.gating import attends_to_constant
 from walkwise.tracing.meaning.interpreter import Interpreter, gradient, selection, structural
 from walkwise.tracing.recording.recorded import Op, Ref
 from walkwise.tracing.recording.words import handles, word
@@ -83,7 +83,7 @@ def _matmul(run: Interpreter, op: Op) -> None:
         return product(run, op)
     if isinstance(right, Ref):
         return _from_the_left(run, op, left, right)
-    if isinstance(right, Tensor) and gates_constant(run, left.slot, right, True):
+    if isinstance(right, Tensor) and attends_to_constant(run, left.slot, right):
         return run.hold(op)
     if not isinstance(right, Tensor) or right.dim() != 2 or not is_weight(run, right, left.slot, (-1,)):
         return multilinear(run, op)
@@ -178,7 +178,7 @@ def multilinear(run: Interpreter, op: Op) -> None:
         return product(run, replace(op, args=flat_args))
     (ref,) = followed
     constant = next(a for a in tensors if isinstance(a, Tensor))
-    if op.word.name in ("bmm", "einsum") and tensors[0] is ref and gates_constant(run, ref.slot, constant, True):
+    if op.word.name in ("bmm", "einsum") and tensors[0] is ref and attends_to_constant(run, ref.slot, constant):
         return run.hold(op)
     shapes = run.shape(ref.slot), constant.shape
     found = contraction(op.word.name, (*op.args, *op.kwargs.values()), *shapes, first=tensors[0] is ref)

@@ -131,6 +131,13 @@ class Identities:
         ids = ids if ids.dim() == len(shape) else ids.expand(shape)
         return bool((ids != ids.narrow(dim, 0, 1)).any())
 
+    def are_nodes(self, slot: int) -> bool:
+        """Whether rows are nodes, and not read from nodes by number, as those of edges are."""
+        try:
+            return bool((self.nodes(slot) >= 0).all()) and not self._read.are_read(slot)
+        except UnfollowedError:
+            return False
+
     def along_another(self, slot: int, dim: int) -> bool:
         """Whether nodes run along other dimensions of a tensor than a given one."""
         others = [d for d in range(self.tape.values[slot].dim()) if d != dim]

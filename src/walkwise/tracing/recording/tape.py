@@ -82,6 +82,7 @@ class Tape(TorchFunctionMode):
         #: Constants that functions outside of layers read, by identity, and where those were; if that is asked for.
         self.read: dict[int, tuple[Tensor, list[tuple[int, str, int]]]] = {}
         self.early: dict[tuple[int, str, int], int | None] = {}  # constants to follow, by that place: their slots
+        self.data: dict[int, Tensor] = {}  # numbers that the model was given besides features, and what is made of them
         self.outer: dict[int, Tensor] = {}  # tensors of other graphs than the explained one, and what is made of them
         self.beside: set[int] = set()  # the slots of those that a layer is handed together with nodes
         self._outside = 0  # how many functions were called outside of layers
@@ -167,6 +168,8 @@ class Tape(TorchFunctionMode):
         if isinstance(result, Tensor) and result.is_complex():
             self.complex.add(result)
         self.origins.passed_on(known, args, result)
+        if self.data and any(id(item) in self.data for item in leaves((args, kwargs))):
+            self.data.update((id(item), item) for item in leaves(result) if isinstance(item, Tensor))
         if self.outer and self.hangs_outside((args, kwargs)):
             self.keep_outside((result, args[:1] if known.writes else ()))
         if self.making and self.active is None:
