@@ -136,6 +136,9 @@ def test_what_cannot_be_taken_is_refused_with_what_to_write(kind, graph, words):
 def test_features_of_four_dimensions_are_given_nodes_first():
     with pytest.raises(InputError, match=r"first dimension of x, \(1, 4, 3, 2\), has 1\..*unsqueeze\(0\)"):
         ww.trace(Plain(), torch.rand(1, 4, 3, 2), EDGES)
+    told = r"The adjacency joins 3 nodes, but the first dimension of x, \(1, 2, 5, 3\), has 1\..*unsqueeze\(0\)"
+    with pytest.raises(InputError, match=told):
+        ww.trace(Plain(), torch.rand(1, 2, 5, 3), torch.eye(3))  # as models of traffic have it
 
 
 MORE = torch.tensor([[0, 1, 2, 3, 3], [1, 2, 3, 0, 1]])

@@ -95,11 +95,17 @@ def _without_features(data: Any) -> InputError:
 
 def _check_leading(x: Any, edge_index: Any) -> None:
     """Refuse features whose first dimension is not that of the nodes, in tensors of more than three."""
-    if not isinstance(x, Tensor) or x.dim() < 4 or not names_more(edge_index, len(x)):
+    if not isinstance(x, Tensor) or x.dim() < 4:
+        return
+    if names_more(edge_index, len(x)):
+        told = f"edge_index names nodes 0 to {int(edge_index.max())}"
+    elif _is_matrix(edge_index) and len(edge_index) != len(x):
+        told = f"The adjacency joins {len(edge_index)} nodes"
+    else:
         return
     shape = tuple(x.shape)
     raise InputError(
-        f"edge_index names nodes 0 to {int(edge_index.max())}, but the first dimension of x, {shape}, has {len(x)}.",
+        f"{told}, but the first dimension of x, {shape}, has {len(x)}.",
         argument="x",
         expected="of one row per node",
         got=Described(f"a tensor of shape {shape}"),
@@ -110,8 +116,12 @@ def _check_leading(x: Any, edge_index: Any) -> None:
 
 def are_several(x: Any, edge_index: Any) -> bool:
     """Whether features (T, M, F) are told to be several matrices on one graph: by edges, or by an adjacency, (M, M)."""
-    square = isinstance(edge_index, Tensor) and edge_index.shape == (x.shape[1], x.shape[1]) != (len(x), len(x))
-    return names_more(edge_index, len(x)) or (square and edge_index.dtype != torch.long)
+    return names_more(edge_index, len(x)) or (_is_matrix(edge_index) and x.shape[1] == len(edge_index) != len(x))
+
+
+def _is_matrix(edges: Any) -> bool:
+    """Whether edges are given by a matrix, (M, M)."""
+    return isinstance(edges, Tensor) and edges.dtype != torch.long and edges.dim() == 2 and len(set(edges.shape)) == 1
 
 
 def names_more(edge_index: Any, num_nodes: int) -> bool:
