@@ -36,6 +36,7 @@ _OWN_CODE = "{} has no message-passing module; sums at nodes in its own code cou
 _IDLE = "layer '{}' ({}) ran, but the explained output does not depend on it; no walk passes through it"
 _CROSSING = "edges join nodes that batch puts into different graphs, so walks cross from graph to graph"
 _HIDDEN = "node features went {}; the result counts as constant"
+_CUT = "the model detaches node features (by detach(), .data or a copy); what it computes from those counts as constant"
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +245,7 @@ def _notes(given: Given, lowering: Lowering, unsure: Sequence[str], sums: Sequen
     for note in (*warned, *(idle if tape.cut else ())):  # perhaps cut where the model detaches
         warnings.warn(f"{note}.", CoverageWarning, stacklevel=4)
     crossing = [_CROSSING] if _crosses(given, lowering) else []
-    return [*warned, *idle, *crossing]
+    return [*warned, *idle, *crossing, *([_CUT] if tape.cut else ())]
 
 
 def _crosses(given: Given, lowering: Lowering) -> bool:
