@@ -154,6 +154,7 @@ MASK = torch.tensor([[0.0], [1], [1], [0], [1]], dtype=torch.float64)
 FEATURES = {"sigmoid": torch.sigmoid, "softmax": lambda z: z.softmax(-1), "exp": lambda z: (-z.square()).exp()}
 
 
+@pytest.mark.parametrize("gating", [False, True], ids=["", "gating something else"])
 @pytest.mark.parametrize("rule", ["zero", GeneralisedGamma(3.0)], ids=repr)
 @pytest.mark.parametrize("name", FEATURES)
 @pytest.mark.parametrize(
@@ -166,11 +167,15 @@ FEATURES = {"sigmoid": torch.sigmoid, "softmax": lambda z: z.softmax(-1), "exp":
     ],
     ids=["an expanded mask", "a repeated mask", "a weight times 1", "ones"],
 )
-def test_features_that_look_like_a_gate_are_followed_through_constants(one, other, name, rule):
+def test_features_that_look_like_a_gate_are_followed_through_constants(one, other, name, rule, gating):
     """A sigmoid may be a feature like any other: only a factor that weighs given features is held."""
+
+    def features(step, w, h):
+        h = FEATURES[name](w.b(h))
+        return (h * w.c(h).relu() if gating else h) + step(w, h)
+
     chains = [
-        traced(lambda w, h, held, step=step: h + step(w, FEATURES[name](w.b(h))), "between", same, rule)
-        for step in (one, other)
+        traced(lambda w, h, held, step=step: features(step, w, h), "between", same, rule) for step in (one, other)
     ]
     check_same(*chains)
 

@@ -16,7 +16,7 @@ from walkwise.rules import Schedule
 from walkwise.tracing.coverage import note_of_distance, notes_of_coverage, notes_of_ends, notes_of_rows
 from walkwise.tracing.given.target import ExplainedScalar
 from walkwise.tracing.meaning.activations import SIGNED
-from walkwise.tracing.meaning.gating import gating
+from walkwise.tracing.meaning.gating import gating, weighed
 from walkwise.tracing.meaning.interpreter import Interpreter, flat
 from walkwise.tracing.nodes.identity import Identities
 from walkwise.tracing.nodes.positions import Positions
@@ -192,6 +192,7 @@ class Lowering:
             are_nodes=self.positions.identities.are_nodes,
             missing=self._around,
             gating=gating(self.ops, self.made),
+            weighed=weighed(self.ops, self.made, self.positions.number, self.tape.data),
         )
         source = []
         for features in self.tape.features:

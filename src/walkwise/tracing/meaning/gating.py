@@ -6,39 +6,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import torch
 from torch import Tensor
 
 from walkwise.tracing.meaning.activations import GATES, SIGNED
 from walkwise.tracing.meaning.interpreter import Interpreter
+from walkwise.tracing.recording.kinds import PRODUCTS, READING
 from walkwise.tracing.recording.recorded import Op, references
 
 #: Functions of one followed tensor between a gate and what it multiplies.
 _ON_THE_WAY = frozenset({
     "add", "sub", "rsub", "neg", "mul", "view", "reshape", "unsqueeze", "squeeze", "expand", "expand_as", "to",
-    "repeat_interleave", "transpose", "permute", "flatten", "unflatten", "getitem", "index_select", "clamp",
+    "repeat_interleave", "transpose", "permute", "flatten", "unflatten", "clamp", "chunk", "split", "narrow",
 })  # fmt: skip
 
 
 def gates_constant(run: Interpreter, op: Op, slot: int, constant: Tensor) -> bool:
-    """Whether a tensor is a gate of the constant that an operation multiplies it with, entry by entry.
+    """Whether a tensor is a gate of given features that an operation multiplies it with, entry by entry.
 
-    It is if it gates something followed, too, or has one number where given features have many; and if these are rows
-    of nodes, such as the last state of a recurrent cell.
+    One number where these have many is a gate; other tensors are if they gate something followed, too, or if the
+    features are those of nodes, such as the last state of a recurrent cell. What weights or layers read is features.
     """
-    gate = gate_of(slot, run.made) if constant.numel() > 1 else None
-    if gate is None or gate in run.gating:
-        return gate is not None
     whole = run.shape(op.outputs[0])  # type: ignore[arg-type]
-    broadcast = run.values[slot].numel() < whole.numel()
-    return constant.shape == whole and _are_given_features(run, constant) and (broadcast or run.are_nodes(slot))
+    if constant.shape != whole or not _are_given_features(run, constant):
+        return False
+    if run.values[slot].numel() < whole.numel():
+        return gate_of(slot, run.made, read=True) is not None
+    gate = gate_of(slot, run.made)
+    return gate is not None and gate not in run.weighed and (gate in run.gating or run.are_nodes(slot))
 
 
 def attends_to_constant(run: Interpreter, slot: int, constant: Tensor) -> bool:
     """Whether a tensor is attention over rows of given features, as it is multiplied with them as matrices: α @ x_t."""
-    return gate_of(slot, run.made) is not None and _are_given_features(run, constant)
+    gate = gate_of(slot, run.made)
+    return gate is not None and gate not in run.weighed and _are_given_features(run, constant)
 
 
 def _are_given_features(run: Interpreter, constant: Tensor) -> bool:
@@ -62,17 +65,53 @@ def gating(ops: Iterable[Op], made: Mapping[int, Op]) -> frozenset[int]:
     return frozenset(found)
 
 
-def gate_of(slot: int, made: Mapping[int, Op]) -> int | None:
-    """The gate that a tensor is, up to constants and the places of its entries; by its slot."""
+def weighed(ops: Iterable[Op], made: Mapping[int, Op], handed: Iterable[int], given: Container[int]) -> frozenset[int]:
+    """The slots of what looks like a gate, but weights or layers read it as it is: features.
+
+    Args:
+        ops: those that were recorded.
+        made: the operations, by what they made.
+        handed: the slots that layers are handed.
+        given: the identities of constants that were given, or made of what was.
+    """
+    read = [op.inputs[0] for op in ops if op.word.name in ("linear", "propagate") or _has_weights(op, given)]
+    roots = (gate_of(slot, made, read=True, scaled=False) for slot in (*read, *handed))
+    return frozenset(root for root in roots if root is not None)
+
+
+def _has_weights(op: Op, given: Container[int]) -> bool:
+    """Whether an operation is a product with a matrix that is learned, and not features that were given."""
+    matrices = (item for item in op.args if isinstance(item, Tensor) and item.requires_grad)
+    return op.word.name in PRODUCTS and len(op.inputs) == 1 and any(id(item) not in given for item in matrices)
+
+
+def gate_of(slot: int, made: Mapping[int, Op], *, read: bool = False, scaled: bool = True) -> int | None:
+    """The gate that a tensor is, up to constants and the places of its entries; by its slot.
+
+    Args:
+        slot: of the tensor.
+        made: the operations, by what they made.
+        read: whether its rows may have been read by number, as those of nodes are at edges.
+        scaled: whether it may have been multiplied or divided.
+    """
     while (op := made.get(slot)) is not None:
         if GATES.get(op.word.name, 0) > SIGNED:
             return slot
+        if not scaled and op.word.name in ("mul", "div"):
+            return None
         if op.word.name == "div":  # by the sum of all, say
             slot, first = next(iter(references(op))).slot, op.args[0]
             if getattr(first, "slot", None) != slot:
                 return None
-        elif op.word.name in _ON_THE_WAY and len(op.inputs) == 1:
+        elif len(op.inputs) == 1 and (op.word.name in _ON_THE_WAY or (op.word.name in READING and _reads(op, read))):
             (slot,) = op.inputs
         else:
             return None
     return None
+
+
+def _reads(op: Op, read: bool) -> bool:
+    """Whether an operation picks columns, or rows by number where this is allowed."""
+    index = op.args[1] if op.word.name == "getitem" and len(op.args) > 1 else None
+    first = index[0] if isinstance(index, tuple) and index else index
+    return read or (op.word.name == "getitem" and not isinstance(first, Tensor))

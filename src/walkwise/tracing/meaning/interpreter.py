@@ -36,6 +36,7 @@ class Interpreter:
         are_nodes: Callable[[int], bool],
         missing: Callable[[int], Flow],
         gating: frozenset[int],
+        weighed: frozenset[int],
     ) -> None:
         """An interpreter that knows what was recorded, and writes with a builder.
 
@@ -48,12 +49,13 @@ class Interpreter:
             are_nodes: whether the rows of a slot are nodes, and not edges.
             missing: makes the flow of a slot that nothing here has made.
             gating: the slots of gates that multiply something followed.
+            weighed: the slots of what looks like a gate, but weights or layers read it.
         """
         self.values: Sequence[Tensor] = tape.values
         self.origins, self.parameters, self.data = tape.origins, tape.parameters, tape.data
         self.builder = builder
         self.made, self.standing, self.along_nodes, self.are_nodes = dict(made), standing, along_nodes, are_nodes
-        self.gating = gating
+        self.gating, self.weighed = gating, weighed
         self.held: set[int] = set()  # slots that count as constant: products of a gate with constant features
         self.missing: Callable[[int], Flow] | None = missing
         self.flows: dict[int, Flow] = {}
