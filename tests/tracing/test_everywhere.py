@@ -180,6 +180,40 @@ def test_features_that_look_like_a_gate_are_followed_through_constants(one, othe
     check_same(*chains)
 
 
+@pytest.mark.parametrize(
+    "state", [torch.randn(5, 4), torch.full((5, 4), 0.3), torch.zeros(5, 4)], ids=["", "flat", "zeros"]
+)
+@pytest.mark.parametrize("kind", [nn.GRUCell, nn.LSTMCell], ids=["GRU", "LSTM"])
+def test_cells_by_hand_with_a_given_state_are_those_of_torch(kind, state):
+    class ByHand(kind):
+        def forward(self, x, state):
+            on_x, size = x @ self.weight_ih.t() + self.bias_ih, self.hidden_size
+            if kind is nn.GRUCell:
+                a, b = on_x.split(size, 1), (state @ self.weight_hh.t() + self.bias_hh).split(size, 1)
+                r, z = torch.sigmoid(a[0] + b[0]), torch.sigmoid(a[1] + b[1])
+                return (1 - z) * torch.tanh(a[2] + r * b[2]) + z * state
+            i, f, g, o = (on_x + state[0] @ self.weight_hh.t() + self.bias_hh).split(size, 1)
+            return o.sigmoid() * torch.tanh(f.sigmoid() * state[1] + i.sigmoid() * g.tanh())
+
+    class Recurrent(nn.Module):
+        def __init__(self, cell):
+            super().__init__()
+            torch.manual_seed(0)
+            self.conv, self.cell, self.head = GCNConv(4, 4), cell(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x, edges, state, other=None):
+            h = self.cell(self.conv(x, edges).relu(), state if other is None else (state, other))
+            return self.head(h[0] if isinstance(h, tuple) else h)
+
+    given = {"state": state.double()} | ({} if kind is nn.GRUCell else {"other": state.double() + 0})
+    x = torch.randn(5, 4, dtype=torch.float64)
+    chains = [
+        ww.trace(Recurrent(cell).double().eval(), x, EDGES, index=2, target=0, rule="zero", **given)
+        for cell in (kind, ByHand)
+    ]
+    check_same(*chains)
+
+
 def test_a_library_layer_and_the_same_written_out_agree():
     """TransformerConv's own attention is held constant, whichever way it is computed."""
     torch.manual_seed(0)

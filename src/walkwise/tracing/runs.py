@@ -203,6 +203,7 @@ class ModelRuns:
         watch = Watch(tape, modules, suspects, self.closed)
         tape.numbers = Numbers(given.numbers())
         tape.data = {id(t): t for t in all_tensors_in(given.arguments) if t.is_floating_point() and t is not given.x}
+        tape.given = frozenset(tape.data)
         tape.keep_outside(given.outside)
         for features in given.features.values():
             tape.follow_features(features)

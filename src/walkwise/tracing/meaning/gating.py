@@ -24,18 +24,21 @@ _ON_THE_WAY = frozenset({
 
 
 def gates_constant(run: Interpreter, op: Op, slot: int, constant: Tensor) -> bool:
-    """Whether a tensor is a gate of given features that an operation multiplies it with, entry by entry.
+    """Whether a tensor is a gate of a constant that an operation multiplies it with, entry by entry.
 
-    One number where these have many is a gate; other tensors are if they gate something followed, too, or if the
-    features are those of nodes, such as the last state of a recurrent cell. What weights or layers read is features.
+    It is if it gates something followed, too, as an update gate does. One number where given features have many is a
+    gate, and so is what is multiplied with given features of nodes, such as the last state of a recurrent cell. What
+    weights or layers read is features.
     """
-    whole = run.shape(op.outputs[0])  # type: ignore[arg-type]
+    gate, whole = gate_of(slot, run.made), run.shape(op.outputs[0])  # type: ignore[arg-type]
+    gates = gate is not None and gate not in run.weighed and constant.numel() > 1
+    if gates and (gate in run.gating or not bool(constant.any())):
+        return True
     if constant.shape != whole or not _are_given_features(run, constant):
         return False
     if run.values[slot].numel() < whole.numel():
         return gate_of(slot, run.made, read=True) is not None
-    gate = gate_of(slot, run.made)
-    return gate is not None and gate not in run.weighed and (gate in run.gating or run.are_nodes(slot))
+    return gates and run.are_nodes(slot)
 
 
 def attends_to_constant(run: Interpreter, slot: int, constant: Tensor) -> bool:
@@ -45,9 +48,11 @@ def attends_to_constant(run: Interpreter, slot: int, constant: Tensor) -> bool:
 
 
 def _are_given_features(run: Interpreter, constant: Tensor) -> bool:
-    """Whether rows were given, or made of what was; and are no mask, with the same number in all columns."""
+    """Whether rows were given, or made of what was and no mask, which has the same number in all columns."""
     several = constant.layout == torch.strided and constant.dim() > 1 and constant.shape[-1] > 1
-    return several and id(constant) in run.data and bool((constant != constant[..., :1]).any())
+    if not several or id(constant) not in run.data:
+        return False
+    return id(constant) in run.given or bool((constant != constant[..., :1]).any())
 
 
 def gating(ops: Iterable[Op], made: Mapping[int, Op]) -> frozenset[int]:
@@ -75,7 +80,7 @@ def weighed(ops: Iterable[Op], made: Mapping[int, Op], handed: Iterable[int], gi
         given: the identities of constants that were given, or made of what was.
     """
     read = [op.inputs[0] for op in ops if op.word.name in ("linear", "propagate") or _has_weights(op, given)]
-    roots = (gate_of(slot, made, read=True, scaled=False) for slot in (*read, *handed))
+    roots = (gate_of(slot, made, read=True, whole=False) for slot in (*read, *handed))
     return frozenset(root for root in roots if root is not None)
 
 
@@ -85,19 +90,19 @@ def _has_weights(op: Op, given: Container[int]) -> bool:
     return op.word.name in PRODUCTS and len(op.inputs) == 1 and any(id(item) not in given for item in matrices)
 
 
-def gate_of(slot: int, made: Mapping[int, Op], *, read: bool = False, scaled: bool = True) -> int | None:
+def gate_of(slot: int, made: Mapping[int, Op], *, read: bool = False, whole: bool = True) -> int | None:
     """The gate that a tensor is, up to constants and the places of its entries; by its slot.
 
     Args:
         slot: of the tensor.
         made: the operations, by what they made.
         read: whether its rows may have been read by number, as those of nodes are at edges.
-        scaled: whether it may have been multiplied or divided.
+        whole: whether it may have been multiplied with a number for each of its entries.
     """
     while (op := made.get(slot)) is not None:
         if GATES.get(op.word.name, 0) > SIGNED:
             return slot
-        if not scaled and op.word.name in ("mul", "div"):
+        if not whole and op.word.name in ("mul", "div") and _has_number_for_each(op):
             return None
         if op.word.name == "div":  # by the sum of all, say
             slot, first = next(iter(references(op))).slot, op.args[0]
@@ -115,3 +120,9 @@ def _reads(op: Op, read: bool) -> bool:
     index = op.args[1] if op.word.name == "getitem" and len(op.args) > 1 else None
     first = index[0] if isinstance(index, tuple) and index else index
     return read or (op.word.name == "getitem" and not isinstance(first, Tensor))
+
+
+def _has_number_for_each(op: Op) -> bool:
+    """Whether a factor has several columns, or is followed; what is the same in memory counts once."""
+    factors = [item for item in op.args if isinstance(item, Tensor) and item.layout == torch.strided and item.dim() > 1]
+    return len(op.inputs) > 1 or any(item.shape[-1] > 1 and item.stride(-1) for item in factors)

@@ -53,6 +53,7 @@ class Interpreter:
         """
         self.values: Sequence[Tensor] = tape.values
         self.origins, self.parameters, self.data = tape.origins, tape.parameters, tape.data
+        self.given = tape.given
         self.builder = builder
         self.made, self.standing, self.along_nodes, self.are_nodes = dict(made), standing, along_nodes, are_nodes
         self.gating, self.weighed = gating, weighed

@@ -83,6 +83,7 @@ class Tape(TorchFunctionMode):
         self.read: dict[int, tuple[Tensor, list[tuple[int, str, int]]]] = {}
         self.early: dict[tuple[int, str, int], int | None] = {}  # constants to follow, by that place: their slots
         self.data: dict[int, Tensor] = {}  # numbers that the model was given besides features, and what is made of them
+        self.given: frozenset[int] = frozenset()  # which of them it was given, by identity
         self.outer: dict[int, Tensor] = {}  # tensors of other graphs than the explained one, and what is made of them
         self.beside: set[int] = set()  # the slots of those that a layer is handed together with nodes
         self._outside = 0  # how many functions were called outside of layers
