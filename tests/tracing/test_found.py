@@ -647,3 +647,25 @@ def test_modules_of_a_layer_s_class_are_layers_on_other_rows_too(change):
     assert [layer.name for layer in ours.layers] == ["a", "b"]
     sets = [[0, 1, 2], [3], [1, 4, 5]]
     torch.testing.assert_close(*(ww.subgraph_relevance(chain, sets, alpha=[0.0, 0.5]) for chain in (ours, theirs)))
+
+
+def test_a_module_of_a_layer_s_class_that_sends_nothing_is_no_layer():
+    class Block(nn.Module):
+        def __init__(self, sends):
+            super().__init__()
+            self.lin, self.sends = nn.Linear(4, 4), sends
+
+        def forward(self, x, edges):
+            h = self.lin(x).relu()
+            return sums(h[edges[0]], edges[1], len(x)) if self.sends else h
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.between, self.b, self.head = Block(True), Block(False), Block(True), nn.Linear(4, 2)
+
+        def forward(self, x, edges):
+            return self.head(self.b(self.between(self.a(x, edges), edges), edges).sum(0, keepdim=True))
+
+    with pytest.warns(CoverageWarning, match=r"counted as layers: a, b \(Block\)"):
+        ww.trace(Net().double(), X, EDGES, target=0)

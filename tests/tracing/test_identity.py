@@ -579,3 +579,64 @@ def test_rows_with_another_node_s_beside_them_are_their_node_s(written):
         )
     assert ours.num_layers == theirs.num_layers == 2
     torch.testing.assert_close(*(ww.subgraph_relevance(c, SETS, alpha=[0.0, 0.5]) for c in (ours, theirs)))
+
+
+class Targets(nn.Module):
+    """A layer, and a sum at the first nodes alone, or in the graph that is left."""
+
+    def __init__(self, way):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.head, self.way = pyg.GCNConv(3, 4), nn.Linear(4, 2), way
+
+    def forward(self, x, edge_index):
+        return self.head(self.way(self.conv(x, edge_index).relu(), edge_index)).mean(0, keepdim=True)
+
+
+def at_targets(h, edges):
+    to = edges[:, edges[1] < 3]
+    return h.new_zeros(3, 4).index_add(0, to[1], h[to[0]])
+
+
+def by_a_matrix(h, edges):
+    matrix = torch.zeros(M, M, dtype=h.dtype).index_put((edges[1], edges[0]), h.new_ones(()))
+    return matrix[:4, :4] @ h[:4]
+
+
+def of_picked(h, edges):
+    """A read-out of some nodes adds none of them up at nodes."""
+    return h.new_zeros(1, 4).index_add(0, torch.zeros(3, dtype=torch.long), h[torch.tensor([0, 2, 4])])
+
+
+@pytest.mark.parametrize(("way", "named"), [(at_targets, "index_add"), (by_a_matrix, "matmul"), (of_picked, None)])
+def test_sums_at_fewer_rows_in_the_read_out_are_named(way, named):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ww.trace(Targets(way).double().eval(), torch.rand(M, 3, dtype=torch.float64), EDGES, target=0)
+    said = [str(warning.message) for warning in caught if "adds up rows of nodes" in str(warning.message)]
+    assert [text.split()[0] for text in said] == ([named] if named else [])
+
+
+@pytest.mark.parametrize("edges", [[[0, 1, 2], [1, 2, 0]], [[0, 1], [1, 2]], [[0, 1, 2, 0], [1, 2, 0, 2]]])
+def test_rows_that_each_receive_one_of_the_graph_that_is_left_are_the_receivers(edges):
+    """In a ring or a path of what is left, a sum moves rows like a new order of them, but it sends."""
+
+    class Left(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.b, self.head = pyg.GCNConv(3, 4), pyg.GCNConv(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x, edge_index):
+            h, left = self.a(x, edge_index).relu()[PERM[:3]], torch.tensor(edges)
+            h = torch.zeros_like(h).index_add(0, left[1], h[left[0]])
+            return self.head(self.b(h, left)).mean(0, keepdim=True)
+
+    x = torch.rand(M, 3, dtype=torch.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CoverageWarning)
+        chain = ww.trace(Left().double().eval(), x, EDGES, target=0, rule="zero")
+    visited = ww.enumerate_walks(chain)
+    assert chain.num_layers == 2
+    receivers = set(PERM[torch.tensor(edges)[1]].tolist())
+    assert {walk[1] for walk in visited.tolist() if walk[1] >= 0} <= receivers

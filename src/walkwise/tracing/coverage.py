@@ -129,9 +129,12 @@ def _mixes_nodes(lowering: Lowering, op: Op) -> bool:
     if op.call is not None or op.word.name not in _MIXING or not _carries(lowering, op):
         return False
     identities, values = lowering.positions.identities, lowering.tape.values
+    if identities.sends(op):  # to rows of whatever
+        return True
     counts = {lowering.num_nodes, *(identities.types.counts.values() if identities.types else ())}
     if len(op.inputs) == 1 and op.word.name in PRODUCTS:  # h @ weights mixes nothing
         shapes = [item.shape for item in leaves((op.args, op.kwargs)) if isinstance(item, Tensor)]
+        counts.update(values[op.inputs[0]].shape[:1])
     else:  # in a pooled graph, messages are read from as many rows
         shapes = [values[slot].shape for slot in op.outputs if slot is not None]
         counts |= {size for op in lowering.ops if reads_rows(op) for size in values[op.inputs[0]].shape[:1]}

@@ -13,14 +13,17 @@ from torch import Tensor
 
 from walkwise.tracing.meaning.activations import GATES, SIGNED
 from walkwise.tracing.meaning.interpreter import Interpreter
-from walkwise.tracing.recording.kinds import PRODUCTS, READING
+from walkwise.tracing.recording.kinds import CASTING, PRODUCTS, READING, REPEATING, RESHAPING, TRANSPOSING
 from walkwise.tracing.recording.recorded import Op, references
 
 #: Functions of one followed tensor between a gate and what it multiplies.
-_ON_THE_WAY = frozenset({
-    "add", "sub", "rsub", "neg", "mul", "view", "reshape", "unsqueeze", "squeeze", "expand", "expand_as", "to",
-    "repeat_interleave", "transpose", "permute", "flatten", "unflatten", "clamp", "chunk", "split", "narrow",
-})  # fmt: skip
+_ON_THE_WAY = (
+    RESHAPING
+    | TRANSPOSING
+    | REPEATING
+    | CASTING
+    | {"add", "sub", "rsub", "neg", "mul", "clamp", "chunk", "split", "narrow", "T", "mT", "H", "mH", "adjoint"}
+)
 
 
 def gates_constant(run: Interpreter, op: Op, slot: int, constant: Tensor) -> bool:

@@ -244,7 +244,8 @@ class Identities:
         """The nodes of rows at which others are added up by number, where their numbers or their origin tell."""
         of_nobody = all(bool((self._known[slot] < 0).all()) for slot in op.inputs)  # of pairs of nodes, say
         ends = not self.reordered and self.are_ends(op, value)
-        rows = self.every if ends else self._read.origin(op, len(value)) if of_nobody else None
+        unlike = of_nobody or len(value) not in self._counts
+        rows = self.every if ends else self._read.origin(op, len(value)) if unlike else None
         if rows is not None and of_nobody:
             self.mixing.note(op)
         return rows
@@ -374,9 +375,10 @@ class Identities:
                 if slot == op.inputs[0] and bool(((one := _one_of(ids)) >= 0).all()):  # heads first, (H, M, D)
                     return one
         nodes = any(bool((self._known[slot] != NOBODY).any()) for slot in op.inputs)
-        if dim == 0 and nodes and len(value) not in self._counts:  # of a pooled graph
+        if dim == 0 and nodes and value.dim() > 1:  # perhaps of a pooled graph
             rows = self._read.origin(op, len(value))
-            return _nobody(value) if rows is None else upright(rows, value.dim())
+            if rows is not None:
+                return upright(rows, value.dim())
         dim = dim or 0
         fitting = self._all(value.shape[dim]) if value.dim() > 1 and nodes else []
         if len(fitting) != 1:
@@ -412,6 +414,21 @@ class Identities:
         given = next((call.edge_index for call in self.tape.calls if call.edge_index is not None), None)
         joined = given is not None and self.types is None and are_joined(rows, given, self.every)
         return not permuted or joined  # by a permutation matrix, or along a cycle
+
+    def sends(self, op: Op) -> bool:
+        """Whether an operation adds rows up by number that were read by number, some of them several times."""
+        dims = [self.tape.values[slot].dim() for slot in op.outputs if slot is not None]
+        if not dims or added_along(op, dims[0]) != 0:
+            return False
+        for slot in op.inputs:
+            if self._read.are_read(slot):
+                try:
+                    ids = self.nodes(slot)
+                except UnfollowedError:
+                    continue
+                if bool((torch.bincount(ids[ids >= 0]) > 1).any()):
+                    return True
+        return False
 
     def mixes(self, op: Op) -> bool:
         """Whether rows of an operation's result are nodes, and depend on nodes other than their own."""

@@ -78,6 +78,7 @@ class Search:
         self._modules, self._M, self._x = modules, num_nodes, x
         self._found: dict[str, Found] = {}
         self._outer: set[str] = set()  # modules that run layers, and are none
+        self._silent: set[str] = set()  # modules that were looked at, and send nothing
         self._called: dict[str, tuple[Any, ...]] = {}  # what modules were given first, in the order of these calls
         self._calls, self._looking = 0, False  # calls of layers so far; whether one is made to look at it
         for name, module in modules:
@@ -93,7 +94,7 @@ class Search:
         own = [(name, module) for name, module in self._modules if not type(module).__module__.startswith("torch.")]
         kinds = {type(module): found[name] for name, module in own if name in found}
         for name, module in own:
-            if name in self._called and name not in found and type(module) in kinds:
+            if name in self._called and name not in {*found, *self._silent} and type(module) in kinds:
                 like = replace(kinds[type(module)], name=name)
                 found |= {name: like} if like.takes(self._called[name]) else {}
         return tuple(found[name] for name in self._called if name in found)
@@ -116,6 +117,7 @@ class Search:
                 if layer := self._looked_at(name, module, original, before, edges):
                     self._found[name] = layer
                     break
+                self._silent.add(name)
             self._calls += name in self._found
             return result
 
