@@ -669,3 +669,27 @@ def test_a_module_of_a_layer_s_class_that_sends_nothing_is_no_layer():
 
     with pytest.warns(CoverageWarning, match=r"counted as layers: a, b \(Block\)"):
         ww.trace(Net().double(), X, EDGES, target=0)
+
+
+def test_of_nested_modules_of_one_class_the_innermost_counts():
+    class Block(nn.Module):
+        def __init__(self, inner=None):
+            super().__init__()
+            self.lin, self.inner = nn.Linear(4, 4), inner
+
+        def forward(self, x, edges):
+            if self.inner is not None:
+                return self.lin(self.inner(x, edges)).relu()
+            return sums(self.lin(x)[edges[0]], edges[1], len(x))
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block, self.head = Block(Block()), nn.Linear(4, 2)
+
+        def forward(self, x, edges):
+            return self.head(self.block(x, edges).sum(0, keepdim=True))
+
+    with pytest.warns(CoverageWarning, match=r"counted as layers: block\.inner \(Block\)"):
+        chain = ww.trace(Net().double(), X, EDGES, target=0)
+    assert [layer.name for layer in chain.layers] == ["block.inner"]

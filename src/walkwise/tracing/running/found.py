@@ -94,7 +94,7 @@ class Search:
         own = [(name, module) for name, module in self._modules if not type(module).__module__.startswith("torch.")]
         kinds = {type(module): found[name] for name, module in own if name in found}
         for name, module in own:
-            if name in self._called and name not in {*found, *self._silent} and type(module) in kinds:
+            if name in self._called and name not in {*found, *self._silent, *self._outer} and type(module) in kinds:
                 like = replace(kinds[type(module)], name=name)
                 found |= {name: like} if like.takes(self._called[name]) else {}
         return tuple(found[name] for name in self._called if name in found)
