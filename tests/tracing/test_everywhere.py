@@ -35,6 +35,11 @@ def attention_over_others_by_einsum(w, h, held):
     return h + torch.einsum("mn,nd->md", scores, w.state)
 
 
+def pooled_attention_over_others(w, h, held):
+    """One row of another graph's nodes for every node to read; the scores stand on the right."""
+    return w.b(h) + (w.state.t() @ held(w.scores(h).softmax(0))).t()
+
+
 def weighted_scores(w, h, held):
     """A gate that is weighted, and weighs then."""
     return held(w.scores(h).softmax(0)) * w.state[:, :1] * h
@@ -111,7 +116,7 @@ def unit(w, h, held):
 WRITTEN = [
     attention, attention_by_entry, gate, gate_of_itself, scores_of_itself, gated_linear_unit, broadcast, divided,
     normalised, unit, gate_of_a_state, gate_of_a_state_alone, scores_of_a_sum, weighted_scores,
-    attention_over_others, attention_over_others_by_einsum,
+    attention_over_others, attention_over_others_by_einsum, pooled_attention_over_others,
 ]  # fmt: skip
 LIBRARY = [layer_norm, group_norm, instance_norm]
 

@@ -649,6 +649,35 @@ def test_modules_of_a_layer_s_class_are_layers_on_other_rows_too(change):
     torch.testing.assert_close(*(ww.subgraph_relevance(chain, sets, alpha=[0.0, 0.5]) for chain in (ours, theirs)))
 
 
+def test_layers_are_layers_however_their_arguments_are_given():
+    """In order or by name, and of a class that only adds something to a layer's."""
+
+    class Derived(PlainSum):
+        """Another name."""
+
+    class Net(nn.Module):
+        def __init__(self, named, other):
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.b, self.head, self.named = PlainSum(), other(), nn.Linear(3, 2), named
+            for weight in self.parameters():
+                nn.init.uniform_(weight)
+
+        def forward(self, x, edge_index):
+            h, edges = self.a(x, edge_index)[:3], edge_index[:, (edge_index < 3).all(0)]
+            return self.head((self.b(edge_index=edges, x=h) if self.named else self.b(h, edges)).mean(0, keepdim=True))
+
+    generator = torch.Generator().manual_seed(0)
+    x, edges = torch.rand(6, 3, generator=generator).double(), torch.randint(0, 6, (2, 25), generator=generator)
+    chains = [
+        ww.trace(Net(named, other).double(), x, edges, target=0)
+        for named, other in ((False, PlainSum), (True, PlainSum), (False, Derived), (True, Derived))
+    ]
+    for chain in chains:
+        assert [layer.name for layer in chain.layers] == ["a", "b"]
+        torch.testing.assert_close(*(ww.subgraph_relevance(c, [[0, 1], [2]], alpha=0.5) for c in (chain, chains[0])))
+
+
 def test_a_module_of_a_layer_s_class_that_sends_nothing_is_no_layer():
     class Block(nn.Module):
         def __init__(self, sends):

@@ -617,6 +617,34 @@ def test_models_without_sums_at_the_nodes_are_refused(run):
         ww.trace(model, X, EDGES, target=0)
 
 
+@pytest.mark.parametrize("width", [3, 4, 5])
+@pytest.mark.parametrize("nodes", [3, 4, 6])
+@pytest.mark.parametrize("written", ["stacked", "put"])
+def test_neighbours_on_a_cycle_are_added_up_in_a_loop(written, nodes, width):
+    """Every node then receives one row, as if nodes were put into another order; the edges say that it is sent."""
+    cycle = torch.stack([torch.arange(nodes), torch.arange(1, nodes + 1) % nodes])
+
+    def run(m, x, e, by_number=False):
+        h = x
+        for lin in (m.a, m.b):
+            z = lin(h)
+            rows = [z[e[0][e[1] == node]].sum(0) for node in range(len(x))]
+            total = torch.zeros_like(z)
+            if written == "put":
+                for node, row in enumerate(rows):
+                    total[node] = row
+            h = (received(z[e[0]], e, len(x)) if by_number else total if written == "put" else torch.stack(rows)).relu()
+        return h
+
+    x = torch.randn(nodes, width, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    chains = [
+        ww.trace(Own(r, a=(width, width), b=(width, width)), x, cycle, target=0, rule="zero")
+        for r in (run, lambda *given: run(*given, by_number=True))
+    ]
+    assert [chain.num_layers for chain in chains] == [2, 2]
+    same(*(ww.subgraph_relevance(chain, [[0], [0, 1], [1, 2]], alpha=[0.0, 0.5]) for chain in chains))
+
+
 @pytest.mark.parametrize("order", [[5, 4, 3, 2, 1, 0], [2, 0, 4, 1, 3, 5]])
 def test_nodes_in_another_order_are_refused(order):
     """Rows of sums are then those of other nodes than their numbers say."""

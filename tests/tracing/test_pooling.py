@@ -237,3 +237,43 @@ def test_a_bipartite_sample():
     for alpha in (0.0, 0.5):
         a, b = (ww.subgraph_relevance(chain, SETS, alpha=alpha) for chain in (ours, theirs))
         torch.testing.assert_close(a, b)
+
+
+class SumThere(nn.Module):
+    """Nodes in the order of their scores, as many as are kept, between which the model itself sums."""
+
+    def __init__(self, keeps, beside):
+        super().__init__()
+        self.first, self.second, self.lin = pyg.GraphConv(3, 4), pyg.GraphConv(4, 4), nn.Linear(4, 4)
+        self.head, self.keeps, self.beside, self.weights = nn.Linear(4, 2), keeps, beside, None
+
+    def masked(self, h, nodes):
+        """Rows of nodes outside the subgraph, held constant."""
+        weights = torch.ones(M) if self.weights is None else self.weights
+        return h * weights[nodes, None] + (h * (1 - weights[nodes, None])).detach()
+
+    def forward(self, x, edge_index):
+        h = self.first(self.masked(x, torch.arange(M)), edge_index)
+        kept = h.detach().sum(1).argsort()[: self.keeps]
+        row = torch.full((M,), -1).index_put((kept,), torch.arange(self.keeps))
+        edges = row[edge_index][:, (row[edge_index] >= 0).all(0)]
+        h = h[kept]
+        total = torch.zeros_like(h).index_add(0, edges[1], self.lin(h)[edges[0]])
+        h = self.masked(h + total if self.beside else total, kept)
+        return self.head(self.masked(self.second(h, edges), kept).mean(0, keepdim=True))
+
+
+@pytest.mark.filterwarnings("ignore::walkwise.errors.CoverageWarning")
+@pytest.mark.parametrize("keeps", [M, 4])
+@pytest.mark.parametrize("beside", [False, True], ids=["the sum alone", "beside the nodes"])
+def test_sums_of_pooled_rows_are_theirs(keeps, beside):
+    """Also where all nodes are kept, in another order."""
+    model, x = SumThere(keeps, beside), torch.randn(M, 3)
+    assert not torch.equal(model.first(x, EDGES).sum(1).argsort(), torch.arange(M))
+    chain = ww.trace(model, x, EDGES, target=0, rule="zero")
+    for nodes in SETS:
+        model.weights = torch.zeros(M).index_fill(0, torch.tensor(nodes), 1.0)
+        leaf = x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(model(leaf, EDGES)[0, 0], leaf)
+        assert float(ww.subgraph_relevance(chain, [nodes], alpha=0.0)) == pytest.approx(float((gradient * x).sum()))
+        model.weights = None

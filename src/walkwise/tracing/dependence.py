@@ -62,3 +62,21 @@ def mixes(made: Tensor, leaves: Sequence[Tensor]) -> bool:
     ids = torch.arange(M, device=made.device)
     bits = [(ids >> bit & 1).bool() for bit in range((M - 1).bit_length())]
     return any(bool(reached(made, leaves, rows)[~rows].any()) for bit in bits for rows in (bit, ~bit))
+
+
+def is_along(rows: Tensor, depends: Tensor, ends: Tensor) -> bool:
+    """Whether rows depend only on rows that edges join them to, in whichever direction.
+
+    Args:
+        rows: which they are.  # (K,)
+        depends: which rows each depends on.  # (K, M)
+        ends: of the edges.  # (2, E)
+    """
+    M = depends.shape[1]
+    place = torch.full((M,), -1, device=rows.device).index_put((rows,), torch.arange(len(rows), device=rows.device))
+    joined = torch.zeros_like(depends)
+    ends = ends[:, (ends < M).all(0)]
+    for here, there in (ends, ends.flip(0)):
+        known = place[here] >= 0
+        joined[place[here[known]], there[known]] = True
+    return not bool((depends & ~joined).any())

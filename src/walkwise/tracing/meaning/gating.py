@@ -50,6 +50,18 @@ def attends_to_constant(run: Interpreter, slot: int, constant: Tensor) -> bool:
     return gate is not None and gate not in run.weighed and _are_given_features(run, constant)
 
 
+def attends_across(run: Interpreter, constant: Tensor, slot: int) -> bool:
+    """The same, turned round: ``x.t() @ α``, with α normalised over the nodes. An adjacency there holds no features."""
+    gate = gate_of(slot, run.made)
+    if gate is None or gate in run.weighed or run.shape(gate) != run.shape(slot) or len(run.shape(slot)) != 2:
+        return False
+    made = run.made[gate]
+    over_nodes = made.word.name == "softmax" and made.given("dim").get("dim") in (0, -2)
+    turned = constant.stride(0) < constant.stride(1)
+    features = turned or constant.shape[0] != constant.shape[1]
+    return over_nodes and features and _are_given_features(run, constant)
+
+
 def _are_given_features(run: Interpreter, constant: Tensor) -> bool:
     """Whether rows were given, or made of what was and no mask, which has the same number in all columns."""
     several = constant.layout == torch.strided and constant.dim() > 1 and constant.shape[-1] > 1

@@ -16,7 +16,7 @@ from walkwise.core.operators import Aggregate, Operator, RowMap, Scale
 from walkwise.core.row_maps import Send
 from walkwise.tracing.meaning.arithmetic import flat_constant, product, scale, without_nan
 from walkwise.tracing.meaning.contractions import contraction
-from walkwise.tracing.meaning.gating import attends_to_constant
+from walkwise.tracing.meaning.gating import attends_across, attends_to_constant
 from walkwise.tracing.meaning.interpreter import Interpreter, gradient, selection, structural
 from walkwise.tracing.recording.recorded import Op, Ref
 from walkwise.tracing.recording.words import handles, word
@@ -101,6 +101,8 @@ def _rmatmul(run: Interpreter, op: Op) -> None:
 
 def _from_the_left(run: Interpreter, op: Op, left: Any, right: Ref) -> None:
     """A constant matrix that mixes rows: a weight if it is learned, otherwise such as an adjacency."""
+    if isinstance(left, Tensor) and left.dim() == 2 and attends_across(run, left, right.slot):
+        return run.hold(op)
     sparse = isinstance(left, Tensor) and left.layout != torch.strided
     _adjacency(run, op, left, right.slot) if sparse else multilinear(run, op)
 

@@ -59,7 +59,7 @@ class Identities:
         self.reordered = False  # whether layers run on all nodes in another order
         self._joining = ""  # an operation that has put rows of several nodes together
         self._with_others: dict[int, Tensor] = {}  # ids of rows that are nodes, in order, with those of others beside
-        self._edges = edges
+        self.edges = edges
         self.every = torch.arange(num_nodes, device=tape.values[0].device)
         self.types = types
         self._counts = {num_nodes} if types is None else set(types.counts.values())
@@ -190,7 +190,7 @@ class Identities:
         if slot in self._rows_of:
             given = self._rows_of[slot]
             from_nobody = bool((self._known[given] < 0).all())  # hyperedges, say
-            at_nodes = from_nobody and are_at_ends((self._call_of[slot].along,), value, self._edges, self.num_nodes)
+            at_nodes = from_nobody and are_at_ends((self._call_of[slot].along,), value, self.edges, self.num_nodes)
             return upright(self.every, value.dim()) if at_nodes else self._returned(given, value)
         if slot not in self._maker and self.types is not None:
             return self._own(slot, value)
@@ -252,7 +252,7 @@ class Identities:
 
     def are_ends(self, op: Op, value: Tensor) -> bool:
         """Whether rows of an operation's result are numbered by an end of every edge of the graph."""
-        return are_at_ends(op.args, value, self._edges, self.num_nodes)
+        return are_at_ends(op.args, value, self.edges, self.num_nodes)
 
     def _sorted(self, op: Op, value: Tensor) -> Tensor:
         """The nodes of sorted entries, of which the operation tells where they were, if no row has several."""

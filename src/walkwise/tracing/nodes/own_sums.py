@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from walkwise.core.differential import leaves
-from walkwise.tracing.dependence import dependence, gradients, mixes, reached, rerun
+from walkwise.tracing.dependence import dependence, gradients, is_along, mixes, reached, rerun
 from walkwise.tracing.nodes.identity import Identities, UnfollowedError
 from walkwise.tracing.nodes.sums import added_along, one_by_one
 from walkwise.tracing.recording.kinds import (
@@ -324,10 +324,14 @@ class _SumsByName(_OwnSums):
             return False
         if one_by_one(op, value, self._maker) or name == "setitem":
             rows, depends = self._dependence(*self._cone(slot), slot, dim)
-            return _on_others(rows, depends) and not _is_order(depends)
+            return _on_others(rows, depends) and (self._is_along_edges(rows, depends) or not _is_order(depends))
         if added_along(op, value.dim()) == dim:
             return _on_others(*self._dependence(*self._cone(slot), slot, dim))
         return name in PRODUCTS | ATTENDING | REDUCING and any(self._adds_up(op, slot, dim, g) for g in op.inputs)
+
+    def _is_along_edges(self, rows: Tensor, depends: Tensor) -> bool:
+        """Whether rows depend only on those that edges of the graph join them to.  # (K,), (K, M)"""
+        return self.identities.edges is not None and is_along(rows, depends, self.identities.edges)
 
     def _adds_up(self, op: Op, slot: int, dim: int, given: int) -> bool:
         """Whether rows of a result are made of rows of a tensor that are not their own."""

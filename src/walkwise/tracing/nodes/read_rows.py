@@ -50,9 +50,9 @@ class ReadRows:
             if slot in seen or made is None or slot in self.returned:
                 continue
             seen.add(slot)
-            if reads_rows(made):
-                found += [self.known[s] for s in made.inputs[:1] if self.values[s].shape[:1] == (rows,)]
-            todo += made.inputs
+            fitting = [s for s in made.inputs[:1] if reads_rows(made) and self.values[s].shape[:1] == (rows,)]
+            found += [self.known[s] for s in fitting]
+            todo += () if fitting else made.inputs  # the last read counts: the rows may have been put in order before
         alone = [ids.flatten() for ids in found if ids.numel() == rows]
         if not found or len(alone) < len(found) or any(not torch.equal(ids, alone[0]) for ids in alone):
             return None

@@ -25,6 +25,7 @@ from walkwise.tracing.running.handed import (
     own_table,
     types_said,
 )
+from walkwise.tracing.running.places import by_name
 from walkwise.tracing.running.sides import Sides, offered, read_at_ends
 
 _FEATURELESS = "Give it node features: an embedding, say, or one-hot ones, torch.eye(num_nodes)."
@@ -76,7 +77,7 @@ class Calls:
             return
         layer = self.found.get(name)
         if layer is not None:
-            given = layer.nodes((args, kwargs), self.follows)
+            given = layer.nodes(by_name(module, args, kwargs), self.follows)
             if given is None:
                 raise nothing_handed(name, module)
             self._call(name, module, given, args, kwargs)
@@ -114,7 +115,7 @@ class Calls:
         slots = [self.tape.follow(tensor) for tensor in tensors]
         handed = tuple(dict.fromkeys(slots))
         layer = self.found.get(name)
-        edges = edge_index_of(args, kwargs) if layer is None else layer.edge_index((args, kwargs))
+        edges = edge_index_of(args, kwargs) if layer is None else layer.edge_index(by_name(module, args, kwargs))
         first = None if any(call.edge_index is not None for call in self.tape.calls) else edges
         call = Call(name, module, handed, edge_index=first, along=edges, type_of=types_said(name, given, slots))
         call.receivers_unknown = isinstance(given, (tuple, list)) and len(given) == 2 and given[1] is None

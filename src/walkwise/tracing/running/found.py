@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import is_sparse, to_edge_index
 
-from walkwise.tracing.dependence import dependence, mixes
+from walkwise.tracing.dependence import dependence, is_along, mixes
 from walkwise.tracing.private import unwatched
-from walkwise.tracing.running.places import Place, at, items_in, renewed, tensors_in
+from walkwise.tracing.running.places import Arguments, Place, at, by_name, items_in, renewed, tensors_in
 from walkwise.tracing.running.stand_ins import dismiss, stand_in
 
 #: The part of an adjacency's entries that must be used.
@@ -33,23 +33,23 @@ class Found:
 
     name: str
     kind: str
-    handed: tuple[Place, ...]  # tensors of nodes that it sends, in (args, kwargs)
+    handed: tuple[Place, ...]  # tensors of nodes that it sends, among its arguments by name
     returned: Place  # of the nodes, in what it returns
     edges: tuple[Place, ...] | None  # of both ends, where each is given by itself; None where nothing says who sends
     turned: bool = False  # whether the columns of an adjacency take, and its rows send; or the first ends
 
-    def nodes(self, given: tuple[Any, ...], follows: Callable[[Tensor], bool] = lambda _: False) -> Tensor | None:
-        """The nodes in (args, kwargs): those that are followed, or the first."""
+    def nodes(self, given: Arguments, follows: Callable[[Tensor], bool] = lambda _: False) -> Tensor | None:
+        """The nodes among its arguments: those that are followed, or the first."""
         there = [item for place in self.handed if isinstance(item := at(place, given), Tensor)]
         return next(filter(follows, there), there[0] if there else None)
 
-    def takes(self, given: tuple[Any, ...]) -> bool:
-        """Whether (args, kwargs) have nodes where they are to be, and edges: of a part of the graph, say."""
+    def takes(self, given: Arguments) -> bool:
+        """Whether arguments have nodes where they are to be, and edges: of a part of the graph, say."""
         edges = [] if self.edges is None else [at(place, given) for place in self.edges]
         return self.nodes(given) is not None and all(item is not None for item in edges)
 
-    def edge_index(self, given: tuple[Any, ...]) -> Tensor | None:
-        """The edges in (args, kwargs).  # (2, E)"""
+    def edge_index(self, given: Arguments) -> Tensor | None:
+        """The edges among its arguments.  # (2, E)"""
         if self.edges is None:
             return None
         with unwatched():
@@ -79,7 +79,7 @@ class Search:
         self._found: dict[str, Found] = {}
         self._outer: set[str] = set()  # modules that run layers, and are none
         self._silent: set[str] = set()  # modules that were looked at, and send nothing
-        self._called: dict[str, tuple[Any, ...]] = {}  # what modules were given first, in the order of these calls
+        self._called: dict[str, Arguments] = {}  # what modules were given first, in the order of these calls
         self._calls, self._looking = 0, False  # calls of layers so far; whether one is made to look at it
         for name, module in modules:
             stand_in(module, "forward", self._forward(name, module))
@@ -92,20 +92,21 @@ class Search:
         """The layers, in the order in which they are called first."""
         found = {name: layer for name, layer in self._found.items() if name not in self._outer}
         own = [(name, module) for name, module in self._modules if not type(module).__module__.startswith("torch.")]
-        kinds = {type(module): found[name] for name, module in own if name in found}
+        alike = {type(module).forward: found[name] for name, module in own if name in found}
         for name, module in own:
-            if name in self._called and name not in {*found, *self._silent, *self._outer} and type(module) in kinds:
-                like = replace(kinds[type(module)], name=name)
-                found |= {name: like} if like.takes(self._called[name]) else {}
+            like = alike.get(type(module).forward) if name not in {*found, *self._silent, *self._outer} else None
+            if like is not None and name in self._called and like.takes(self._called[name]):
+                found[name] = replace(like, name=name, kind=type(module).__name__)
         return tuple(found[name] for name in self._called if name in found)
 
     def _forward(self, name: str, module: Any) -> Callable[..., Any]:
         original = module.forward
 
         def forward(*args: Any, **kwargs: Any) -> Any:
+            given = by_name(module, args, kwargs)
             if not self._looking:
-                self._called.setdefault(name, (args, kwargs))
-            ways = [] if self._looking else self._edges((args, kwargs))
+                self._called.setdefault(name, given)
+            ways = [] if self._looking else self._edges(given)
             if not ways:
                 return original(*args, **kwargs)
             before = renewed((args, kwargs), _copied)  # the module may write into what it is handed
@@ -125,18 +126,18 @@ class Search:
 
     # -- what a module is handed --------------------------------------------------------------
 
-    def _edges(self, given: tuple[Any, ...]) -> list[tuple[Place, ...]]:
+    def _edges(self, given: Arguments) -> list[tuple[Place, ...]]:
         """The place of edges, or of their two ends, if there are also nodes; several that may be it, if all may."""
-        there = [(place, item) for place, item in items_in(given) if len(place) > 1 and self._are_edges(item)]
+        there = [(place, item) for place, item in items_in(given) if place and self._are_edges(item)]
         found = [place for place, item in there if not self._are_features(item)] or [place for place, _ in there]
         edges = tuple(found[:1]) or self._two_ends(given)
         if edges and any(True for _ in self._nodes(given, self._count(_edges_at(edges, given)), found)):
             return [edges]
         return [(place,) for place in reversed(found)] if len(found) > 1 else []  # h, (M, M), may look like adj
 
-    def _two_ends(self, given: tuple[Any, ...]) -> tuple[Place, ...]:
+    def _two_ends(self, given: Arguments) -> tuple[Place, ...]:
         """The places of the first two vectors that may hold node numbers, one for each edge."""
-        ids = [(place, len(item)) for place, item in tensors_in(given) if len(place) > 1 and self._are_ids(item)]
+        ids = [(place, len(item)) for place, item in tensors_in(given) if place and self._are_ids(item)]
         return next((one[:1] + other[:1] for one, other in itertools.pairwise(ids) if one[1] == other[1]), ())
 
     def _are_ids(self, item: Tensor) -> bool:
@@ -171,10 +172,11 @@ class Search:
     def _looked_at(
         self, name: str, module: Any, original: Any, given: tuple[Any, ...], edges: tuple[Place, ...]
     ) -> Found | None:
-        """The module as a layer, if its result for a node depends on other nodes."""
-        item = _edges_at(edges, given)
+        """The module as a layer, if its result for a node depends on other nodes; it is given (args, kwargs)."""
+        named = by_name(module, *given)
+        item = _edges_at(edges, named)
         count = self._count(item)
-        nodes = list(self._nodes(given, count, edges))
+        nodes = list(self._nodes(named, count, edges))
         leaves = {id(tensor): rows.detach().requires_grad_() for _, tensor, rows in nodes}
         handed: list[Tensor] = []
 
@@ -287,9 +289,7 @@ def _along(made: Tensor, leaf: Tensor, ends: Tensor | None) -> bool:
     if ends is None:
         return False
     rows, depends = dependence(made, [leaf])
-    joined = torch.eye(len(made), dtype=torch.bool, device=made.device)
-    joined[ends[0], ends[1]] = joined[ends[1], ends[0]] = True
-    return not bool((depends & ~joined[rows]).any())
+    return is_along(rows, depends.scatter(1, rows.view(-1, 1), False), ends)
 
 
 def turned(made: Tensor, leaf: Tensor, ends: Tensor | None) -> bool | None:

@@ -17,6 +17,7 @@ from torch_geometric.nn import MessagePassing, RGCNConv
 from walkwise.tracing.private import parameters_of, unwatched
 from walkwise.tracing.running.found import Found, is_edges
 from walkwise.tracing.running.modules import Modules
+from walkwise.tracing.running.places import by_name
 from walkwise.tracing.running.stand_ins import stand_in
 
 
@@ -63,7 +64,8 @@ class _Handed:
                 if self._depth == 1 and noted:
                     self._embeds = layer is None and after_integers(args, kwargs)
                     if not self._embeds:
-                        self._note(nodes_of_layer(conv, args, kwargs) if layer is None else layer.nodes((args, kwargs)))
+                        named = by_name(conv, args, kwargs)
+                        self._note(nodes_of_layer(conv, args, kwargs) if layer is None else layer.nodes(named))
                 result = original(*args, **kwargs)
             finally:
                 self._depth -= 1

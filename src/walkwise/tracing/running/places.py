@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -15,8 +17,23 @@ from torch_geometric.utils import is_sparse
 
 #: The keys that lead to something: of the tuple or the dictionary, then of what is there, and so on.
 Place = tuple[Any, ...]
+#: What a module was given, by the names of its parameters; by number where they have none.
+Arguments = dict[str | int, Any]
 #: How deep to look for tensors: arguments, one of them, its contents, and their contents.
 _DEPTH = 4
+
+
+def by_name(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    """The arguments of a module, which are the same whether they were given in order or by name."""
+    names = _in_order(type(module).forward)
+    return {names[i] if i < len(names) else i: item for i, item in enumerate(args)} | kwargs
+
+
+@functools.lru_cache(maxsize=256)
+def _in_order(method: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of the parameters that a method takes in order, after the object itself."""
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    return tuple(p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def parts_of(holder: Any) -> dict[Any, Any] | None:
