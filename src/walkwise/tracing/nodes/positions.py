@@ -200,7 +200,9 @@ class Positions:
 
     def _rows(self, slot: int) -> Tensor:
         """The nodes of the rows of a tensor, or of those of its second dimension that runs over nodes."""
-        return self._nodes[slot] if slot in self._across else self.identities.nodes(slot)
+        if slot in self._across or (slot not in self.number and self.identities.across(slot)):
+            return self.identities.every  # also of a layer that no walk passes through
+        return self.identities.nodes(slot)
 
     def _names_others(self, call: Call) -> bool:
         """Whether edges lead from nodes to something else, namely hyperedges."""
