@@ -294,3 +294,39 @@ def test_pairs_of_nodes_and_a_table_are_no_other_graph():
     given = {"table": torch.rand(9, 4).double(), "edge_label_index": torch.tensor([[0, 1], [2, 3]])}
     chain = ww.trace(Pairs(), mol, index=1, target=0, **given)
     assert not any("second graph" in note for note in chain.notes)
+
+
+class Query(Pair):
+    """Compares the graph with one that it holds."""
+
+    def __init__(self, held, query):
+        super().__init__()
+        self.held = held
+        if held == "buffers":
+            self.register_buffer("template", query.x)
+            self.register_buffer("bonds", query.edge_index)
+        else:
+            self.query = query
+
+    def forward(self, x, edge_index):
+        query = (self.template, self.bonds) if self.held == "buffers" else (self.query.x, self.query.edge_index)
+        return super().forward(x, edge_index, *query)
+
+
+@pytest.mark.parametrize("held", ["buffers", "a graph"])
+@pytest.mark.parametrize("nodes", [4, 5])
+def test_a_graph_that_the_model_holds_is_constant(held, nodes):
+    (mol, pro), expected = graphs(nodes, 3), Pair()
+    ours = ww.trace(Query(held, pro), mol.x, mol.edge_index, target=0, rule="zero")
+    theirs = ww.trace(expected, mol.x, mol.edge_index, target=0, rule="zero", x_t=pro.x, edge_index_t=pro.edge_index)
+    torch.testing.assert_close(ww.node_relevance(ours), ww.node_relevance(theirs))
+    assert [layer.name for layer in ours.layers] == [layer.name for layer in theirs.layers]
+    name = "template with bonds" if held == "buffers" else "query"
+    assert any(note.startswith(f"the model's {name} is a second graph") for note in ours.notes)
+
+
+def test_the_graph_itself_may_be_held_too():
+    mol, _ = graphs(4, 3)
+    chain = ww.trace(Query("buffers", mol), mol.x * 2, mol.edge_index, target=0, rule="zero")
+    assert len(chain.layers) == 4
+    assert not any("second graph" in note for note in chain.notes)

@@ -17,6 +17,7 @@ from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.given.enlarged import enlarged, with_one_edge_more
 from walkwise.tracing.given.holders import all_tensors_in, in_main_memory
 from walkwise.tracing.given.inputs import check_input
+from walkwise.tracing.given.second import graphs_held
 from walkwise.tracing.given.target import ExplainedScalar, Index, Target, explained
 from walkwise.tracing.meaning.pairs import write_pairs
 from walkwise.tracing.nodes.own_layers import find_own_layers
@@ -50,6 +51,11 @@ from walkwise.tracing.running.watch import Watch
 _RANDOM = (
     "the model draws random numbers even in evaluation mode (a dropout that is always on, say): this chain is that of "
     "one run, and another run may give a different output"
+)
+
+_HELD = (
+    "the model's {} is a second graph, not the explained one: its features, and what the model computes from them, "
+    "count as constant"
 )
 
 _COLUMNS = (
@@ -97,6 +103,7 @@ class ModelRuns:
     aside: tuple[int, ...] = ()  # which of all calls of layers were on other graphs than the explained one
     sums: Sequence[str] = ()  # the layers of a model's own code, in words
     early: tuple[tuple[int, str, int], ...] = ()  # where constants are first read, to be followed from there
+    held: tuple[str, ...] = ()  # other graphs that the model holds, and runs layers on
 
     @cached_property
     def half(self) -> torch.dtype | None:
@@ -110,8 +117,9 @@ class ModelRuns:
 
     @property
     def notes(self) -> list[str]:
-        """A note on the type that a model in half precision ran in."""
-        return [] if self.half is None else [(WIDENED if self.wide else CAST).format(self.half)]
+        """Notes on the type that a model in half precision ran in, and on graphs that it holds."""
+        half = [] if self.half is None else [(WIDENED if self.wide else CAST).format(self.half)]
+        return [*half, *map(_HELD.format, self.held)]
 
     def run(self, suspects: Sequence[str] = ()) -> ModelRun:
         """A run, recorded as far as the explained scalar."""
@@ -204,7 +212,8 @@ class ModelRuns:
         tape.numbers = Numbers(given.numbers())
         tape.data = {id(t): t for t in all_tensors_in(given.arguments) if t.is_floating_point() and t is not given.x}
         tape.given = frozenset(tape.data)
-        tape.keep_outside(given.outside)
+        held = graphs_held(modules.all, given.x, given.edge_index)
+        tape.keep_outside([*given.outside, *held.values()])
         for features in given.features.values():
             tape.follow_features(features)
         counts, types = (given.num_graphs, given.num_nodes), given.types  # nothing that the model does
@@ -224,6 +233,7 @@ class ModelRuns:
         if given.own_code and tape.making:
             self.early = tuple(embedded_nodes(tape, given.num_nodes))
         self.aside = tuple(watch.calls.aside)
+        self.held = tuple(held) if self.aside else ()
         return ModelRun(tape, watch, scalar)
 
     def output(self) -> Any:

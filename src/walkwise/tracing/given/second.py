@@ -1,14 +1,16 @@
-"""Graphs other than the explained one: whole, or as features and edges by name, ``x_t, edge_index_t``."""
+"""Graphs other than the explained one: given whole, or by name, ``x_t, edge_index_t``; or held by the model itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch_geometric.data.data import BaseData
 
 from walkwise.tracing.given.holders import all_tensors_in, is_graph
+from walkwise.tracing.private import buffers_of
 from walkwise.tracing.running.found import is_edges
 
 #: In names of edges; and in names of pairs of nodes that edges are to be told of, of the explained graph.
@@ -34,6 +36,34 @@ def graphs_beside(arguments: Mapping[str, Any], x: Any, edge_index: Any, num_nod
             if arguments[name] is not x:
                 found[f"{name} with {edges}"] = [arguments[name]]
     return found
+
+
+def graphs_held(modules: Iterable[tuple[str, Any]], x: Any, edge_index: Any) -> dict[str, list[Tensor]]:
+    """The features of other graphs that a model holds, not learned, by what these are called: a query, a template.
+
+    Args:
+        modules: of the model, by name.
+        x: the features of the explained graph; a graph with other columns is another kind of thing.
+        edge_index: of the explained graph.
+    """
+    found: dict[str, list[Tensor]] = {}
+    for name, module in modules:
+        if type(module).__module__.startswith(("torch.", "torch_geometric.")) or not isinstance(x, Tensor):
+            continue
+        held = vars(module) | buffers_of(module)
+        graphs = {key: all_tensors_in(value) for key, value in held.items() if isinstance(value, BaseData)}
+        tensors = {key: value for key, value in held.items() if isinstance(value, Tensor)}
+        for edges in _other_edges(tensors, edge_index):
+            count = int(tensors[edges].max()) + 1
+            graphs |= {f"{key} with {edges}": [t] for key, t in tensors.items() if _are_like(t, x) and len(t) >= count}
+        found |= {f"{name}.{key}" if name else key: tensors for key, tensors in graphs.items()}
+    return found
+
+
+def _are_like(features: Tensor, x: Tensor) -> bool:
+    """Whether features that are not learned have the columns of others."""
+    fits = features.is_floating_point() and features.dim() == x.dim() == 2 and features.shape[1] == x.shape[1]
+    return fits and not isinstance(features, nn.Parameter) and features is not x
 
 
 def _other_edges(arguments: Mapping[str, Any], edge_index: Any) -> Iterator[str]:
