@@ -375,3 +375,77 @@ def test_an_adjacency_tells_which_dimension_runs_over_nodes(times):
     leaf = x.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(Own().eval()(leaf, adjacency)[0, 0], leaf)
     torch.testing.assert_close(ww.node_relevance(chain), (gradient * x).sum((0, 2)))
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize("conv", CONVS)
+@pytest.mark.parametrize("shape", [(2, 3), (1, 2), (1, 1)])
+def test_batches_of_steps_on_one_graph(shape, conv, rule):
+    """(B, T, M, F) is what (B · T, M, F) is."""
+    x = torch.randn(*shape, M, F, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    chains = [
+        ww.trace(Net(conv), given, EDGES, target=lambda out: out[..., 0].sum(), rule=rule)
+        for given in (x, x.flatten(0, 1))
+    ]
+    for ask in (ww.node_relevance, lambda c: ww.subgraph_relevance(c, [[0, 1], [2, 3, 4]], alpha=[0.0, 0.5])):
+        torch.testing.assert_close(*map(ask, chains), rtol=1e-12, atol=1e-12)
+
+
+JOINED = (
+    torch.tensor([[1, 1, 0, 0, 0], [1, 0, 1, 0, 0], [0, 1, 0, 1, 1], [1, 0, 0, 1, 0], [0, 0, 1, 1, 1]]).double() / 3
+)
+
+
+class Traffic(nn.Module):
+    """Sums at nodes that lie along one of several dimensions, a convolution in time, and a map of channels."""
+
+    def __init__(self, layout, edges_first=False):
+        super().__init__()
+        torch.manual_seed(3)
+        self.begin, self.steps = nn.Linear(F, 4), nn.Conv1d(4, 4, 2)
+        self.mix = nn.ModuleList([nn.Linear(8, 4), nn.Linear(8, 4)])
+        self.head, self.layout = nn.Linear(4, 3), layout
+        self.double().eval()
+
+    def forward(self, x, adj):
+        """In the layout "bntc"; "bcnt" has the channels second, "nbtc" the nodes first."""
+        to, back = (torch.einsum, f"{self.layout}->bntc", f"bntc->{self.layout}"), "bntc->bcnt"
+        h = torch.einsum(to[2], self.begin(torch.einsum(to[1], x)))
+        for mix in self.mix:
+            sent = torch.einsum(f"vn,{self.layout}->{self.layout.replace('n', 'v')}", adj, h)
+            both = torch.cat([h, sent], self.layout.index("c"))
+            h = torch.einsum(to[2], mix(torch.einsum(to[1], both))).relu()
+        wide = torch.einsum(back, torch.einsum(to[1], h))
+        late = self.steps(wide.permute(0, 2, 1, 3).flatten(0, 1)).sum(-1).view(len(wide), M, 4)
+        return self.head(late)
+
+
+class AdjacencyFirst(Traffic):
+    def forward(self, adj, features):
+        return super().forward(features, adj)
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("layout", ["bntc", "bcnt", "btcn"])
+def test_nodes_may_lie_along_any_dimension(layout, batch, rule):
+    """As in models of traffic; the same model with its nodes first says what relevance is."""
+    first = torch.randn(M, batch, 6, F, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    x = torch.einsum(f"nbtc->{layout}", first)
+    chains = [
+        ww.trace(model, *given, target=lambda out: out[0, 2, 1], rule=rule)
+        for model, given in (
+            (Traffic(layout), (x, JOINED)),
+            (AdjacencyFirst(layout), (JOINED, x)),
+            (Traffic("nbtc"), (first, JOINED)),
+        )
+    ]
+    assert [chain.num_layers for chain in chains] == [2, 2, 2]
+    assert [chain.num_nodes for chain in chains] == [M, M, M]
+    for ask in (
+        lambda c: ww.node_relevance(c, layer="start"),
+        lambda c: ww.subgraph_relevance(c, [[0, 1], [2, 3, 4], [2]], alpha=[0.0, 0.5]),
+    ):
+        *ours, theirs = map(ask, chains)
+        for found in ours:
+            torch.testing.assert_close(found, theirs, rtol=1e-10, atol=1e-12)

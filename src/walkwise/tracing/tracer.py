@@ -18,7 +18,7 @@ from walkwise.rules import RuleLike, as_schedule
 from walkwise.tracing import linearize
 from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.given.binding import given_as
-from walkwise.tracing.given.inputs import are_several, check_call
+from walkwise.tracing.given.inputs import check_call, told_along
 from walkwise.tracing.given.target import Index, Target
 from walkwise.tracing.neighbourhoods import Neighbourhoods
 from walkwise.tracing.prediction import lowered
@@ -116,7 +116,8 @@ def given_to(model: nn.Module, x: Any, edge_index: Any, model_kwargs: dict[str, 
             if given.instead:  # failing runs must not leave records
                 given, _ = given.taken(lambda way: ModelRuns(way).output())
             given.check()
-            given = given.turned() if given.may_be_matrices and are_several(given.x, given.edge_index) else given
+            along = told_along(given.x, given.edge_index)
+            given = given.turned(along) if along else given
             yield given if has_layers(given.model) else _with_layers(given)
     finally:
         take_modes_off(modes)  # which an interrupt has left on

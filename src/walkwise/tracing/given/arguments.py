@@ -57,7 +57,7 @@ class Given:
     manner: Manner = field(default_factory=Manner)
     instead: tuple[Manner, ...] = ()  # what to try, one after the other, if the model does not take that
     data: Any = None  # the graph that all this was taken from
-    static: bool = False  # whether the model takes x, (M, T, F) here, as T matrices on one graph, (T, M, F)
+    along: int = 0  # which dimension of x runs over nodes where the model takes it: of (T, M, F), the second
     here: bool = False  # whether it was brought into main memory, where the model is not
     layers: tuple[Found, ...] = ()  # that were found in a model without message-passing modules
     own_code: bool = False  # whether none were found, so that sums in the model's own code count as layers
@@ -94,7 +94,7 @@ class Given:
     @property
     def may_be_matrices(self) -> bool:
         """Whether x is perhaps several matrices on one static graph, (T, M, F), and not read as such yet."""
-        return not self.static and isinstance(self.x, Tensor) and self.x.is_floating_point() and self.x.dim() == 3
+        return not self.along and isinstance(self.x, Tensor) and self.x.is_floating_point() and self.x.dim() == 3
 
     @property
     def features(self) -> dict[str, Tensor]:
@@ -194,13 +194,13 @@ class Given:
         assert wrong is not None
         raise wrong
 
-    def turned(self) -> Given:
-        """The same input, with x read as several matrices on one static graph."""
-        return replace(self, x=self.x.transpose(0, 1), static=True)
+    def turned(self, along: int = 1) -> Given:
+        """The same input, with x read as several matrices on one static graph, whose nodes lie along a dimension."""
+        return replace(self, x=self.x.movedim(along, 0), along=along)
 
     def run(self, model: nn.Module) -> Any:
         """Run the model or its shadow. If the call does not fit its ``forward``, the error explains why."""
-        x = self.x.transpose(0, 1) if self.static else self.x
+        x = self.x.movedim(0, self.along) if self.along else self.x
         try:
             return self.manner.call(model, x, self.edge_index, self.arguments)
         except WalkwiseError:

@@ -54,4 +54,7 @@ def _are_edges_of(edges: Any, x: Tensor) -> bool:
     if is_edges(edges) or is_sparse(edges):
         return True
     square, rows = edges.shape[-2:] if isinstance(edges, Tensor) else (), x.shape[-2:]
-    return len(square) == len(rows) == 2 and square[0] == square[1] == rows[0] != rows[1]
+    if len(square) != 2 or square[0] != square[1]:
+        return False
+    several = edges.dim() == 2 < x.dim()  # on one graph, whose nodes may lie along any dimension
+    return square[0] in x.shape if several else len(rows) == 2 and square[0] == rows[0] != rows[1]

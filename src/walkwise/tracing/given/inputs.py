@@ -61,7 +61,7 @@ def check_given(given: Given) -> None:
     if given.num_nodes == 0 and x is None:
         raise _without_features(data)
     check_some(given.num_nodes)
-    _check_leading(x, edge_index)
+    _check_told(x, edge_index)
     if edge_index is ... or isinstance(edge_index, BaseData):
         expected = "the edges, (2, E), or a sparse adjacency"
         came = "but was left out" if edge_index is ... else f"got {_kind(edge_index)}"
@@ -93,30 +93,39 @@ def _without_features(data: Any) -> InputError:
     )
 
 
-def _check_leading(x: Any, edge_index: Any) -> None:
-    """Refuse features whose first dimension is not that of the nodes, in tensors of more than three."""
-    if not isinstance(x, Tensor) or x.dim() < 4:
+def told_along(x: Any, edge_index: Any) -> int | None:
+    """Which dimension of several matrices on one graph runs over its nodes, as told by edges, or by an adjacency.
+
+    The first, if they tell nothing else; None if no dimension fits.
+
+    >>> told_along(torch.zeros(1, 2, 9, 12), torch.eye(9))
+    2
+    """
+    if not isinstance(x, Tensor) or x.dim() < 3:
+        return 0
+    if _is_matrix(edge_index):
+        count = len(edge_index)
+        return next((dim for dim in range(x.dim()) if x.shape[dim] == count), None)
+    if not names_more(edge_index, len(x)):
+        return 0
+    count = int(edge_index.max()) + 1
+    return min((dim for dim in range(1, x.dim()) if x.shape[dim] >= count), key=lambda d: x.shape[d], default=None)
+
+
+def _check_told(x: Any, edge_index: Any) -> None:
+    """Refuse features of several matrices of which no dimension runs over the nodes."""
+    if told_along(x, edge_index) is not None:
         return
-    if names_more(edge_index, len(x)):
-        told = f"edge_index names nodes 0 to {int(edge_index.max())}"
-    elif _is_matrix(edge_index) and len(edge_index) != len(x):
-        told = f"The adjacency joins {len(edge_index)} nodes"
-    else:
-        return
+    told = "The adjacency joins {} nodes" if _is_matrix(edge_index) else "edge_index names nodes 0 to {}"
     shape = tuple(x.shape)
     raise InputError(
-        f"{told}, but the first dimension of x, {shape}, has {len(x)}.",
+        f"{told.format(len(edge_index) if _is_matrix(edge_index) else int(edge_index.max()))}, but no dimension of x, "
+        f"{shape}, has as many entries.",
         argument="x",
         expected="of one row per node",
         got=Described(f"a tensor of shape {shape}"),
-        remedy="Trace a wrapper that takes the nodes first, (M, F * T), and passes the model what it wants: "
-        "def forward(self, x, edge_index): return self.model(x.view(len(x), F, T).unsqueeze(0), edge_index).",
+        remedy="Pass the features as the model takes them, (T, M, F) or (B, F, M, T), and the edges of one graph.",
     )
-
-
-def are_several(x: Any, edge_index: Any) -> bool:
-    """Whether features (T, M, F) are told to be several matrices on one graph: by edges, or by an adjacency, (M, M)."""
-    return names_more(edge_index, len(x)) or (_is_matrix(edge_index) and x.shape[1] == len(edge_index) != len(x))
 
 
 def _is_matrix(edges: Any) -> bool:

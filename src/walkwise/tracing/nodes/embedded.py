@@ -9,7 +9,7 @@ graph's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -74,7 +74,7 @@ def rows_of_own(tape: Tape, given: Given, handed: Handed) -> tuple[dict[int, Ten
         return {slot: ids.to(tape.values[0].device) for slot, ids in others.items()}, []
     given_parts = given.x if isinstance(given.x, dict) else _numbers(given) if given.x is None else {"": given.x}
     parts = {name: part for name, part in given_parts.items() if isinstance(part, Tensor)}
-    across = {s for s, (i, _) in own.items() if tape.calls[i].nodes_along(tape.values[s].shape, given.num_nodes)}
+    across = {s: tape.calls[i].nodes_along(tape.values[s].shape, given.num_nodes) for s, (i, _) in own.items()}
     probe = _Probe(own, parts, given, handed, across)
     of_edges = probe.of_edges()
     others |= {slot: torch.full((len(tape.values[slot]),), NOBODY) for slot in of_edges}
@@ -89,7 +89,7 @@ def rows_of_own(tape: Tape, given: Given, handed: Handed) -> tuple[dict[int, Ten
     for slot, (number, _) in own.items():
         call, ids = tape.calls[number], found.get(slot)
         shape = tape.values[slot].shape
-        rows = shape[call.nodes_along(shape, given.num_nodes)]
+        rows = shape[across[slot]]
         if (ids is not None and len(ids)) or rows not in (given.num_nodes, *map(len, parts.values())):
             continue
         if _has_edges_of(call, given):
@@ -143,10 +143,10 @@ class _Probe:
     """Runs of a model up to its last layer that takes a tensor of the model's own."""
 
     def __init__(
-        self, own: dict[int, tuple[int, int]], parts: Parts, given: Given, handed: Handed, across: Collection[int]
+        self, own: dict[int, tuple[int, int]], parts: Parts, given: Given, handed: Handed, across: Mapping[int, int]
     ) -> None:
         self.own, self.parts, self.given = own, parts, given
-        self._across = across  # slots whose second dimension runs over nodes
+        self._across = across  # by slot, the dimension that runs over nodes
         self._handed, self._last = handed, max(number for number, _ in own.values())
         self._plain: dict[int, Tensor] | None = None
 
@@ -164,7 +164,7 @@ class _Probe:
             x = self.given.x | parts if isinstance(self.given.x, dict) else parts.get("")
             tensors = self._handed(x, self._last, named or {})
         found = {slot: tensors[call][place] for slot, (call, place) in self.own.items()}
-        return {slot: rows.transpose(0, 1) if slot in self._across else rows for slot, rows in found.items()}
+        return {slot: rows.movedim(self._across[slot], 0) for slot, rows in found.items()}
 
     def changes(self) -> tuple[Tensor, dict[int, Tensor]]:
         """A code for every node, and which rows change as the features of nodes do, by the bits of those.  # (2b, K)

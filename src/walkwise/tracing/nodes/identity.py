@@ -16,11 +16,11 @@ from torch import Tensor
 
 from walkwise.core.node_types import NodeTypes
 from walkwise.tracing.nodes.mixing import Mixing
-from walkwise.tracing.nodes.moved import NOBODY, SEVERAL, moved, upright
+from walkwise.tracing.nodes.moved import NOBODY, SEVERAL, along, moved, upright
 from walkwise.tracing.nodes.read_rows import ReadRows, are_at_ends, are_joined
 from walkwise.tracing.nodes.sums import added_along, one_by_one
 from walkwise.tracing.recording.kinds import AS_FIRST, ENTRYWISE, ORDERING, OVER_ROWS, PRODUCTS, RESHAPING, SEQUENCES
-from walkwise.tracing.recording.recorded import Op, makers, references
+from walkwise.tracing.recording.recorded import Op, makers, nodes_along, references
 from walkwise.tracing.recording.tape import Tape
 
 #: Functions that keep the entries of a tensor in their order, or mix those of each row.
@@ -65,12 +65,13 @@ class Identities:
         self._counts = {num_nodes} if types is None else set(types.counts.values())
         self._known: dict[int, Tensor] = {}
         self.mixing = Mixing(tape.values, self._known)
-        #: Tensors of the model's own that are several matrices on one static graph, (T, M, F).
+        #: Of tensors of the model's own that are several matrices on one static graph, the dimension of the nodes.
         handed = ((call, slot) for call in tape.calls for slot in call.handed if slot not in tape.features)
-        self._matrices = {slot for call, slot in handed if call.nodes_along(tape.values[slot].shape, num_nodes)}
+        lying = ((slot, call.nodes_along(tape.values[slot].shape, num_nodes)) for call, slot in handed)
+        self._matrices = {slot: dim for slot, dim in lying if dim}
         for slot, ids in (own or {}).items():
             if ids.dim() == 2:
-                self._matrices.add(slot)
+                self._matrices.setdefault(slot, 1)
             self._known[slot] = self._laid_out(slot, self.every if self.natural(ids.flatten()) else ids)
         for slot, name in zip(tape.features, types.featured, strict=True) if types else ():
             self._known[slot] = upright(self._of_type(name), tape.values[slot].dim())
@@ -100,18 +101,20 @@ class Identities:
 
     def take_for_nodes(self, slot: int) -> None:
         """Learn that a tensor has a row for every node: of (M, …) and of (1, M, …)."""
-        dims = self.tape.values[slot].dim()
-        along_first = self.tape.values[slot].shape[:1] == (self.num_nodes,)
-        self._known[slot] = upright(self.every, dims) if along_first else upright(self.every, dims - 1).unsqueeze(0)
-
-    def across(self, slot: int) -> bool:
-        """Whether a tensor is several matrices on one static graph, (T, M, …), with a row for every node in each."""
         shape = self.tape.values[slot].shape
-        if len(shape) < 3 or shape[1] != self.num_nodes:
-            return False
+        self._known[slot] = along(self.every, nodes_along(shape, self.num_nodes) or 0, len(shape))
+
+    def across(self, slot: int) -> int | None:
+        """The dimension of several matrices on one static graph that runs over all nodes: of (T, M, …), the second."""
+        shape = self.tape.values[slot].shape
+        fitting = [dim for dim in range(1, len(shape)) if shape[dim] == self.num_nodes] if len(shape) > 2 else []
+        if not fitting:
+            return None
         ids = self._of(slot)
-        own = (ids == self.every.view(-1, *[1] * (len(shape) - 2))) | (ids == NOBODY)  # a constant is its row's node
-        return bool(own.all()) and bool((ids >= 0).any())
+        if not bool((ids >= 0).any()):
+            return None
+        own = ((dim, (ids == along(self.every, dim, len(shape))) | (ids == NOBODY)) for dim in fitting)
+        return next((dim for dim, there in own if bool(there.all())), None)  # a constant is its row's node
 
     def along_nodes(self, slot: int, dim: int) -> bool | None:
         """Whether a dimension of a tensor runs over nodes; None if it is unknown which entries are whose."""
@@ -265,22 +268,21 @@ class Identities:
 
     def _laid_out(self, slot: int, ids: Tensor) -> Tensor:
         """Nodes along the dimension of a tensor of the model's own that runs over them: of (T, M, F), the second."""
-        dims = self.tape.values[slot].dim()
-        return ids.view(1, -1, *[1] * (dims - 2)) if slot in self._matrices else upright(ids, dims)
+        return along(ids.flatten(), self._matrices.get(slot, 0), self.tape.values[slot].dim())
 
     def _returned(self, given: int, value: Tensor) -> Tensor:
         """A layer's result has the rows of its input, in as many dimensions or not."""
         across = self.across(given)
         try:
-            ids = self.every if across else self.nodes(given)
+            ids = self.every if across is not None else self.nodes(given)
         except UnfollowedError:
             if len(value) <= self.num_nodes:  # more than there are nodes: of edges, say
                 raise
             return _nobody(value)
-        second = value.dim() > 2 and value.shape[1] == self.num_nodes != value.shape[0]
-        dense = second and self.natural(ids)  # (M, F) -> (1, M, F)
-        if dense or (across and value.shape[1:2] == (self.num_nodes,)):
-            return self.every.view(-1, *[1] * (value.dim() - 2))
+        if across is not None and value.shape[across : across + 1] == (self.num_nodes,):
+            return along(self.every, across, value.dim())
+        if self.natural(ids) and (dim := nodes_along(value.shape, self.num_nodes)):  # (M, F) -> (1, M, F)
+            return along(self.every, dim, value.dim())
         return upright(ids, value.dim()) if len(ids) == value.shape[0] else _nobody(value)
 
     def _of_type(self, name: str) -> Tensor:
@@ -383,8 +385,7 @@ class Identities:
         fitting = self._all(value.shape[dim]) if value.dim() > 1 and nodes else []
         if len(fitting) != 1:
             return _nobody(value)
-        along = fitting[0].view([-1 if d == dim else 1 for d in range(value.dim())])
-        return self._several(op, value) if self.reordered else along
+        return self._several(op, value) if self.reordered else along(fitting[0], dim, value.dim())
 
     def _sends(self, op: Op, value: Tensor, ids: Tensor) -> bool:
         """Whether an operation that looks like a reordering is message passing.

@@ -125,6 +125,11 @@ def upright(ids: Tensor, dims: int) -> Tensor:
     return ids.view(-1, *[1] * (dims - 1))
 
 
+def along(ids: Tensor, dim: int, dims: int) -> Tensor:
+    """The ids of what lies along a dimension of a tensor, with as many dimensions.  # (K,) -> (1, …, K, 1, …)"""
+    return ids.view([-1 if d == dim else 1 for d in range(dims)])
+
+
 def _same(numbers: Tensor) -> Tensor:
     return numbers
 

@@ -19,12 +19,13 @@ from walkwise.core.differential import leaves
 from walkwise.tracing.dependence import rerun
 from walkwise.tracing.nodes.own_sums import NodeTensors
 from walkwise.tracing.recording.kinds import READING, RESHAPING, TRANSPOSING
-from walkwise.tracing.recording.recorded import Call, Op, live, makers
+from walkwise.tracing.recording.recorded import Call, Op, live, makers, nodes_along
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.found import turned
 
+_WEIGHTING = frozenset({"linear", "matmul", "conv1d", "conv2d"})
 #: Maps of single rows that belong to the layer before or after them, if their other arguments are constant.
-_LINEAR = RESHAPING | TRANSPOSING | READING | {"linear", "matmul", "add", "sub", "mul", "div", "neg"}
+_LINEAR = RESHAPING | TRANSPOSING | READING | _WEIGHTING | {"add", "sub", "mul", "div", "neg"}
 #: Linear operations on several tensors.
 _JOINING = frozenset({"add", "sub", "cat"})
 
@@ -236,7 +237,7 @@ class _Layers:
 def _directed(edges: Tensor, layer: OwnLayer, tape: Tape, num_nodes: int) -> Tensor | None:
     """The edges from senders to receivers; None if messages are not sent along them.  # (2, E)"""
     handed, made = tape.calls[0].handed[0], layer.sums[0]
-    along, across = (int(len(tape.values[slot]) != num_nodes) for slot in (handed, made))
+    along, across = (nodes_along(tape.values[slot].shape, num_nodes) or 0 for slot in (handed, made))
     leaf = tape.values[handed].detach().transpose(0, along).clone().requires_grad_()
     ops = (op for _, op in sorted(layer.ops.items()))
     results = rerun(ops, tape.values, {handed: leaf.transpose(0, along)})

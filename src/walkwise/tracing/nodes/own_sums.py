@@ -29,7 +29,7 @@ from walkwise.tracing.recording.kinds import (
     REPEATING,
     RESHAPING,
 )
-from walkwise.tracing.recording.recorded import Op, Ref, live, makers
+from walkwise.tracing.recording.recorded import Op, Ref, live, makers, nodes_along
 from walkwise.tracing.recording.tape import Tape
 
 #: Functions between a sum and what it divides, and those that make a divisor a factor.
@@ -155,16 +155,13 @@ class _OwnSums:
         try:
             if along == 0:
                 return self.identities.natural(self.identities.nodes(slot))
-            return along == 1 and self.identities.across(slot)
+            return along is not None and self.identities.across(slot) == along
         except UnfollowedError:
             return False
 
     def _along(self, value: Tensor) -> int | None:
-        """The dimension of a tensor that may run over nodes: the first, or the second of three or more."""
-        M = self.num_nodes
-        if value.dim() < 2 or M < 2:
-            return None
-        return 0 if value.shape[0] == M else 1 if value.dim() > 2 and value.shape[1] == M else None
+        """The dimension of a tensor that may run over nodes: the first, or of three or more another."""
+        return None if value.dim() < 2 or self.num_nodes < 2 else nodes_along(value.shape, self.num_nodes)
 
     def _cone(self, slot: int) -> tuple[list[Op], dict[int, int]]:
         """What makes a tensor of node tensors, and the slots of these, with the dimensions along which nodes lie."""
@@ -313,8 +310,15 @@ class _SumsByName(_OwnSums):
             return True
         dim = self._along(value)
         if dim is None or value.dim() > 2:
-            return value.dim() > 2
+            return value.dim() > 2 and not (dim is not None and self._is_within_rows(op, slot, dim))
         return op.word.name in PRODUCTS and any(self._are_pairs(op, slot, dim, given) for given in op.inputs)
+
+    def _is_within_rows(self, op: Op, slot: int, dim: int) -> bool:
+        """Whether an operation maps every row of one node tensor by itself, as a convolution over times does."""
+        (given, *more) = op.inputs
+        if more or given not in self.nodes or self._along(self.values[given]) != dim:
+            return False
+        return not _on_others(*self._dependence([op], {given: dim}, slot, dim))
 
     def _is_sum(self, op: Op, slot: int) -> bool:
         """Whether an operation adds up rows at nodes; of rows that are written one by one, the last does."""
@@ -338,8 +342,10 @@ class _SumsByName(_OwnSums):
         value, before = self.values[slot], self.values[given]
         if given in self.pairs:
             return True
-        if dim == 0 and before.dim() > value.dim() and self.identities.across(given):
-            return _on_others(*self._dependence([op], {given: 1}, slot, dim))
+        if given in self.nodes and before.shape[: dim + 1] != value.shape[: dim + 1]:
+            return _on_others(*self._dependence([op], {given: self._along(before) or 0}, slot, dim))
+        if dim == 0 and before.dim() > value.dim() and (across := self.identities.across(given)):
+            return _on_others(*self._dependence([op], {given: across}, slot, dim))
         if before.shape[: dim + 1] != value.shape[: dim + 1]:
             return True
         if op.word.name in REDUCING and before.dim() > value.dim() and given not in self.nodes:

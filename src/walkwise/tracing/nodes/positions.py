@@ -83,7 +83,7 @@ class Positions:
         self.standing: set[int] = set()  # slots that hold what walks have stood at, laid out in rows again
         self._said = False  # that layers run on rows of no node beside nodes
         self._nodes: dict[int, Tensor] = {}  # of rows that are nodes once each, or nobody's
-        self._across: set[int] = set()  # tensors whose second dimension runs over all nodes: static graphs
+        self._across: dict[int, int] = {}  # of static graphs, (T, M, F), the dimension that runs over all nodes
         self._depth: dict[int, int] = {}
         self._maker = makers(ops)
         self.beside: dict[int, list[int]] = {}  # by call, what it reads besides the tensors that it is handed first
@@ -199,7 +199,7 @@ class Positions:
         return torch.stack([end[kept] for end in ends])
 
     def _rows(self, slot: int) -> Tensor:
-        """The nodes of the rows of a tensor, or of those of its second dimension that runs over nodes."""
+        """The nodes of the rows of a tensor, or of another dimension of it that runs over nodes."""
         if slot in self._across or (slot not in self.number and self.identities.across(slot)):
             return self.identities.every  # also of a layer that no walk passes through
         return self.identities.nodes(slot)
@@ -221,9 +221,8 @@ class Positions:
         if len(shape) < 2:
             raise _refusal(_FLAT, call.name, type(call.module).__name__, shape)
         if call.takes_matrices(shape):
-            if self.identities.across(slot):
-                self._across.add(slot)
-                self._nodes[slot] = self.identities.every
+            if across := self.identities.across(slot):
+                self._across[slot], self._nodes[slot] = across, self.identities.every
             elif (call.found and shape[0] == 1 < self.identities.num_nodes) or not self._has_nodes(slot):
                 # a matrix for every node, which the layer unfolds, would do
                 raise _refusal(_STATIC, call.name, type(call.module).__name__, shape)
@@ -289,9 +288,8 @@ class Positions:
         """
         if slot in self.number:
             return None
-        if self.identities.across(slot):
-            self._across.add(slot)
-            self._nodes[slot], self.number[slot] = self.identities.every, 0
+        if across := self.identities.across(slot):
+            self._across[slot], self._nodes[slot], self.number[slot] = across, self.identities.every, 0
             return True
         if self._has_nodes(slot):
             self.number[slot] = 0
@@ -358,9 +356,10 @@ class Positions:
 
     def _turned(self, slot: int, *, back: bool = False) -> Differential:
         """(T, M, …) -> (M, T, …), or back."""
-        rows = self.identities.tape.values[slot].detach()
-        at, shape = (rows.transpose(0, 1), rows.shape) if back else (rows, rows.transpose(0, 1).shape)
-        return Differential(Tensor.transpose, (MOVING, 0, 1), {}, at, 0, shape)
+        rows, dim = self.identities.tape.values[slot].detach(), self._across[slot]
+        first = rows.movedim(dim, 0)
+        at, shape, ends = (first, rows.shape, (0, dim)) if back else (rows, first.shape, (dim, 0))
+        return Differential(torch.movedim, (MOVING, *ends), {}, at, 0, shape)
 
 
 @torch.enable_grad()

@@ -59,7 +59,8 @@ def read_around(tape: Tape, identities: Identities, partly: Collection[int] = ()
             begun = [first for first in _embeddings(tensor, maker, identities.num_nodes) if id(first) in tape.read]
             found |= {tape.read[id(first)][1][0]: identities.every for first in begun}
             continue
-        dim = -2 if identities.across(slot) else 0  # type: ignore[arg-type]
+        across = identities.across(slot)  # type: ignore[arg-type]
+        dim = across - tensor.dim() if across else 0
         family = _family(tensor, maker, dim)
         again = [twin for first in family.first for twin in twins.get(id(first), ())]
         family.members.update({id(twin): twin for twin in again})

@@ -113,12 +113,24 @@ class Call:
 
     def takes_matrices(self, shape: Sequence[int]) -> bool:
         """Whether it reads a tensor as several matrices on one static graph, (T, M, F)."""
-        one = self.found and shape[0] == 1  # as dense layers take a graph
-        return len(shape) == 3 and (one or self.matrices or getattr(self.module, "node_dim", 0) in (-2, 1))
+        dim = getattr(self.module, "node_dim", 0)
+        if self.matrices or dim == -2:
+            return len(shape) > 2
+        return len(shape) == 3 and (dim == 1 or (self.found and shape[0] == 1))  # as dense layers take a graph
 
     def nodes_along(self, shape: Sequence[int], num_nodes: int) -> int:
         """The dimension of its input that runs over nodes: the second of (T, M, F)."""
-        return int(self.takes_matrices(shape) and shape[1] == num_nodes)
+        if not self.takes_matrices(shape):
+            return 0
+        last = len(shape) - 2
+        return (nodes_along(shape, num_nodes) or 0) if self.matrices else last if shape[last] == num_nodes else 0
+
+
+def nodes_along(shape: Sequence[int], num_nodes: int) -> int | None:
+    """The dimension of a tensor that may run over nodes: the first, or of three or more the first other that fits."""
+    if shape[:1] == (num_nodes,):
+        return 0
+    return next((dim for dim in range(1, len(shape)) if shape[dim] == num_nodes), None) if len(shape) > 2 else None
 
 
 def live(ops: Sequence[Op], wanted: set[int]) -> list[Op]:
