@@ -449,3 +449,36 @@ def test_nodes_may_lie_along_any_dimension(layout, batch, rule):
         *ours, theirs = map(ask, chains)
         for found in ours:
             torch.testing.assert_close(found, theirs, rtol=1e-10, atol=1e-12)
+
+
+class Road(Traffic):
+    """Knows its road network."""
+
+    def forward(self, input):
+        return super().forward(input, JOINED)
+
+
+class RoadOfSteps(Traffic):
+    def forward(self, input, steps=None):
+        return super().forward(input, JOINED)
+
+
+def test_models_that_know_their_edges_take_features_alone():
+    x = torch.randn(1, F, M, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    edges, ask = JOINED.nonzero().t(), {"target": lambda out: out[0, 2, 1]}
+    chains = [
+        ww.trace(Traffic("bcnt"), x, JOINED, **ask),
+        ww.trace(Road("bcnt"), x, edges, **ask),
+        ww.trace(Road("bcnt"), Data(x=x, edge_index=edges), **ask),
+        ww.trace(RoadOfSteps("bcnt"), Data(x=x, edge_index=edges), **ask),
+    ]
+    for chain in chains[1:]:
+        assert chain.num_layers == 2
+        torch.testing.assert_close(ww.node_relevance(chain), ww.node_relevance(chains[0]))
+
+
+def test_times_may_be_as_many_as_nodes():
+    """Sums in a model that runs on no other number of nodes, and whose rows have as many times."""
+    x = torch.randn(M, 1, M, F, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    chain = ww.trace(Traffic("nbtc"), x, JOINED, target=lambda out: out[0, 2, 1], rule="zero")
+    assert chain.num_layers == 2

@@ -137,6 +137,11 @@ class ModelRuns:
         self._find_layers(ran)
         return ran
 
+    @property
+    def _last_along(self) -> int:
+        """The last dimension along which nodes lie, if they lie so in the features: of (B, F, M, T), any."""
+        return 1 if self.given.along < 2 else self.given.x.dim()
+
     def _find_layers(self, ran: ModelRun) -> None:
         """Put the layers of a model's own code onto the tape; a model without any is refused."""
         tape, M, ends = ran.tape, self.given.num_nodes, self.given.ends
@@ -145,7 +150,7 @@ class ModelRuns:
             with torch.no_grad():
                 try:
                     found = self._seen_on_more_nodes(tape, slot) or self._seen_on_more_edges(tape, slot)
-                    found = found or node_tensors(tape, slot, M, ends)
+                    found = found or node_tensors(tape, slot, M, ends, last_along=self._last_along)
                 except ReorderedError as function:
                     problem = _REORDERED.format(type(self.given.model).__name__, function)
                     raise TraceError(problem, remedy="Put the graph into that order before tracing it.") from None
@@ -188,7 +193,7 @@ class ModelRuns:
                 continue
             try:
                 other, output, slots = self._run_likewise(larger, tape, slot)
-                found = node_tensors(other, output, larger.num_nodes, larger.ends)
+                found = node_tensors(other, output, larger.num_nodes, larger.ends, last_along=self._last_along)
             except (ReorderedError, ColumnsError):
                 raise
             except Exception:  # the model does not run on more edges, or does something else there

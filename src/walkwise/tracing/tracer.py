@@ -113,11 +113,11 @@ def given_to(model: nn.Module, x: Any, edge_index: Any, model_kwargs: dict[str, 
             ordinary,
         ):  # an interrupt must not leave gradients, or the recording, switched off
             given = given_as(model, x, edge_index, model_kwargs)
+            along = told_along(given.x, given.edge_index)
+            given = given.turned(along) if along else given
             if given.instead:  # failing runs must not leave records
                 given, _ = given.taken(lambda way: ModelRuns(way).output())
             given.check()
-            along = told_along(given.x, given.edge_index)
-            given = given.turned(along) if along else given
             yield given if has_layers(given.model) else _with_layers(given)
     finally:
         take_modes_off(modes)  # which an interrupt has left on

@@ -31,6 +31,8 @@ from walkwise.tracing.given.signatures import (
     takes_none,
 )
 
+#: What names of features begin with.
+_FEATURES = ("x", "h", "in", "feat", "node")
 #: Names of parameters that are not features: atomic numbers and positions.
 _NO_FEATURES = frozenset({"z", "pos", "atomic_numbers", "atomic_number", "atom_types", "atoms", "species"})
 
@@ -46,6 +48,8 @@ def given_as(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any
         return of_graph(model, x, arguments)
     parameters = parameters_of(model)
     manner = Manner() if _in_place(parameters, arguments) else _manner(parameters)
+    if not arguments and _takes_features_alone(model, parameters):  # it knows its edges itself
+        manner = Manner(parameters[0].name, None, False)
     turned = edges_first(parameters)
     if turned is not None and are_turned(x, edge_index):
         x, edge_index = edge_index, x
@@ -83,7 +87,12 @@ def of_graph(model: nn.Module, data: Any, given: Mapping[str, Any]) -> Given:
     if form == "*args" and not held.keys().isdisjoint(READ):
         return _whole_or_in_order(model, data, held, given)
     if _takes_whole(parameters, held, given):
-        return _whole(model, data, held, given)
+        whole, x = _whole(model, data, held, given), held.get("x")
+        several = (
+            isinstance(x, Tensor) and x.dim() > 2
+        )  # for a model that knows its edges itself, of a road network, say
+        alone = Manner(left_for_a_graph(parameters, given)[0].name, None, False, only=frozenset(given))
+        return replace(whole, instead=(alone,)) if several else whole
     return _by_name(model, data, held, given, parameters)
 
 
@@ -170,6 +179,14 @@ def _in_place(parameters: list[inspect.Parameter], given: Mapping[str, Any]) -> 
     first, others = parameters[:1], {p.name: p for p in parameters[1:]}
     optional = "x" in others and others["x"].default is not inspect.Parameter.empty
     return optional and ordered_names(parameters)[1:2] == ["edge_index"] and first[0].name not in given
+
+
+def _takes_features_alone(model: nn.Module, parameters: list[inspect.Parameter]) -> bool:
+    """Whether a ``forward(x)`` takes nothing else, and by its name no graph."""
+    signature = signature_of(model)
+    alone = signature is not None and len(signature.parameters) == len(parameters) == 1
+    own = not type(model).__module__.startswith("torch.")  # no torch.nn.Sequential: nothing in it knows edges
+    return own and alone and parameters[0].name.lower().startswith(_FEATURES)
 
 
 def _takes_whole(parameters: list[inspect.Parameter], held: Mapping[str, Any], given: Mapping[str, Any]) -> bool:

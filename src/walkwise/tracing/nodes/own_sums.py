@@ -28,6 +28,7 @@ from walkwise.tracing.recording.kinds import (
     REDUCING,
     REPEATING,
     RESHAPING,
+    TRANSPOSING,
 )
 from walkwise.tracing.recording.recorded import Op, Ref, live, makers, nodes_along
 from walkwise.tracing.recording.tape import Tape
@@ -59,7 +60,13 @@ class ColumnsError(Exception):
 
 
 def node_tensors(
-    tape: Tape, output: int, num_nodes: int, edges: Tensor | None = None, *, certain: bool = False
+    tape: Tape,
+    output: int,
+    num_nodes: int,
+    edges: Tensor | None = None,
+    *,
+    certain: bool = False,
+    last_along: int = 1,
 ) -> NodeTensors:
     """The node tensors that an output depends on.
 
@@ -70,10 +77,12 @@ def node_tensors(
         edges: those of the graph, (2, E).
         certain: whether there are as many of nothing else, so that every dimension of this size runs over nodes.
             Otherwise it also matters what an operation is.
+        last_along: if it is not certain, the last dimension along which nodes may lie.
     """
     begun = {slot: torch.arange(num_nodes, device=tape.values[slot].device) for slot in tape.beginnings}
     identities = Identities(tape, num_nodes, None, begun, edges)
-    found = (_SumsByRows if certain else _SumsByName)(live(tape.ops, {output}), identities, tape)
+    ops = live(tape.ops, {output})
+    found = _SumsByRows(ops, identities, tape) if certain else _SumsByName(ops, identities, tape, last_along)
     found.leave_divisors_out()
     return NodeTensors(found.nodes, found.sums, found.unsure)
 
@@ -109,8 +118,9 @@ def is_of_more_nodes(tapes: tuple[Tape, Tape], slots: Mapping[int, int], counts:
 class _OwnSums:
     """Follows the node tensors of a run through operations, from features and embeddings on, and finds the sums."""
 
-    def __init__(self, ops: Sequence[Op], identities: Identities, tape: Tape) -> None:
-        """Follow them."""
+    def __init__(self, ops: Sequence[Op], identities: Identities, tape: Tape, last_along: int | None = None) -> None:
+        """Follow them, along any dimension or up to one."""
+        self._last_along = last_along
         self.ops, self.identities = ops, identities
         self.values, self.num_nodes = identities.tape.values, identities.num_nodes
         self.sums: list[int] = []  # slots
@@ -161,7 +171,8 @@ class _OwnSums:
 
     def _along(self, value: Tensor) -> int | None:
         """The dimension of a tensor that may run over nodes: the first, or of three or more another."""
-        return None if value.dim() < 2 or self.num_nodes < 2 else nodes_along(value.shape, self.num_nodes)
+        found = None if value.dim() < 2 or self.num_nodes < 2 else nodes_along(value.shape, self.num_nodes)
+        return None if self._last_along is not None and found is not None and found > self._last_along else found
 
     def _cone(self, slot: int) -> tuple[list[Op], dict[int, int]]:
         """What makes a tensor of node tensors, and the slots of these, with the dimensions along which nodes lie."""
@@ -309,16 +320,18 @@ class _SumsByName(_OwnSums):
         if any(given in self.pairs for given in op.inputs):
             return True
         dim = self._along(value)
-        if dim is None or value.dim() > 2:
-            return value.dim() > 2 and not (dim is not None and self._is_within_rows(op, slot, dim))
-        return op.word.name in PRODUCTS and any(self._are_pairs(op, slot, dim, given) for given in op.inputs)
+        if dim is None:
+            return value.dim() > 2
+        if op.word.name in PRODUCTS and not _only_moves(op):
+            return any(self._are_pairs(op, slot, dim, given) for given in op.inputs)
+        if value.dim() == 2 or (_only_moves(op) and op.inputs[0] in self.nodes and self._has_nodes(slot)):
+            return False
+        alike = all(given in self.nodes and self._along(self.values[given]) == dim for given in op.inputs)
+        return not (alike and self._is_within_rows(op, slot, dim))
 
     def _is_within_rows(self, op: Op, slot: int, dim: int) -> bool:
-        """Whether an operation maps every row of one node tensor by itself, as a convolution over times does."""
-        (given, *more) = op.inputs
-        if more or given not in self.nodes or self._along(self.values[given]) != dim:
-            return False
-        return not _on_others(*self._dependence([op], {given: dim}, slot, dim))
+        """Whether an operation maps rows one by one, along a dimension, as a convolution over times does."""
+        return not any(_on_others(*self._dependence([op], {given: dim}, slot, dim)) for given in op.inputs)
 
     def _is_sum(self, op: Op, slot: int) -> bool:
         """Whether an operation adds up rows at nodes; of rows that are written one by one, the last does."""
@@ -366,6 +379,12 @@ class _SumsByName(_OwnSums):
                 if not bool(gradient.transpose(0, along[0])[1:].any()):
                     return True
         return False
+
+
+def _only_moves(op: Op) -> bool:
+    """Whether an operation has one tensor, whose dimensions it puts into another order."""
+    tensors = [item for item in leaves((op.args, op.kwargs)) if isinstance(item, (Tensor, Ref))]
+    return len(tensors) == 1 and (op.word.name in TRANSPOSING or op.word.name == "einsum")
 
 
 def _on_others(rows: Tensor, depends: Tensor) -> bool:
