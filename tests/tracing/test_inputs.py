@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 from torch import distributed, nn
+from torch.nn.parameter import is_lazy
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.nn import (
@@ -184,6 +185,36 @@ def test_lazy_parameters_must_be_initialised(net, graph, lazy):
     model = Wrapped(net(), lazy)
     with pytest.raises(InputError, match=r"not initialised.*Run it"):
         ww.trace(model, *graph())
+
+
+def test_lazy_parameters_of_layers_that_do_not_run_are_left_alone():
+    """The layer of a kind of edges, say, of which there are none."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            kinds = (("a", "to", "b"), ("b", "to", "a"), ("a", "self", "a"))
+            self.first, self.last = (HeteroConv({kind: SAGEConv((-1, -1), 4) for kind in kinds}) for _ in range(2))
+
+        def forward(self, x_dict, edge_index_dict):
+            return self.last({k: h.relu() for k, h in self.first(x_dict, edge_index_dict).items()}, edge_index_dict)
+
+    model, x = Net(), {"a": torch.randn(3, 4), "b": torch.randn(4, 5)}
+    edges = {
+        ("a", "to", "b"): torch.tensor([[0, 1, 2], [0, 1, 3]]),
+        ("b", "to", "a"): torch.tensor([[0, 1, 3], [0, 1, 2]]),
+    }
+    with pytest.raises(InputError, match=r"not initialised.*Run it"):
+        ww.trace(model, x, edges, index=("a", 0), target=0)
+    assert all(is_lazy(weight) for name, weight in model.named_parameters() if name.endswith("lin_l.weight"))
+    model(x, edges)
+    lazy = [name for name, weight in model.named_parameters() if is_lazy(weight)]
+    assert len(lazy) == 4
+    chain = ww.trace(model, x, edges, index=("a", 0), target=0)
+    assert [name for name, weight in model.named_parameters() if is_lazy(weight)] == lazy
+    del model.first.convs["<a___self___a>"], model.last.convs["<a___self___a>"]
+    other = ww.trace(model, x, edges, index=("a", 0), target=0)
+    torch.testing.assert_close(ww.node_relevance(chain), ww.node_relevance(other))
 
 
 def test_the_model_must_be_a_module(graph):

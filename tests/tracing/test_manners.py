@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Batch, Data
-from torch_geometric.nn import DeepGraphInfomax, GCNConv, LabelPropagation
+from torch_geometric.nn import GAE, DeepGraphInfomax, GCNConv, LabelPropagation, RGCNConv
 
 import walkwise as ww
 from walkwise.errors import InputError, TraceError
@@ -232,6 +232,31 @@ def test_a_forward_that_takes_anything_is_given_all_that_most_models_read(forwar
     assert torch.equal(x, data.x)
     assert torch.equal(edge_index, data.edge_index)
     assert torch.equal(batch, data.batch)
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_kinds_of_edges_are_handed_on_where_they_are_taken(typed):
+    """GAE hands all on to its encoder."""
+
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Parameter(torch.randn(4, 6))
+            self.conv = RGCNConv(6, 6, 2) if typed else GCNConv(6, 6)
+
+        def forward(self, *given, **named):
+            return self._typed(*given, **named) if typed else self._plain(*given, **named)
+
+        def _typed(self, edge_index, edge_type):
+            return self.conv(self.table, edge_index, edge_type)
+
+        def _plain(self, edge_index):
+            return self.conv(self.table, edge_index)
+
+    model, edges = GAE(Encoder(), nn.Module()).eval(), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+    data = Data(edge_index=edges, edge_type=torch.tensor([0, 1, 0, 1]), num_nodes=4)
+    chain = ww.trace(model, data, target=lambda z: z[2, 1], rule="zero")
+    assert chain.output == pytest.approx(float(model(edges, *([data.edge_type] if typed else []))[2, 1]))
 
 
 def test_tensors_for_a_forward_that_takes_anything_have_names():

@@ -130,6 +130,15 @@ def test_wrapped_in():
     assert private.wrapped_in(nn.Sequential(module)) is None, "a module with another in it looks as if it were"
 
 
+def test_without_pre_hooks():
+    """Without it a trace initialises the lazy weights of the model itself."""
+    module, heard = nn.Linear(2, 2), []
+    module.register_forward_pre_hook(lambda *_: heard.append(1))
+    private.without_pre_hooks(module)
+    module(torch.rand(1, 2))
+    assert not heard, "torch keeps the hooks that run before a module elsewhere than in _forward_pre_hooks"
+
+
 def test_global_hooks():
     """Without it someone who listens to all modules hears the shadow's."""
     assert not private.global_hooks(), "torch says that someone listens to all modules"

@@ -16,7 +16,7 @@ _BENT = {
 
 
 _STATISTICS = {"mean", "sum", "var", "std", "norm", "scatter_add", "index_add", "scatter_reduce", "scatter"}
-_NORMS = (pyg.LayerNorm, pyg.GraphNorm, pyg.PairNorm, pyg.InstanceNorm, pyg.MeanSubtractionNorm)
+_NORMS = (pyg.LayerNorm, pyg.GraphNorm, pyg.PairNorm, pyg.InstanceNorm)
 
 
 class Held(TorchFunctionMode):

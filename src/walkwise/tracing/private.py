@@ -5,6 +5,7 @@ Each name appears here once, and has a test that says in words what would break 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from types import BuiltinFunctionType, FunctionType, WrapperDescriptorType
@@ -132,6 +133,11 @@ def hooked(module: nn.Module) -> bool:
     return bool(
         own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]
     )
+
+
+def without_pre_hooks(module: nn.Module) -> None:
+    """Take the hooks off a shadow's module that run before it: lazy ones initialise the weights of the model itself."""
+    module.__dict__["_forward_pre_hooks"] = OrderedDict()
 
 
 #: PyG's hooks around the parts of message passing, by attribute.

@@ -118,8 +118,10 @@ def _by_any_name(model: nn.Module, data: Data, held: dict[str, Any], given: Mapp
     whole = _whole(model, data, held, given)
     read = frozenset(given).union(READ)
     by_name = replace(whole.manner, whole=None, beside=frozenset(), only=read)
+    typed = replace(by_name, only=read | {"edge_type"})
     in_order = Manner(only=frozenset({*given, "batch"}))
-    return replace(whole, manner=by_name, instead=(replace(whole.manner, name="data"), whole.manner, in_order))
+    first, more = (typed, [by_name]) if "edge_type" in held else (by_name, [])
+    return replace(whole, manner=first, instead=(*more, replace(whole.manner, name="data"), whole.manner, in_order))
 
 
 def _by_every_name(model: nn.Module, data: Data, held: dict[str, Any], given: Mapping[str, Any]) -> Given:

@@ -15,7 +15,7 @@ from walkwise.tracing.given.outside import run_on
 from walkwise.tracing.running.places import renewed
 
 #: Errors of a model that gets its graph in a form it does not take.
-NOT_TAKEN = (TypeError, ValueError, AttributeError, LookupError, AssertionError)
+NOT_TAKEN = (TypeError, ValueError, AttributeError, LookupError, AssertionError, ImportError)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from walkwise.tracing.recording.recorded import Op, Ref, references
 from walkwise.tracing.recording.words import handles
 
 SQUASHED = "{} as h = z · [h / z] flips the sign of relevance where z < 0; if it is the output, explain the logit: {}"
-_LOGIT = "target=lambda output: output.logit()[0, 0], or remove the sigmoid from forward"
+_LOGIT = "target=lambda output: output.logit()[i, c] for row i and column c, or remove the sigmoid from forward"
 
 #: How much a factor looks like a gate: in a product the higher one is held constant.
 GATES = {"softmax": 2, "exp": 2, "sigmoid": 2, "hardsigmoid": 2, "tanh": 1}

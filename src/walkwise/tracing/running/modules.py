@@ -10,18 +10,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import QuantileAggregation
 from torch_geometric.nn.dense.linear import Linear as PygLinear
 from torch_geometric.nn.models import MetaLayer
 
 from walkwise.errors import InputError, TraceError
-from walkwise.tracing.private import BUFFERS, MODULES, PARAMETERS, buffers_of, parameters_of
+from walkwise.tracing.private import BUFFERS, MODULES, PARAMETERS, buffers_of, parameters_of, without_pre_hooks
 from walkwise.tracing.running.found import Found
 from walkwise.tracing.running.shadow import Scripted, Shadow, is_shared
 
 Named = list[tuple[str, Any]]
+#: Of torch_geometric's normalisations, that which sums up several, and that which divides by nothing.
+_NO_NORMS = frozenset({"DiffGroupNorm", "MeanSubtractionNorm"})
 #: Methods of a layer that do not belong to a run of it.
 _NOT_RUNNING = ("__init__", "reset_parameters", "__repr__")
 
@@ -131,8 +133,8 @@ def _roles(kind: type) -> tuple[str, ...]:
         roles.append("convs")
     if issubclass(kind, (nn.Linear, PygLinear, nn.Bilinear)):
         roles.append("linears")
-    if kind.__module__.startswith("torch_geometric.nn.norm") and kind.__name__ != "DiffGroupNorm":
-        roles.append("norms")  # sums and means inside are statistics; in DiffGroupNorm they are its output
+    if kind.__module__.startswith("torch_geometric.nn.norm") and kind.__name__ not in _NO_NORMS:
+        roles.append("norms")  # sums and means inside are statistics
     if issubclass(kind, QuantileAggregation) and kind.forward is QuantileAggregation.forward:
         roles.append("quantiles")
     if issubclass(kind, (torch.jit.ScriptModule, Scripted)):
@@ -198,17 +200,40 @@ def check_layers(modules: Modules) -> None:
     )
 
 
+class _Unused:
+    """A lazy weight of a layer that no input has reached yet; a trace must not be the first to do so."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Refuse to be computed with."""
+        try:
+            return super().__torch_function__(func, types, args, kwargs)  # type: ignore[misc]
+        except ValueError as error:
+            raise InputError(
+                "The model runs a layer with lazy parameters that are not initialised.",
+                argument="model",
+                expected="initialised",
+                remedy="Run it on this input first.",
+            ) from error
+
+
+class _UnusedParameter(_Unused, UninitializedParameter):
+    pass
+
+
+class _UnusedBuffer(_Unused, UninitializedBuffer):
+    pass
+
+
 def a_weight(modules: Modules) -> Tensor | None:
-    """The model's first floating-point weight, which tells its device and type; lazy ones are refused."""
-    owned = [holder(module) for holder in (parameters_of, buffers_of) for _, module in modules.holders]
-    tensors = [t for held in owned for t in held.values() if t is not None]
-    if any(map(is_lazy, tensors)):
-        raise InputError(
-            "The model has lazy parameters that are not initialised.",
-            argument="model",
-            expected="initialised",
-            remedy="Run it on one input first.",
-        )
+    """The model's first floating-point weight, which tells its device and type; no run may initialise lazy ones."""
+    owned = [(module, holder(module)) for holder in (parameters_of, buffers_of) for _, module in modules.holders]
+    for module, held in owned:
+        for name, tensor in held.items():
+            if tensor is not None and is_lazy(tensor):
+                without_pre_hooks(module)
+                held[name] = _UnusedParameter() if isinstance(tensor, nn.Parameter) else _UnusedBuffer()
+    tensors = [t for _, held in owned for t in held.values() if t is not None and not is_lazy(t)]
     return next((t for t in tensors if t.is_floating_point() and t.numel()), None)
 
 
@@ -218,7 +243,7 @@ def exchange(modules: Modules, change: Callable[[Tensor], Tensor]) -> None:
     for _, module in modules.holders:
         for held in (parameters_of(module), buffers_of(module)):
             for name, tensor in held.items():
-                if tensor is not None:
+                if tensor is not None and not is_lazy(tensor):
                     if id(tensor) not in made:
                         made[id(tensor)] = change(tensor)
                     held[name] = made[id(tensor)]
@@ -227,13 +252,15 @@ def exchange(modules: Modules, change: Callable[[Tensor], Tensor]) -> None:
 def where_parameters_lie(modules: Modules) -> frozenset[int]:
     """The memory addresses of parameters, whatever shape they are viewed in."""
     owned = [t for _, module in modules.holders for t in parameters_of(module).values() if t is not None]
-    return frozenset([t.untyped_storage().data_ptr() for t in owned if t.layout == torch.strided])
+    laid_out = [t for t in owned if not is_lazy(t) and t.layout == torch.strided]
+    return frozenset([t.untyped_storage().data_ptr() for t in laid_out])
 
 
 def check_weights(modules: Modules) -> None:
     """Refuse weights for which relevance cannot be computed."""
     owned = [(name, holder(module)) for holder in (parameters_of, buffers_of) for name, module in modules.holders]
-    named = [(f"{n}.{key}", t) for n, tensors in owned for key, t in tensors.items() if t is not None]
+    held = ((f"{n}.{key}", t) for n, tensors in owned for key, t in tensors.items())
+    named = [(key, t) for key, t in held if t is not None and not is_lazy(t)]
     for name, tensor in named:
         if tensor.is_floating_point() and not bool(tensor.detach().isfinite().all()):
             raise InputError(
