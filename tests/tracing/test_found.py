@@ -10,6 +10,7 @@ import torch_geometric.nn as pyg
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.explain import Explainer
+from torch_geometric.nn import DenseSAGEConv, dense_diff_pool
 
 import walkwise as ww
 from walkwise import hooks
@@ -722,3 +723,55 @@ def test_of_nested_modules_of_one_class_the_innermost_counts():
     with pytest.warns(CoverageWarning, match=r"counted as layers: block\.inner \(Block\)"):
         chain = ww.trace(Net().double(), X, EDGES, target=0)
     assert [layer.name for layer in chain.layers] == ["block.inner"]
+
+
+@pytest.mark.parametrize("lead", [False, True])
+def test_dense_layers_run_on_clusters_too(lead):
+    """DiffPool's clusters are no nodes; walks end before them."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.score, self.embed, self.last = DenseSAGEConv(5, 3), DenseSAGEConv(5, 6), DenseSAGEConv(6, 6)
+            self.head = nn.Linear(6, 2)
+
+        def forward(self, x, adj):
+            pooled, adj, _, _ = dense_diff_pool(self.embed(x, adj).relu(), adj, self.score(x, adj))
+            return self.head(self.last(pooled, adj).mean(1))
+
+    generator = torch.Generator().manual_seed(0)
+    x, adj = torch.rand(9, 5, generator=generator).double(), (torch.rand(9, 9, generator=generator) > 0.6).double()
+    given = (x[None], adj[None]) if lead else (x, adj)
+    model = Net().double()
+    chain = ww.trace(model, *given, target=0, rule="zero")
+    assert chain.num_layers == 1
+    assert any("'last' (DenseSAGEConv) runs on rows that are not nodes of the graph" in note for note in chain.notes)
+    leaf = x.clone().requires_grad_()
+    weights = model.score(leaf, adj).softmax(-1).detach()
+    pooled = weights.transpose(1, 2) @ model.embed(leaf, adj).relu()
+    output = model.head(model.last(pooled, weights.transpose(1, 2) @ adj @ weights).mean(1))[0, 0]
+    (gradient,) = torch.autograd.grad(output, leaf)
+    assert float(output) == pytest.approx(chain.output)
+    torch.testing.assert_close(ww.feature_relevance(chain), gradient * x)
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+def test_one_matrix_of_nodes_in_another_order_is_followed(rule):
+    """A corruption inside the model, as contrastive models have it; (1, M, F) is what (M, F) is."""
+
+    class Net(nn.Module):
+        def __init__(self, lead):
+            super().__init__()
+            torch.manual_seed(0)
+            self.conv, self.head, self.lead = Product(), nn.Linear(4, 2), lead
+
+        def forward(self, x, adj):
+            y = x[torch.tensor([3, 1, 0, 5, 2, 4])]
+            both = [self.conv(h[None], adj[None])[0] if self.lead else self.conv(h, adj) for h in (x, y)]
+            return self.head(torch.cat(both).relu())
+
+    chains = [ww.trace(Net(lead).double(), X, ADJACENCY, target=lambda out: out[8, 1], rule=rule) for lead in (0, 1)]
+    for ask in (lambda c: ww.node_relevance(c, layer="start"), lambda c: ww.subgraph_relevance(c, [[0, 1], [2, 4]])):
+        torch.testing.assert_close(*map(ask, chains))
+    assert float(ww.node_relevance(chains[0], layer="start").abs().sum()) > 0

@@ -120,10 +120,18 @@ def test_models_may_turn_features_by_node_into_steps_for_every_layer(conv, count
     torch.testing.assert_close(ww.walk_relevance(ours, walks), expected, rtol=1e-9, atol=1e-11)
 
 
-def test_nodes_in_another_order_are_refused():
-    model = Net(between=lambda h: h.flip(1))
-    with pytest.raises(TraceError, match=r"Layer 'second' .*\(2, 5, 3\).*which row is which node"):
-        ww.trace(model, matrices(2), EDGES, target=lambda out: out.sum())
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize("count", [1, 2, M])
+def test_walks_stand_at_nodes_in_another_order(count, rule):
+    def turned(h):
+        return h.view(count, M, F).flip(1).view(h.shape)
+
+    model, x = Net(between=turned), matrices(count)
+    ours = ww.trace(model, x, EDGES, target=lambda out: out[..., 0].sum(), rule=rule)
+    theirs = ww.trace(model, x.flatten(0, 1), copies(count), target=lambda out: out[:, 0].sum(), rule=rule)
+    walks = ww.enumerate_walks(ours)
+    expected = sum(ww.walk_relevance(theirs, torch.where(walks < 0, walks, walks + M * t)) for t in range(count))
+    torch.testing.assert_close(ww.walk_relevance(ours, walks), expected, rtol=1e-9, atol=1e-11)
 
 
 class Queries(nn.Module):

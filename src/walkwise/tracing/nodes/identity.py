@@ -20,7 +20,7 @@ from walkwise.tracing.nodes.moved import NOBODY, SEVERAL, along, moved, upright
 from walkwise.tracing.nodes.read_rows import ReadRows, are_at_ends, are_joined
 from walkwise.tracing.nodes.sums import added_along, one_by_one
 from walkwise.tracing.recording.kinds import AS_FIRST, ENTRYWISE, ORDERING, OVER_ROWS, PRODUCTS, RESHAPING, SEQUENCES
-from walkwise.tracing.recording.recorded import Op, makers, nodes_along, references
+from walkwise.tracing.recording.recorded import Call, Op, makers, nodes_along, references
 from walkwise.tracing.recording.tape import Tape
 
 #: Functions that keep the entries of a tensor in their order, or mix those of each row.
@@ -116,6 +116,15 @@ class Identities:
         own = ((dim, (ids == along(self.every, dim, len(shape))) | (ids == NOBODY)) for dim in fitting)
         return next((dim for dim, there in own if bool(there.all())), None)  # a constant is its row's node
 
+    def rows_across(self, slot: int, dim: int) -> Tensor:
+        """The node of every row of several matrices, along a dimension; NOBODY if it is none or several.  # (K,)"""
+        shape = self.tape.values[slot].shape
+        rows = self._of(slot).expand(shape).movedim(dim, 0).reshape(shape[dim], -1)
+        alone = _one_of(rows)[:, 0] if rows.numel() else rows.flatten()
+        if bool((alone == SEVERAL).any()):
+            raise UnfollowedError(self._joining)
+        return alone
+
     def along_nodes(self, slot: int, dim: int) -> bool | None:
         """Whether a dimension of a tensor runs over nodes; None if it is unknown which entries are whose."""
         if slot >= len(self.tape.values):
@@ -194,7 +203,7 @@ class Identities:
             given = self._rows_of[slot]
             from_nobody = bool((self._known[given] < 0).all())  # hyperedges, say
             at_nodes = from_nobody and are_at_ends((self._call_of[slot].along,), value, self.edges, self.num_nodes)
-            return upright(self.every, value.dim()) if at_nodes else self._returned(given, value)
+            return upright(self.every, value.dim()) if at_nodes else self._returned(self._call_of[slot], given, value)
         if slot not in self._maker and self.types is not None:
             return self._own(slot, value)
         if slot not in self._maker:  # a tensor of the model's own
@@ -270,9 +279,14 @@ class Identities:
         """Nodes along the dimension of a tensor of the model's own that runs over them: of (T, M, F), the second."""
         return along(ids.flatten(), self._matrices.get(slot, 0), self.tape.values[slot].dim())
 
-    def _returned(self, given: int, value: Tensor) -> Tensor:
+    def _returned(self, call: Call, given: int, value: Tensor) -> Tensor:
         """A layer's result has the rows of its input, in as many dimensions or not."""
         across = self.across(given)
+        shape = self.tape.values[given].shape
+        if across is None and call.takes_matrices(shape) and not self._has_rows_of_nodes(given):
+            last = len(shape) - 2
+            fits = value.shape[last : last + 1] == shape[last : last + 1]
+            return along(self.rows_across(given, last), last, value.dim()) if fits else _nobody(value)
         try:
             ids = self.every if across is not None else self.nodes(given)
         except UnfollowedError:
@@ -284,6 +298,13 @@ class Identities:
         if self.natural(ids) and (dim := nodes_along(value.shape, self.num_nodes)):  # (M, F) -> (1, M, F)
             return along(self.every, dim, value.dim())
         return upright(ids, value.dim()) if len(ids) == value.shape[0] else _nobody(value)
+
+    def _has_rows_of_nodes(self, slot: int) -> bool:
+        """Whether it is known of rows, the first dimension, that they are nodes."""
+        try:
+            return bool((self.nodes(slot) >= 0).any())
+        except UnfollowedError:
+            return False
 
     def _of_type(self, name: str) -> Tensor:
         """The nodes of a type.  # (M_t,)"""

@@ -200,8 +200,10 @@ class Positions:
 
     def _rows(self, slot: int) -> Tensor:
         """The nodes of the rows of a tensor, or of another dimension of it that runs over nodes."""
-        if slot in self._across or (slot not in self.number and self.identities.across(slot)):
-            return self.identities.every  # also of a layer that no walk passes through
+        if slot in self._across:
+            return self._nodes[slot]
+        if slot not in self.number and self.identities.across(slot):  # of a layer that no walk passes through
+            return self.identities.every
         return self.identities.nodes(slot)
 
     def _names_others(self, call: Call) -> bool:
@@ -221,12 +223,7 @@ class Positions:
         if len(shape) < 2:
             raise _refusal(_FLAT, call.name, type(call.module).__name__, shape)
         if call.takes_matrices(shape):
-            if across := self.identities.across(slot):
-                self._across[slot], self._nodes[slot] = across, self.identities.every
-            elif (call.found and shape[0] == 1 < self.identities.num_nodes) or not self._has_nodes(slot):
-                # a matrix for every node, which the layer unfolds, would do
-                raise _refusal(_STATIC, call.name, type(call.module).__name__, shape)
-            return True
+            return self._are_nodes_across(slot, call, shape)
         try:
             ids = self.identities.nodes(slot)
         except UnfollowedError as operation:
@@ -239,6 +236,26 @@ class Positions:
         if not self._each_once(slot, ids):
             return False
         self.identities.reordered |= int((ids >= 0).sum()) == self.identities.num_nodes
+        return True
+
+    def _are_nodes_across(self, slot: int, call: Call, shape: Sequence[int]) -> bool:
+        """The same of several matrices on one static graph, (T, M, F), or of a matrix for every node."""
+        if across := self.identities.across(slot):
+            self._across[slot], self._nodes[slot] = across, self.identities.every
+            return True
+        M, dim = self.identities.num_nodes, len(shape) - 2
+        if not (call.found and shape[0] == 1 < M) and self._has_nodes(slot):  # which the layer unfolds
+            return True
+        try:
+            ids = self.identities.rows_across(slot, dim)
+        except UnfollowedError:
+            raise _refusal(_STATIC, call.name, type(call.module).__name__, shape) from None
+        if shape[dim] != M and not bool((ids >= 0).any()):  # clusters
+            return False
+        if not bool((ids >= 0).all()) or not each_once(ids):
+            raise _refusal(_STATIC, call.name, type(call.module).__name__, shape)
+        self._across[slot], self._nodes[slot] = dim, ids
+        self.identities.reordered |= len(ids) == M
         return True
 
     def _meet(self, slot: int, other: int) -> bool:
@@ -325,12 +342,11 @@ class Positions:
         """A settled flow laid out by node, with zeros where a node has no row."""
         if self.natural(slot):
             return flow
-        if slot in self._across:
-            return _through(builder, flow, [self._turned(slot)])
         ids = self._nodes[slot]
         rows, M = (ids >= 0).nonzero()[:, 0], self.identities.num_nodes
-        maps: list[Operator] = [Gather(rows, len(ids))] if len(rows) < len(ids) else []
-        return _through(builder, flow, [*maps, Scatter(ids[rows], M)])
+        maps: list[Operator] = [self._turned(slot)] if slot in self._across else []
+        maps += [Gather(rows, len(ids))] if len(rows) < len(ids) else []
+        return _through(builder, flow, maps if self.identities.natural(ids) else [*maps, Scatter(ids[rows], M)])
 
     def visited(self, builder: Builder, slot: int, flow: Flow, there: Flow | None = None) -> Flow:
         """A settled flow after walks have stood at its nodes; rows of no node bypass it. ``there`` is it by node."""
@@ -344,11 +360,12 @@ class Positions:
 
     def _by_row(self, builder: Builder, slot: int, flow: Flow, visited: int) -> int:
         """A flow by node, back in its own rows, with rows of no node as they were."""
-        if slot in self._across:
-            return builder.emit([self._turned(slot, back=True)], [visited])
         ids, M = self._nodes[slot], self.identities.num_nodes
         rows = (ids >= 0).nonzero()[:, 0]
-        picked = builder.emit([Gather(ids[rows], M)], [visited])
+        natural = self.identities.natural(ids)
+        picked = visited if natural else builder.emit([Gather(ids[rows], M)], [visited])
+        if slot in self._across:
+            return builder.emit([self._turned(slot, back=True)], [picked])
         if len(rows) == len(ids):
             return picked
         nobody = (ids < 0).to(flow.value.dtype).view(-1, 1)
