@@ -335,3 +335,48 @@ def test_rows_of_no_node_beside_embedded_ones(row, first, around):
     chain, same = (ww.trace(model, x, edge_index, target=0, rule="zero") for x in (numbers, hot))
     torch.testing.assert_close(ww.subgraph_relevance(chain, subgraphs), ww.subgraph_relevance(same, subgraphs))
     torch.testing.assert_close(chain.bias_leak, same.bias_leak)
+
+
+class Neighbours(MessagePassing):
+    """Sends rows of its own table, as ViSNet's first layer does, or rows that it is given."""
+
+    def __init__(self):
+        super().__init__(aggr="add")
+        self.table, self.lin = nn.Embedding(9, 4), nn.Linear(8, 4)
+
+    def forward(self, h, edge_index, numbers=None, sent=None):
+        sent = self.table(numbers) if sent is None else sent
+        return self.lin(torch.cat([h, self.propagate(edge_index, x=sent)], 1))
+
+    def message(self, x_j):
+        return x_j
+
+
+class OwnNeighbours(nn.Module):
+    def __init__(self, inside):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.first, self.second = nn.Embedding(9, 4), Neighbours(), GCNConv(4, 4)
+        self.head, self.inside = nn.Linear(4, 2), inside
+        self.double().eval()
+
+    def forward(self, z, edge_index):
+        rows = {"numbers": z} if self.inside else {"sent": self.first.table(z)}
+        h = self.first(self.embed(z), edge_index, **rows)
+        return self.head(self.second(h, edge_index).relu().sum(0, keepdim=True))
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+def test_rows_that_a_layer_looks_up_and_sends_are_those_of_nodes(rule):
+    z, edges = torch.tensor([1, 2, 3, 4]), torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+    model = OwnNeighbours(True)
+    chain = ww.trace(model, z, edges, target=0, rule=rule)
+    walks = ww.enumerate_walks(chain)
+    assert any(walk[0] != walk[1] for walk in walks.tolist())
+    assert float(ww.walk_relevance(chain, walks).sum()) == pytest.approx(chain.input_relevance)
+    if rule == "zero":
+        own, sent = (table(z).detach().requires_grad_() for table in (model.embed, model.first.table))
+        h = model.first(own, edges, sent=sent)
+        gradients = torch.autograd.grad(model.head(model.second(h, edges).relu().sum(0))[0], (own, sent))
+        expected = sum((gradient * rows).sum(1).detach() for gradient, rows in zip(gradients, (own, sent), strict=True))
+        torch.testing.assert_close(ww.node_relevance(chain, layer="start"), expected)

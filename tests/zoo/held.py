@@ -178,23 +178,23 @@ _WRITTEN = {"gru_cell": held_gru, "instance_norm": _held_instance_norm, "layer_n
 
 
 def gradient_times_input(model, x, edge_index, scalar, gates):
-    """x ⊙ ∂y/∂x of the model with all that held; of whole numbers, of the first embedding they become.  # (M, F)"""
+    """x ⊙ ∂y/∂x of the model with all that held; of whole numbers, of the embeddings that they become.  # (M, F)"""
     embedded, hooks = [], []
+
+    def embeds(module, given, made):
+        if given[0].data_ptr() == x.data_ptr() and len(made) == len(x):
+            embedded.append(made.detach().requires_grad_(True))
+            return embedded[-1]
+        return None
+
     if not x.is_floating_point():
-        table = next(module for module in model.modules() if isinstance(module, torch.nn.Embedding))
-        hook = table.register_forward_hook(
-            lambda module, given, made: embedded.append(made.detach()) or _leaf(embedded)
-        )
-        hooks.append(hook)
+        tables = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
+        hooks = [table.register_forward_hook(embeds) for table in tables]
     leaf = x.clone().requires_grad_(True) if x.is_floating_point() else x
     with Held(model, gates):
         output = scalar(model(leaf, edge_index))
     for hook in hooks:
         hook.remove()
-    leaf = embedded[0] if embedded else leaf
-    (gradient,) = torch.autograd.grad(output, leaf)
-    return gradient * leaf.detach()
-
-
-def _leaf(embedded):
-    return embedded[0].requires_grad_(True)
+    leaves = embedded or [leaf]
+    gradients = torch.autograd.grad(output, leaves, materialize_grads=True)
+    return torch.cat([gradient * leaf.detach() for gradient, leaf in zip(gradients, leaves, strict=True)], -1)

@@ -164,11 +164,16 @@ class Positions:
                 raise _refusal(_ELSEWHERE, call.name, type(call.module).__name__, dim, shape)
 
     def _read_beside(self, index: int) -> list[int]:
-        """Other tensors of nodes that a layer reads: results of layers at which no walk has stood (positions, say)."""
+        """Other tensors of nodes that a layer reads: results of layers at which no walk has stood (positions, say).
+
+        Rows of its own that it has looked up, too.
+        """
         inside = [op for op in self.ops if op.call == index]
         made = {slot for op in inside for slot in op.outputs}
         read = dict.fromkeys(slot for op in inside for slot in op.inputs)
-        return [slot for slot in read if slot not in made and self._unseen(slot) and self._has_nodes(slot)]
+        sent = self.identities.tape.sent  # its own rows for nodes
+        unseen = (slot for slot in read if slot not in made and (slot in sent or self._unseen(slot)))
+        return [slot for slot in unseen if self._has_nodes(slot)]
 
     def _unseen(self, slot: int) -> bool:
         """Whether a tensor depends on a layer's result other than through positions."""

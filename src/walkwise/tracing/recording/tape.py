@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -79,6 +80,8 @@ class Tape(TorchFunctionMode):
         self.made: list[Made] = []  # what was made of constants outside of layers, if that is asked for
         self.making = False  # whether it is
         self.numbers = Numbers()  # whole numbers of all nodes, in order
+        self.looked_up: dict[int, Tensor] = {}  # rows of embeddings, a row for every node, that layers have looked up
+        self.sent: set[int] = set()  # the slots of those that they sent
         #: Constants that functions outside of layers read, by identity, and where those were; if that is asked for.
         self.read: dict[int, tuple[Tensor, list[tuple[int, str, int]]]] = {}
         self.early: dict[tuple[int, str, int], int | None] = {}  # constants to follow, by that place: their slots
@@ -102,6 +105,12 @@ class Tape(TorchFunctionMode):
             with unwatched():
                 self.values[slot] = self.values[slot].clone()  # it may be a weight, which training may change
         return slot
+
+    def follow_looked_up(self, sent: Iterable[Any]) -> None:
+        """Follow what a layer has looked up for its nodes, from where it sends it."""
+        for tensor in sent:
+            if id(tensor) in self.looked_up:
+                self.sent.add(self.follow(tensor))
 
     def follow_features(self, tensor: Tensor) -> None:
         """Follow the model's input features."""
@@ -173,6 +182,12 @@ class Tape(TorchFunctionMode):
             self.data.update((id(item), item) for item in leaves(result) if isinstance(item, Tensor))
         if self.outer and self.hangs_outside((args, kwargs)):
             self.keep_outside((result, args[:1] if known.writes else ()))
+        if self.active is not None and known.name == "embedding" and isinstance(result, Tensor):
+            with unwatched():
+                if any(
+                    self.numbers.hold(item) for item in args if isinstance(item, Tensor) and item.dtype == torch.long
+                ):
+                    self.looked_up[id(result)] = result
         if self.making and self.active is None:
             with unwatched():
                 self.numbers.note(known, args, kwargs, result)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
+from walkwise.core.differential import leaves
 from walkwise.errors import TraceError
 from walkwise.tracing.linearize import Affine, ClosedForm, EdgeShelf, PropagateCall, closed_form
 from walkwise.tracing.meaning import quantiles
@@ -128,6 +129,7 @@ class Watch:
             if call.embeds and call.propagates:
                 raise nothing_handed(name, conv, _EMBEDS)
             call.propagates += 1
+            self.tape.follow_looked_up(leaves(arguments))
             with unwatched():
                 call.sent += self.calls.sent(conv, arguments)
                 self.calls.part(name, conv, edge_index, size, arguments)
