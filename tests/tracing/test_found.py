@@ -455,8 +455,10 @@ def test_dense_layers_give_what_layers_for_edges_give(kind, rule):
 
 def test_dense_batches_are_refused():
     model = Two(pyg.DenseGCNConv(4, 4), pyg.DenseGCNConv(4, 2)).double()
-    with pytest.raises(TraceError, match=r"For dense batches, \(B, N, F\), trace one graph at a time"):
-        ww.trace(model, torch.stack([X, X]), torch.stack([ADJACENCY, ADJACENCY]), target=0)
+    for count in (2, M):
+        with pytest.raises(InputError, match=r"dense batch of \d graphs\. .*trace one graph at a time"):
+            ww.trace(model, torch.stack([X] * count), torch.stack([ADJACENCY] * count), target=0)
+    ww.trace(model, X[None], ADJACENCY[None], target=lambda out: out[0, 0, 0])
 
 
 # -- what it costs, and leaves ----------------------------------------------------------------

@@ -62,6 +62,7 @@ def check_given(given: Given) -> None:
         raise _without_features(data)
     check_some(given.num_nodes)
     _check_told(x, edge_index)
+    _check_one(x, edge_index)
     if edge_index is ... or isinstance(edge_index, BaseData):
         expected = "the edges, (2, E), or a sparse adjacency"
         came = "but was left out" if edge_index is ... else f"got {_kind(edge_index)}"
@@ -125,6 +126,22 @@ def _check_told(x: Any, edge_index: Any) -> None:
         expected="of one row per node",
         got=Described(f"a tensor of shape {shape}"),
         remedy="Pass the features as the model takes them, (T, M, F) or (B, F, M, T), and the edges of one graph.",
+    )
+
+
+def _check_one(x: Any, edge_index: Any) -> None:
+    """Refuse a dense batch of several graphs, (B, N, F) and (B, N, N), whose nodes are no rows."""
+    if not isinstance(x, Tensor) or not isinstance(edge_index, Tensor) or not x.dim() == edge_index.dim() == 3:
+        return
+    B, N, last = edge_index.shape
+    if B == 1 or last != N or x.shape[:2] != (B, N):
+        return
+    raise InputError(
+        f"x, {tuple(x.shape)}, and the adjacency, {tuple(edge_index.shape)}, are a dense batch of {B} graphs.",
+        argument="x",
+        expected="of one graph",
+        got=Described(f"a tensor of shape {tuple(x.shape)}"),
+        remedy="For dense batches, (B, N, F), trace one graph at a time: ww.trace(model, x[:1], adjacency[:1]).",
     )
 
 
