@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv, GraphConv, MetaLayer
+from torch_geometric.nn import EdgeConv, GCNConv, GraphConv, MetaLayer
 
 import walkwise as ww
 from walkwise.tracing.nodes.embedded import _decoded, _differ, _disturbed, _others, _own_change
@@ -200,3 +200,22 @@ def test_a_model_that_looks_at_a_layers_signature_is_followed_like_any_other():
     plain, looking = (ww.trace(Permuted(looks).eval(), z, edges, target=0) for looks in (False, True))
     torch.testing.assert_close(ww.node_relevance(looking), ww.node_relevance(plain))
     assert ww.node_relevance(looking).argsort().tolist() != [0, 1, 2, 3]
+
+
+def test_positions_that_are_given_are_no_tensor_of_the_models_own():
+    """A model without features may begin with them; row i is node i."""
+
+    class Points(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.head = EdgeConv(nn.Linear(6, 4)), nn.Linear(4, 2)
+
+        def forward(self, data):
+            apart = torch.cdist(data.pos, data.pos).fill_diagonal_(torch.inf)
+            near = apart.topk(2, largest=False).indices
+            edges = torch.stack([near.flatten(), torch.arange(len(near)).repeat_interleave(2)])
+            return self.head(self.conv(data.pos, edges).mean(0, keepdim=True))
+
+    chain = ww.trace(Points().eval(), Data(pos=torch.randn(6, 3)), target=0)
+    assert not any("of the model's own" in note for note in chain.notes)
+    assert ww.node_relevance(chain).shape == (6,)

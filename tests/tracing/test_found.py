@@ -458,7 +458,7 @@ def test_dense_batches_are_refused():
     for count in (2, M):
         with pytest.raises(InputError, match=r"dense batch of \d graphs\. .*trace one graph at a time"):
             ww.trace(model, torch.stack([X] * count), torch.stack([ADJACENCY] * count), target=0)
-    ww.trace(model, X[None], ADJACENCY[None], target=lambda out: out[0, 0, 0])
+    ww.trace(model, X[None], ADJACENCY[None], target=lambda out: out[0, 0])
 
 
 # -- what it costs, and leaves ----------------------------------------------------------------
@@ -777,3 +777,15 @@ def test_one_matrix_of_nodes_in_another_order_is_followed(rule):
     for ask in (lambda c: ww.node_relevance(c, layer="start"), lambda c: ww.subgraph_relevance(c, [[0, 1], [2, 4]])):
         torch.testing.assert_close(*map(ask, chains))
     assert float(ww.node_relevance(chains[0], layer="start").abs().sum()) > 0
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+def test_hooks_pass_by_neighbours_that_are_absent(rule):
+    """A maximum over neighbours has −∞ in the place of those that a node does not have; one node has none."""
+    model = Two(pyg.DenseGraphConv(4, 4, aggr="max"), pyg.DenseGraphConv(4, 2, aggr="max")).double()
+    adjacency = ADJACENCY.clone()
+    adjacency[3] = adjacency[:, 3] = 0
+    chain = ww.trace(model, X, adjacency, target=0, rule=rule)
+    for alpha in (0.0, 0.3):
+        hooked = hooks.subgraph_relevance(model, X, adjacency, [0, 1, 3], target=0, rule=rule, alpha=alpha)
+        assert hooked == pytest.approx(float(ww.subgraph_relevance(chain, [[0, 1, 3]], alpha=alpha)))

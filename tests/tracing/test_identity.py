@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch_geometric.nn as pyg
 from torch import nn
+from torch_geometric.nn import GCNConv
 from torch_geometric.utils import add_self_loops, degree, scatter, to_dense_batch, to_torch_csr_tensor, to_undirected
 
 import walkwise as ww
@@ -640,3 +641,33 @@ def test_rows_that_each_receive_one_of_the_graph_that_is_left_are_the_receivers(
     assert chain.num_layers == 2
     receivers = set(PERM[torch.tensor(edges)[1]].tolist())
     assert {walk[1] for walk in visited.tolist() if walk[1] >= 0} <= receivers
+
+
+@pytest.mark.parametrize("channels", [4, 6])
+@pytest.mark.parametrize("between", [False, True])
+def test_rows_of_a_convolution_along_the_nodes_keep_their_numbers(channels, between):
+    """Bases or residues in order; before the first layer, or between two."""
+
+    class Sequence(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.near = nn.Conv1d(4, channels, 3, padding=1)
+            self.a, self.b = GCNConv(4 if between else channels, 4), GCNConv(channels if between else 4, 2)
+
+        def along(self, h):
+            return self.near(h.t()[None])[0].t().relu()
+
+        def forward(self, x, edge_index):
+            if between:
+                return self.b(self.along(self.a(x, edge_index)), edge_index)
+            return self.b(self.a(self.along(x), edge_index).relu(), edge_index)
+
+    model, generator = Sequence().double(), torch.Generator().manual_seed(1)
+    x, edges = torch.randn(7, 4, generator=generator).double(), torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6]])
+    chain = ww.trace(model, x, edges, index=3, target=0, rule="zero")
+    assert any("conv1d adds up rows of nodes" in note for note in chain.notes)
+    assert [layer.name for layer in chain.layers] == ["a", "b"]
+    leaf = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(leaf, edges)[3, 0], leaf)
+    torch.testing.assert_close(ww.feature_relevance(chain), gradient * x)

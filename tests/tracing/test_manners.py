@@ -578,3 +578,48 @@ def test_numbers_of_categories_that_are_no_whole_numbers():
 
     with pytest.raises(InputError, match=r"looks x of torch.float32 up in a table.*data\.x = data\.x\.long\(\)"):
         ww.trace(Named(), graph())
+
+
+def test_two_graphs_may_be_given_in_order():
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.conv, self.head = GCNConv(2, 4), nn.Linear(8, 2)
+
+        def forward(self, data1, data2):
+            return self.head(torch.cat([self.conv(d.x, d.edge_index).sum(0, keepdim=True) for d in (data1, data2)], 1))
+
+    model, other = Pair(), Data(x=torch.rand(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]))
+    ours, theirs = (ww.trace(model, graph(), *a, target=0, **k) for a, k in (((other,), {}), ((), {"data2": other})))
+    torch.testing.assert_close(ww.node_relevance(ours), ww.node_relevance(theirs))
+    assert any("data2 is a second graph" in note for note in ours.notes)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_edges_may_be_given_by_their_own_name(dense):
+    class Layers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.inner = nn.Linear(2, 2) if dense else GCNConv(2, 2)
+
+        def forward(self, x, adj):
+            return adj @ self.inner(x) if dense else self.inner(x, adj)
+
+    edges = graph().edge_index
+    adj = torch.eye(4).index_put((edges[1], edges[0]), torch.tensor(1.0)) if dense else edges
+    ours, theirs = (
+        ww.trace(Layers(), *given, index=2, target=0, **named)
+        for given, named in (((), {"x": X, "adj": adj}), ((X, adj), {}))
+    )
+    torch.testing.assert_close(ww.node_relevance(ours), ww.node_relevance(theirs))
+
+
+@pytest.mark.parametrize(
+    "given", [{"edge_index": EDGES, "edges": EDGES[:, :2]}, {"x": EDGES, "edge_index": EDGES[:, :2]}]
+)
+def test_what_to_write_for_a_model_without_features(given):
+    model = model_with(lambda edge_index, edges: 0)
+    with pytest.raises(InputError, match=r"For a model without features, write ww\.trace\(model, Data\(edge_index="):
+        ww.trace(model, **given)

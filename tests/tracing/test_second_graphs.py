@@ -297,32 +297,39 @@ def test_pairs_of_nodes_and_a_table_are_no_other_graph():
 
 
 class Query(Pair):
-    """Compares the graph with one that it holds."""
+    """Compares the graph with one that it has itself."""
 
     def __init__(self, held, query):
         super().__init__()
-        self.held = held
-        if held == "buffers":
-            self.register_buffer("template", query.x)
-            self.register_buffer("bonds", query.edge_index)
-        else:
-            self.query = query
+        self.register_buffer("template", query.x if held == "buffers" else None)
+        self.register_buffer("bonds", query.edge_index if held == "buffers" else None)
+        self.query = query if held == "a graph" else None
+        self.by_name = {"x": query.x, "bonds": query.edge_index} if held == "a dictionary" else {}
+        self.find = {
+            "buffers": lambda model: (model.template, model.bonds),
+            "a graph": lambda model: (model.query.x, model.query.edge_index),
+            "a dictionary": lambda model: (model.by_name["x"], model.by_name["bonds"]),
+            "outside": lambda model: (query.x, query.edge_index),
+        }[held]
 
     def forward(self, x, edge_index):
-        query = (self.template, self.bonds) if self.held == "buffers" else (self.query.x, self.query.edge_index)
-        return super().forward(x, edge_index, *query)
+        return super().forward(x, edge_index, *self.find(self))
 
 
-@pytest.mark.parametrize("held", ["buffers", "a graph"])
-@pytest.mark.parametrize("nodes", [4, 5])
+@pytest.mark.parametrize(
+    ("held", "nodes"),
+    [("buffers", 4), ("buffers", 5), ("a graph", 4), ("a graph", 5), ("a dictionary", 5), ("outside", 5)],
+)
 def test_a_graph_that_the_model_holds_is_constant(held, nodes):
     (mol, pro), expected = graphs(nodes, 3), Pair()
     ours = ww.trace(Query(held, pro), mol.x, mol.edge_index, target=0, rule="zero")
     theirs = ww.trace(expected, mol.x, mol.edge_index, target=0, rule="zero", x_t=pro.x, edge_index_t=pro.edge_index)
     torch.testing.assert_close(ww.node_relevance(ours), ww.node_relevance(theirs))
     assert [layer.name for layer in ours.layers] == [layer.name for layer in theirs.layers]
-    name = "template with bonds" if held == "buffers" else "query"
-    assert any(note.startswith(f"the model's {name} is a second graph") for note in ours.notes)
+    name = {"buffers": "the model's template", "a graph": "the model's query"}.get(held, "a graph that the model has")
+    told = [note for note in ours.notes if "is a second graph" in note]
+    assert len(told) == 1
+    assert told[0].startswith(name)
 
 
 def test_the_graph_itself_may_be_held_too():

@@ -490,3 +490,46 @@ def test_times_may_be_as_many_as_nodes():
     x = torch.randn(M, 1, M, F, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     chain = ww.trace(Traffic("nbtc"), x, JOINED, target=lambda out: out[0, 2, 1], rule="zero")
     assert chain.num_layers == 2
+
+
+@pytest.mark.parametrize("shape", [(2, M + 2, 6), (2, 3, M + 2, 6)])
+def test_the_last_nodes_may_have_no_edges(shape):
+    """Layers take nodes as the last dimension but one, also where another has as many entries as edges name nodes."""
+    x = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    edges = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
+    model = pyg.GCN(6, 4, 2, 2).double().eval()
+    chain = ww.trace(model, x, edges, target=lambda out: out[..., 0].sum())
+    assert chain.num_nodes == M + 2
+
+
+class OnTheSecond(nn.Module):
+    """Sums along the second dimension, and maps before or after them."""
+
+    def __init__(self, count):
+        super().__init__()
+        torch.manual_seed(4)
+        self.maps = nn.ModuleList(nn.Linear(F, F) for _ in range(count))
+        self.double().eval()
+
+    def forward(self, x, edge_index):
+        h = x
+        for lin in self.maps:
+            z = lin(h)
+            h = (torch.zeros_like(z).index_add(1, edge_index[1], z.index_select(1, edge_index[0])) + z).relu()
+        return h
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("count", [2, M])
+def test_sums_along_the_second_dimension(count, layers, rule):
+    """Of as many steps as nodes, too; and of a last layer that is handed the features themselves."""
+    model, x = OnTheSecond(layers), matrices(count)
+    flat = OnTheSecond(layers)
+    flat.forward = lambda x, edge_index: model(x[None], edge_index)[0]
+    ours = ww.trace(model, x, EDGES, target=lambda out: out[0, 0, 0] + 2 * out[1, 1, 1], rule=rule)
+    theirs = ww.trace(flat, x.flatten(0, 1), copies(count), target=lambda out: out[0, 0] + 2 * out[M + 1, 1], rule=rule)
+    assert ours.num_layers == theirs.num_layers == layers
+    walks = ww.enumerate_walks(ours)
+    expected = sum(ww.walk_relevance(theirs, torch.where(walks < 0, walks, walks + M * t)) for t in range(count))
+    torch.testing.assert_close(ww.walk_relevance(ours, walks), expected, rtol=1e-9, atol=1e-11)

@@ -50,7 +50,8 @@ class MaskedRun(Builder):
         if isinstance(operator, Visit):  # m ⊙ h + (1 - m) ⊙ [h]
             mask = self.weights.to(h).unsqueeze(1)
             return mask * h + (1 - mask) * h.detach()
-        return operator.along(h)
+        made = operator.along(h)
+        return torch.where(made.isinf(), 0.0, made) if made.isinf().any() else made  # -∞ in place of absent neighbours
 
     def _leaf(self, term: Term) -> Tensor:
         h = self.tensors.get(term.slot)

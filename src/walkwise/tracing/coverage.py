@@ -14,7 +14,7 @@ from walkwise.core.operators import Step, Visit
 from walkwise.errors import CoverageWarning
 from walkwise.tracing.nodes.identity import UnfollowedError
 from walkwise.tracing.nodes.sums import reads_rows
-from walkwise.tracing.recording.kinds import ADDING, ATTENDING, PRODUCTS
+from walkwise.tracing.recording.kinds import ADDING, ATTENDING, CONVOLVING, PRODUCTS
 from walkwise.tracing.recording.recorded import Op
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _FAR = "questions about subgraphs cost a pass over the whole graph, because {}"
 #: Graphs in which that is worth a note.
 _MANY_NODES = 1000
 #: Functions that may add up rows of nodes at nodes, also in a read-out.
-_MIXING = PRODUCTS | ADDING | ATTENDING | {"cumsum", "conv1d", "fft"}
+_MIXING = PRODUCTS | ADDING | ATTENDING | CONVOLVING | {"cumsum", "fft"}
 
 
 def notes_of_coverage(lowering: Lowering) -> tuple[str, ...]:

@@ -54,9 +54,10 @@ _RANDOM = (
 )
 
 _HELD = (
-    "the model's {} is a second graph, not the explained one: its features, and what the model computes from them, "
-    "count as constant"
+    "{} is a second graph, not the explained one: its features, and what the model computes from them, count as "
+    "constant"
 )
+_SOMEWHERE = "a graph that the model has from elsewhere, with other nodes,"
 
 _COLUMNS = (
     "{} keeps its nodes along columns, (F, M), and adds them up there several times in a row; walks stand at rows, and "
@@ -238,7 +239,9 @@ class ModelRuns:
         if given.own_code and tape.making:
             self.early = tuple(embedded_nodes(tape, given.num_nodes))
         self.aside = tuple(watch.calls.aside)
-        self.held = tuple(held) if self.aside else ()
+        used = [name for name, tensors in held.items() if any(id(t) in watch.calls.others for t in tensors)]
+        self.held = tuple(f"the model's {name}" for name in used or held) if self.aside and held else ()
+        self.held += (_SOMEWHERE,) if watch.calls.held else ()
         return ModelRun(tape, watch, scalar)
 
     def output(self) -> Any:

@@ -113,7 +113,7 @@ def given_to(model: nn.Module, x: Any, edge_index: Any, model_kwargs: dict[str, 
             ordinary,
         ):  # an interrupt must not leave gradients, or the recording, switched off
             given = given_as(model, x, edge_index, model_kwargs)
-            along = told_along(given.x, given.edge_index)
+            along = told_along(given.x, given.edge_index, by_layers=has_layers(given.model))
             given = given.turned(along) if along else given
             if given.instead:  # failing runs must not leave records
                 given, _ = given.taken(lambda way: ModelRuns(way).output())

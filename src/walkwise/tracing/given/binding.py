@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.data import BaseData
+from torch_geometric.utils import is_sparse
 
 from walkwise.errors import InputError, described
 from walkwise.tracing.given.arguments import READ, Given, graphs_of
 from walkwise.tracing.given.hetero import of_hetero_graph, of_types
 from walkwise.tracing.given.holders import EDGES
-from walkwise.tracing.given.in_order import are_told, are_turned, edges_first
+from walkwise.tracing.given.in_order import are_told, are_turned, edges_first, is_square, may_be_edges
 from walkwise.tracing.given.manners import Manner
 from walkwise.tracing.given.misfits import refuse_missing
 from walkwise.tracing.given.objects import taken_apart
@@ -30,6 +31,7 @@ from walkwise.tracing.given.signatures import (
     signature_of,
     takes_none,
 )
+from walkwise.tracing.running.found import is_edges
 
 #: What names of features begin with.
 _FEATURES = ("x", "h", "in", "feat", "node")
@@ -47,6 +49,11 @@ def given_as(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any
     if isinstance(x, BaseData) and edge_index is ...:
         return of_graph(model, x, arguments)
     parameters = parameters_of(model)
+    if isinstance(x, BaseData) and isinstance(edge_index, BaseData) and len(names := ordered_names(parameters)) > 1:
+        return of_graph(model, x, arguments | {names[1]: edge_index})  # two graphs, in order
+    if edge_index is ... and isinstance(x, Tensor) and (by_name := _edges_by_name(parameters, arguments)) is not None:
+        rest = {name: value for name, value in arguments.items() if name != by_name}
+        return Given(model, x, arguments[by_name], rest, Manner(ordered_names(parameters)[0], by_name, False))
     manner = Manner() if _in_place(parameters, arguments) else _manner(parameters)
     if not arguments and _takes_features_alone(model, parameters):  # it knows its edges itself
         manner = Manner(parameters[0].name, None, False)
@@ -181,6 +188,14 @@ def _in_place(parameters: list[inspect.Parameter], given: Mapping[str, Any]) -> 
     first, others = parameters[:1], {p.name: p for p in parameters[1:]}
     optional = "x" in others and others["x"].default is not inspect.Parameter.empty
     return optional and ordered_names(parameters)[1:2] == ["edge_index"] and first[0].name not in given
+
+
+def _edges_by_name(parameters: list[inspect.Parameter], given: Mapping[str, Any]) -> str | None:
+    """The only argument by name that is edges, by what it is called and what it is; of a ``forward(x, adj)``."""
+    names = ordered_names(parameters)
+    found = [name for name in names[1:] if name in given and may_be_edges(name)]
+    edges = [name for name in found if is_edges(given[name]) or is_sparse(given[name]) or is_square(given[name])]
+    return edges[0] if len(edges) == 1 and names[0] not in given else None
 
 
 def _takes_features_alone(model: nn.Module, parameters: list[inspect.Parameter]) -> bool:

@@ -25,7 +25,7 @@ def edges_first(parameters: list[inspect.Parameter]) -> tuple[str, str] | None:
     ('h', 'adj')
     """
     names = ordered_names(parameters)[:2]
-    first = [_may_be_edges(name) for name in names] == [True, False]
+    first = [may_be_edges(name) for name in names] == [True, False]
     return (names[1], names[0]) if first and not any(part in names[1] for part in ("edge", *_OF_EDGES)) else None
 
 
@@ -39,10 +39,15 @@ def are_told(x: Any, edge_index: Any) -> bool:
     return _are_features(x) and _are_edges_of(edge_index, x)
 
 
-def _may_be_edges(name: str) -> bool:
+def may_be_edges(name: str) -> bool:
     """Whether a parameter goes by a name of edges: ``adj``, ``edges``, ``A_hat``."""
     by_edge = any(part in name for part in ("feat", *_OF_EDGES))
     return bool(_MATRIX.match(name) or (_WORDS.search(name) and not by_edge))
+
+
+def is_square(item: Any) -> bool:
+    """Whether something is a square matrix, or one of a batch of one, as an adjacency is."""
+    return isinstance(item, Tensor) and item.dim() in (2, 3) and item.shape[-1] == item.shape[-2]
 
 
 def _are_features(item: Any) -> bool:

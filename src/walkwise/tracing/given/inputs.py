@@ -12,13 +12,21 @@ from torch_geometric.nn import HypergraphConv
 from torch_geometric.utils import is_sparse
 
 from walkwise.errors import Described, InputError, described
+from walkwise.tracing.given.in_order import may_be_edges
 from walkwise.tracing.given.misfits import by_name
+from walkwise.tracing.given.signatures import ordered_names, parameters_of
 from walkwise.tracing.precision import check_tensors
 from walkwise.tracing.running.found import is_edges
 from walkwise.tracing.running.modules import Modules, a_weight
 
 if TYPE_CHECKING:
     from walkwise.tracing.given.arguments import Given
+
+
+_WITHOUT_FEATURES = (
+    "For a model without features, write ww.trace(model, Data(edge_index=..., num_nodes=...)), with what else it takes "
+    "by name."
+)
 
 
 def check_call(model: Any, x: Any, rest: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -37,7 +45,7 @@ def check_call(model: Any, x: Any, rest: tuple[Any, ...], named: dict[str, Any])
             "There is no graph to trace: x was left out." + (f" {graph} was given by name." if graph else ""),
             argument="x",
             expected="given",
-            remedy="Write ww.trace(model, data), or ww.trace(model, x, edge_index).",
+            remedy=f"Write ww.trace(model, data), or ww.trace(model, x, edge_index). {_WITHOUT_FEATURES}",
         )
 
 
@@ -53,6 +61,15 @@ def check_given(given: Given) -> None:
             expected="a tensor with one row per node",
             got=described(x),
             remedy="Write ww.trace(model, x, edge_index).",
+        )
+    first = ordered_names(parameters_of(given.model))[:1]
+    if is_edges(x) and is_edges(edge_index) and any(map(may_be_edges, first)):
+        raise InputError(
+            f"x is edges, {tuple(x.shape)}, and so is edge_index, {tuple(edge_index.shape)}.",
+            argument="x",
+            expected="a tensor with one row per node",
+            got=described(x),
+            remedy=_WITHOUT_FEATURES,
         )
     if (x is not None or data is None) and (not isinstance(x, Tensor) or x.dim() == 0):
         expected, remedy = "a tensor with one row per node", _remedy(x, edge_index)
@@ -94,10 +111,11 @@ def _without_features(data: Any) -> InputError:
     )
 
 
-def told_along(x: Any, edge_index: Any) -> int | None:
+def told_along(x: Any, edge_index: Any, *, by_layers: bool = False) -> int | None:
     """Which dimension of several matrices on one graph runs over its nodes, as told by edges, or by an adjacency.
 
-    The first, if they tell nothing else; None if no dimension fits.
+    The first, if they tell nothing else; None if no dimension fits. Message-passing layers (``by_layers``) take the
+    last but one, if it has enough entries.
 
     >>> told_along(torch.zeros(1, 2, 9, 12), torch.eye(9))
     2
@@ -109,8 +127,12 @@ def told_along(x: Any, edge_index: Any) -> int | None:
         return next((dim for dim in range(x.dim()) if x.shape[dim] == count), None)
     if not names_more(edge_index, len(x)):
         return 0
-    count = int(edge_index.max()) + 1
-    return min((dim for dim in range(1, x.dim()) if x.shape[dim] >= count), key=lambda d: x.shape[d], default=None)
+    count, last = int(edge_index.max()) + 1, x.dim() - 2
+    fitting = [dim for dim in range(1, x.dim()) if x.shape[dim] >= count]  # some nodes may be at no edge
+    exact = [dim for dim in fitting if x.shape[dim] == count]
+    if last in (fitting if by_layers else exact or fitting):
+        return last
+    return min(exact or fitting, key=lambda dim: x.shape[dim], default=None)
 
 
 def _check_told(x: Any, edge_index: Any) -> None:
@@ -239,8 +261,8 @@ def _remedy(value: Any, beside: Any = None) -> str | None:
     """A remedy if the edges were left out, or a graph was given instead of its tensors."""
     if value is ...:
         return (
-            "Write ww.trace(model, x, edge_index), or ww.trace(model, data); for a model that finds its edges itself, "
-            "from points say, ww.trace(model, Data(x=..., pos=...))."
+            "Write ww.trace(model, x, edge_index), or ww.trace(model, data), also for a model that has its edges "
+            "itself and takes x alone; for one that finds them, from points say, ww.trace(model, Data(x=..., pos=...))."
         )
     if isinstance(value, BaseData):
         return "Write ww.trace(model, data), or ww.trace(model, data.x, data.edge_index)."

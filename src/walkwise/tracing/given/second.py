@@ -55,7 +55,7 @@ def graphs_held(modules: Iterable[tuple[str, Any]], x: Any, edge_index: Any) -> 
         tensors = {key: value for key, value in held.items() if isinstance(value, Tensor)}
         for edges in _other_edges(tensors, edge_index):
             count = int(tensors[edges].max()) + 1
-            graphs |= {f"{key} with {edges}": [t] for key, t in tensors.items() if _are_like(t, x) and len(t) >= count}
+            graphs |= {key: [t] for key, t in tensors.items() if _are_like(t, x) and len(t) >= count}
         found |= {f"{name}.{key}" if name else key: tensors for key, tensors in graphs.items()}
     return found
 

@@ -108,6 +108,8 @@ def _in_order(tape: Tape, own: Collection[int], given: Given) -> dict[int, Tenso
         return {}
     seen = zip(tape.own, of_nodes_in_order(tape, tape.own, given.num_nodes), strict=True)
     slots = {tape.slots.last(tensor) for tensor, in_order in seen if in_order}
+    handed_on = (t for t in tape.own if id(t) in tape.given and t.shape[:1] == (given.num_nodes,))  # positions, say
+    slots |= {tape.slots.last(tensor) for tensor in handed_on}
     return {slot: torch.arange(given.num_nodes) for slot in own if slot in slots}
 
 

@@ -19,7 +19,16 @@ from walkwise.tracing.nodes.mixing import Mixing
 from walkwise.tracing.nodes.moved import NOBODY, SEVERAL, along, moved, upright
 from walkwise.tracing.nodes.read_rows import ReadRows, are_at_ends, are_joined
 from walkwise.tracing.nodes.sums import added_along, one_by_one
-from walkwise.tracing.recording.kinds import AS_FIRST, ENTRYWISE, ORDERING, OVER_ROWS, PRODUCTS, RESHAPING, SEQUENCES
+from walkwise.tracing.recording.kinds import (
+    AS_FIRST,
+    CONVOLVING,
+    ENTRYWISE,
+    ORDERING,
+    OVER_ROWS,
+    PRODUCTS,
+    RESHAPING,
+    SEQUENCES,
+)
 from walkwise.tracing.recording.recorded import Call, Op, makers, nodes_along, references
 from walkwise.tracing.recording.tape import Tape
 
@@ -200,7 +209,9 @@ class Identities:
         if slot in self._led_from and bool((self._known[self._led_from[slot]] >= 0).any()):
             return _nobody(value)
         if slot in self._rows_of:
-            given = self._rows_of[slot]
+            given, lying = self._rows_of[slot], self._call_of[slot].lying
+            if slot in lying:
+                return along(self.every, lying[slot], value.dim())
             from_nobody = bool((self._known[given] < 0).all())  # hyperedges, say
             at_nodes = from_nobody and are_at_ends((self._call_of[slot].along,), value, self.edges, self.num_nodes)
             return upright(self.every, value.dim()) if at_nodes else self._returned(self._call_of[slot], given, value)
@@ -238,6 +249,13 @@ class Identities:
         if there is not None and self._sends(op, value, there):  # each node to one other: no new order, but messages
             there = None
         return self.mixing.suspect(op, output, self._added_up(op, value)) if there is None else there
+
+    def _convolved(self, op: Op, value: Tensor) -> Tensor | None:
+        """Of a convolution along nodes that keeps their number: of the row in the middle, whatever the channel."""
+        before = self.tape.values[op.inputs[0]]
+        ids = self._known[op.inputs[0]].expand(before.shape)
+        alike = before.shape[2:] == value.shape[2:] and bool((ids == ids[:, :1]).all())
+        return ids[:, :1] if alike else None
 
     def _note_others(self, op: Op, value: Tensor, ids: Tensor | None) -> None:
         """Note that a row is its node's, though those of others stand beside it: ``torch.cat([h, h[root]], 1)``.
@@ -387,6 +405,8 @@ class Identities:
 
     def _added_up(self, op: Op, value: Tensor) -> Tensor:
         """Several rows in one: the row of its node if rows keep their nodes, or if there are as many as nodes."""
+        if op.word.name in CONVOLVING and (there := self._convolved(op, value)) is not None:
+            return there
         dim = 0 if one_by_one(op, value, self._maker) else added_along(op, value.dim())
         for slot in op.inputs if dim is None else ():
             before, ids = self.tape.values[slot], self._known[slot]

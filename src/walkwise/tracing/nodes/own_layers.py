@@ -19,7 +19,7 @@ from walkwise.core.differential import leaves
 from walkwise.tracing.dependence import rerun
 from walkwise.tracing.nodes.own_sums import NodeTensors
 from walkwise.tracing.recording.kinds import READING, RESHAPING, TRANSPOSING
-from walkwise.tracing.recording.recorded import Call, Op, live, makers, nodes_along
+from walkwise.tracing.recording.recorded import Call, Op, live, makers
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.found import turned
 
@@ -62,12 +62,12 @@ def find_own_layers(
         call = Call(f"sum_{number + 1}", model, handed, closed=False, outputs=layer.sums, found=True)
         call.rows_of = dict.fromkeys(layer.sums, handed[0])
         call.of_edges = search.carried(layer)
-        call.matrices = len(tape.values[handed[0]]) != num_nodes
+        call.lying = {slot: found.nodes[slot] for slot in (*handed, *layer.sums)}
         tape.calls.append(call)
         for op in layer.ops.values():
             op.call = number
     if edges is not None and layers:
-        tape.calls[0].edge_index = _directed(edges, layers[0], tape, num_nodes)
+        tape.calls[0].edge_index = _directed(edges, layers[0], tape)
     begun = 0
     for op in tape.ops:
         op.era = begun = begun if op.call is None else max(begun, op.call + 1)
@@ -120,7 +120,7 @@ class _Layers:
 
     def carried(self, layer: OwnLayer) -> set[int | None]:
         """The slots of tensors of edges, say, that operations outside a layer read."""
-        made = {slot for op in layer.ops.values() for slot in op.outputs} - self.nodes
+        made = {slot for op in layer.ops.values() for slot in op.outputs} - self.nodes.keys()
         outside = (op for op in self.ops if self.place[id(op)] not in layer.ops)
         return {slot for op in outside for slot in op.inputs if slot in made}
 
@@ -185,7 +185,7 @@ class _Layers:
             reader = next(op for op in self.ops if last in op.inputs)
             inside = {slot for op in layer.ops.values() for slot in op.outputs if slot is not None}
             made, ops = reader.outputs[0], self._joined(reader, last, self.read(layer) | inside)
-            if made not in self.nodes or made in self.sums or ops is None or not taken.isdisjoint(ops):
+            if made is None or made not in self.nodes or made in self.sums or ops is None or not taken.isdisjoint(ops):
                 return
             if self._is_weighted(reader):
                 if weighted:
@@ -234,14 +234,14 @@ class _Layers:
 
 
 @torch.enable_grad()
-def _directed(edges: Tensor, layer: OwnLayer, tape: Tape, num_nodes: int) -> Tensor | None:
+def _directed(edges: Tensor, layer: OwnLayer, tape: Tape) -> Tensor | None:
     """The edges from senders to receivers; None if messages are not sent along them.  # (2, E)"""
-    handed, made = tape.calls[0].handed[0], layer.sums[0]
-    along, across = (nodes_along(tape.values[slot].shape, num_nodes) or 0 for slot in (handed, made))
-    leaf = tape.values[handed].detach().transpose(0, along).clone().requires_grad_()
+    call, made = tape.calls[0], layer.sums[0]
+    handed = call.handed[0]
+    leaf = tape.values[handed].detach().transpose(0, call.lying[handed]).clone().requires_grad_()
     ops = (op for _, op in sorted(layer.ops.items()))
-    results = rerun(ops, tape.values, {handed: leaf.transpose(0, along)})
-    flipped = turned(results[made].transpose(0, across), leaf, edges)
+    results = rerun(ops, tape.values, {handed: leaf.transpose(0, call.lying[handed])})
+    flipped = turned(results[made].transpose(0, call.lying[made]), leaf, edges)
     return None if flipped is None else edges.flip(0) if flipped else edges
 
 

@@ -42,13 +42,13 @@ _TURNING = frozenset({"reciprocal", "rsqrt", "rdiv"})
 class NodeTensors:
     """The tensors with a row for every node, and the sums among them, in order; by slot."""
 
-    nodes: set[int]
+    nodes: Mapping[int, int]  # and the dimension along which nodes lie
     sums: list[int]
     unsure: bool = False  # whether some rows may be something else's, of which there happen to be as many
 
     def elsewhere(self, slots: Mapping[int, int]) -> NodeTensors:
         """The same tensors by other slots."""
-        return NodeTensors({slots[slot] for slot in self.nodes}, [slots[slot] for slot in self.sums])
+        return NodeTensors({slots[s]: dim for s, dim in self.nodes.items()}, [slots[slot] for slot in self.sums])
 
 
 class ReorderedError(Exception):
@@ -125,7 +125,10 @@ class _OwnSums:
         self.values, self.num_nodes = identities.tape.values, identities.num_nodes
         self.sums: list[int] = []  # slots
         self.unsure = False  # whether rows are read by as many numbers as there are nodes
-        self.nodes = {slot for slot in (*tape.features, *tape.beginnings) if self._has_nodes(slot)}  # slots
+        self.nodes: dict[int, int] = {}  # by slot, the dimension along which nodes lie
+        for begun in (*tape.features, *tape.beginnings):
+            if self._has_nodes(begun):
+                self._take_nodes(begun)
         self._maker = makers(ops)
         self._place = {id(op): place for place, op in enumerate(ops)}
         self._written = {op.args[0].slot for op in ops if op.word.name == "setitem" and isinstance(op.args[0], Ref)}
@@ -145,7 +148,13 @@ class _OwnSums:
     def _take(self, slot: int) -> None:
         """Remember a sum."""
         self.sums.append(slot)
-        self.nodes.add(slot)
+        self._take_nodes(slot)
+
+    def _take_nodes(self, slot: int) -> None:
+        """Remember a node tensor."""
+        along = self._along(self.values[slot])
+        assert along is not None
+        self.nodes[slot] = along
 
     def leave_divisors_out(self) -> None:
         """Forget the sums that only divide, as in a softmax: they are held constant."""
@@ -157,7 +166,7 @@ class _OwnSums:
             made = _made_to_divide(summed, readers)
             if made is not None:
                 self.sums.remove(summed)
-                self.nodes -= made
+                self.nodes = {slot: dim for slot, dim in self.nodes.items() if slot not in made}
 
     def _has_nodes(self, slot: int) -> bool:
         """Whether a tensor has a row for every node, in order."""
@@ -180,9 +189,7 @@ class _OwnSums:
         while todo:
             at = todo.pop()
             if at in self.nodes:
-                along = self._along(self.values[at])
-                assert along is not None
-                read[at] = along
+                read[at] = self.nodes[at]
             elif at in self._maker and self._place[id(op := self._maker[at])] not in cone:
                 cone[self._place[id(op)]] = op
                 todo += op.inputs
@@ -234,7 +241,7 @@ class _SumsByRows(_OwnSums):
         if op.word.name in READING:
             self.unsure |= any(_is_index(item) and len(item) == self.num_nodes for item in leaves(op.args))
         if self._is_row_by_row(op, slot):
-            self.nodes.add(slot)
+            self._take_nodes(slot)
         else:
             self._look_at(op, slot, dim)
 
@@ -244,7 +251,7 @@ class _SumsByRows(_OwnSums):
         made, given = self._again(*self._cone(slot), slot, dim)
         if not mixes(made, given):
             if bool(reached(made, given).any()):
-                self.nodes.add(slot)
+                self._take_nodes(slot)
         elif self._dims(slot) <= self._rank:
             if _is_order(dependence(made, given)[1]):
                 raise ReorderedError(op.word.name)
@@ -298,7 +305,7 @@ class _SumsByName(_OwnSums):
             self.identities.take_for_nodes(slot)
             self._take(slot)
         elif self._has_nodes(slot):
-            self.nodes.add(slot)
+            self._take_nodes(slot)
         elif op.word.name in READING and self.values[slot].dim() == self.values[op.inputs[0]].dim():
             self._check_order(op, slot)
             self._counts.add(self.values[slot].shape[0])
@@ -326,7 +333,7 @@ class _SumsByName(_OwnSums):
             return any(self._are_pairs(op, slot, dim, given) for given in op.inputs)
         if value.dim() == 2 or (_only_moves(op) and op.inputs[0] in self.nodes and self._has_nodes(slot)):
             return False
-        alike = all(given in self.nodes and self._along(self.values[given]) == dim for given in op.inputs)
+        alike = all(self.nodes.get(given) == dim for given in op.inputs)
         return not (alike and self._is_within_rows(op, slot, dim))
 
     def _is_within_rows(self, op: Op, slot: int, dim: int) -> bool:
@@ -356,7 +363,7 @@ class _SumsByName(_OwnSums):
         if given in self.pairs:
             return True
         if given in self.nodes and before.shape[: dim + 1] != value.shape[: dim + 1]:
-            return _on_others(*self._dependence([op], {given: self._along(before) or 0}, slot, dim))
+            return _on_others(*self._dependence([op], {given: self.nodes[given]}, slot, dim))
         if dim == 0 and before.dim() > value.dim() and (across := self.identities.across(given)):
             return _on_others(*self._dependence([op], {given: across}, slot, dim))
         if before.shape[: dim + 1] != value.shape[: dim + 1]:

@@ -255,7 +255,7 @@ class Positions:
             ids = self.identities.rows_across(slot, dim)
         except UnfollowedError:
             raise _refusal(_STATIC, call.name, type(call.module).__name__, shape) from None
-        if shape[dim] != M and not bool((ids >= 0).any()):  # clusters
+        if shape[0] == 1 and shape[dim] != M and not bool((ids >= 0).any()):  # clusters
             return False
         if not bool((ids >= 0).all()) or not each_once(ids):
             raise _refusal(_STATIC, call.name, type(call.module).__name__, shape)

@@ -61,3 +61,5 @@ IN_ORDER = frozenset({"segment_reduce", "embedding_bag"})
 ADDING = BY_NUMBER | PUTTING | IN_ORDER | {"scatter", "propagate"}
 #: Along a whole dimension.
 REDUCING = frozenset({"sum", "mean", "max", "min", "amax", "amin", "logsumexp", "std", "var", "prod", "median"})
+#: Of those near a place, along the last dimensions.
+CONVOLVING = frozenset({"conv1d", "conv2d", "conv3d"})

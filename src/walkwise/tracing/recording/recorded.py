@@ -93,8 +93,15 @@ class Call:
     sent: list[tuple[int, int]] = field(default_factory=list)  # of 3 dimensions or more, and which it sends along
     joined: tuple[Rows, Rows] | None = None  # what edges lead from and to, where those are tensors of their own
     handed_at_start: tuple[int, ...] = ()  # what was taken for its nodes when it began, where that has changed
-    matrices: bool = False  # whether it is handed several matrices on one static graph, (T, M, F), or one
+    lying: dict[int, int] = field(
+        default_factory=dict
+    )  # of slots in a model's own code: along which dimension nodes lie
     found: bool = False  # whether its module is no message-passing one, and counts as a layer
+
+    @property
+    def matrices(self) -> bool:
+        """Whether some of these are several matrices on one static graph, (T, M, F), or one."""
+        return any(self.lying.values())
 
     @property
     def num_edges(self) -> int | None:

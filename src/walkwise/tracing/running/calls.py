@@ -59,6 +59,8 @@ class Calls:
         self.before = 0  # how many slots there were before the call under way
         self.count = 0  # how many calls there were, those on other graphs among them
         self.aside: list[int] = []  # which of all calls were on other graphs than the explained one
+        self.others: dict[int, Tensor] = {}  # what calls received that follow nothing
+        self.held = False  # whether the model has such a graph itself, which nobody knew of
         self.beside = False  # whether the call under way is
         self.returned: dict[int, Returned] = {}  # by the number of a call on the tape
         #: Later calls that were handed a tensor nothing is known of: of each of their tensors, whether it is one.
@@ -97,12 +99,23 @@ class Calls:
 
     def _on_another(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a call receives only rows of a graph other than the explained one."""
-        if not self.tape.outer:
-            return False
         given = [item for item in leaves((opened(args), kwargs)) if isinstance(item, Tensor)]
         if self.tape.follows(given):
             return False
-        return self.tape.hangs_outside([item for item in given if not is_edges(item)])
+        rows = [item for item in given if not is_edges(item)]
+        if rows and self._are_of_a_held_graph(rows[0], edge_index_of(args, kwargs)):
+            self.tape.keep_outside(rows[0])
+            self.held = True
+        self.others.update((id(item), item) for item in rows)
+        return self.tape.hangs_outside(rows)
+
+    def _are_of_a_held_graph(self, rows: Tensor, edges: Tensor | None) -> bool:
+        """Whether rows were neither given nor learned, and are not as many as nodes: of a query, say."""
+        if len(self.tape.features) != 1 or edges is None or not rows.is_floating_point() or rows.requires_grad:
+            return False
+        known = id(rows) in self.tape.data or id(rows) in self.tape.outer
+        count, M = len(rows), len(self.tape.values[self.tape.features[0]])
+        return not known and rows.dim() == 2 and count != M and not bool((edges >= count).any())
 
     def _call(self, name: str, module: Any, given: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A message-passing call that is given these nodes."""
