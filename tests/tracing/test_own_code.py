@@ -1046,3 +1046,25 @@ def test_nodes_along_columns_that_are_added_up_twice_are_refused(by_number):
     assert ww.trace(Columns(1).double().eval(), x, edges, target=0).num_layers == 1
     with pytest.raises(TraceError, match=r"keeps its nodes along columns, \(F, M\).*Keep nodes first"):
         ww.trace(Columns(2).double().eval(), x, edges, target=0)
+
+
+@pytest.mark.parametrize("graphs", [1, 2])
+def test_a_state_of_each_graph_is_no_layer(graphs):
+    """Made of all edges and nodes of a graph, and read by all of its nodes, as in MEGNet; whoever gives ``batch``."""
+    batch = torch.tensor([0, 0, 0, 0, 0, 0]) if graphs == 1 else torch.tensor([0, 0, 0, 1, 1, 1])
+    edges = EDGES[:, batch[EDGES[0]] == batch[EDGES[1]]]
+
+    def run(m, x, e, batch=batch):
+        h, state = x, x.new_zeros(int(batch.max()) + 1, 4)
+        for lin, own in ((m.a, m.b), (m.c, m.d)):
+            sent = lin(h)[e[0]].relu()
+            h = h + received(sent, e, len(x)) + state[batch]
+            of_edges = state.new_zeros(state.shape).index_add(0, batch[e[0]], sent)
+            state = state + own(of_edges + state.new_zeros(state.shape).index_add(0, batch, h)).relu()
+        return h + state[batch]
+
+    maps = dict.fromkeys("abcd", (4, 4))
+    ask = {"target": lambda out: out[0, 1], "rule": "zero"}
+    ours, theirs = (ww.trace(Own(run, **maps), X, edges, **ask, **given) for given in ({}, {"batch": batch}))
+    assert ours.num_layers == theirs.num_layers == 2
+    same(ww.subgraph_relevance(ours, SETS), ww.subgraph_relevance(theirs, SETS))

@@ -176,7 +176,7 @@ class ModelRuns:
                 other, output, slots = self._run_likewise(larger, tape, slot)
                 if not is_of_more_nodes((other, tape), slots, (M + more, M)):
                     continue
-                found = node_tensors(other, output, M + more, certain=True)
+                found = node_tensors(other, output, M + more, certain=True, num_graphs=self.given.num_graphs)
             except (ReorderedError, ColumnsError):
                 raise
             except Exception:  # the model does not run on more nodes, or does something else there

@@ -67,6 +67,7 @@ def node_tensors(
     *,
     certain: bool = False,
     last_along: int = 1,
+    num_graphs: int = 1,
 ) -> NodeTensors:
     """The node tensors that an output depends on.
 
@@ -78,11 +79,15 @@ def node_tensors(
         certain: whether there are as many of nothing else, so that every dimension of this size runs over nodes.
             Otherwise it also matters what an operation is.
         last_along: if it is not certain, the last dimension along which nodes may lie.
+        num_graphs: G, those of a batch.
     """
     begun = {slot: torch.arange(num_nodes, device=tape.values[slot].device) for slot in tape.beginnings}
     identities = Identities(tape, num_nodes, None, begun, edges)
     ops = live(tape.ops, {output})
-    found = _SumsByRows(ops, identities, tape) if certain else _SumsByName(ops, identities, tape, last_along)
+    if certain:
+        found: _OwnSums = _SumsByRows(ops, identities, tape, num_graphs=num_graphs)
+    else:
+        found = _SumsByName(ops, identities, tape, last_along)
     found.leave_divisors_out()
     return NodeTensors(found.nodes, found.sums, found.unsure)
 
@@ -118,9 +123,16 @@ def is_of_more_nodes(tapes: tuple[Tape, Tape], slots: Mapping[int, int], counts:
 class _OwnSums:
     """Follows the node tensors of a run through operations, from features and embeddings on, and finds the sums."""
 
-    def __init__(self, ops: Sequence[Op], identities: Identities, tape: Tape, last_along: int | None = None) -> None:
+    def __init__(
+        self,
+        ops: Sequence[Op],
+        identities: Identities,
+        tape: Tape,
+        last_along: int | None = None,
+        num_graphs: int = 1,
+    ) -> None:
         """Follow them, along any dimension or up to one."""
-        self._last_along = last_along
+        self._last_along, self._num_graphs = last_along, num_graphs
         self.ops, self.identities = ops, identities
         self.values, self.num_nodes = identities.tape.values, identities.num_nodes
         self.sums: list[int] = []  # slots
@@ -288,7 +300,8 @@ class _SumsByRows(_OwnSums):
         if all(s in self._of_all for s in op.inputs):
             return True
         pooled = op.word.name in REDUCING or added_along(op, value.dim()) == 0
-        return pooled and all(s in self.nodes or s in self._of_all for s in op.inputs)
+        graphs = value.dim() > 1 and len(value) == self._num_graphs  # at which edges, say, are added up
+        return pooled and all(s in self.nodes or s in self._of_all or graphs for s in op.inputs)
 
 
 class _SumsByName(_OwnSums):
