@@ -727,16 +727,17 @@ def test_of_nested_modules_of_one_class_the_innermost_counts():
     assert [layer.name for layer in chain.layers] == ["block.inner"]
 
 
+@pytest.mark.parametrize("width", [6, 9])
 @pytest.mark.parametrize("lead", [False, True])
-def test_dense_layers_run_on_clusters_too(lead):
-    """DiffPool's clusters are no nodes; walks end before them."""
+def test_dense_layers_run_on_clusters_too(lead, width):
+    """DiffPool's clusters are no nodes, nor are their columns, of which there may be as many; walks end before them."""
 
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
             torch.manual_seed(0)
-            self.score, self.embed, self.last = DenseSAGEConv(5, 3), DenseSAGEConv(5, 6), DenseSAGEConv(6, 6)
-            self.head = nn.Linear(6, 2)
+            self.score, self.embed = DenseSAGEConv(5, 3), DenseSAGEConv(5, width)
+            self.last, self.head = DenseSAGEConv(width, width), nn.Linear(width, 2)
 
         def forward(self, x, adj):
             pooled, adj, _, _ = dense_diff_pool(self.embed(x, adj).relu(), adj, self.score(x, adj))

@@ -533,3 +533,42 @@ def test_sums_along_the_second_dimension(count, layers, rule):
     walks = ww.enumerate_walks(ours)
     expected = sum(ww.walk_relevance(theirs, torch.where(walks < 0, walks, walks + M * t)) for t in range(count))
     torch.testing.assert_close(ww.walk_relevance(ours, walks), expected, rtol=1e-9, atol=1e-11)
+
+
+class Everywhere(nn.Module):
+    """Sums along another dimension in every layer, in a model of so many nodes."""
+
+    def __init__(self, order):
+        super().__init__()
+        torch.manual_seed(5)
+        self.table, self.order = nn.Parameter(torch.randn(M, 3)), order
+        self.first, self.second = nn.Linear(4, 4, bias=False), nn.Linear(4, 2, bias=False)
+        self.weights = None
+        self.double().eval()
+
+    def masked(self, h, dim):
+        if self.weights is None:
+            return h
+        inside = self.weights.view([-1 if d == dim else 1 for d in range(4)])
+        return h * inside + (h * (1 - inside)).detach()
+
+    def forward(self, x, adj):
+        adj = adj * torch.softmax(torch.relu(self.table @ self.table.t()), 1)
+        h = self.masked(x.permute(self.order), 3)  # (B, T, C, M)
+        h = torch.einsum("vn,btcn->btcv", adj, h)
+        h = self.masked(self.first(h.permute(0, 3, 1, 2)).relu(), 1)  # (B, M, T, C)
+        return self.second(self.masked(torch.einsum("vn,bntc->bvtc", adj, h), 1))
+
+
+@pytest.mark.parametrize(("layout", "order"), [("bmtc", (0, 2, 3, 1)), ("mbtc", (1, 2, 3, 0)), ("bcmt", (0, 3, 1, 2))])
+def test_every_sum_is_a_layer_wherever_nodes_lie_in_it(layout, order):
+    x = torch.randn(2, M, 7, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(6))
+    model, x = Everywhere(order), torch.einsum(f"bmtc->{layout}", x)
+    chain = ww.trace(model, x, JOINED, target=lambda out: out[0, 0, 0, 0], rule="zero")
+    assert chain.num_layers == 2
+    for nodes in ([0, 1], [2, 3, 4], [1]):
+        model.weights = torch.zeros(M, dtype=torch.float64).index_fill(0, torch.tensor(nodes), 1.0)
+        leaf = x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(model(leaf, JOINED)[0, 0, 0, 0], leaf)
+        assert float(ww.subgraph_relevance(chain, [nodes])) == pytest.approx(float((gradient * x).sum()))
+        model.weights = None

@@ -140,8 +140,9 @@ class ModelRuns:
 
     @property
     def _last_along(self) -> int:
-        """The last dimension along which nodes lie, if they lie so in the features: of (B, F, M, T), any."""
-        return 1 if self.given.along < 2 else self.given.x.dim()
+        """The last dimension along which nodes may lie: any of features like (B, F, M, T), or (F, T, M)."""
+        several = isinstance(self.given.x, Tensor) and (self.given.along > 1 or self.given.x.dim() > 3)
+        return self.given.x.dim() if several else 1
 
     def _find_layers(self, ran: ModelRun) -> None:
         """Put the layers of a model's own code onto the tape; a model without any is refused."""

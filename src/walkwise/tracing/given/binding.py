@@ -55,7 +55,7 @@ def given_as(model: nn.Module, x: Any, edge_index: Any, arguments: dict[str, Any
         rest = {name: value for name, value in arguments.items() if name != by_name}
         return Given(model, x, arguments[by_name], rest, Manner(ordered_names(parameters)[0], by_name, False))
     manner = Manner() if _in_place(parameters, arguments) else _manner(parameters)
-    if not arguments and _takes_features_alone(model, parameters):  # it knows its edges itself
+    if not arguments and _takes_features_alone(model, parameters, x):  # it knows its edges itself
         manner = Manner(parameters[0].name, None, False)
     turned = edges_first(parameters)
     if turned is not None and are_turned(x, edge_index):
@@ -198,12 +198,13 @@ def _edges_by_name(parameters: list[inspect.Parameter], given: Mapping[str, Any]
     return edges[0] if len(edges) == 1 and names[0] not in given else None
 
 
-def _takes_features_alone(model: nn.Module, parameters: list[inspect.Parameter]) -> bool:
-    """Whether a ``forward(x)`` takes nothing else, and by its name no graph."""
+def _takes_features_alone(model: nn.Module, parameters: list[inspect.Parameter], x: Any) -> bool:
+    """Whether a ``forward(x)`` takes nothing else, and by its name, or because of several matrices, no graph."""
     signature = signature_of(model)
     alone = signature is not None and len(signature.parameters) == len(parameters) == 1
     own = not type(model).__module__.startswith("torch.")  # no torch.nn.Sequential: nothing in it knows edges
-    return own and alone and parameters[0].name.lower().startswith(_FEATURES)
+    several = isinstance(x, Tensor) and x.dim() > 2
+    return own and alone and (several or parameters[0].name.lower().startswith(_FEATURES))
 
 
 def _takes_whole(parameters: list[inspect.Parameter], held: Mapping[str, Any], given: Mapping[str, Any]) -> bool:

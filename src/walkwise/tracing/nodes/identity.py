@@ -29,7 +29,7 @@ from walkwise.tracing.recording.kinds import (
     RESHAPING,
     SEQUENCES,
 )
-from walkwise.tracing.recording.recorded import Call, Op, makers, nodes_along, references
+from walkwise.tracing.recording.recorded import Call, Op, Ref, makers, nodes_along, references
 from walkwise.tracing.recording.tape import Tape
 
 #: Functions that keep the entries of a tensor in their order, or mix those of each row.
@@ -410,7 +410,7 @@ class Identities:
         dim = 0 if one_by_one(op, value, self._maker) else added_along(op, value.dim())
         for slot in op.inputs if dim is None else ():
             before, ids = self.tape.values[slot], self._known[slot]
-            if before.shape == value.shape:
+            if before.shape == value.shape and not self._sums_nodes_up(op, slot):
                 return ids
             if before.shape[:-1] == value.shape[:-1] and ids.dim() == value.dim():
                 if ids.shape[-1] == 1:
@@ -427,6 +427,12 @@ class Identities:
         if len(fitting) != 1:
             return _nobody(value)
         return self._several(op, value) if self.reordered else along(fitting[0], dim, value.dim())
+
+    def _sums_nodes_up(self, op: Op, slot: int) -> bool:
+        """Whether a product sums over the nodes of its first operand, which lie along the last dimension."""
+        first = op.args[0] if op.word.name in PRODUCTS and op.args else None
+        ids = self._known[slot]
+        return isinstance(first, Ref) and first.slot == slot and bool((ids != ids[..., :1]).any())
 
     def _sends(self, op: Op, value: Tensor, ids: Tensor) -> bool:
         """Whether an operation that looks like a reordering is message passing.

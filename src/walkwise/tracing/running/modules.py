@@ -196,7 +196,8 @@ def check_layers(modules: Modules) -> None:
         f"{kind} has no message-passing layer: no torch_geometric.nn.MessagePassing, no module that takes edges and "
         "sends messages from node to node along them, and no sum at the nodes in its own code.",
         remedy="Tensors of nodes have a row for every node: (M, F), or (1, M, F). For dense batches, (B, N, F), trace "
-        "one graph at a time. A graph without edges shows no layers, nor does one of two nodes if a loop adds up.",
+        "one graph at a time. A graph without edges shows no layers, nor does one of two nodes if a loop adds up. What "
+        "mixes neighbours in another way (a convolution over them, say) belongs into a MessagePassing module.",
     )
 
 
