@@ -18,7 +18,8 @@ sizes: {exact} exact, {refused} refused for the reason given. The tests check ev
 *Exact*: under LRP-0 and under the default rule, all walks, listed one by one, sum to the relevance of every subgraph
 asked for and of the whole graph. Moreover, under LRP-0 the relevance of every input feature equals gradient times input
 of the model itself, run by plain autograd with everything detached that relevance holds constant (gates, attention,
-statistics of normalisations, h / z of activations). If features are whole numbers, this is that of their embedding.
+statistics of normalisations, h / z of activations). If features are whole numbers, this is that of their embeddings,
+with what is learned and added to them before the first layer.
 
 *Cost*: the rows that a question about a subgraph S carries. *S*: the rows of S, plus those of the edges into S if a
 message is not a weight times the neighbour's row (but a matrix or a perceptron for every edge). *The ball*: also the
