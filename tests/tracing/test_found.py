@@ -790,3 +790,24 @@ def test_hooks_pass_by_neighbours_that_are_absent(rule):
     for alpha in (0.0, 0.3):
         hooked = hooks.subgraph_relevance(model, X, adjacency, [0, 1, 3], target=0, rule=rule, alpha=alpha)
         assert hooked == pytest.approx(float(ww.subgraph_relevance(chain, [[0, 1, 3]], alpha=alpha)))
+
+
+def test_layers_may_take_nodes_by_place_alone():
+    class Place(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(4, 4)
+
+        def forward(self, x, /, edges):
+            return sums(self.lin(x)[edges[0]], edges[1], len(x))
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.head = Place(), Place(), nn.Linear(4, 2)
+
+        def forward(self, x, edges):
+            return self.head(self.b(self.a(x, edges=edges).relu(), edges).sum(0, keepdim=True))
+
+    with pytest.warns(CoverageWarning, match=r"counted as layers: a, b \(Place\)"):
+        ww.trace(Net().double(), X, EDGES, target=0)

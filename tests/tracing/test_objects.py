@@ -133,13 +133,22 @@ def test_what_cannot_be_taken_is_refused_with_what_to_write(kind, graph, words):
         ww.trace(kind(), graph, index=1, target=0)
 
 
+class Own(nn.Module):
+    """Has no layers that say which dimension they take."""
+
+    def forward(self, x, adj):
+        return x
+
+
 def test_features_have_a_dimension_for_the_nodes():
-    with pytest.raises(InputError, match=r"names nodes 0 to 3, but no dimension of x, \(1, 2, 2, 1\), has as many"):
+    with pytest.raises(InputError, match=r"names nodes 0 to 3, .* \(1, 2, 2, 1\): no dimension has as many"):
         ww.trace(Plain(), torch.rand(1, 2, 2, 1), EDGES)
-    with pytest.raises(
-        InputError, match=r"The adjacency joins 3 nodes, but no dimension of x, \(1, 2, 5, 4\), has as many"
-    ):
+    with pytest.raises(InputError, match=r"The adjacency joins 3 nodes, .* \(1, 2, 5, 4\): no dimension has as many"):
         ww.trace(Plain(), torch.rand(1, 2, 5, 4), torch.eye(3))  # as models of traffic have it
+    with pytest.raises(InputError, match=r"\(1, 3, 5, 3\): several dimensions .* Pass other numbers of steps"):
+        ww.trace(Own(), torch.rand(1, 3, 5, 3), torch.eye(3))
+    with pytest.raises(InputError, match=r"\(1, 2, 5, 4\): several dimensions .* Data\(x=.*num_nodes=M\)"):
+        ww.trace(Own(), torch.rand(1, 2, 5, 4), EDGES)
 
 
 MORE = torch.tensor([[0, 1, 2, 3, 3], [1, 2, 3, 0, 1]])

@@ -476,20 +476,31 @@ def test_models_that_know_their_edges_take_features_alone():
     edges, ask = JOINED.nonzero().t(), {"target": lambda out: out[0, 2, 1]}
     chains = [
         ww.trace(Traffic("bcnt"), x, JOINED, **ask),
-        ww.trace(Road("bcnt"), x, edges, **ask),
-        ww.trace(Road("bcnt"), Data(x=x, edge_index=edges), **ask),
-        ww.trace(RoadOfSteps("bcnt"), Data(x=x, edge_index=edges), **ask),
+        ww.trace(Road("bcnt"), x, JOINED, **ask),
+        ww.trace(Road("bcnt"), Data(x=x, edge_index=edges, num_nodes=M), **ask),
+        ww.trace(RoadOfSteps("bcnt"), Data(x=x, edge_index=edges, num_nodes=M), **ask),
     ]
     for chain in chains[1:]:
         assert chain.num_layers == 2
         torch.testing.assert_close(ww.node_relevance(chain), ww.node_relevance(chains[0]))
 
 
+class Wider(Traffic):
+    """Makes as many times as there are nodes."""
+
+    def forward(self, x, adj):
+        return super().forward(x[..., :M, :], adj)
+
+
 def test_times_may_be_as_many_as_nodes():
     """Sums in a model that runs on no other number of nodes, and whose rows have as many times."""
-    x = torch.randn(M, 1, M, F, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    chain = ww.trace(Traffic("nbtc"), x, JOINED, target=lambda out: out[0, 2, 1], rule="zero")
-    assert chain.num_layers == 2
+    x = torch.randn(M, 1, M + 2, F, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    ours, theirs = (
+        ww.trace(model, given, JOINED, target=lambda out: out[0, 2, 1], rule="zero")
+        for model, given in ((Wider("nbtc"), x), (Wider("bntc"), x.transpose(0, 1)))
+    )
+    assert ours.num_layers == theirs.num_layers == 2
+    torch.testing.assert_close(*(ww.subgraph_relevance(c, [[0, 1], [2]], alpha=[0.0, 0.5]) for c in (ours, theirs)))
 
 
 @pytest.mark.parametrize("shape", [(2, M + 2, 6), (2, 3, M + 2, 6)])

@@ -444,3 +444,20 @@ def test_a_model_without_a_forward_is_told_so():
 
     with pytest.raises(InputError, match=r"Parts has no forward.*def forward\(self, x, edge_index, edge_label_index\)"):
         ww.trace(Parts(), torch.randn(3, 4), torch.tensor([[0, 1], [1, 2]]), index=0)
+
+
+@pytest.mark.parametrize("unpacks", [True, False])
+def test_a_forward_of_one_thing_may_want_more_than_features(unpacks):
+    class One(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = pyg.GCNConv(4, 2)
+
+        def forward(self, inputs):
+            x, edge_index = inputs if unpacks else (inputs.x, inputs.edge_index)
+            return self.conv(x, edge_index)
+
+    with pytest.raises(
+        InputError, match=r"One\.forward\(inputs\) takes one thing .*If inputs is a graph, write ww\.trace"
+    ):
+        ww.trace(One(), torch.randn(6, 4), EDGES, index=0, target=0)

@@ -24,6 +24,7 @@ from walkwise.tracing.given.misfits import (
     explain_precision,
     explain_types,
     refuse_call,
+    taken_alone,
 )
 from walkwise.tracing.given.objects import refuse_whole
 from walkwise.tracing.given.second import graphs_beside
@@ -36,6 +37,10 @@ READ = ("edge_attr", "edge_weight", "pos", "batch")
 _BESIDE = (
     "{0} is a second graph, not the explained one: its features, and what the model computes from them, count as "
     "constant; to explain it, pass it first and give the other graph by name"
+)
+_TAKEN = (
+    "several dimensions of x have as many entries as there are nodes; number {} is taken for that of the nodes, and "
+    "sums along it for layers"
 )
 _STANDS_IN = (
     "the graph has no {0}, which forward takes first, so the model got x instead; if x is something else, set data.{0}"
@@ -68,7 +73,9 @@ class Given:
     def notes(self) -> tuple[str, ...]:
         """Notes for the reader of a chain."""
         missed = () if self.missed is None else (_STANDS_IN.format(self.missed),)
-        return (*missed, *self.manner.notes, *map(_BESIDE.format, self.others))
+        several = self.own_code and self.along and self.x.shape.count(self.num_nodes) > 1
+        taken = (_TAKEN.format(self.along + 1),) if several else ()
+        return (*missed, *taken, *self.manner.notes, *map(_BESIDE.format, self.others))
 
     @cached_property
     def others(self) -> dict[str, list[Tensor]]:
@@ -194,6 +201,12 @@ class Given:
         assert wrong is not None
         raise wrong
 
+    @property
+    def count(self) -> int | None:
+        """How many nodes the caller has said there are."""
+        said = self.data["num_nodes"] if self.data is not None and "num_nodes" in self.data else None
+        return said if isinstance(said, int) else None
+
     def turned(self, along: int = 1) -> Given:
         """The same input, with x read as several matrices on one static graph, whose nodes lie along a dimension."""
         return replace(self, x=self.x.movedim(along, 0), along=along)
@@ -211,6 +224,8 @@ class Given:
 
     def _explain(self, error: Exception) -> None:
         """Raise an error that says which argument the model does not take, and why, if that can be told."""
+        if self.manner == Manner(self.manner.x, None, False) and isinstance(self.edge_index, Tensor):
+            raise taken_alone(self.model, self.manner.x, error) from error
         misfit = isinstance(error, TypeError)  # perhaps of the call as a whole
         if misfit:
             self._check_call()

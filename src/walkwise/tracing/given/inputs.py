@@ -17,7 +17,7 @@ from walkwise.tracing.given.misfits import by_name
 from walkwise.tracing.given.signatures import ordered_names, parameters_of
 from walkwise.tracing.precision import check_tensors
 from walkwise.tracing.running.found import is_edges
-from walkwise.tracing.running.modules import Modules, a_weight
+from walkwise.tracing.running.modules import Modules, a_weight, has_layers
 
 if TYPE_CHECKING:
     from walkwise.tracing.given.arguments import Given
@@ -78,7 +78,6 @@ def check_given(given: Given) -> None:
     if given.num_nodes == 0 and x is None:
         raise _without_features(data)
     check_some(given.num_nodes)
-    _check_told(x, edge_index)
     _check_one(x, edge_index)
     if edge_index is ... or isinstance(edge_index, BaseData):
         expected = "the edges, (2, E), or a sparse adjacency"
@@ -111,43 +110,57 @@ def _without_features(data: Any) -> InputError:
     )
 
 
-def told_along(x: Any, edge_index: Any, *, by_layers: bool = False) -> int | None:
+def told_along(x: Any, edge_index: Any, *, by_layers: bool = False, count: int | None = None) -> int | None:
     """Which dimension of several matrices on one graph runs over its nodes, as told by edges, or by an adjacency.
 
-    The first, if they tell nothing else; None if no dimension fits. Message-passing layers (``by_layers``) take the
-    last but one, if it has enough entries.
+    The first, if they tell nothing else; None if no dimension fits, or several do. Message-passing layers
+    (``by_layers``) take the last but one, if it has enough entries. ``count`` is how many nodes there are, if the
+    caller has said so.
 
     >>> told_along(torch.zeros(1, 2, 9, 12), torch.eye(9))
     2
     """
+    fitting = _fitting(x, edge_index, count)
+    if len(fitting) < 2:
+        return fitting[0] if fitting else None
+    if by_layers and x.dim() - 2 in fitting:
+        return int(x.dim() - 2)
+    return fitting[0] if x.dim() < 4 else None
+
+
+def _fitting(x: Any, edge_index: Any, count: int | None) -> list[int]:
+    """The dimensions that may run over the nodes."""
     if not isinstance(x, Tensor) or x.dim() < 3:
-        return 0
-    if _is_matrix(edge_index):
-        count = len(edge_index)
-        return next((dim for dim in range(x.dim()) if x.shape[dim] == count), None)
+        return [0]
+    count = len(edge_index) if _is_matrix(edge_index) else count
+    if count is not None:
+        return [dim for dim in range(x.dim()) if x.shape[dim] == count]
     if not names_more(edge_index, len(x)):
-        return 0
-    count, last = int(edge_index.max()) + 1, x.dim() - 2
-    fitting = [dim for dim in range(1, x.dim()) if x.shape[dim] >= count]  # some nodes may be at no edge
-    exact = [dim for dim in fitting if x.shape[dim] == count]
-    if last in (fitting if by_layers else exact or fitting):
-        return last
-    return min(exact or fitting, key=lambda dim: x.shape[dim], default=None)
+        return [0]
+    least = int(edge_index.max()) + 1  # some nodes may be at no edge
+    return [dim for dim in range(1, x.dim()) if x.shape[dim] >= least]
 
 
-def _check_told(x: Any, edge_index: Any) -> None:
-    """Refuse features of several matrices of which no dimension runs over the nodes."""
-    if told_along(x, edge_index) is not None:
+def check_told(given: Given) -> None:
+    """Refuse features of several matrices of which no dimension runs over the nodes, or which of them is unknown."""
+    x, edge_index, count = given.x, given.edge_index, given.count
+    if given.along or told_along(x, edge_index, by_layers=has_layers(given.model), count=count) is not None:
         return
     told = "The adjacency joins {} nodes" if _is_matrix(edge_index) else "edge_index names nodes 0 to {}"
-    shape = tuple(x.shape)
+    told = told.format(len(edge_index) if _is_matrix(edge_index) else int(edge_index.max()))
+    several, shape = len(_fitting(x, edge_index, count)) > 1, tuple(x.shape)
+    how = "several dimensions may run over these" if several else "no dimension has as many entries"
+    remedy = "Give the adjacency, (M, M), or how many nodes there are: ww.trace(model, Data(x=..., edge_index=..., "
     raise InputError(
-        f"{told.format(len(edge_index) if _is_matrix(edge_index) else int(edge_index.max()))}, but no dimension of x, "
-        f"{shape}, has as many entries.",
+        f"{told}, and x has the shape {shape}: {how}.",
         argument="x",
         expected="of one row per node",
         got=Described(f"a tensor of shape {shape}"),
-        remedy="Pass the features as the model takes them, (T, M, F) or (B, F, M, T), and the edges of one graph.",
+        remedy=f"{remedy}num_nodes=M))."
+        if several and not _is_matrix(edge_index) and count is None
+        else "Pass other numbers of steps, graphs or channels than nodes, so that it can be told."
+        if several
+        else "Pass the features as the model takes them, (T, M, F) or (B, F, M, T), and the edges of one graph.",
     )
 
 

@@ -71,6 +71,18 @@ def refuse_call(model: nn.Module, signature: inspect.Signature, given: str, why:
     ) from None
 
 
+def taken_alone(model: nn.Module, name: str | None, error: Exception) -> InputError:
+    """The error for a ``forward(x)`` that does not take features alone: it may want a graph, or a pair."""
+    return InputError(
+        f"{type(model).__name__}.forward({name}) takes one thing and was given x alone, which does not fit: {error}.",
+        argument="x",
+        expected="what the model's forward takes",
+        got="x",
+        remedy=f"If {name} is a graph, write ww.trace(model, data); if it is several tensors, let forward take them by "
+        "name: def forward(self, x, edge_index).",
+    )
+
+
 #: Arguments that are tensors in every model.
 _TENSORS = ("batch", "edge_attr", "edge_weight", "edge_type", "pos", "z")
 

@@ -57,9 +57,15 @@ def attends_across(run: Interpreter, constant: Tensor, slot: int) -> bool:
         return False
     made = run.made[gate]
     over_nodes = made.word.name == "softmax" and made.given("dim").get("dim") in (0, -2)
-    turned = constant.stride(0) < constant.stride(1)
-    features = turned or constant.shape[0] != constant.shape[1]
+    features = constant.shape[0] != constant.shape[1] or _is_turned(run, constant)
     return over_nodes and features and _are_given_features(run, constant)
+
+
+def _is_turned(run: Interpreter, constant: Tensor) -> bool:
+    """Whether a matrix is one that was given, turned round by the model."""
+    matrices = (run.data[number] for number in run.given if number in run.data and run.data[number].dim() == 2)
+    there = (given for given in matrices if given.data_ptr() == constant.data_ptr())
+    return any(given.t().stride() == constant.stride() for given in there)
 
 
 def _are_given_features(run: Interpreter, constant: Tensor) -> bool:

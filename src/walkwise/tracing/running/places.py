@@ -33,7 +33,8 @@ def by_name(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def _in_order(method: Callable[..., Any]) -> tuple[str, ...]:
     """The names of the parameters that a method takes in order, after the object itself."""
     parameters = list(inspect.signature(method).parameters.values())[1:]
-    return tuple(p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    ordered = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(p.name for p in parameters if p.kind in ordered)
 
 
 def parts_of(holder: Any) -> dict[Any, Any] | None:
