@@ -623,3 +623,34 @@ def test_what_to_write_for_a_model_without_features(given):
     model = model_with(lambda edge_index, edges: 0)
     with pytest.raises(InputError, match=r"For a model without features, write ww\.trace\(model, Data\(edge_index="):
         ww.trace(model, **given)
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("takes", [("edge_type",), ("edge_attr",), ("edge_attr", "edge_type"), ()])
+def test_what_a_graph_has_goes_to_a_forward_that_takes_more_by_name(takes, named):
+    """All of it, or as much as the model takes."""
+
+    class More(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.conv = GCNConv(2, 2)
+
+        def compute(self, x, edge_index, **beside):
+            assert beside.keys() == set(takes)
+            return self.conv(x, edge_index)
+
+        def forward(self, x, edge_index, **beside):
+            if set(beside) - set(takes):
+                raise TypeError(f"unexpected {sorted(beside)}")
+            return self.compute(x, edge_index, **beside)
+
+    class Anything(More):
+        def forward(self, *given, **beside):
+            return super().forward(*given, **beside)
+
+    data = graph(edge_type=torch.tensor([0, 1, 0]), edge_attr=torch.rand(3, 1))
+    if takes == ("edge_type",):
+        del data.edge_attr
+    chain = ww.trace((More if named else Anything)(), data, index=2, target=0)
+    assert chain.num_layers == 1

@@ -332,8 +332,9 @@ def test_a_graph_that_the_model_holds_is_constant(held, nodes):
     assert told[0].startswith(name)
 
 
-def test_the_graph_itself_may_be_held_too():
+@pytest.mark.parametrize(("held", "times"), [("buffers", 2), ("a graph", 1), ("a graph", 2)])
+def test_the_graph_itself_may_be_held_too(held, times):
     mol, _ = graphs(4, 3)
-    chain = ww.trace(Query("buffers", mol), mol.x * 2, mol.edge_index, target=0, rule="zero")
+    chain = ww.trace(Query(held, mol), mol.x * times, mol.edge_index, target=0, rule="zero")
     assert len(chain.layers) == 4
     assert not any("second graph" in note for note in chain.notes)

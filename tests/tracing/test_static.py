@@ -583,3 +583,53 @@ def test_every_sum_is_a_layer_wherever_nodes_lie_in_it(layout, order):
         (gradient,) = torch.autograd.grad(model(leaf, JOINED)[0, 0, 0, 0], leaf)
         assert float(ww.subgraph_relevance(chain, [nodes])) == pytest.approx(float((gradient * x).sum()))
         model.weights = None
+
+
+class Permuting(Sum):
+    """Turns what it gets, and sends messages along the first dimension."""
+
+    def __init__(self):
+        super().__init__(0)
+
+    def forward(self, x, edge_index):
+        return super().forward(x.movedim(-2, 0), edge_index).movedim(0, -2)
+
+
+@pytest.mark.parametrize("rule", ["zero", "auto"])
+@pytest.mark.parametrize(
+    ("make", "dim"),
+    [(lambda: Sum(1), 1), (lambda: Sum(-3), 1), (lambda: Sum(2), 2), (lambda: Sum(-2), 2), (Permuting, 2)],
+    ids=["second", "third last", "third", "last but one", "turned"],
+)
+def test_layers_may_send_along_any_dimension(make, dim, rule):
+    flat = torch.randn(6, M, F, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    x = flat.view(2, 3, M, F).movedim(2, dim)
+    models = Net(), Net()
+    models[0].first, models[0].second, models[1].first, models[1].second = make(), make(), Sum(-2), Sum(-2)
+    models[1].load_state_dict(models[0].state_dict())
+    chains = [
+        ww.trace(model, given, EDGES, target=lambda out: out[..., 0].sum(), rule=rule)
+        for model, given in zip(models, (x, flat), strict=True)
+    ]
+    assert [chain.num_layers for chain in chains] == [2, 2]
+    for ask in (ww.node_relevance, lambda c: ww.subgraph_relevance(c, [[0, 1], [2, 3, 4]], alpha=[0.0, 0.5])):
+        torch.testing.assert_close(*map(ask, chains), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [
+    lambda: pyg.TransformerConv(F, F),
+    lambda: pyg.PNAConv(F, F, ["mean", "max"], ["identity"], deg=torch.tensor([1, 2, 2])),
+], ids=["Transformer", "PNA"])  # fmt: skip
+def test_layers_may_unfold_a_single_matrix(kind):
+    models = Net(), Net()
+    torch.manual_seed(2)
+    for model in models:
+        model.first, model.second, model.between = kind().double(), kind().double(), torch.relu
+    models[1].load_state_dict(models[0].state_dict())
+    x = matrices(1)
+    chains = [
+        ww.trace(model, given, EDGES, target=lambda out: out[..., 0].sum())
+        for model, given in zip(models, (x, x[0]), strict=True)
+    ]
+    assert [chain.num_layers for chain in chains] == [2, 2]
+    torch.testing.assert_close(*(ww.subgraph_relevance(c, [[0, 1], [2, 3, 4]], alpha=[0.0, 0.5]) for c in chains))

@@ -42,6 +42,7 @@ from walkwise.tracing.running.modules import (
     exchange,
     modules_of,
     searched,
+    spare_lazy,
     where_parameters_lie,
 )  # fmt: skip
 from walkwise.tracing.running.shadow import same_random_numbers, shadow_of
@@ -140,9 +141,12 @@ class ModelRuns:
 
     @property
     def _last_along(self) -> int:
-        """The last dimension along which nodes may lie: any of features like (B, F, M, T), or (F, T, M)."""
+        """The last dimension along which nodes may lie: any of four, or where they lie so in the features.
+
+        In (M, F) and (T, M, F), the last one has as many features as nodes by accident.
+        """
         several = isinstance(self.given.x, Tensor) and (self.given.along > 1 or self.given.x.dim() > 3)
-        return self.given.x.dim() if several else 1
+        return self.given.x.dim() - 1 if several else 1
 
     def _find_layers(self, ran: ModelRun) -> None:
         """Put the layers of a model's own code onto the tape; a model without any is refused."""
@@ -303,6 +307,7 @@ class ModelRuns:
         if self.given.cut:
             shadow.forget()
         modules = modules_of(shadow, self.given.layers)
+        spare_lazy(modules)
         if self.given.here:
             exchange(modules, _copied_here)
         if not checked:

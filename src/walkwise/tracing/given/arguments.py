@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Batch
+from torch_geometric.data import Batch, Data
 from torch_geometric.nn import HypergraphConv, MessagePassing
 
 from walkwise.core.lazy import cached_property
@@ -204,7 +204,7 @@ class Given:
     @property
     def count(self) -> int | None:
         """How many nodes the caller has said there are."""
-        said = self.data["num_nodes"] if self.data is not None and "num_nodes" in self.data else None
+        said = self.data["num_nodes"] if isinstance(self.data, Data) and "num_nodes" in self.data else None
         return said if isinstance(said, int) else None
 
     def turned(self, along: int = 1) -> Given:

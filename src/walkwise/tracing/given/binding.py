@@ -33,6 +33,8 @@ from walkwise.tracing.given.signatures import (
 )
 from walkwise.tracing.running.found import is_edges
 
+#: What a ``forward`` that takes anything by name gets of a graph, if it has it.
+_HANDED_ON = (*(name for name in READ if name != "batch"), "edge_type")
 #: What names of features begin with.
 _FEATURES = ("x", "h", "in", "feat", "node")
 #: Names of parameters that are not features: atomic numbers and positions.
@@ -125,7 +127,7 @@ def _by_any_name(model: nn.Module, data: Data, held: dict[str, Any], given: Mapp
     whole = _whole(model, data, held, given)
     read = frozenset(given).union(READ)
     by_name = replace(whole.manner, whole=None, beside=frozenset(), only=read)
-    typed = replace(by_name, only=read | {"edge_type"})
+    typed = replace(by_name, only=read.union(_HANDED_ON))
     in_order = Manner(only=frozenset({*given, "batch"}))
     first, more = (typed, [by_name]) if "edge_type" in held else (by_name, [])
     return replace(whole, manner=first, instead=(*more, replace(whole.manner, name="data"), whole.manner, in_order))
@@ -161,7 +163,19 @@ def _by_name(
         refuse_missing(model, signature, missing, held)
     usual = ordered_names(parameters)[:2] == [manner.x, manner.edges] and open_form(model) != "*args, **kwargs"
     missed = manner.x if manner.x in _NO_FEATURES else None
-    return Given(model, x, edge_index, arguments, Manner() if usual else manner, data=data, missed=missed)
+    plain = Given(model, x, edge_index, arguments, Manner() if usual else manner, data=data, missed=missed)
+    more = {name: held[name] for name in _HANDED_ON if name in held and name not in bound}
+    if not more or not _takes_more_by_name(signature):
+        return plain
+    fewer = [frozenset(arguments).union(more) - {"edge_type"}, frozenset(arguments)]
+    instead = tuple(replace(plain.manner, only=only) for only in fewer)
+    return replace(plain, arguments=arguments | more, instead=instead)
+
+
+def _takes_more_by_name(signature: inspect.Signature | None) -> bool:
+    """Whether a ``forward(x, edge_index, **kwargs)`` takes more than it names."""
+    kinds = [] if signature is None else [p.kind for p in signature.parameters.values()]
+    return inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def _manner(parameters: list[inspect.Parameter], known: Mapping[str, Any] | None = None) -> Manner:

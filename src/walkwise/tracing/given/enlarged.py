@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from walkwise.tracing.given.arguments import Given
+from walkwise.tracing.recording.recorded import nodes_along
 from walkwise.tracing.running.found import is_edges
 
 
@@ -71,9 +72,9 @@ def _larger(given: Given, new: Tensor, joined: Tensor, square: bool, of_edges: b
         return torch.cat([value[:-1], value[-1:] + more])
     kind = given.rows_of(name, value)
     if kind is None:
-        across = value.dim() > 2 and value.shape[1] == M
+        dim = nodes_along(value.shape, M)
         turned = partial(_larger, given, new, joined, square, of_edges, name)
-        return turned(value.transpose(0, 1)).transpose(0, 1) if across else value
+        return turned(value.movedim(dim, 0)).movedim(0, dim) if dim else value
     if of_edges and name not in ("x", "batch") and given.has_as_many_edges:
         kind = "edges"
     return _with_rows(name, value, more if kind == "nodes" or name == "batch" else joined.shape[1])

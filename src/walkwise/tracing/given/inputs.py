@@ -113,16 +113,18 @@ def _without_features(data: Any) -> InputError:
 def told_along(x: Any, edge_index: Any, *, by_layers: bool = False, count: int | None = None) -> int | None:
     """Which dimension of several matrices on one graph runs over its nodes, as told by edges, or by an adjacency.
 
-    The first, if they tell nothing else; None if no dimension fits, or several do. Message-passing layers
-    (``by_layers``) take the last but one, if it has enough entries. ``count`` is how many nodes there are, if the
-    caller has said so.
+    The first, if they tell nothing else; None if of four or more no dimension fits, or several do. Message-passing
+    layers (``by_layers``) take the last but one, if it has enough entries. ``count`` is how many nodes there are, if
+    the caller has said so.
 
     >>> told_along(torch.zeros(1, 2, 9, 12), torch.eye(9))
     2
     """
     fitting = _fitting(x, edge_index, count)
-    if len(fitting) < 2:
-        return fitting[0] if fitting else None
+    if not fitting:
+        return 0 if x.dim() < 4 else None
+    if len(fitting) == 1:
+        return fitting[0]
     if by_layers and x.dim() - 2 in fitting:
         return int(x.dim() - 2)
     return fitting[0] if x.dim() < 4 else None

@@ -14,7 +14,7 @@ from torch_geometric.data.data import BaseData
 from walkwise.tracing.given.outside import run_on
 from walkwise.tracing.running.places import renewed
 
-#: Errors of a model that gets its graph in a form it does not take.
+#: Errors of a model that gets its graph in a form it does not take; a layer handed a graph for edges misses packages.
 NOT_TAKEN = (TypeError, ValueError, AttributeError, LookupError, AssertionError, ImportError)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data.data import BaseData
+from torch_geometric.data import Data
 
 from walkwise.tracing.given.holders import all_tensors_in, is_graph
 from walkwise.tracing.private import buffers_of
@@ -51,7 +51,8 @@ def graphs_held(modules: Iterable[tuple[str, Any]], x: Any, edge_index: Any) -> 
         if type(module).__module__.startswith(("torch.", "torch_geometric.")) or not isinstance(x, Tensor):
             continue
         held = vars(module) | buffers_of(module)
-        graphs = {key: all_tensors_in(value) for key, value in held.items() if isinstance(value, BaseData)}
+        whole = {key: value for key, value in held.items() if isinstance(value, Data)}
+        graphs = {key: all_tensors_in(value) for key, value in whole.items() if not _is_explained(value, x, edge_index)}
         tensors = {key: value for key, value in held.items() if isinstance(value, Tensor)}
         for edges in _other_edges(tensors, edge_index):
             count = int(tensors[edges].max()) + 1
@@ -60,10 +61,18 @@ def graphs_held(modules: Iterable[tuple[str, Any]], x: Any, edge_index: Any) -> 
     return found
 
 
+def _is_explained(graph: Data, x: Tensor, edge_index: Any) -> bool:
+    """Whether a graph has the features or the edges of the explained one."""
+    held = {name: graph[name] for name in graph.keys() if isinstance(graph[name], Tensor)}  # noqa: SIM118  (no dict)
+    same_edges = any(map(is_edges, held.values())) and not any(_other_edges(held, edge_index))
+    return same_edges or any(tensor.shape == x.shape and torch.equal(tensor, x) for tensor in held.values())
+
+
 def _are_like(features: Tensor, x: Tensor) -> bool:
     """Whether features that are not learned have the columns of others."""
     fits = features.is_floating_point() and features.dim() == x.dim() == 2 and features.shape[1] == x.shape[1]
-    return fits and not isinstance(features, nn.Parameter) and features is not x
+    same = features.shape == x.shape and torch.equal(features, x)
+    return fits and not isinstance(features, nn.Parameter) and not same
 
 
 def _other_edges(arguments: Mapping[str, Any], edge_index: Any) -> Iterator[str]:

@@ -302,16 +302,16 @@ class Identities:
         across = self.across(given)
         shape = self.tape.values[given].shape
         if across is None and call.takes_matrices(shape) and not self._has_rows_of_nodes(given):
-            last = len(shape) - 2
-            fits = value.shape[last : last + 1] == shape[last : last + 1]
-            return along(self.rows_across(given, last), last, value.dim()) if fits else _nobody(value)
+            rows = call.rows_along(shape)
+            fits = value.shape[rows : rows + 1] == shape[rows : rows + 1]
+            return along(self.rows_across(given, rows), rows, value.dim()) if fits else _nobody(value)
         try:
             ids = self.every if across is not None else self.nodes(given)
         except UnfollowedError:
             if len(value) <= self.num_nodes:  # more than there are nodes: of edges, say
                 raise
             return _nobody(value)
-        if across is not None and value.shape[across : across + 1] == (self.num_nodes,):
+        if across is not None and value.dim() == len(shape) and value.shape[across] == self.num_nodes:
             return along(self.every, across, value.dim())
         if self.natural(ids) and (dim := nodes_along(value.shape, self.num_nodes)):  # (M, F) -> (1, M, F)
             return along(self.every, dim, value.dim())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -229,6 +230,11 @@ class Positions:
             raise _refusal(_FLAT, call.name, type(call.module).__name__, shape)
         if call.takes_matrices(shape):
             return self._are_nodes_across(slot, call, shape)
+        if across := self.identities.across(slot):  # which the layer turns itself, or unfolds if it is one
+            if not call.sent and math.prod(shape[:across]) > 1:
+                raise _refusal(_STATIC, call.name, type(call.module).__name__, shape)
+            self._across[slot], self._nodes[slot] = across, self.identities.every
+            return True
         try:
             ids = self.identities.nodes(slot)
         except UnfollowedError as operation:
@@ -248,7 +254,7 @@ class Positions:
         if across := self.identities.across(slot):
             self._across[slot], self._nodes[slot] = across, self.identities.every
             return True
-        M, dim = self.identities.num_nodes, len(shape) - 2
+        M, dim = self.identities.num_nodes, call.rows_along(shape)
         if not (call.found and shape[0] == 1 < M) and self._has_nodes(slot):  # which the layer unfolds
             return True
         try:

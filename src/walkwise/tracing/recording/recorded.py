@@ -120,17 +120,27 @@ class Call:
 
     def takes_matrices(self, shape: Sequence[int]) -> bool:
         """Whether it reads a tensor as several matrices on one static graph, (T, M, F)."""
+        return len(shape) > 2 and (self.matrices or self._along(shape) > 0)
+
+    def _along(self, shape: Sequence[int]) -> int:
+        """Along which dimension of a tensor its module sends messages; 0 if it does not say."""
+        if self.found:
+            return int(len(shape) == 3 and shape[0] == 1)  # as dense layers take a graph
         dim = getattr(self.module, "node_dim", 0)
-        if self.matrices or dim == -2:
-            return len(shape) > 2
-        return len(shape) == 3 and (dim == 1 or (self.found and shape[0] == 1))  # as dense layers take a graph
+        return dim % len(shape) if -len(shape) <= dim < len(shape) else 0
+
+    def rows_along(self, shape: Sequence[int]) -> int:
+        """The dimension of several matrices along which it sends, the last but one if it does not say."""
+        return self._along(shape) or len(shape) - 2
 
     def nodes_along(self, shape: Sequence[int], num_nodes: int) -> int:
         """The dimension of its input that runs over nodes: the second of (T, M, F)."""
         if not self.takes_matrices(shape):
             return 0
-        last = len(shape) - 2
-        return (nodes_along(shape, num_nodes) or 0) if self.matrices else last if shape[last] == num_nodes else 0
+        if self.matrices:
+            return nodes_along(shape, num_nodes) or 0
+        dim = self._along(shape)
+        return dim if shape[dim] == num_nodes else 0
 
 
 def nodes_along(shape: Sequence[int], num_nodes: int) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
@@ -226,15 +227,19 @@ class _UnusedBuffer(_Unused, UninitializedBuffer):
     pass
 
 
+def spare_lazy(modules: Modules) -> None:
+    """Put weights that cannot be initialised in the place of a shadow's lazy ones, which are the model's own."""
+    for holder, (_, module) in itertools.product((parameters_of, buffers_of), modules.holders):
+        held = holder(module)
+        for name in [name for name, tensor in held.items() if tensor is not None and is_lazy(tensor)]:
+            without_pre_hooks(module)
+            held[name] = _UnusedParameter() if isinstance(held[name], nn.Parameter) else _UnusedBuffer()
+
+
 def a_weight(modules: Modules) -> Tensor | None:
-    """The model's first floating-point weight, which tells its device and type; no run may initialise lazy ones."""
-    owned = [(module, holder(module)) for holder in (parameters_of, buffers_of) for _, module in modules.holders]
-    for module, held in owned:
-        for name, tensor in held.items():
-            if tensor is not None and is_lazy(tensor):
-                without_pre_hooks(module)
-                held[name] = _UnusedParameter() if isinstance(tensor, nn.Parameter) else _UnusedBuffer()
-    tensors = [t for _, held in owned for t in held.values() if t is not None and not is_lazy(t)]
+    """The model's first floating-point weight, which tells its device and type."""
+    owned = [holder(module) for holder in (parameters_of, buffers_of) for _, module in modules.holders]
+    tensors = [t for held in owned for t in held.values() if t is not None and not is_lazy(t)]
     return next((t for t in tensors if t.is_floating_point() and t.numel()), None)
 
 
