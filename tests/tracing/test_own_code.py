@@ -1068,3 +1068,27 @@ def test_a_state_of_each_graph_is_no_layer(graphs):
     ours, theirs = (ww.trace(Own(run, **maps), X, edges, **ask, **given) for given in ({}, {"batch": batch}))
     assert ours.num_layers == theirs.num_layers == 2
     same(ww.subgraph_relevance(ours, SETS), ww.subgraph_relevance(theirs, SETS))
+
+
+@pytest.mark.parametrize("mixed", ["linear", "convolved"])
+def test_neighbours_that_a_model_finds_may_be_mixed_by_weights(mixed):
+    """As PointCNN does: lists of the nearest points, one after the other, times a matrix."""
+
+    class Points(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.lin, self.conv, self.head = nn.Linear(12, 4), nn.Conv1d(4, 4, 3), nn.Linear(4, 2)
+
+        def forward(self, x, pos):
+            near = x[torch.cdist(pos, pos).topk(3, largest=False).indices]
+            h = self.lin(near.flatten(1)) if mixed == "linear" else self.conv(near.transpose(1, 2)).squeeze(-1)
+            return self.head(h.relu())
+
+    model, generator = Points().double().eval(), torch.Generator().manual_seed(1)
+    x, pos = (torch.randn(8, width, generator=generator).double() for width in (4, 3))
+    chain = ww.trace(model, Data(x=x, pos=pos), index=2, target=0, rule="zero")
+    assert chain.num_layers == 1
+    leaf = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(leaf, pos)[2, 0], leaf)
+    same(ww.feature_relevance(chain), gradient * x)

@@ -28,7 +28,7 @@ def enlarged(given: Given, more: int, joined: bool, square: bool, of_edges: bool
     """
     if not _is_known(given):
         return None
-    new = torch.arange(given.num_nodes, given.num_nodes + more, device=given.edge_index.device)
+    new = torch.arange(given.num_nodes, given.num_nodes + more, device=given.x.device)
     added = torch.stack([torch.cat([new[:-1], new[1:]]), torch.cat([new[1:], new[:-1]])])[:, : None if joined else 0]
     return _made_larger(given, partial(_larger, given, new, added, square, of_edges))
 
@@ -42,10 +42,10 @@ def with_one_edge_more(given: Given, of_edges: bool) -> Given | None:
 
 
 def _is_known(given: Given) -> bool:
-    """Whether features and edges are tensors, and there are nodes."""
+    """Whether features and edges are tensors, and there are nodes; a model may find edges itself, of points say."""
     edges = given.edge_index
-    plain = type(given.x) is Tensor and type(edges) is Tensor and edges.layout == torch.strided
-    return plain and given.num_nodes > 0
+    plain = edges is None or (type(edges) is Tensor and edges.layout == torch.strided)
+    return type(given.x) is Tensor and plain and given.num_nodes > 0
 
 
 def _made_larger(given: Given, larger: Callable[[str, Any], Any]) -> Given:
