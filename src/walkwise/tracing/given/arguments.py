@@ -224,7 +224,8 @@ class Given:
 
     def _explain(self, error: Exception) -> None:
         """Raise an error that says which argument the model does not take, and why, if that can be told."""
-        if self.manner == Manner(self.manner.x, None, False) and isinstance(self.edge_index, Tensor):
+        alone = self.data is None and self.manner == Manner(self.manner.x, None, False)
+        if alone and isinstance(error, NOT_TAKEN):
             raise taken_alone(self.model, self.manner.x, error) from error
         misfit = isinstance(error, TypeError)  # perhaps of the call as a whole
         if misfit:

@@ -97,10 +97,8 @@ def of_graph(model: nn.Module, data: Any, given: Mapping[str, Any]) -> Given:
         return _whole_or_in_order(model, data, held, given)
     if _takes_whole(parameters, held, given):
         whole, x = _whole(model, data, held, given), held.get("x")
-        several = (
-            isinstance(x, Tensor) and x.dim() > 2
-        )  # for a model that knows its edges itself, of a road network, say
         alone = Manner(left_for_a_graph(parameters, given)[0].name, None, False, only=frozenset(given))
+        several = isinstance(x, Tensor) and x.dim() > 2  # perhaps of a model that knows its edges itself
         return replace(whole, instead=(alone,)) if several else whole
     return _by_name(model, data, held, given, parameters)
 
