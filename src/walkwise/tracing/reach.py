@@ -43,7 +43,7 @@ _GLOBAL = (
 
 def neighbourhoods_for(given: Given, target: Target, index: Index) -> tuple[Neighbourhoods | None, tuple[str, ...]]:
     """The neighbourhoods to trace instead of the graph, or None if the whole graph must be traced, and a note."""
-    if index is None or callable(target) or given.types is not None or given.along:
+    if index is None or callable(target) or given.types is not None or given.node_dim:
         return None, ()
     with torch.no_grad():
         return (_of_several(given, index), ()) if is_several(index) else _of_one(given, index)

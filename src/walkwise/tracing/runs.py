@@ -140,12 +140,12 @@ class ModelRuns:
         return ran
 
     @property
-    def _last_along(self) -> int:
+    def _last_dim(self) -> int:
         """The last dimension along which nodes may lie: any of four, or where they lie so in the features.
 
         In (M, F) and (T, M, F), the last one has as many features as nodes by accident.
         """
-        several = isinstance(self.given.x, Tensor) and (self.given.along > 1 or self.given.x.dim() > 3)
+        several = isinstance(self.given.x, Tensor) and (self.given.node_dim > 1 or self.given.x.dim() > 3)
         return self.given.x.dim() - 1 if several else 1
 
     def _find_layers(self, ran: ModelRun) -> None:
@@ -156,7 +156,7 @@ class ModelRuns:
             with torch.no_grad():
                 try:
                     found = self._seen_on_more_nodes(tape, slot) or self._seen_on_more_edges(tape, slot)
-                    found = found or node_tensors(tape, slot, M, ends, last_along=self._last_along)
+                    found = found or node_tensors(tape, slot, M, ends, last_dim=self._last_dim)
                 except ReorderedError as function:
                     problem = _REORDERED.format(type(self.given.model).__name__, function)
                     raise TraceError(problem, remedy="Put the graph into that order before tracing it.") from None
@@ -199,7 +199,7 @@ class ModelRuns:
                 continue
             try:
                 other, output, slots = self._run_likewise(larger, tape, slot)
-                found = node_tensors(other, output, larger.num_nodes, larger.ends, last_along=self._last_along)
+                found = node_tensors(other, output, larger.num_nodes, larger.ends, last_dim=self._last_dim)
             except (ReorderedError, ColumnsError):
                 raise
             except Exception:  # the model does not run on more edges, or does something else there

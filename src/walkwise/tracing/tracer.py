@@ -18,7 +18,7 @@ from walkwise.rules import RuleLike, as_schedule
 from walkwise.tracing import linearize
 from walkwise.tracing.given.arguments import Given
 from walkwise.tracing.given.binding import given_as
-from walkwise.tracing.given.inputs import check_call, check_told, told_along
+from walkwise.tracing.given.inputs import check_call, check_told, told_dim
 from walkwise.tracing.given.target import Index, Target
 from walkwise.tracing.neighbourhoods import Neighbourhoods
 from walkwise.tracing.prediction import lowered
@@ -114,8 +114,8 @@ def given_to(model: nn.Module, x: Any, edge_index: Any, model_kwargs: dict[str, 
         ):  # an interrupt must not leave gradients, or the recording, switched off
             given = given_as(model, x, edge_index, model_kwargs)
             check_told(given)
-            along = told_along(given.x, given.edge_index, by_layers=has_layers(given.model), count=given.count)
-            given = given.turned(along) if along else given
+            told = told_dim(given.x, given.edge_index, by_layers=has_layers(given.model), count=given.count)
+            given = given.turned(told) if told else given
             if given.instead:  # failing runs must not leave records
                 given, _ = given.taken(lambda way: ModelRuns(way).output())
             given.check()

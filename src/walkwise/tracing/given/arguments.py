@@ -62,7 +62,7 @@ class Given:
     manner: Manner = field(default_factory=Manner)
     instead: tuple[Manner, ...] = ()  # what to try, one after the other, if the model does not take that
     data: Any = None  # the graph that all this was taken from
-    along: int = 0  # which dimension of x runs over nodes where the model takes it: of (T, M, F), the second
+    node_dim: int = 0  # which dimension of x runs over nodes where the model takes it: of (T, M, F), the second
     here: bool = False  # whether it was brought into main memory, where the model is not
     layers: tuple[Found, ...] = ()  # that were found in a model without message-passing modules
     own_code: bool = False  # whether none were found, so that sums in the model's own code count as layers
@@ -73,8 +73,8 @@ class Given:
     def notes(self) -> tuple[str, ...]:
         """Notes for the reader of a chain."""
         missed = () if self.missed is None else (_STANDS_IN.format(self.missed),)
-        several = self.own_code and self.along and self.x.shape.count(self.num_nodes) > 1
-        taken = (_TAKEN.format(self.along + 1),) if several else ()
+        several = self.own_code and self.node_dim and self.x.shape.count(self.num_nodes) > 1
+        taken = (_TAKEN.format(self.node_dim + 1),) if several else ()
         return (*missed, *taken, *self.manner.notes, *map(_BESIDE.format, self.others))
 
     @cached_property
@@ -101,7 +101,7 @@ class Given:
     @property
     def may_be_matrices(self) -> bool:
         """Whether x is perhaps several matrices on one static graph, (T, M, F), and not read as such yet."""
-        return not self.along and isinstance(self.x, Tensor) and self.x.is_floating_point() and self.x.dim() == 3
+        return not self.node_dim and isinstance(self.x, Tensor) and self.x.is_floating_point() and self.x.dim() == 3
 
     @property
     def features(self) -> dict[str, Tensor]:
@@ -207,13 +207,13 @@ class Given:
         said = self.data["num_nodes"] if isinstance(self.data, Data) and "num_nodes" in self.data else None
         return said if isinstance(said, int) else None
 
-    def turned(self, along: int = 1) -> Given:
+    def turned(self, node_dim: int = 1) -> Given:
         """The same input, with x read as several matrices on one static graph, whose nodes lie along a dimension."""
-        return replace(self, x=self.x.movedim(along, 0), along=along)
+        return replace(self, x=self.x.movedim(node_dim, 0), node_dim=node_dim)
 
     def run(self, model: nn.Module) -> Any:
         """Run the model or its shadow. If the call does not fit its ``forward``, the error explains why."""
-        x = self.x.movedim(0, self.along) if self.along else self.x
+        x = self.x.movedim(0, self.node_dim) if self.node_dim else self.x
         try:
             return self.manner.call(model, x, self.edge_index, self.arguments)
         except WalkwiseError:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from walkwise.tracing.given.arguments import Given
-from walkwise.tracing.recording.recorded import nodes_along
+from walkwise.tracing.recording.recorded import fitting_dim
 from walkwise.tracing.running.found import is_edges
 
 
@@ -72,7 +72,7 @@ def _larger(given: Given, new: Tensor, joined: Tensor, square: bool, of_edges: b
         return torch.cat([value[:-1], value[-1:] + more])
     kind = given.rows_of(name, value)
     if kind is None:
-        dim = nodes_along(value.shape, M)
+        dim = fitting_dim(value.shape, M)
         turned = partial(_larger, given, new, joined, square, of_edges, name)
         return turned(value.movedim(dim, 0)).movedim(0, dim) if dim else value
     if of_edges and name not in ("x", "batch") and given.has_as_many_edges:

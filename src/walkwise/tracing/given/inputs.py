@@ -110,14 +110,14 @@ def _without_features(data: Any) -> InputError:
     )
 
 
-def told_along(x: Any, edge_index: Any, *, by_layers: bool = False, count: int | None = None) -> int | None:
+def told_dim(x: Any, edge_index: Any, *, by_layers: bool = False, count: int | None = None) -> int | None:
     """Which dimension of several matrices on one graph runs over its nodes, as told by edges, or by an adjacency.
 
     The first, if they tell nothing else; None if of four or more no dimension fits, or several do. Message-passing
     layers (``by_layers``) take the last but one, if it has enough entries. ``count`` is how many nodes there are, if
     the caller has said so.
 
-    >>> told_along(torch.zeros(1, 2, 9, 12), torch.eye(9))
+    >>> told_dim(torch.zeros(1, 2, 9, 12), torch.eye(9))
     2
     """
     fitting = _fitting(x, edge_index, count)
@@ -146,7 +146,7 @@ def _fitting(x: Any, edge_index: Any, count: int | None) -> list[int]:
 def check_told(given: Given) -> None:
     """Refuse features of several matrices of which no dimension runs over the nodes, or which of them is unknown."""
     x, edge_index, count = given.x, given.edge_index, given.count
-    if given.along or told_along(x, edge_index, by_layers=has_layers(given.model), count=count) is not None:
+    if given.node_dim or told_dim(x, edge_index, by_layers=has_layers(given.model), count=count) is not None:
         return
     told = "The adjacency joins {} nodes" if _is_matrix(edge_index) else "edge_index names nodes 0 to {}"
     told = told.format(len(edge_index) if _is_matrix(edge_index) else int(edge_index.max()))

@@ -74,7 +74,7 @@ def rows_of_own(tape: Tape, given: Given, handed: Handed) -> tuple[dict[int, Ten
         return {slot: ids.to(tape.values[0].device) for slot, ids in others.items()}, []
     given_parts = given.x if isinstance(given.x, dict) else _numbers(given) if given.x is None else {"": given.x}
     parts = {name: part for name, part in given_parts.items() if isinstance(part, Tensor)}
-    across = {s: tape.calls[i].nodes_along(tape.values[s].shape, given.num_nodes) for s, (i, _) in own.items()}
+    across = {s: tape.calls[i].dim_of_nodes(tape.values[s].shape, given.num_nodes) for s, (i, _) in own.items()}
     probe = _Probe(own, parts, given, handed, across)
     of_edges = probe.of_edges()
     others |= {slot: torch.full((len(tape.values[slot]),), NOBODY) for slot in of_edges}

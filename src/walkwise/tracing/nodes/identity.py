@@ -29,7 +29,7 @@ from walkwise.tracing.recording.kinds import (
     RESHAPING,
     SEQUENCES,
 )
-from walkwise.tracing.recording.recorded import Call, Op, Ref, makers, nodes_along, references
+from walkwise.tracing.recording.recorded import Call, Op, Ref, fitting_dim, makers, references
 from walkwise.tracing.recording.tape import Tape
 
 #: Functions that keep the entries of a tensor in their order, or mix those of each row.
@@ -76,7 +76,7 @@ class Identities:
         self.mixing = Mixing(tape.values, self._known)
         #: Of tensors of the model's own that are several matrices on one static graph, the dimension of the nodes.
         handed = ((call, slot) for call in tape.calls for slot in call.handed if slot not in tape.features)
-        lying = ((slot, call.nodes_along(tape.values[slot].shape, num_nodes)) for call, slot in handed)
+        lying = ((slot, call.dim_of_nodes(tape.values[slot].shape, num_nodes)) for call, slot in handed)
         self._matrices = {slot: dim for slot, dim in lying if dim}
         for slot, ids in (own or {}).items():
             if ids.dim() == 2:
@@ -111,7 +111,7 @@ class Identities:
     def take_for_nodes(self, slot: int) -> None:
         """Learn that a tensor has a row for every node: of (M, …) and of (1, M, …)."""
         shape = self.tape.values[slot].shape
-        self._known[slot] = along(self.every, nodes_along(shape, self.num_nodes) or 0, len(shape))
+        self._known[slot] = along(self.every, fitting_dim(shape, self.num_nodes) or 0, len(shape))
 
     def across(self, slot: int) -> int | None:
         """The dimension of several matrices on one static graph that runs over all nodes: of (T, M, …), the second."""
@@ -302,7 +302,7 @@ class Identities:
         across = self.across(given)
         shape = self.tape.values[given].shape
         if across is None and call.takes_matrices(shape) and not self._has_rows_of_nodes(given):
-            rows = call.rows_along(shape)
+            rows = call.dim_of_rows(shape)
             fits = value.shape[rows : rows + 1] == shape[rows : rows + 1]
             return along(self.rows_across(given, rows), rows, value.dim()) if fits else _nobody(value)
         try:
@@ -313,7 +313,7 @@ class Identities:
             return _nobody(value)
         if across is not None and value.dim() == len(shape) and value.shape[across] == self.num_nodes:
             return along(self.every, across, value.dim())
-        if self.natural(ids) and (dim := nodes_along(value.shape, self.num_nodes)):  # (M, F) -> (1, M, F)
+        if self.natural(ids) and (dim := fitting_dim(value.shape, self.num_nodes)):  # (M, F) -> (1, M, F)
             return along(self.every, dim, value.dim())
         return upright(ids, value.dim()) if len(ids) == value.shape[0] else _nobody(value)
 

@@ -30,7 +30,7 @@ from walkwise.tracing.recording.kinds import (
     RESHAPING,
     TRANSPOSING,
 )
-from walkwise.tracing.recording.recorded import Op, Ref, live, makers, nodes_along
+from walkwise.tracing.recording.recorded import Op, Ref, fitting_dim, live, makers
 from walkwise.tracing.recording.tape import Tape
 
 #: Functions between a sum and what it divides, and those that make a divisor a factor.
@@ -66,7 +66,7 @@ def node_tensors(
     edges: Tensor | None = None,
     *,
     certain: bool = False,
-    last_along: int = 1,
+    last_dim: int = 1,
     num_graphs: int = 1,
 ) -> NodeTensors:
     """The node tensors that an output depends on.
@@ -78,7 +78,7 @@ def node_tensors(
         edges: those of the graph, (2, E).
         certain: whether there are as many of nothing else, so that every dimension of this size runs over nodes.
             Otherwise it also matters what an operation is.
-        last_along: if it is not certain, the last dimension along which nodes may lie.
+        last_dim: if it is not certain, the last dimension along which nodes may lie.
         num_graphs: G, those of a batch.
     """
     begun = {slot: torch.arange(num_nodes, device=tape.values[slot].device) for slot in tape.beginnings}
@@ -87,7 +87,7 @@ def node_tensors(
     if certain:
         found: _OwnSums = _SumsByRows(ops, identities, tape, num_graphs=num_graphs)
     else:
-        found = _SumsByName(ops, identities, tape, last_along)
+        found = _SumsByName(ops, identities, tape, last_dim)
     found.leave_divisors_out()
     return NodeTensors(found.nodes, found.sums, found.unsure)
 
@@ -128,11 +128,11 @@ class _OwnSums:
         ops: Sequence[Op],
         identities: Identities,
         tape: Tape,
-        last_along: int | None = None,
+        last_dim: int | None = None,
         num_graphs: int = 1,
     ) -> None:
         """Follow them, along any dimension or up to one."""
-        self._last_along, self._num_graphs = last_along, num_graphs
+        self._last_dim, self._num_graphs = last_dim, num_graphs
         self.ops, self.identities = ops, identities
         self.values, self.num_nodes = identities.tape.values, identities.num_nodes
         self.sums: list[int] = []  # slots
@@ -192,8 +192,8 @@ class _OwnSums:
 
     def _along(self, value: Tensor) -> int | None:
         """The dimension of a tensor that may run over nodes: the first, or of three or more another."""
-        found = None if value.dim() < 2 or self.num_nodes < 2 else nodes_along(value.shape, self.num_nodes)
-        return None if self._last_along is not None and found is not None and found > self._last_along else found
+        found = None if value.dim() < 2 or self.num_nodes < 2 else fitting_dim(value.shape, self.num_nodes)
+        return None if self._last_dim is not None and found is not None and found > self._last_dim else found
 
     def _cone(self, slot: int) -> tuple[list[Op], dict[int, int]]:
         """What makes a tensor of node tensors, and the slots of these, with the dimensions along which nodes lie."""

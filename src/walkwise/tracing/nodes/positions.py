@@ -254,7 +254,7 @@ class Positions:
         if across := self.identities.across(slot):
             self._across[slot], self._nodes[slot] = across, self.identities.every
             return True
-        M, dim = self.identities.num_nodes, call.rows_along(shape)
+        M, dim = self.identities.num_nodes, call.dim_of_rows(shape)
         if not (call.found and shape[0] == 1 < M) and self._has_nodes(slot):  # which the layer unfolds
             return True
         try:

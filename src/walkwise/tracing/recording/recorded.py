@@ -93,9 +93,7 @@ class Call:
     sent: list[tuple[int, int]] = field(default_factory=list)  # of 3 dimensions or more, and which it sends along
     joined: tuple[Rows, Rows] | None = None  # what edges lead from and to, where those are tensors of their own
     handed_at_start: tuple[int, ...] = ()  # what was taken for its nodes when it began, where that has changed
-    lying: dict[int, int] = field(
-        default_factory=dict
-    )  # of slots in a model's own code: along which dimension nodes lie
+    lying: dict[int, int] = field(default_factory=dict)  # of slots in own code: along which dimension nodes lie
     found: bool = False  # whether its module is no message-passing one, and counts as a layer
 
     @property
@@ -120,30 +118,30 @@ class Call:
 
     def takes_matrices(self, shape: Sequence[int]) -> bool:
         """Whether it reads a tensor as several matrices on one static graph, (T, M, F)."""
-        return len(shape) > 2 and (self.matrices or self._along(shape) > 0)
+        return len(shape) > 2 and (self.matrices or self._sent_along(shape) > 0)
 
-    def _along(self, shape: Sequence[int]) -> int:
+    def _sent_along(self, shape: Sequence[int]) -> int:
         """Along which dimension of a tensor its module sends messages; 0 if it does not say."""
         if self.found:
             return int(len(shape) == 3 and shape[0] == 1)  # as dense layers take a graph
         dim = getattr(self.module, "node_dim", 0)
         return dim % len(shape) if -len(shape) <= dim < len(shape) else 0
 
-    def rows_along(self, shape: Sequence[int]) -> int:
+    def dim_of_rows(self, shape: Sequence[int]) -> int:
         """The dimension of several matrices along which it sends, the last but one if it does not say."""
-        return self._along(shape) or len(shape) - 2
+        return self._sent_along(shape) or len(shape) - 2
 
-    def nodes_along(self, shape: Sequence[int], num_nodes: int) -> int:
+    def dim_of_nodes(self, shape: Sequence[int], num_nodes: int) -> int:
         """The dimension of its input that runs over nodes: the second of (T, M, F)."""
         if not self.takes_matrices(shape):
             return 0
         if self.matrices:
-            return nodes_along(shape, num_nodes) or 0
-        dim = self._along(shape)
+            return fitting_dim(shape, num_nodes) or 0
+        dim = self._sent_along(shape)
         return dim if shape[dim] == num_nodes else 0
 
 
-def nodes_along(shape: Sequence[int], num_nodes: int) -> int | None:
+def fitting_dim(shape: Sequence[int], num_nodes: int) -> int | None:
     """The dimension of a tensor that may run over nodes: the first, or of three or more the first other that fits."""
     if shape[:1] == (num_nodes,):
         return 0
