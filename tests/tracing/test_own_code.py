@@ -1070,8 +1070,9 @@ def test_a_state_of_each_graph_is_no_layer(graphs):
     same(ww.subgraph_relevance(ours, SETS), ww.subgraph_relevance(theirs, SETS))
 
 
-@pytest.mark.parametrize("mixed", ["linear", "convolved"])
-def test_neighbours_that_a_model_finds_may_be_mixed_by_weights(mixed):
+@pytest.mark.parametrize("held", [False, True], ids=["found", "held"])
+@pytest.mark.parametrize("mixed", ["linear", "convolved", "activated"])
+def test_neighbours_that_a_model_finds_may_be_mixed_by_weights(mixed, held):
     """As PointCNN does: lists of the nearest points, one after the other, times a matrix."""
 
     class Points(nn.Module):
@@ -1081,14 +1082,20 @@ def test_neighbours_that_a_model_finds_may_be_mixed_by_weights(mixed):
             self.lin, self.conv, self.head = nn.Linear(12, 4), nn.Conv1d(4, 4, 3), nn.Linear(4, 2)
 
         def forward(self, x, pos):
-            near = x[torch.cdist(pos, pos).topk(3, largest=False).indices]
-            h = self.lin(near.flatten(1)) if mixed == "linear" else self.conv(near.transpose(1, 2)).squeeze(-1)
+            near = x[self.near if held else torch.cdist(pos, pos).topk(3, largest=False).indices]
+            near = near.relu() if mixed == "activated" else near
+            h = self.conv(near.transpose(1, 2)).squeeze(-1) if mixed == "convolved" else self.lin(near.flatten(1))
             return self.head(h.relu())
 
     model, generator = Points().double().eval(), torch.Generator().manual_seed(1)
     x, pos = (torch.randn(8, width, generator=generator).double() for width in (4, 3))
+    model.register_buffer("near", torch.cdist(pos, pos).topk(3, largest=False).indices)
     chain = ww.trace(model, Data(x=x, pos=pos), index=2, target=0, rule="zero")
     assert chain.num_layers == 1
     leaf = x.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(model(leaf, pos)[2, 0], leaf)
     same(ww.feature_relevance(chain), gradient * x)
+    inside = torch.zeros(8, 1, dtype=torch.float64).index_fill(0, model.near[2, :2], 1.0)
+    (gradient,) = torch.autograd.grad(model(leaf * inside + (leaf * (1 - inside)).detach(), pos)[2, 0], leaf)
+    asked = ww.subgraph_relevance(chain, [model.near[2, :2].tolist()], alpha=0.0)  # node 2, where walks end, among them
+    same(asked, (gradient * x).sum().view(1))

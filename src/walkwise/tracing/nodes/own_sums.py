@@ -309,10 +309,13 @@ class _SumsByName(_OwnSums):
 
     def _begin(self) -> None:
         self.pairs: set[int] = set()
+        self.lists: set[int] = set()  # neighbours of every node, (M, K, F)
         self._counts: set[int] = set()  # how many rows of edges there are
 
     def _follow(self, op: Op, slot: int) -> None:
-        if self._has_pairs(op, slot):
+        if self._has_neighbours(op, slot):
+            self.lists.add(slot)
+        elif self._has_pairs(op, slot):
             self.pairs.add(slot)
         elif self._is_sum(op, slot):
             self.identities.take_for_nodes(slot)
@@ -331,6 +334,17 @@ class _SumsByName(_OwnSums):
             ids = self.identities.nodes(slot)
             if len(ids) == self.num_nodes and torch.equal(ids.sort().values, self.identities.every):
                 raise ReorderedError(op.word.name)
+
+    def _has_neighbours(self, op: Op, slot: int) -> bool:
+        """Whether a tensor has a list of rows that were read for every node, or is made of one, list by list."""
+        value = self.values[slot]
+        if value.dim() < 3 or len(value) != self.num_nodes or slot in self._written:
+            return False
+        if op.word.name in READING and op.inputs[0] in self.nodes:
+            tables = [item for item in leaves(op.args) if isinstance(item, Tensor) and item.dtype == torch.long]
+            lists = [t for t in tables if t.dim() == 2 and len(t) == self.num_nodes]
+            return len(lists) == 1 and not self.identities.are_ends(op, value)
+        return bool(op.inputs) and all(given in self.lists for given in op.inputs)
 
     def _has_pairs(self, op: Op, slot: int) -> bool:
         """Whether a tensor has an entry for every pair of nodes."""
@@ -363,6 +377,8 @@ class _SumsByName(_OwnSums):
             rows, depends = self._dependence(*self._cone(slot), slot, dim)
             return _on_others(rows, depends) and (self._is_along_edges(rows, depends) or not _is_order(depends))
         if added_along(op, value.dim()) == dim:
+            return _on_others(*self._dependence(*self._cone(slot), slot, dim))
+        if value.dim() == 2 and any(given in self.lists for given in op.inputs):
             return _on_others(*self._dependence(*self._cone(slot), slot, dim))
         return name in PRODUCTS | ATTENDING | REDUCING and any(self._adds_up(op, slot, dim, g) for g in op.inputs)
 
