@@ -380,3 +380,30 @@ def test_rows_that_a_layer_looks_up_and_sends_are_those_of_nodes(rule):
         gradients = torch.autograd.grad(model.head(model.second(h, edges).relu().sum(0))[0], (own, sent))
         expected = sum((gradient * rows).sum(1).detach() for gradient, rows in zip(gradients, (own, sent), strict=True))
         torch.testing.assert_close(ww.node_relevance(chain, layer="start"), expected)
+
+
+def test_a_switch_is_not_handed_the_graph():
+    """Of a recommender that has its tables and its edges itself, and takes nothing but how to run."""
+
+    class Tables(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.users, self.items = nn.Parameter(torch.randn(2, 4)), nn.Parameter(torch.randn(4, 4))
+            self.double().eval()
+
+        def forward(self, perturbed=False):
+            h, total = torch.cat([self.users, self.items]), 0
+            for _ in range(2):
+                h = torch.zeros_like(h).index_add(0, EDGES[1], h[EDGES[0]]) / 2
+                h = h + 1 if perturbed else h
+                total = total + h
+            return total
+
+    model = Tables()
+    chain = ww.trace(
+        model, Data(edge_index=EDGES, num_nodes=M), target=lambda out: (out[0] * out[3]).sum(), rule="zero"
+    )
+    assert chain.num_layers == 2
+    out = model().detach()
+    assert chain.output == pytest.approx(float((out[0] * out[3]).sum()))

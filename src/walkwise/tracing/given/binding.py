@@ -228,6 +228,8 @@ def _takes_whole(parameters: list[inspect.Parameter], held: Mapping[str, Any], g
     first, *others = left
     if first.name in given or (first.name in held and first.name != "batch"):
         return False
+    if isinstance(first.default, (bool, int, float, str)):  # a switch of a model that takes no graph
+        return False
     return all(p.default is not p.empty or p.name in given for p in others)
 
 
