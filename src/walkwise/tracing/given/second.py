@@ -79,8 +79,12 @@ def _other_edges(arguments: Mapping[str, Any], edge_index: Any) -> Iterator[str]
     """The names of edges that are not those of the explained graph, nor these turned round."""
     edges = {name: value for name, value in arguments.items() if is_edges(value) and value.numel()}
     if edges and is_edges(edge_index):
-        own = edge_index, edge_index.flip(0)
-        yield from (name for name, value in edges.items() if not any(torch.equal(value, same) for same in own))
+        yield from (name for name, value in edges.items() if not _are_same(value, edge_index))
+
+
+def _are_same(edges: Tensor, others: Tensor) -> bool:
+    """Whether edges are others, perhaps turned round; without a copy, as there may be many."""
+    return torch.equal(edges, others) or (torch.equal(edges[0], others[1]) and torch.equal(edges[1], others[0]))
 
 
 def _rows_of(edges: str, arguments: Mapping[str, Any], edge_index: Tensor, num_nodes: int) -> list[str]:
