@@ -8,6 +8,7 @@ from torch_geometric.nn import GCNConv, MessagePassing, TransformerConv
 
 import walkwise as ww
 from everywhere import EDGES, SETS, STATE, Model, check_same, detached, same, traced
+from walkwise import hooks
 from walkwise.rules import AlphaBeta, Epsilon, Gamma, GeneralisedGamma
 
 
@@ -388,3 +389,24 @@ def test_a_sum_of_multiples_is_a_multiple(place, rule):
     first, *others = (traced(way, place, same, rule) for way in ways)
     for other in others:
         check_same(other, first)
+
+
+def test_layers_that_only_make_gates_are_named_also_if_there_are_no_others():
+    """Relevance passes them by; that it does is said of each."""
+
+    class Scores(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.second, self.head = GCNConv(4, 4), GCNConv(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x, edge_index):
+            h = self.second(self.first(x, edge_index).relu(), edge_index)
+            return self.head(torch.softmax((h @ x.t()).sum(0, keepdim=True), 1) @ x)
+
+    model, x = Scores().double(), torch.randn(5, 4, dtype=torch.float64)
+    chain = ww.trace(model, x, EDGES, target=0, rule="zero")
+    for name in ("first", "second"):
+        assert any(f"'{name}' (GCNConv) computes only factors that are held constant" in note for note in chain.notes)
+    hooked = hooks.subgraph_relevance(model, x, EDGES, [0, 1], target=0, rule="zero", alpha=0.3)
+    assert hooked == pytest.approx(float(ww.subgraph_relevance(chain, [[0, 1]], alpha=0.3)))

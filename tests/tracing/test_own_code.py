@@ -1099,3 +1099,28 @@ def test_neighbours_that_a_model_finds_may_be_mixed_by_weights(mixed, held):
     (gradient,) = torch.autograd.grad(model(leaf * inside + (leaf * (1 - inside)).detach(), pos)[2, 0], leaf)
     asked = ww.subgraph_relevance(chain, [model.near[2, :2].tolist()], alpha=0.0)  # node 2, where walks end, among them
     same(asked, (gradient * x).sum().view(1))
+
+
+@pytest.mark.parametrize("given", ["nodes first", "nodes last"])
+def test_nodes_may_be_turned_last_inside(given):
+    """As models of skeletons do, of a fixed number of joints, whatever the layout of the features."""
+
+    class Joints(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.lin, self.head = nn.Conv2d(3, 5, 1), nn.Linear(5, 2)
+            self.register_buffer("joined", ADJACENCY / 3)
+
+        def forward(self, x):
+            x = x.permute(1, 2, 0)[None] if x.dim() == 3 else x  # (M, C, T) -> (1, C, T, M)
+            return self.head(torch.einsum("nctv,vw->nctw", self.lin(x), self.joined).relu().mean((2, 3)))
+
+    first = torch.randn(M, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    model, x = Joints().double().eval(), first if given == "nodes first" else first.permute(1, 2, 0)[None]
+    chain = ww.trace(model, x, ADJACENCY, target=0, rule="zero")
+    assert chain.num_layers == 1
+    leaf = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(leaf)[0, 0], leaf)
+    by_node = (gradient * x).movedim(0 if given == "nodes first" else 3, 0).reshape(M, -1)
+    same(ww.feature_relevance(chain).reshape(M, -1), by_node)

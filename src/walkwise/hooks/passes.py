@@ -105,7 +105,8 @@ def _pass(lowering: Lowering, direction: Tensor, weights: Tensor) -> tuple[float
     followed = {slot: tensor for slot, tensor in run.tensors.items() if tensor.requires_grad}
     found = torch.autograd.grad(y, list(followed.values()), allow_unused=True)
     gradients = {slot: gradient for slot, gradient in zip(followed, found, strict=True) if gradient is not None}
-    if silent := lowering.silent_of(layers, set(gradients)):  # a gate is all that these layers make
+    silent = lowering.silent_of(layers, set(gradients))
+    if 0 < len(silent) < len(lowering.calls):  # a gate is all that these layers make
         return _pass(lowering.again(silent), direction, weights)
     lowering.reached = set(gradients)
     notes_of_coverage(lowering)

@@ -128,9 +128,10 @@ class Lowering:
         walked = {slot for slot, _ in roots}.union(step.target for step in steps)
         seeds, readout = ([pair for pair in pairs if pair[0] in walked] or pairs for pairs in (seeds, readout))
         late = {visit.slot for visit in visits if visit.position}
-        if silent := self.silent_of(layers, {slot for slot, _ in seeds}.union(*(step.sources for step in steps))):
-            gates = dict.fromkeys(_GATE.format(layers[i].name, layers[i].kind) for i in sorted(silent))
-            return self.again(silent).chain(scalar, [*notes, *gates])
+        silent = self.silent_of(layers, {slot for slot, _ in seeds}.union(*(step.sources for step in steps)))
+        notes = [*notes, *dict.fromkeys(_GATE.format(layers[i].name, layers[i].kind) for i in sorted(silent))]
+        if 0 < len(silent) < len(self.calls):
+            return self.again(silent).chain(scalar, notes)
         self.reached |= {step.target for step in (*steps, *encoder)}
         squashes = dict.fromkeys(note for note, emitted in run.squashes if emitted in self.reached)
         passed = [slot for layer in layers.values() for slot, _ in (*layer.starts, *layer.ends)]
@@ -174,12 +175,11 @@ class Lowering:
         return Lowering(self.tape, self.output, self.schedule, self.positions.identities, silent | self.silent)
 
     def silent_of(self, layers: dict[int, Layer], reached: set[int]) -> frozenset[int]:
-        """The calls that no relevance passes, if there are others: only gates are computed from them.
+        """The calls that no relevance passes: only gates are computed from them.
 
         ``reached`` are the slots that relevance comes to.
         """
-        silent = [i for i, layer in layers.items() if reached.isdisjoint(slot for slot, _ in layer.ends)]
-        return frozenset(silent) if len(silent) < len(self.calls) else frozenset()
+        return frozenset(i for i, layer in layers.items() if reached.isdisjoint(slot for slot, _ in layer.ends))
 
     def encode(self, builder: Builder) -> Beginning:
         """Write what comes before the first layer, and return where walks begin."""

@@ -141,7 +141,7 @@ class ModelRuns:
 
     @property
     def _last_dim(self) -> int:
-        """The last dimension along which nodes may lie: any of four, or where they lie so in the features.
+        """The last dimension of two or three along which nodes may lie: any, where they lie so in the features.
 
         In (M, F) and (T, M, F), the last one has as many features as nodes by accident.
         """

@@ -78,7 +78,7 @@ def node_tensors(
         edges: those of the graph, (2, E).
         certain: whether there are as many of nothing else, so that every dimension of this size runs over nodes.
             Otherwise it also matters what an operation is.
-        last_dim: if it is not certain, the last dimension along which nodes may lie.
+        last_dim: if it is not certain, the last dimension along which nodes may lie in tensors of two or three.
         num_graphs: G, those of a batch.
     """
     begun = {slot: torch.arange(num_nodes, device=tape.values[slot].device) for slot in tape.beginnings}
@@ -193,7 +193,8 @@ class _OwnSums:
     def _along(self, value: Tensor) -> int | None:
         """The dimension of a tensor that may run over nodes: the first, or of three or more another."""
         found = None if value.dim() < 2 or self.num_nodes < 2 else fitting_dim(value.shape, self.num_nodes)
-        return None if self._last_dim is not None and found is not None and found > self._last_dim else found
+        limited = self._last_dim is not None and value.dim() < 4
+        return None if limited and found is not None and found > self._last_dim else found  # type: ignore[operator]
 
     def _cone(self, slot: int) -> tuple[list[Op], dict[int, int]]:
         """What makes a tensor of node tensors, and the slots of these, with the dimensions along which nodes lie."""
