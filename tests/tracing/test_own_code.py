@@ -1,6 +1,7 @@
 """Models that pass messages in their own code, and in no module: every sum at the nodes is a layer."""
 
 import copy
+import functools
 import re
 
 import pytest
@@ -1124,3 +1125,75 @@ def test_nodes_may_be_turned_last_inside(given):
     (gradient,) = torch.autograd.grad(model(leaf)[0, 0], leaf)
     by_node = (gradient * x).movedim(0 if given == "nodes first" else 3, 0).reshape(M, -1)
     same(ww.feature_relevance(chain).reshape(M, -1), by_node)
+
+
+@pytest.mark.parametrize("how", ["in place", "anew"])
+def test_sums_over_several_kinds_of_edges_are_one_layer(how):
+    """Each adds its messages to what the ones before have made, as in RGCN by hand."""
+    kinds = [EDGES[:, part::3] for part in range(3)]
+
+    def layer(h, root, maps, how):
+        out = root(h)
+        for e, lin in zip(kinds, maps, strict=True):
+            if how == "in place":
+                out.index_add_(0, e[1], lin(h[e[0]]))
+            elif how == "anew":
+                out = out.index_add(0, e[1], lin(h[e[0]]))
+            else:
+                out = out + received(lin(h[e[0]]), e)
+        return out.relu()
+
+    def run(how, m, x, e):
+        return layer(layer(x, m.a, (m.b, m.c, m.d), how), m.f, (m.g, m.h, m.i), how)
+
+    maps = dict.fromkeys("abcdfghi", (4, 4))
+    ours, theirs = (
+        ww.trace(Own(functools.partial(run, written), **maps), X, EDGES, target=0, rule="zero")
+        for written in (how, "added")
+    )
+    assert ours.num_layers == theirs.num_layers == 2
+    same(*(ww.subgraph_relevance(chain, SETS, alpha=[0.0, 0.5]) for chain in (ours, theirs)))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("given", ["nodes first", "nodes last"])
+def test_every_block_on_found_neighbours_is_a_layer(given, count):
+    """As in models of images and clouds, (1, C, M, 1) inside: the largest difference to the nearest, then a map."""
+
+    class Blocks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.stem, self.head, self.weights = nn.Conv2d(3, 6, 1), nn.Linear(6, 2), None
+            self.maps = nn.ModuleList(nn.Conv2d(12, 6, 1) for _ in range(count))
+
+        def masked(self, h):
+            if self.weights is None:
+                return h
+            inside = self.weights.view(1, 1, -1, 1)
+            return h * inside + (h * (1 - inside)).detach()
+
+        def forward(self, x):
+            x = x.t()[None, ..., None] if x.dim() == 2 else x
+            h = self.begun = self.stem(x)
+            h = self.masked(h)
+            for lin in self.maps:
+                flat = h.detach().transpose(2, 1).squeeze(-1)
+                near = torch.cdist(flat, flat).topk(3, largest=False).indices.view(-1)
+                rows = h.transpose(2, 1).contiguous().view(len(x[0, 0]), -1)[near].view(1, len(x[0, 0]), 3, 6)
+                most = (rows.permute(0, 3, 1, 2) - h).max(-1, keepdim=True).values
+                h = self.masked(lin(torch.cat([h, most], 1)).relu() + h)
+            return self.head(h.mean((2, 3)))
+
+    model = Blocks().double().eval()
+    first = torch.randn(9, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    x = first if given == "nodes first" else first.t()[None, ..., None]
+    chain = ww.trace(model, x, torch.eye(9, dtype=torch.float64), target=0, rule="zero")
+    assert chain.num_layers == count
+    for nodes in ([0, 1, 2], [3], list(range(9))):
+        model.weights = torch.zeros(9, dtype=torch.float64).index_fill(0, torch.tensor(nodes), 1.0)
+        output = model(x)[0, 0]
+        (gradient,) = torch.autograd.grad(output, model.begun)
+        asked = ww.subgraph_relevance(chain, [nodes], alpha=0.0)
+        same(asked, (gradient * model.begun).sum().detach().view(1))
+        model.weights = None

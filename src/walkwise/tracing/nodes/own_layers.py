@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from walkwise.core.differential import leaves
 from walkwise.tracing.dependence import rerun
 from walkwise.tracing.nodes.own_sums import NodeTensors
-from walkwise.tracing.recording.kinds import READING, RESHAPING, TRANSPOSING
-from walkwise.tracing.recording.recorded import Call, Op, live, makers
+from walkwise.tracing.recording.kinds import BY_NUMBER, PUTTING, READING, RESHAPING, TRANSPOSING
+from walkwise.tracing.recording.recorded import Call, Op, Ref, live, makers
 from walkwise.tracing.recording.tape import Tape
 from walkwise.tracing.running.found import turned
 
@@ -91,12 +91,15 @@ class _Layers:
         cones = [self._cone([self.maker[slot]]) for slot in self.sums]
         groups: list[list[int]] = []
         for number, cone in enumerate(cones):
+            base = self._base(self.maker[self.sums[number]])
             read = self._read_by(cone.values())
-            before = set().union(*(above.get(slot, set()) for slot in read))
+            before = set().union(*(above.get(slot, set()) for slot in read if slot != base))
             joined = [
                 group
                 for group in groups
-                if any(not cone.keys().isdisjoint(cones[n]) and n not in before for n in group)
+                if any(
+                    n not in before and (self.sums[n] == base or not cone.keys().isdisjoint(cones[n])) for n in group
+                )
             ]
             groups = [group for group in groups if group not in joined]
             groups.append([*(n for group in joined for n in group), number])
@@ -112,6 +115,11 @@ class _Layers:
                 self._begin(layer, taken)
             self._go_on(layer, taken)
         return layers
+
+    def _base(self, op: Op) -> int | None:
+        """The slot of what an operation adds rows to: of an earlier sum, perhaps, over another kind of edges."""
+        first = op.args[0] if op.args and (op.word.name in BY_NUMBER or op.word.name in PUTTING) else None
+        return first.slot if isinstance(first, Ref) else None
 
     def functions(self, layer: OwnLayer) -> str:
         """What adds up at the nodes in a layer."""

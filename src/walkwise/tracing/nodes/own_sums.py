@@ -241,8 +241,7 @@ class _SumsByRows(_OwnSums):
         self._of_all: set[int] = set()  # slots of what is made of all nodes together, or of all of a graph
 
     def _dims(self, slot: int) -> int:
-        value = self.values[slot]
-        return value.dim() - (value.dim() > 2 and value.shape[0] == 1)
+        return max(2, sum(size != 1 for size in self.values[slot].shape))
 
     def _follow(self, op: Op, slot: int) -> None:
         value = self.values[slot]
@@ -265,12 +264,18 @@ class _SumsByRows(_OwnSums):
         if not mixes(made, given):
             if bool(reached(made, given).any()):
                 self._take_nodes(slot)
-        elif self._dims(slot) <= self._rank:
+        elif self._dims(slot) <= self._rank or self._adds_in_place(op, slot):
             if _is_order(dependence(made, given)[1]):
                 raise ReorderedError(op.word.name)
             if sum(map(self._adds_columns_up, self._cone(slot)[0])) > 1:  # several layers, where one is seen
                 raise ColumnsError(op.word.name)
             self._take(slot)
+
+    def _adds_in_place(self, op: Op, slot: int) -> bool:
+        """Whether an operation adds rows of a node tensor up at nodes, in as many dimensions: steps in time, say."""
+        (given, *more) = op.inputs
+        alone = not more and given in self.nodes and op.word.name in PRODUCTS
+        return alone and self.values[given].dim() == self.values[slot].dim() > 3
 
     def _adds_columns_up(self, op: Op) -> bool:
         """Whether columns that stand for nodes, (F, M), are made of columns of other nodes."""
